@@ -30,7 +30,7 @@ import opalite
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference, tolerance
 from opalite.plan.planner import PlanOptions
-from opalite.run.model.compiler import Compiler
+from opalite.run.model.background.graph_compiler import Compiler
 
 POLICIES = Path(__file__).parent / "policies"
 SEEDED = ("squeezenet1_1", "mobilenet_v3_small", "shufflenet_v2", "vit_tiny")

@@ -61,7 +61,7 @@ def first_run(name: str) -> dict[str, Any]:
 def prepare() -> None:
     """Have the general programs built: by the first run of three convolutions, and until their session has settled."""
     import opalite
-    from opalite.plan.general_programs import general_programs
+    from opalite.plan.generic_programs import general_programs
 
     shapes = {"a": (4, 3, 3, 3), "b": (4, 4, 1, 1), "c": (4, 1, 5, 5)}
     weights = [onnx.numpy_helper.from_array(np.ones(s, np.float32), n) for n, s in shapes.items()]

@@ -48,7 +48,7 @@ def feeds_of(cache: str, tokens: Prompt, past: int) -> dict[str, Any]:
 def run_opalite(pipe: Connection, path: str, cache: str, threads: int, reserve: int) -> None:
     """Steps as they are asked for; answers are (milliseconds, token) and, at the end, figures of all steps."""
     import opalite
-    from opalite.run.report.peaks import measure_bandwidth
+    from opalite.run.report.measure_peaks import measure_bandwidth
 
     session = opalite.InferenceSession(path, device="cpu")
     state = session.state(reserve=reserve)

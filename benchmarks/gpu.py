@@ -34,7 +34,7 @@ import numpy as np
 
 import opalite
 from opalite.cl.runtime import find_runtime
-from opalite.run.report.peaks import measure_peaks
+from opalite.run.report.measure_peaks import measure_peaks
 from opalite.run.report.profile import Peaks
 
 from .gpu_child import READY, Child, Row

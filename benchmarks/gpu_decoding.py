@@ -33,7 +33,7 @@ import numpy as np
 import onnx
 import opalite
 from onnx import numpy_helper
-from opalite.run.report.peaks import measure_bandwidth
+from opalite.run.report.measure_peaks import measure_bandwidth
 
 from .decoders import cache_bytes, weight_bytes
 from .models.llama import LLAMA_1B, LLAMA_TINY, Packed, Shape, decoder, save, step_feeds

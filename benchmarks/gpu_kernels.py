@@ -27,23 +27,23 @@ from typing import Any
 import numpy as np
 
 from opalite.cl.runtime import Runtime, find_runtime
-from opalite.expr.core import evaluate
-from opalite.expr.text import parse_expr
-from opalite.expr.trace import trace
+from opalite.expr.expression import evaluate
+from opalite.expr.parse import parse_expr
+from opalite.expr.trace_function import trace
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
-from opalite.kernels.base import Binding, Kernel, ceil_div
-from opalite.kernels.fma import tiles as fma
-from opalite.kernels.mma import stages as mma_stages
-from opalite.kernels.mma import tiles as mma
-from opalite.kernels.mma import warpgroup
-from opalite.kernels.registry import kernels_for
-from opalite.kernels.sources import option_text, program_text
+from opalite.kernels.fma import tile_parameters as fma
+from opalite.kernels.kernel import Binding, Kernel, ceil_div
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel_sources import option_text, program_text
+from opalite.kernels.mma import mma_tile as mma
+from opalite.kernels.mma import staged_tile as mma_stages
+from opalite.kernels.mma import wgmma_tile
 from opalite.ops.conv import Convolution
-from opalite.ops.view import Movement
-from opalite.run.execute.node import make_node
-from opalite.run.execute.one_node import OneNode
+from opalite.ops.strided_view import Movement
+from opalite.run.execute.kernel_test_harness import make_node
+from opalite.run.execute.single_node_executable import OneNode
 
 ERROR = {"fp16": 1e-2, "fp32": 1e-4}
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
@@ -304,8 +304,8 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
         sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
     if kernel.name.endswith("Warpgroup"):
         looks = node.op.name == "NormalizedMatMul"
-        work = warpgroup.Work(*sizes, pieces=node.op.name == "Conv", operands=fma.full_operands(node), looks=looks)
-        return [(warpgroup.tile_cycles(p, work, rt.info), p) for p in warpgroup.legal_tiles(looks=looks)]
+        work = wgmma_tile.Work(*sizes, pieces=node.op.name == "Conv", operands=fma.full_operands(node), looks=looks)
+        return [(wgmma_tile.tile_cycles(p, work, rt.info), p) for p in wgmma_tile.legal_tiles(looks=looks)]
     if kernel.name.endswith("Mma"):
         positions, channels, quads = sizes
         steps = ceil_div(quads, mma.QUADS)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from opalite.serve.proto.messages import ModelInferRequest
+from opalite.serve.proto.message_classes import ModelInferRequest
 
 from .http_load import Load, inputs_for, resident
 

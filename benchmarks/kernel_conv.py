@@ -17,9 +17,9 @@ import numpy as np
 import pyopencl as cl
 
 from opalite.cl.runtime import Runtime, find_runtime
-from opalite.kernels.base import Kernel
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import make_node, time_node
+from opalite.kernels.kernel import Kernel
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.run.execute.kernel_test_harness import make_node, time_node
 
 PEAK = """
 kernel void peak(global float *y, int turns) {

@@ -23,8 +23,8 @@ import pyopencl as cl
 
 import opalite
 from onnx import TensorProto, helper
-from opalite.cl.launch import PreparedLaunch, Recording
-from opalite.cl.rawcalls import enqueue_args, find_enqueue
+from opalite.cl.queue.prepared_launch import PreparedLaunch, Recording
+from opalite.cl.queue.raw_opencl_calls import enqueue_args, find_enqueue
 from opalite.cl.runtime import Runtime, find_runtime
 
 EMPTY = "kernel void empty(global float *x) {}"

@@ -47,8 +47,11 @@ def measure(path: Path, device_file: Path, tier: str = "special") -> Stages:
     """Plan the model at `path` once, in a warm process, and for other sizes."""
     import onnx
     from opalite.ir import DeviceInfo
-    from opalite.plan import lifetimes, made_weights, planner, trace_template
-    from opalite.run.model.imported import ImportedModel
+    from opalite.plan import planner
+    from opalite.plan.memory import liveness
+    from opalite.plan.template.program_template import make_template
+    from opalite.plan.weights import packed_weights
+    from opalite.run.model.imported_model import ImportedModel
 
     device = DeviceInfo.from_json(device_file.read_text())
     found = Stages(path.stem, device_file.stem)
@@ -70,9 +73,9 @@ def measure(path: Path, device_file: Path, tier: str = "special") -> Stages:
 
         with (
             timed(planner, "place") as placing,
-            timed(lifetimes, "plan_memory") as memory,
-            timed(trace_template, "plan_memory") as template_memory,
-            timed(made_weights.Form, "made") as weights,
+            timed(liveness, "plan_memory") as memory,
+            timed(make_template, "plan_memory") as template_memory,
+            timed(packed_weights.Form, "made") as weights,
         ):
             started = time.process_time()
             planned = planner.lay_out(prepared, options, planner.Knowledge(device))
@@ -96,7 +99,7 @@ def _another_size(found: Stages, model: Any, name: str, planned: Any, segment: A
 
 def _types(model: Any, name: str, times: int) -> Mapping[str, Any]:
     """Types of the inputs, open sizes as many times as large as the example's."""
-    from opalite.ir.types import TensorType
+    from opalite.ir.tensor_type import TensorType
     from opalite.run.model.example_shapes import example_shapes
 
     given = {**SIZES, "length": LENGTHS.get(name.removesuffix("-open"), SIZES["length"])}

@@ -15,14 +15,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from opalite.cli.options import parse_shapes
+from opalite.cli.shared_options import parse_shapes
 from opalite.ir import DeviceInfo
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.ir.types import TensorType
+from opalite.ir.tensor_type import TensorType
 from opalite.plan import planner
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.model.example_shapes import example_shapes
-from opalite.run.model.imported import ImportedModel
+from opalite.run.model.imported_model import ImportedModel
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
 

@@ -61,11 +61,11 @@ for line in sys.stdin:
 SERVER = """
 import sys
 from pathlib import Path
-from opalite.serve.engine.config import ServerSettings
-from opalite.serve.engine.server import Server
-from opalite.serve.grpc.front import GrpcFront, GrpcSettings
-from opalite.serve.http.front import HttpFront, HttpSettings
-from opalite.serve.launch import run
+from opalite.serve.engine.model_config import ServerSettings
+from opalite.serve.engine.inference_server import Server
+from opalite.serve.grpc.grpc_server import GrpcFront, GrpcSettings
+from opalite.serve.http.http_server import HttpFront, HttpSettings
+from opalite.serve.run_servers import run
 factory = "" if sys.argv[2] == "opalite" else "benchmarks.serving:onnxruntime_session"
 settings = ServerSettings(
     models={"model": Path(sys.argv[1])}, devices=(sys.argv[3],), session_factory=factory,

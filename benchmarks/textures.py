@@ -20,8 +20,8 @@ from rich.table import Table
 
 from opalite.ir import DeviceInfo
 from opalite.kernels import kernels_for
-from opalite.kernels.move.place_cast import PlaceCastStream
-from opalite.plan.report import NodeReport
+from opalite.kernels.data_movement.layout_cast import PlaceCastStream
+from opalite.plan.node_report import NodeReport
 
 from .plans import FIXTURES
 from .programs.__main__ import find_models

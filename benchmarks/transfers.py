@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import opalite
-from opalite.cli.options import parse_shapes
+from opalite.cli.shared_options import parse_shapes
 
 
 def make_feeds(session: opalite.InferenceSession, given: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from opalite.pocl.cores import core_limit
+from opalite.pocl.core_affinity import core_limit
 
 from .build_cache import folder_within, use_own_cache
 

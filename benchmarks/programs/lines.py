@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from opalite.ir.stored import StoredArray
+from opalite.ir.constants.lazy_array import StoredArray
 from opalite.plan.program import (
     DownloadStep,
     HostStep,

@@ -18,14 +18,14 @@ from typing import Any
 import onnx
 from opalite.errors import OpaliteError
 from opalite.importer import ModelImporter, load_model
-from opalite.importer.walk.evaluate import evaluate_graph
+from opalite.importer.walk.constant_evaluation import evaluate_graph
 from opalite.importer.walk.segments import Segment
 from opalite.ir import DeviceInfo, Graph
-from opalite.ir.seed import set_base
+from opalite.ir.rng_seed import set_base
 from opalite.plan.program import Program
-from opalite.run.execute.trace import RunTrace
-from opalite.run.model.compiler import Compiler
-from opalite.run.model.options import CompileOptions
+from opalite.run.execute.run_trace import RunTrace
+from opalite.run.model.background.graph_compiler import Compiler
+from opalite.run.model.compile_options import CompileOptions
 
 from ..models import NAMES, build
 from ..models.feeds import random_feeds, stored_feeds

@@ -40,14 +40,16 @@ from .knobs import warn_of_unknown_names
 
 if TYPE_CHECKING:
     from . import backend, capi
-    from .cl.devices import devices
-    from .ir.device import DeviceInfo
+    from .cl.device.enumerate_devices import devices
+    from .ir.device.device_info import DeviceInfo
     from .llm.generator import Generation, Generator, generate
-    from .llm.stream import Stream
-    from .run.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
-    from .run.api.binding import IOBinding
-    from .run.api.compile import compile_model as compile
-    from .run.api.enums import (
+    from .llm.token_stream import Stream
+    from .run.api.caches.model_state import State
+    from .run.api.diagnostics.log_callback import set_default_logger_callback
+    from .run.api.diagnostics.log_severity import set_default_logger_severity, set_default_logger_verbosity
+    from .run.api.diagnostics.node_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+    from .run.api.options.ort_devices import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
+    from .run.api.options.ort_enums import (
         ExecutionMode,
         ExecutionOrder,
         GraphOptimizationLevel,
@@ -62,7 +64,11 @@ if TYPE_CHECKING:
         OrtMemType,
         OrtSparseFormat,
     )
-    from .run.api.environment import (
+    from .run.api.options.run_options import RunOptions
+    from .run.api.options.session_options import SessionOptions
+    from .run.api.session.compile_bundle import compile_model as compile
+    from .run.api.session.inference_session import InferenceSession
+    from .run.api.session.module_functions import (
         copy_tensors,
         create_and_register_allocator,
         create_and_register_allocator_v2,
@@ -82,16 +88,7 @@ if TYPE_CHECKING:
         set_seed,
         unregister_execution_provider_library,
     )
-    from .run.api.hardware import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
-    from .run.api.log_callback import set_default_logger_callback
-    from .run.api.logs import set_default_logger_severity, set_default_logger_verbosity
-    from .run.api.ortvalue import OrtValue
-    from .run.api.run_options import RunOptions
-    from .run.api.session import InferenceSession
-    from .run.api.session_binding import SessionIOBinding
-    from .run.api.session_options import SessionOptions
-    from .run.api.state import State
-    from .run.api.unsupported import (
+    from .run.api.session.unsupported_api import (
         AdapterFormat,
         LoraAdapter,
         ModelCompiler,
@@ -105,11 +102,14 @@ if TYPE_CHECKING:
         OrtSyncStream,
         SparseTensor,
     )
-    from .run.execute.trace import Timing
-    from .run.model.ports import ModelMetadata, NodeArg
+    from .run.api.values.io_binding import IOBinding
+    from .run.api.values.ort_value import OrtValue
+    from .run.api.values.session_io_binding import SessionIOBinding
+    from .run.execute.run_trace import Timing
+    from .run.model.model_inputs_outputs import ModelMetadata, NodeArg
     from .run.queue.infer_queue import InferQueue
-    from .run.queue.job import Job
-    from .run.report.explain import Explanation
+    from .run.queue.inference_request import Job
+    from .run.report.explanation import Explanation
 
     __version__: str
     version: str
@@ -224,12 +224,12 @@ __all__ = [
 
 # Imported at first use: commands that need no kernels start in a fraction of the time.
 _MODULES: dict[str, tuple[str, ...]] = {
-    ".cl.devices": ("devices",),
-    ".ir.device": ("DeviceInfo",),
+    ".cl.device.enumerate_devices": ("devices",),
+    ".ir.device.device_info": ("DeviceInfo",),
     ".llm.generator": ("Generation", "Generator", "generate"),
-    ".llm.stream": ("Stream",),
-    ".run.api.assignment": ("OrtEpAssignedNode", "OrtEpAssignedSubgraph"),
-    ".run.api.enums": (
+    ".llm.token_stream": ("Stream",),
+    ".run.api.diagnostics.node_assignment": ("OrtEpAssignedNode", "OrtEpAssignedSubgraph"),
+    ".run.api.options.ort_enums": (
         "ExecutionMode",
         "ExecutionOrder",
         "GraphOptimizationLevel",
@@ -244,7 +244,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "OrtMemoryInfoDeviceType",
         "OrtSparseFormat",
     ),
-    ".run.api.environment": (
+    ".run.api.session.module_functions": (
         "copy_tensors",
         "create_and_register_allocator",
         "create_and_register_allocator_v2",
@@ -264,13 +264,13 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "set_seed",
         "unregister_execution_provider_library",
     ),
-    ".run.api.hardware": ("OrtArenaCfg", "OrtDevice", "OrtEpDevice", "OrtHardwareDevice", "OrtMemoryInfo"),
-    ".run.api.log_callback": ("set_default_logger_callback",),
-    ".run.api.logs": ("set_default_logger_severity", "set_default_logger_verbosity"),
-    ".run.api.run_options": ("RunOptions",),
-    ".run.api.session_binding": ("SessionIOBinding",),
-    ".run.api.session_options": ("SessionOptions",),
-    ".run.api.unsupported": (
+    ".run.api.options.ort_devices": ("OrtArenaCfg", "OrtDevice", "OrtEpDevice", "OrtHardwareDevice", "OrtMemoryInfo"),
+    ".run.api.diagnostics.log_callback": ("set_default_logger_callback",),
+    ".run.api.diagnostics.log_severity": ("set_default_logger_severity", "set_default_logger_verbosity"),
+    ".run.api.options.run_options": ("RunOptions",),
+    ".run.api.values.session_io_binding": ("SessionIOBinding",),
+    ".run.api.options.session_options": ("SessionOptions",),
+    ".run.api.session.unsupported_api": (
         "AdapterFormat",
         "LoraAdapter",
         "ModelCompiler",
@@ -284,18 +284,18 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "OrtSyncStream",
         "SparseTensor",
     ),
-    ".run.api.binding": ("IOBinding",),
-    ".run.report.explain": ("Explanation",),
-    ".run.api.ortvalue": ("OrtValue",),
-    ".run.api.state": ("State",),
-    ".run.model.ports": ("ModelMetadata", "NodeArg"),
-    ".run.api.session": ("InferenceSession",),
+    ".run.api.values.io_binding": ("IOBinding",),
+    ".run.report.explanation": ("Explanation",),
+    ".run.api.values.ort_value": ("OrtValue",),
+    ".run.api.caches.model_state": ("State",),
+    ".run.model.model_inputs_outputs": ("ModelMetadata", "NodeArg"),
+    ".run.api.session.inference_session": ("InferenceSession",),
     ".run.queue.infer_queue": ("InferQueue",),
-    ".run.queue.job": ("Job",),
-    ".run.execute.trace": ("Timing",),
+    ".run.queue.inference_request": ("Job",),
+    ".run.execute.run_trace": ("Timing",),
 }
 _LATER = {name: (module, name) for module, names in _MODULES.items() for name in names}
-_LATER["compile"] = (".run.api.compile", "compile_model")
+_LATER["compile"] = (".run.api.session.compile_bundle", "compile_model")
 _SUBMODULES = ("backend", "capi", "ray")  # `from opalite import *` leaves out ray, which is another's name, too
 
 
@@ -306,14 +306,14 @@ def __getattr__(name: str) -> Any:
     if name in ("__version__", "version"):
         value: Any = _version()
     elif name in _LATER:
-        from .cl.beside_runs import planning
+        from .cl.programs.background_throttle import planning
 
         module, attribute = _LATER[name]
         try:
             with planning():  # thousands of objects, none of which is garbage
                 value = getattr(import_module(module, __name__), attribute)
         except ImportError as e:
-            from .cl.advice import loader_advice
+            from .cl.device.install_advice import loader_advice
 
             if (advice := loader_advice(e)) is not None:
                 raise NoDeviceError(advice) from e

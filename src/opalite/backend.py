@@ -11,9 +11,9 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from .cl.runtime import find_runtime
 from .errors import InputError, NoDeviceError, OptionError, UnsupportedOpError
 from .importer import load_model
-from .run.api.run_options import RunOptions
-from .run.api.session import InferenceSession
-from .run.api.session_options import SessionOptions
+from .run.api.options.run_options import RunOptions
+from .run.api.options.session_options import SessionOptions
+from .run.api.session.inference_session import InferenceSession
 
 _SESSION_OPTIONS = frozenset(
     {

@@ -22,9 +22,9 @@ import opalite as package
 from onnx import helper, numpy_helper
 from opalite.cli import main
 from opalite.ops.softmax import Softmax
-from opalite.tune.database import Entry, TuningDatabase
-from opalite.tune.files import database_path
-from opalite.tune.levels import Level
+from opalite.tune.database_files import database_path
+from opalite.tune.tuning_database import Entry, TuningDatabase
+from opalite.tune.tuning_levels import Level
 
 from ..helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
 
@@ -128,7 +128,7 @@ def test_an_unexpected_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a mishap")
 
-    monkeypatch.setattr("opalite.run.api.session.InferenceSession.run", fail)
+    monkeypatch.setattr("opalite.run.api.session.inference_session.InferenceSession.run", fail)
     result = CliRunner().invoke(main, ["run", "add.onnx"])
     assert result.exit_code == 1
     assert "internal error: RuntimeError: a mishap" in result.output

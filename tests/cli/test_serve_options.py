@@ -8,9 +8,9 @@ from click.testing import CliRunner
 from opalite.cli import main
 from opalite.cli.serve_options import grpc_settings, server_settings
 from opalite.errors import InputError, OptionError
-from opalite.serve.http.front import HttpSettings
-from opalite.serve.http.limits import Limits
-from opalite.serve.wire.key import Key
+from opalite.serve.http.http_limits import Limits
+from opalite.serve.http.http_server import HttpSettings
+from opalite.serve.wire.api_key import Key
 
 
 def test_grpc_has_the_key_the_certificate_and_the_limits_of_http() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from opalite.cl.devices import list_all
+from opalite.cl.device.enumerate_devices import list_all
 from opalite.cl.runtime import Runtime, find_runtime
 
 
@@ -40,7 +40,7 @@ def _builders_get_their_share() -> Iterator[None]:
     """Test processes keep all cores busy: what is built behind one's runs would wait for all others."""
     with pytest.MonkeyPatch.context() as patch:
         for niceness in ("_URGENT", "_CALM"):
-            patch.setattr(f"opalite.cl.programs.{niceness}", 1)
+            patch.setattr(f"opalite.cl.programs.program_cache.{niceness}", 1)
         yield
 
 

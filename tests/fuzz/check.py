@@ -14,8 +14,8 @@ import opalite
 from opalite import knobs
 from opalite.errors import OpaliteError
 from opalite.ir.precision import Precision
-from opalite.plan.general_programs import general_programs
-from opalite.run.execute.persistent import PAIRS, may_link
+from opalite.plan.generic_programs import general_programs
+from opalite.run.execute.strategies.persistent_kernel_strategy import PAIRS, may_link
 
 from .case import Case, Feeds
 from .judge import Fault, Oracle, compare

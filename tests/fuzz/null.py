@@ -16,13 +16,13 @@ from opalite.ir import DeviceInfo, check_graph
 from opalite.ir.graph import Graph
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.ops.reference import run_reference
+from opalite.layout.assign_precision import set_precision
+from opalite.ops.run_reference import run_reference
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.rewrite import Context
-from opalite.place.precision import set_precision
-from opalite.plan.emit import emit
+from opalite.passes.rewrite_driver import Context
+from opalite.plan.emit_program import emit
+from opalite.plan.memory.memory_limits import check_sizes
 from opalite.plan.program import LaunchStep, Program
-from opalite.plan.sizes import check_sizes
 
 from ..helpers.symbolic import Traced
 

@@ -319,9 +319,9 @@ def main() -> int:
 
 def run_here(seeds: Sequence[int]) -> tuple[Counter[str], list[str]]:
     """The same against a server of this process."""
-    from opalite.serve.http.front import HttpFront, HttpSettings
-    from opalite.serve.http.limits import Limits
-    from opalite.serve.launch import serving
+    from opalite.serve.http.http_limits import Limits
+    from opalite.serve.http.http_server import HttpFront, HttpSettings
+    from opalite.serve.run_servers import serving
 
     from ..helpers.serving import Double
 

@@ -24,8 +24,8 @@ def run_here(program: Program, inputs: Sequence[Any]) -> list[Any]:
     """
     from opalite.cl.runtime import find_runtime
     from opalite.run.execute.executable import Executable
-    from opalite.run.execute.host_steps import on_host
-    from opalite.run.model.onnx_runner import onnx_runner
+    from opalite.run.execute.host_operators import on_host
+    from opalite.run.model.control_flow.host_onnx_operators import onnx_runner
 
     sources = [replace(s, options=re.sub("-DDOT=[12]", "-DDOT=0", s.options)) for s in program.sources]
     try:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from opalite.ir.content import content_key
-from opalite.plan.sums import byte_sum
+from opalite.ir.constants.content_hash import content_key
+from opalite.plan.weights.checksum import byte_sum
 
 _ALIGN = 512
 _NUMBERS = (0, 1, -1, 2, 3, 7, 64, 1 << 16, (1 << 31) - 1, 1 << 31, 1 << 40, -(1 << 62), 1 << 70)

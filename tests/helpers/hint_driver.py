@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import opalite.cl.runtime as runtime_module
-from opalite.cl import opening, rawcalls
-from opalite.cl.devices import find_device
+from opalite.cl.device import context
+from opalite.cl.device.enumerate_devices import find_device
+from opalite.cl.queue import raw_opencl_calls
 
 OF_CONTEXT, OF_QUEUE = (0x40C2, 0x40C9), (0x1096, 0x1097)
 _INVALID = {"clCreateContext": -64, "clCreateCommandQueueWithProperties": -30}
@@ -29,7 +30,7 @@ class HintDriver:
 
     def find_call(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any] | None:
         """The function of that name, as a C function."""
-        real = rawcalls.find_call(name, result, *arguments)
+        real = raw_opencl_calls.find_call(name, result, *arguments)
         assert real is not None
         of, word, at, notes = {
             "clCreateContext": (OF_CONTEXT, ctypes.c_ssize_t, 0, self.contexts),
@@ -72,5 +73,5 @@ def use_hint_driver(
     driver = HintDriver(refuses)
     monkeypatch.setattr(runtime_module, "find_device", lambda request: dataclasses.replace(found, info=info))
     monkeypatch.setattr(runtime_module, "_runtimes", {})
-    monkeypatch.setattr(opening, "find_call", driver.find_call)
+    monkeypatch.setattr(context, "find_call", driver.find_call)
     return driver

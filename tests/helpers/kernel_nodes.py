@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from opalite.expr.trace import call, trace
-from opalite.ir.byte_rows import to_byte_rows
+from opalite.expr.trace_function import call, trace
+from opalite.ir.constants.int8_rows import to_byte_rows
 from opalite.ir.dtype import DType
-from opalite.ops.view import View
+from opalite.ops.strided_view import View
 
 Sample = tuple[str, dict[str, Any], list[Any], Sequence[int]]
 """(operator, attributes, arrays of the inputs, numbers of those that are constants)."""

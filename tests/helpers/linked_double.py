@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.cl.launch import PreparedLaunch
+from opalite.cl.queue.prepared_launch import PreparedLaunch
 from opalite.cl.runtime import Runtime
 from opalite.plan.program import Storage
-from opalite.run.execute import executable, linked, persistent
-from opalite.run.execute.linked import LinkError, Place
-from opalite.run.execute.number_table import NumberTable
+from opalite.run.execute import executable
+from opalite.run.execute.strategies import linked_ptx_kernels, persistent_kernel_strategy
+from opalite.run.execute.strategies.launch_parameter_buffer import NumberTable
+from opalite.run.execute.strategies.linked_ptx_kernels import LinkError, Place
 
 
 class Double:
@@ -107,16 +108,16 @@ def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
     monkeypatch.setenv("OPALITE_RECORD", "0")
     monkeypatch.setattr(executable, "may_link", lambda rt: True)
-    monkeypatch.setattr(persistent, "WORTH_RUNS", 2)
-    monkeypatch.setattr(persistent, "GAIN", 1e9)
-    monkeypatch.setattr(persistent, "LONG_S", 1e9)
+    monkeypatch.setattr(persistent_kernel_strategy, "WORTH_RUNS", 2)
+    monkeypatch.setattr(persistent_kernel_strategy, "GAIN", 1e9)
+    monkeypatch.setattr(persistent_kernel_strategy, "LONG_S", 1e9)
     own = type("OfThisTest", (Double,), {"made": []})
-    monkeypatch.setattr(linked, "Linked", own)
-    enqueue = persistent.Persistent._enqueue
+    monkeypatch.setattr(linked_ptx_kernels, "Linked", own)
+    enqueue = persistent_kernel_strategy.Persistent._enqueue
 
     def read_and_enqueue(self: Any, recording: Any) -> bool:
         self.kernels.read_table()
         return enqueue(self, self.prepared.rt.record(recording.launches))
 
-    monkeypatch.setattr(persistent.Persistent, "_enqueue", read_and_enqueue)
+    monkeypatch.setattr(persistent_kernel_strategy.Persistent, "_enqueue", read_and_enqueue)
     return own

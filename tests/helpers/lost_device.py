@@ -9,10 +9,10 @@ import pyopencl as cl
 import pytest
 
 from opalite.cl import runtime
-from opalite.cl.failures import describe_code
+from opalite.cl.device.driver_errors import describe_code
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
-from opalite.run.execute.queue import Queue
+from opalite.run.execute.strategies.queue_strategy import Queue
 
 FATAL = "kernel void fatal() { *(volatile global int *)16 = 1; }"
 

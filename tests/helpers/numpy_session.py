@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opalite.importer import ModelImporter, check_feeds, load_model
-from opalite.importer.walk.evaluate import evaluate_graph
+from opalite.importer.walk.constant_evaluation import evaluate_graph
 from opalite.ir import check_graph
 
 

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opalite.cl.compile_source import PLAIN
-from opalite.cl.counters import ProgramTally
-from opalite.cl.programs import ProgramCache, Spec
+from opalite.cl.programs.program_cache.compile_source import PLAIN
+from opalite.cl.programs.program_cache.program_cache import ProgramCache, Spec
+
 from opalite.cl.runtime import Runtime
+from opalite.cl.runtime_counters import ProgramTally
 
 
 class PlainPrograms(ProgramCache):

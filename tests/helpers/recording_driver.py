@@ -13,8 +13,8 @@ from typing import Any
 
 import pyopencl as cl
 
-from opalite.cl import rawcalls
-from opalite.cl.recordable_queues import RECORDABLE, ChangedArgument
+from opalite.cl.queue import raw_opencl_calls
+from opalite.cl.queue.recordable_queues import RECORDABLE, ChangedArgument
 
 INVALID_VALUE, INVALID_OPERATION, INVALID_QUEUE, INVALID_ARG = -30, -59, -36, -49
 _POINTER, _INT, _UINT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
@@ -69,7 +69,7 @@ class RecordingDriver:
     def find_call(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any] | None:
         """The loader's function of that name, or the double's own, as a C function."""
         is_own = name in _OWN
-        return self._as_c(name, result, arguments) if is_own else rawcalls.find_call(name, result, *arguments)
+        return self._as_c(name, result, arguments) if is_own else raw_opencl_calls.find_call(name, result, *arguments)
 
     def find_extension(
         self, platform: cl.Platform, name: str, result: Any, *arguments: Any
@@ -83,7 +83,7 @@ class RecordingDriver:
         return self.most
 
     def _real(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-        found = rawcalls.find_call(name, result, *arguments)
+        found = raw_opencl_calls.find_call(name, result, *arguments)
         assert found is not None
         return found
 

@@ -12,25 +12,25 @@ from opalite.ir import symbols
 
 _MODULES = {
     "always_equal": (
-        "opalite.place.pick.",
-        "opalite.plan.nesting.",
-        "opalite.kernels.move.copies.",
-        "opalite.kernels.move.strided_copy.",
-        "opalite.kernels.elementwise.flat.",
+        "opalite.layout.assign_layouts.",
+        "opalite.plan.memory.buffer_aliasing.",
+        "opalite.kernels.data_movement.strided_copy_axes.",
+        "opalite.kernels.data_movement.strided_copy.",
+        "opalite.kernels.elementwise.broadcast_row_major.",
     ),
     "hint_of": (
-        "opalite.kernels.move.strided_copy.",
-        "opalite.kernels.matmul.panel.",
+        "opalite.kernels.data_movement.strided_copy.",
+        "opalite.kernels.matmul.gemm_cpu.",
         "opalite.kernels.conv.winograd.",
     ),
-    "fitted": ("opalite.kernels.conv.packed.", "opalite.kernels.conv.winograd."),
+    "fitted": ("opalite.kernels.conv.direct_packed.", "opalite.kernels.conv.winograd."),
     "may_be_less": (
-        "opalite.kernels.conv.packed.",
+        "opalite.kernels.conv.direct_packed.",
         "opalite.kernels.conv.winograd.",
-        "opalite.kernels.move.transpose_tiles.",
+        "opalite.kernels.data_movement.transpose_tiled.",
     ),
-    "may_leave_rest": ("opalite.kernels.elementwise.packed.",),
-    "runs_along": ("opalite.kernels.elementwise.flat.",),
+    "may_leave_rest": ("opalite.kernels.elementwise.elementwise_packed.",),
+    "runs_along": ("opalite.kernels.elementwise.broadcast_row_major.",),
 }
 """Where a question is asked whose answer changes no result: whether sizes are always equal, what they are now, and what
 they may become."""

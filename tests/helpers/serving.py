@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from opalite.serve.engine.server import Server
-from opalite.serve.wire.failures import Busy, Invalid, NotFound
-from opalite.serve.wire.messages import (
+from opalite.serve.engine.inference_server import Server
+from opalite.serve.wire.infer_messages import (
     BatchStatistics,
     Duration,
     IndexEntry,
@@ -22,6 +21,7 @@ from opalite.serve.wire.messages import (
     Tensor,
     TensorMetadata,
 )
+from opalite.serve.wire.serve_errors import Busy, Invalid, NotFound
 
 Arrays = Mapping[str, Any]
 Ends = Sequence[tuple[str, str, tuple[int, ...]]]

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from opalite.plan.template.program_template.program_template import Template
 
 from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
-from opalite.ir.hinted import hinted, hinted_record
 from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.ir.shape_hints import hinted, hinted_record
 from opalite.ir.symbols import FUNCTIONS, Dim, Real, Trace, at_least, at_most
-from opalite.kernels.setting import Setting
+from opalite.kernels.launch_config import Setting
+from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.rewrite import Context
-from opalite.place.precision import set_precision
-from opalite.plan import emit as emission
-from opalite.plan.emit import emit, emit_template
-from opalite.plan.nesting import is_alias
+from opalite.passes.rewrite_driver import Context
+from opalite.plan import emit_program as emission
+from opalite.plan.emit_program import emit, emit_template
+from opalite.plan.memory.buffer_aliasing import is_alias
+from opalite.plan.memory.verify_memory_plan import verify_contents
 from opalite.plan.planner import PlanOptions
 from opalite.plan.program import LaunchStep, Program
-from opalite.plan.template import Template
-from opalite.plan.verify_memory import verify_contents
 
 from .device_programs import NotHere, run_here
 from .replay import Choices

@@ -9,9 +9,9 @@ from pathlib import Path
 from opalite.ir import DeviceInfo, Graph, Node
 from opalite.passes.pipeline import optimise, place
 from opalite.tune.kernel_candidate import KernelCandidate
-from opalite.tune.levels import Level, Trial
-from opalite.tune.lookup import Lookup
 from opalite.tune.tuner import find_jobs
+from opalite.tune.tuning_levels import Level, Trial
+from opalite.tune.tuning_lookup import Lookup
 
 from .graphs import GraphMaker
 

@@ -20,21 +20,21 @@ ALLOWED: dict[str, set[str]] = {
     "ops": LEAVES | {"ir", "expr"},
     "cost": LEAVES | {"ir"},
     "kernels": LEAVES | {"ir", "expr", "ops", "cost"},
-    "place": LEAVES | {"ir", "expr", "ops", "kernels"},
-    "passes": LEAVES | {"ir", "expr", "ops", "kernels", "place"},
-    "plan": LEAVES | {"ir", "expr", "ops", "kernels", "place", "passes"},
+    "layout": LEAVES | {"ir", "expr", "ops", "kernels"},
+    "passes": LEAVES | {"ir", "expr", "ops", "kernels", "layout"},
+    "plan": LEAVES | {"ir", "expr", "ops", "kernels", "layout", "passes"},
     "importer": LEAVES | {"extras", "ir", "expr", "ops"},
     "cache": LEAVES,
     "ptx": LEAVES,
     "pocl": LEAVES | {"cache"},
     "cl": LEAVES | {"ir", "cache", "pocl", "ptx"},
-    "pocl/loop": LEAVES | {"ir", "cache", "cl"},
-    "run/execute": LEAVES | {"ir", "ops", "kernels", "plan", "cl", "ptx", "pocl/loop"},
+    "pocl/megakernel": LEAVES | {"ir", "cache", "cl"},
+    "run/execute": LEAVES | {"ir", "ops", "kernels", "plan", "cl", "ptx", "pocl/megakernel"},
     "tune": LEAVES | {"ir", "expr", "ops", "kernels", "cache", "cl", "plan", "run/execute"},
     "run/model": LEAVES | {"ir", "plan", "importer", "cache", "cl", "tune", "run/execute"},
     "bench": LEAVES,
 }
-ALLOWED["run/precision"] = ALLOWED["run/model"] | {"run/model", "ops", "passes", "place"}
+ALLOWED["run/precision"] = ALLOWED["run/model"] | {"run/model", "ops", "passes", "layout"}
 ALLOWED["run/report"] = ALLOWED["run/precision"] | {"run/precision"}
 ALLOWED["run/api"] = ALLOWED["run/report"] | {"run/report"}
 ALLOWED["run/queue"] = ALLOWED["run/api"] | {"run/api", "pocl"}
@@ -45,7 +45,7 @@ ALLOWED["ray"] = LEAVES | {"extras", "ir", "cache", "cl", "run/api", "run/model"
 ALLOWED["serve/wire"] = LEAVES
 ALLOWED["serve/proto"] = LEAVES | {"serve/wire"}
 ALLOWED["serve/engine"] = LEAVES | {"extras", "serve/wire", "serve/proto", "run/api", "llm", "cl"}
-for front in ("serve/http", "serve/grpc", "serve/watch"):
+for front in ("serve/http", "serve/grpc", "serve/telemetry"):
     ALLOWED[front] = LEAVES | {"extras", "serve/wire", "serve/engine", "serve/proto"}
 ALLOWED["serve"] = {part for part in ALLOWED if part.startswith("serve/")} | LEAVES | {"extras"}
 ALLOWED["backend"] = LEAVES | ROOMS | {"ir", "cl", "importer"}

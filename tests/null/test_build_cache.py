@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cache.folder import cache_folder
-from opalite.tune.files import database_path
+from opalite.cache.cache_folder import cache_folder
+from opalite.tune.database_files import database_path
 
 from .. import build_cache
 

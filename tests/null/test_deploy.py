@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from opalite.cli.serve import command
-from opalite.serve.grpc.front import GrpcSettings
-from opalite.serve.http.front import HttpSettings
+from opalite.serve.grpc.grpc_server import GrpcSettings
+from opalite.serve.http.http_server import HttpSettings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

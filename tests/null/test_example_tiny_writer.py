@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import onnx
-from opalite.llm.folder import open_folder
+from opalite.llm.model_folder import open_folder
 
 FOLDER = Path(__file__).parents[2] / "examples" / "tiny_writer"
 MODEL = FOLDER / "model" / "model.onnx"

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 import opalite
-from opalite.run.model.compiler import Compiler
+from opalite.run.model.background.graph_compiler import Compiler
 
 from .cases import all_cases, difference, is_float32, load_case
 from .exclusions import EXCLUDED

@@ -130,7 +130,7 @@ AVOIDED = (
     Avoided(
         ("rusticl-26",),
         "does not link `fma`, `sin`, `cos` and `tan` (`nir_shader not fully linked`) with LLVM's libclc",
-        "quirk `unlinked_fma`, found by a trial: programs bring their own (`cl/stand_ins.py`)",
+        "quirk `unlinked_fma`, found by a trial: programs bring their own (`cl/programs/missing_builtins.py`)",
         "rusticl_unlinked_fma.py",
     ),
     Avoided(

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from opalite.cl.launch import PreparedLaunch, Recording
+from opalite.cl.queue.prepared_launch import PreparedLaunch, Recording
 from opalite.kernels import Kernel, Launch, all_kernels
 
 _entries: dict[str, set[str]] = {}  # of the launches that each kernel made since the last `forget`

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from opalite.cl import allocator, tensor, transfer
-from opalite.cl.allocator import Allocator
-from opalite.run.execute import one_node
+from opalite.cl.memory import allocator, device_tensor, host_device_copies
+from opalite.cl.memory.allocator import Allocator
+from opalite.run.execute import single_node_executable
 
 _SOURCE = """
 kernel void nothing(global uchar *x) {}
@@ -48,7 +48,7 @@ _kept: list[cl.MemoryObject] = []
 def exactly() -> None:
     """Have kernel tests allocate what tensors have to the byte, so that no access past an end goes unseen."""
     allocator._SMALLEST = 1
-    one_node.GUARD = 0
+    single_node_executable.GUARD = 0
 
 
 def follow_host_writes() -> None:
@@ -78,7 +78,7 @@ def follow_host_writes() -> None:
     def write_buffer(queue: Any, buffer: Any, offset: int, array: Any, wait: bool, device: str) -> Any:
         if array.nbytes == 0:
             return None
-        return _write(queue, buffer, transfer._contiguous(array), offset)
+        return _write(queue, buffer, host_device_copies._contiguous(array), offset)
 
     def fill_buffer(queue: Any, buffer: Any, offset: int, byte: int, nbytes: int, device: str) -> None:
         if nbytes:
@@ -95,8 +95,8 @@ def follow_host_writes() -> None:
         ("fill_buffer", fill_buffer),
         ("copy_buffer", copy_buffer),
     ):
-        setattr(transfer, name, function)
-    tensor.shares_memory = lambda *_: False
+        setattr(host_device_copies, name, function)
+    device_tensor.shares_memory = lambda *_: False
     _spare_children()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from opalite.cl.devices import FoundDevice
+from opalite.cl.device.enumerate_devices import FoundDevice
 from opalite.cl.runtime import Runtime
 
 _NAME = "simulator"

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..errors import InputError, OpaliteError
 from .engines import Array
-from .probe import Probe
-from .process import EngineProcess
-from .stats import Slice, Spread, accept, difference, ratios
+from .machine_speed import Probe
+from .median_ratios import Slice, Spread, accept, difference, ratios
+from .worker_process import EngineProcess
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 from ..errors import OpaliteError
 from .compare import Plan
 from .engines import Array
-from .probe import Probe
-from .process import EngineProcess
-from .stats import Slice, Spread, accept, difference
+from .machine_speed import Probe
+from .median_ratios import Slice, Spread, accept, difference
+from .worker_process import EngineProcess
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..run.api.binding import IOBinding
-from ..run.api.enums import OrtDeviceVendorId
-from ..run.api.environment import copy_tensors
-from ..run.api.hardware import OrtDevice
-from ..run.api.ortvalue import OrtValue
-from ..run.api.providers import check_providers
-from ..run.api.session import InferenceSession
-from ..run.api.session_api import SessionApi as Session
-from ..run.api.unsupported import AdapterFormat, ModelCompiler, SparseTensor
+from ..run.api.options.execution_providers import check_providers
+from ..run.api.options.ort_devices import OrtDevice
+from ..run.api.options.ort_enums import OrtDeviceVendorId
+from ..run.api.session.inference_session import InferenceSession
+from ..run.api.session.module_functions import copy_tensors
+from ..run.api.session.session_queries import SessionApi as Session
+from ..run.api.session.unsupported_api import AdapterFormat, ModelCompiler, SparseTensor
+from ..run.api.values.io_binding import IOBinding
+from ..run.api.values.ort_value import OrtValue
 
 
 def check_and_normalize_provider_args(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ..run.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
-from ..run.api.enums import (
+from ..run.api.diagnostics.log_callback import set_default_logger_callback
+from ..run.api.diagnostics.log_severity import set_default_logger_severity, set_default_logger_verbosity
+from ..run.api.diagnostics.node_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
+from ..run.api.options.ort_devices import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
+from ..run.api.options.ort_enums import (
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
@@ -17,7 +20,10 @@ from ..run.api.enums import (
     OrtMemType,
     OrtSparseFormat,
 )
-from ..run.api.environment import (
+from ..run.api.options.run_options import RunOptions
+from ..run.api.options.session_options import SessionOptions
+from ..run.api.session.inference_session import InferenceSession
+from ..run.api.session.module_functions import (
     copy_tensors,
     create_and_register_allocator,
     create_and_register_allocator_v2,
@@ -35,15 +41,7 @@ from ..run.api.environment import (
     set_seed,
     unregister_execution_provider_library,
 )
-from ..run.api.hardware import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
-from ..run.api.log_callback import set_default_logger_callback
-from ..run.api.logs import set_default_logger_severity, set_default_logger_verbosity
-from ..run.api.ortvalue import OrtValue
-from ..run.api.run_options import RunOptions
-from ..run.api.session import InferenceSession
-from ..run.api.session_binding import SessionIOBinding
-from ..run.api.session_options import SessionOptions
-from ..run.api.unsupported import (
+from ..run.api.session.unsupported_api import (
     AdapterFormat,
     LoraAdapter,
     ModelCompiler,
@@ -57,8 +55,10 @@ from ..run.api.unsupported import (
     OrtSyncStream,
     SparseTensor,
 )
-from ..run.api.vector import OrtValueVector
-from ..run.model.ports import ModelMetadata, NodeArg
+from ..run.api.values.ort_value import OrtValue
+from ..run.api.values.ort_value_vector import OrtValueVector
+from ..run.api.values.session_io_binding import SessionIOBinding
+from ..run.model.model_inputs_outputs import ModelMetadata, NodeArg
 from ..status import (
     DeviceReset,
     EngineError,

@@ -15,32 +15,32 @@ import numpy as np
 import pyopencl as cl
 
 from .. import knobs
-from ..cache.folder import is_writable, kept_folder
-from ..cache.store import BinaryStore
+from ..cache.binary_store import BinaryStore
+from ..cache.cache_folder import is_writable, kept_folder
 from ..errors import DeviceError, DeviceMemoryError
-from ..ir.device import DeviceInfo
-from ..ir.device_family import ADDRESSES, SOFTWARE, UNBUILT
+from ..ir.constants.lazy_array import StoredArray
+from ..ir.device.device_family import ADDRESSES, SOFTWARE, UNBUILT
+from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
-from ..ir.stored import StoredArray
-from ..pocl import repair as pocl
-from ..pocl.pages import release_pages
-from . import tensor, transfer
-from .addresses import Region, Teller, place_of
-from .allocator import Allocator, Arena
-from .counters import Counters, ProgramTally
-from .describe import fingerprint
-from .devices import FoundDevice, find_device
-from .failures import cl_errors, translate
-from .forks import check_fork, keep_in_children, process
-from .hints import HintProperties, Hints, hint_properties, make_hints
-from .launch import Grid, KernelArg, PreparedLaunch, Recording
-from .opening import open_context, open_queue
-from .pools import BufferPool
-from .programs import ProgramCache, Spec
-from .replay import Replay
-from .replays import find_replay
-from .trials import Trials
-from .weights import SharedWeight, WeightStore
+from ..pocl import cpu_workarounds as pocl
+from ..pocl.release_pages import release_pages
+from .device.context import open_context, open_queue
+from .device.driver_errors import cl_errors, translate
+from .device.driver_hints import HintProperties, Hints, hint_properties, make_hints
+from .device.enumerate_devices import FoundDevice, find_device
+from .device.fork_guard import check_fork, keep_in_children, process
+from .device.query_device_info import fingerprint
+from .memory import device_tensor, host_device_copies
+from .memory.allocator import Allocator, Arena
+from .memory.buffer_pool import BufferPool
+from .memory.device_pointers import Region, Teller, place_of
+from .memory.shared_weights import SharedWeight, WeightStore
+from .programs.kernel_trials import Trials
+from .programs.program_cache import ProgramCache, Spec
+from .queue.prepared_launch import Grid, KernelArg, PreparedLaunch, Recording
+from .queue.replay import Replay
+from .queue.replay_support import find_replay
+from .runtime_counters import Counters, ProgramTally
 
 _log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class Runtime:
     def is_lost_by(self, error: DeviceError) -> bool:
         """Whether the context is dead, which a command tells that has nothing to do with the one that gave `error`.
 
-        False in a forked process, which has no context that it may ask (forks.py).
+        False in a forked process, which has no context that it may ask (fork_guard.py).
         """
         if process.is_child:
             return False
@@ -256,11 +256,12 @@ class Runtime:
 
     def pinned(self, nbytes: int) -> Array:
         """Host memory as bytes, which a device with memory of its own copies without the driver's help."""
-        return tensor.pinned_bytes(self, nbytes)
+        return device_tensor.pinned_bytes(self, nbytes)
 
     @property
     def carries(self) -> bool:
-        """Whether runs ahead of the host have small values carried as arguments of a launch (cl/courier.py)."""
+        """Whether runs ahead of the host have small values carried as arguments of a launch
+        (cl/memory/inline_upload.py)."""
         return ADDRESSES in self.info.quirks
 
     def make_image(self, width: int, height: int, dtype: DType) -> cl.Image:
@@ -307,7 +308,7 @@ class Runtime:
     @cached_property
     def shares_memory(self) -> bool:
         """Whether the device works on host memory itself, so that values cross without a command on the queue."""
-        return tensor.shares_memory(self.context, self.queue, self.info.on_host)
+        return device_tensor.shares_memory(self.context, self.queue, self.info.on_host)
 
     @property
     def maps_memory(self) -> bool:
@@ -326,7 +327,9 @@ class Runtime:
     ) -> cl.Event | None:
         """Copy a C-contiguous `array` into `buffer` at byte `offset`; without `wait`, keep the event until finished."""
         self.counters.transfers += 1
-        return transfer.write_buffer(queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name)
+        return host_device_copies.write_buffer(
+            queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name
+        )
 
     def read(
         self,
@@ -338,12 +341,14 @@ class Runtime:
     ) -> cl.Event | None:
         """Copy `array.nbytes` bytes of `buffer` from byte `offset` on into the C-contiguous `array`."""
         self.counters.transfers += 1
-        return transfer.read_buffer(queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name)
+        return host_device_copies.read_buffer(
+            queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name
+        )
 
     def fill(self, buffer: cl.Buffer | Region, byte: int, nbytes: int, offset: int = 0) -> None:
         """Set `nbytes` bytes of `buffer` to `byte`."""
         self.counters.transfers += 1
-        transfer.fill_buffer(self.queue, *place_of(buffer, offset), byte, nbytes, self.info.name)
+        host_device_copies.fill_buffer(self.queue, *place_of(buffer, offset), byte, nbytes, self.info.name)
 
     def copy(
         self,
@@ -355,19 +360,19 @@ class Runtime:
     ) -> None:
         """Copy bytes from buffer to buffer on the device."""
         self.counters.transfers += 1
-        transfer.copy_buffer(
+        host_device_copies.copy_buffer(
             self.queue, *place_of(source, source_offset), *place_of(target, target_offset), nbytes, self.info.name
         )
 
     def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
         """Copy `texels` [height, width, 4] of the image's channel type into it."""
         self.counters.transfers += 1
-        transfer.write_image(self.queue, image, texels, wait, self.info.name)
+        host_device_copies.write_image(self.queue, image, texels, wait, self.info.name)
 
     def read_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
         """Copy the image into `texels` [height, width, 4]."""
         self.counters.transfers += 1
-        transfer.read_image(self.queue, image, texels, wait, self.info.name)
+        host_device_copies.read_image(self.queue, image, texels, wait, self.info.name)
 
 
 _runtimes: dict[tuple[str, HintProperties], Runtime] = {}

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..cl.advice import loader_advice
+from ..cl.device.install_advice import loader_advice
 from ..errors import OpaliteError
 
 _COMMANDS = {

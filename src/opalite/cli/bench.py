@@ -17,13 +17,21 @@ from ..bench.compare import Comparison, Measured, Plan, compare
 from ..bench.report import as_json, milliseconds, throughput_json
 from ..bench.throughput import measure_throughput, modes_of
 from ..errors import InputError
+from .auto_precision import precision_lines, settle_precision
 from .console import make_console
-from .input_specs import wanted_inputs
-from .inputs import Preprocess, load_inputs
-from .options import Real, device_options, model_argument, parse_shapes, seed_option, session_kwargs, shape_option
-from .outputs import check_writable, write_text
-from .precision import precision_lines, settle_precision
-from .throughput import core_count, print_throughput
+from .input_files import Preprocess, load_inputs
+from .output_files import check_writable, write_text
+from .session_inputs import wanted_inputs
+from .shared_options import (
+    Real,
+    device_options,
+    model_argument,
+    parse_shapes,
+    seed_option,
+    session_kwargs,
+    shape_option,
+)
+from .throughput_report import core_count, print_throughput
 
 _SECONDS = 3.0
 _ROUNDS = 12
@@ -96,7 +104,7 @@ def command(
     Each engine runs in a process of its own, in short stretches by turns; stretches beside a slow moment of the
     machine do not count. Exits with 1 if an engine, or with --throughput a mode, could not run the model.
     """
-    from ..run.api.session import InferenceSession
+    from ..run.api.session.inference_session import InferenceSession
 
     check_writable(json_file)
     settings = session_kwargs(device, precision, tolerance, memory, tune)

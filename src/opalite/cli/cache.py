@@ -9,15 +9,15 @@ import click
 from rich.table import Table
 
 from .. import knobs
-from ..cache.folder import cache_folder, units
-from ..cache.folder import clear as clear_programs
-from ..cache.stats import Count, all_counts, forget_counts
+from ..cache.cache_folder import cache_folder, units
+from ..cache.cache_folder import clear as clear_programs
+from ..cache.hit_counters import Count, all_counts, forget_counts
 from ..errors import InputError
-from ..tune.database import TuningDatabase, open_database
-from ..tune.export import export_json, import_json
-from ..tune.files import database_path
+from ..tune.database_files import database_path
+from ..tune.export_json import export_json, import_json
+from ..tune.tuning_database import TuningDatabase, open_database
 from .console import make_console
-from .outputs import check_writable, write_text
+from .output_files import check_writable, write_text
 
 _KINDS = {
     "program": "program binaries",

@@ -11,10 +11,10 @@ import click
 
 from ..errors import InputError
 from ..plan.bundle import SUFFIX
-from ..run.model.ports import NodeArg
-from .inputs import Preprocess, Wanted, load_inputs
-from .options import PRECISION_HELP, model_argument, parse_shapes, tolerance_option
-from .outputs import check_writable
+from ..run.model.model_inputs_outputs import NodeArg
+from .input_files import Preprocess, Wanted, load_inputs
+from .output_files import check_writable
+from .shared_options import PRECISION_HELP, model_argument, parse_shapes, tolerance_option
 
 
 @click.command()
@@ -54,9 +54,9 @@ def command(
     strict: bool,
 ) -> None:
     """Compile MODEL to BUNDLE (by default MODEL's name with the suffix .opal, in the current folder)."""
-    from ..run.api.compile import compile_model
+    from ..run.api.session.compile_bundle import compile_model
     from ..run.model.example_shapes import example_shapes
-    from ..run.model.imported import ImportedModel
+    from ..run.model.imported_model import ImportedModel
 
     # '.' has no name to put a suffix on, and the root none at all.
     name = os.path.basename(os.path.abspath(model)) or "model"

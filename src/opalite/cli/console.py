@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from .. import knobs
-from ..cache.stats import process_counts
+from ..cache.hit_counters import process_counts
 
 _WIDTH = 160  # columns where output goes to a file or a pipe, so that tables are not cut at 80
 

@@ -9,10 +9,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from ..cl.describe import with_trials
-from ..cl.devices import FoundDevice, Listing, list_all
-from ..cl.hints import hint_properties, hints_taken, make_hints
-from ..cl.select import select
+from ..cl.device.driver_hints import hint_properties, hints_taken, make_hints
+from ..cl.device.enumerate_devices import FoundDevice, Listing, list_all
+from ..cl.device.query_device_info import with_trials
+from ..cl.device.select_device import select
 from ..errors import NoDeviceError
 from .console import make_console
 
@@ -23,7 +23,7 @@ from .console import make_console
 def command(as_json: bool, resources: bool) -> None:
     """List OpenCL platforms and devices, and what each can do. A star marks the default."""
     if resources:
-        from ..ray.places import resources as announced
+        from ..ray.device_resources import resources as announced
 
         click.echo(json.dumps(announced()))
         return

@@ -10,10 +10,10 @@ import click
 from rich.console import Console
 
 from .. import knobs
-from ..cache.folder import cache_folder
-from ..cl import checks
+from ..cache.cache_folder import cache_folder
+from ..cl.device import doctor_checks
 
-_SIGNS = {checks.GOOD: ("✓", "green"), checks.NOTE: ("!", "yellow"), checks.BAD: ("✗", "red")}
+_SIGNS = {doctor_checks.GOOD: ("✓", "green"), doctor_checks.NOTE: ("!", "yellow"), doctor_checks.BAD: ("✗", "red")}
 
 
 @click.command()
@@ -35,21 +35,21 @@ def command(as_json: bool) -> None:
         sys.exit(1)
 
 
-def examine() -> list[checks.Finding]:
+def examine() -> list[doctor_checks.Finding]:
     """Every finding, in the order in which a fault would cause the next."""
-    loader = checks.check_loader()
-    findings = [*loader, *checks.check_open_files()]
-    folders = checks.icd_folders()
-    findings += checks.check_icds(folders)
-    findings += checks.check_unregistered(folders)
-    findings += checks.check_permissions()
-    devices: list[checks.Finding] = []
+    loader = doctor_checks.check_loader()
+    findings = [*loader, *doctor_checks.check_open_files()]
+    folders = doctor_checks.icd_folders()
+    findings += doctor_checks.check_icds(folders)
+    findings += doctor_checks.check_unregistered(folders)
+    findings += doctor_checks.check_permissions()
+    devices: list[doctor_checks.Finding] = []
     platforms: list[str] = []
-    if not any(f.level == checks.BAD for f in loader) and not any(f.kills for f in findings):
-        devices, platforms = checks.check_devices()
-    findings += checks.check_gpus(platforms=platforms)
-    findings += checks.check_pocl(platforms)
-    findings += checks.check_linker()
+    if not any(f.level == doctor_checks.BAD for f in loader) and not any(f.kills for f in findings):
+        devices, platforms = doctor_checks.check_devices()
+    findings += doctor_checks.check_gpus(platforms=platforms)
+    findings += doctor_checks.check_pocl(platforms)
+    findings += doctor_checks.check_linker()
     findings += devices
-    findings += checks.check_cache(cache_folder(), knobs.get("OPALITE_CACHE"), knobs.get("OPALITE_CACHE_MB"))
+    findings += doctor_checks.check_cache(cache_folder(), knobs.get("OPALITE_CACHE"), knobs.get("OPALITE_CACHE_MB"))
     return findings

@@ -12,14 +12,14 @@ import click
 import numpy as np
 
 from ..errors import InputError
-from ..ir.byte_rows import CACHES
+from ..ir.constants.int8_rows import CACHES
 from .console import make_console
-from .options import device_options, session_kwargs
-from .outputs import check_writable, write_text
+from .output_files import check_writable, write_text
+from .shared_options import device_options, session_kwargs
 
 if TYPE_CHECKING:
     from ..llm.generator import Generator
-    from ..llm.stream import Stream
+    from ..llm.token_stream import Stream
 
 _SAMPLED = "  [default: the model's generation_config.json]"
 

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
-from ..ir.device import DeviceInfo
-from ..run.report.explain import Explanation, memory_line
+from ..ir.device.device_info import DeviceInfo
+from ..run.report.explanation import Explanation, memory_line
+from .auto_precision import precision_lines, settle_precision
 from .console import make_console, print_caches
-from .input_specs import wanted_inputs
-from .inputs import Preprocess, load_inputs
-from .options import model_argument, parse_shapes, session_kwargs, session_options
-from .precision import precision_lines, settle_precision
+from .input_files import Preprocess, load_inputs
+from .session_inputs import wanted_inputs
+from .shared_options import model_argument, parse_shapes, session_kwargs, session_options
 
 
 @click.command()
@@ -39,7 +39,7 @@ def command(
     trust: bool | None,
 ) -> None:
     """Show graph, placement, costs and memory of MODEL without the results of a run."""
-    from ..run.api.session import InferenceSession
+    from ..run.api.session.inference_session import InferenceSession
 
     session = InferenceSession(
         model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ..run.report.profile import Profile, Row
+from .auto_precision import precision_lines, settle_precision
 from .console import make_console, print_caches
-from .input_specs import wanted_inputs
-from .inputs import Preprocess, load_inputs
-from .options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
-from .outputs import check_writable, write_text
-from .precision import precision_lines, settle_precision
+from .input_files import Preprocess, load_inputs
+from .output_files import check_writable, write_text
+from .session_inputs import wanted_inputs
+from .shared_options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 
 
 @click.command()
@@ -46,7 +46,7 @@ def command(
     trust: bool | None,
 ) -> None:
     """Profile MODEL: queued, submitted, started and ended times of every launch."""
-    from ..run.api.session import InferenceSession
+    from ..run.api.session.inference_session import InferenceSession
 
     check_writable(trace, html)
     session = InferenceSession(

@@ -12,15 +12,15 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
+from .auto_precision import precision_lines, settle_precision
 from .console import make_console, print_caches
-from .input_specs import wanted_inputs
-from .inputs import Preprocess, load_inputs, parse_floats
-from .options import Real, model_argument, parse_shapes, seed_option, session_kwargs, session_options
-from .outputs import check_kind, check_writable, read_labels, save_outputs, top_classes, write_text
-from .precision import precision_lines, settle_precision
+from .input_files import Preprocess, load_inputs, parse_floats
+from .output_files import check_kind, check_writable, read_labels, save_outputs, top_classes, write_text
+from .session_inputs import wanted_inputs
+from .shared_options import Real, model_argument, parse_shapes, seed_option, session_kwargs, session_options
 
 if TYPE_CHECKING:
-    from ..run.execute.trace import RunTrace
+    from ..run.execute.run_trace import RunTrace
 
 
 @click.command()
@@ -82,7 +82,7 @@ def command(
     trust: bool | None,
 ) -> None:
     """Run MODEL (.onnx or .opal) and show results and times."""
-    from ..run.api.session import InferenceSession
+    from ..run.api.session.inference_session import InferenceSession
 
     check_writable(save)
     check_writable(json_file)

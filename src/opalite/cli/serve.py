@@ -11,7 +11,6 @@ import click
 
 from ..errors import OpaliteError, OptionError
 from ..extras import need
-from .options import Real
 from .serve_options import (
     engine_options,
     grpc_options,
@@ -21,6 +20,7 @@ from .serve_options import (
     server_settings,
     watch_options,
 )
+from .shared_options import Real
 
 _HTTP = (
     "host", "port", "api_key_file", "open_health", "tls_cert", "tls_key", "max_body_mb", "max_connections",
@@ -64,12 +64,12 @@ def command(
         raise OptionError("--metrics-port is where metrics are shown: --no-metrics keeps none")
     from starlette.routing import Route
 
-    from ..serve.engine.server import Server
-    from ..serve.engine.watcher import Watcher, Watchers
-    from ..serve.http.front import HttpFront
-    from ..serve.launch import Front, run
-    from ..serve.watch.logs import LOGGER, EventLog, set_up_logs
-    from ..serve.watch.spans import find_spans
+    from ..serve.engine.inference_server import Server
+    from ..serve.engine.server_observer import Watcher, Watchers
+    from ..serve.http.http_server import HttpFront
+    from ..serve.run_servers import Front, run
+    from ..serve.telemetry.access_log import LOGGER, EventLog, set_up_logs
+    from ..serve.telemetry.opentelemetry_spans import find_spans
 
     http = http_settings(**{name: given.pop(name) for name in _HTTP})
     over_grpc = grpc_settings(grpc_port, grpc_host, http)
@@ -81,8 +81,8 @@ def command(
     fronts: list[Front] = []
     if metrics:
         need("prometheus_client", "showing metrics", "serve")
-        from ..serve.watch.metrics import Metrics
-        from ..serve.watch.scrape import MetricsFront, metrics_route
+        from ..serve.telemetry.metrics_endpoint import MetricsFront, metrics_route
+        from ..serve.telemetry.prometheus_metrics import Metrics
 
         kept = Metrics()
         watchers.append(kept)
@@ -92,7 +92,7 @@ def command(
     fronts.insert(0, HttpFront(http, more))
     if over_grpc is not None:
         need("grpc", "serving over gRPC", "serve")
-        from ..serve.grpc.front import GrpcFront
+        from ..serve.grpc.grpc_server import GrpcFront
 
         fronts.append(GrpcFront(over_grpc))
     set_up_logs(log_format)

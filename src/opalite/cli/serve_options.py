@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import OptionError
-from .options import PRECISION_HELP, Real
+from .shared_options import PRECISION_HELP, Real
 
 if TYPE_CHECKING:
-    from ..serve.engine.config import ServerSettings
-    from ..serve.grpc.front import GrpcSettings
-    from ..serve.http.front import HttpSettings
+    from ..serve.engine.model_config import ServerSettings
+    from ..serve.grpc.grpc_server import GrpcSettings
+    from ..serve.http.http_server import HttpSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MEBIBYTE = 1 << 20
@@ -117,9 +117,9 @@ def watch_options(fn: F) -> F:
 def server_settings(models: tuple[str, ...], repository: str | None, given: dict[str, Any]) -> ServerSettings:
     """What the engine is told; OptionError where there is no model, or one name twice, InputError for words that no
     session takes."""
-    from ..run.model.options import CompileOptions, parse_precision
-    from ..serve.engine.config import ServerSettings
-    from ..serve.engine.repository import name_of
+    from ..run.model.compile_options import CompileOptions, parse_precision
+    from ..serve.engine.model_config import ServerSettings
+    from ..serve.engine.model_repository import name_of
 
     if not models and repository is None:
         raise OptionError("there is nothing to serve: name models, or a folder of them with --repository")
@@ -149,9 +149,9 @@ def http_settings(
     body_timeout: float | None,
 ) -> HttpSettings:
     """What the HTTP front is told; OptionError for a certificate without its key."""
-    from ..serve.http.front import HttpSettings
-    from ..serve.http.limits import Limits
-    from ..serve.wire.key import find_key
+    from ..serve.http.http_limits import Limits
+    from ..serve.http.http_server import HttpSettings
+    from ..serve.wire.api_key import find_key
 
     if (tls_cert is None) != (tls_key is None):
         raise OptionError("--tls-cert and --tls-key go together")
@@ -167,8 +167,8 @@ def grpc_settings(grpc_port: int | None, grpc_host: str | None, http: HttpSettin
         if grpc_host is not None:
             raise OptionError("--grpc-host is where --grpc-port is served: give a port too")
         return None
-    from ..serve.grpc.front import GrpcSettings
-    from ..serve.grpc.limits import Limits
+    from ..serve.grpc.grpc_limits import Limits
+    from ..serve.grpc.grpc_server import GrpcSettings
 
     limits = Limits(message_bytes=http.limits.body_bytes, elements=http.limits.elements, tensors=http.limits.tensors)
     return GrpcSettings(

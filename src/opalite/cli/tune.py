@@ -14,15 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from .auto_precision import settle_precision
 from .console import make_console
-from .input_specs import wanted_inputs
-from .inputs import Preprocess, load_inputs
-from .options import model_argument, parse_shapes, precision_options, seed_option, session_kwargs, shape_option
-from .precision import settle_precision
+from .input_files import Preprocess, load_inputs
+from .session_inputs import wanted_inputs
+from .shared_options import model_argument, parse_shapes, precision_options, seed_option, session_kwargs, shape_option
 
 if TYPE_CHECKING:
-    from ..tune.report import GraphTuning, LayerTuning
     from ..tune.tuner import Progress
+    from ..tune.tuning_report import GraphTuning, LayerTuning
 
 
 @click.command()
@@ -56,7 +56,7 @@ def command(
     Ctrl-C keeps what was measured; the same command goes on from there. Tuned and untuned are run in turn in the end,
     and what is not faster is not used.
     """
-    from ..run.api.session import InferenceSession
+    from ..run.api.session.inference_session import InferenceSession
 
     session = InferenceSession(model, **session_kwargs(device, precision, tolerance, memory, "none"))
     inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)

@@ -13,14 +13,14 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..ir.precision import ROUNDED, Precision, PrecisionPolicy
-from ..run.model.options import parse_tolerance
-from ..run.report.verify import Check, Tolerance, verify_model
+from ..run.model.compile_options import parse_tolerance
+from ..run.report.verify_nodes import Check, Tolerance, verify_model
+from .auto_precision import precision_lines, settle_precision
 from .console import make_console
-from .input_specs import wanted_inputs
-from .inputs import Preprocess, load_inputs
-from .options import Real, model_argument, parse_shapes, precision_options, seed_option, shape_option
-from .outputs import write_text
-from .precision import precision_lines, settle_precision
+from .input_files import Preprocess, load_inputs
+from .output_files import write_text
+from .session_inputs import wanted_inputs
+from .shared_options import Real, model_argument, parse_shapes, precision_options, seed_option, shape_option
 
 
 @click.command()
@@ -59,7 +59,7 @@ def command(
     memory: str | None,
 ) -> None:
     """Compare every node of MODEL with the reference. Names the first bad node and exits with 1 if there is one."""
-    from ..run.api.session import InferenceSession
+    from ..run.api.session.inference_session import InferenceSession
 
     console = make_console()
     settings: dict[str, Any] = {"device": device, "precision": precision, "memory": memory or "auto"}
@@ -101,7 +101,7 @@ def _write_policy(
     allowed: float | None,
 ) -> PrecisionPolicy:
     """Find a policy, tell what it gives, and write it to `path`."""
-    from ..run.precision.mixed import find_policy
+    from ..run.precision.find_mixed_policy import find_policy
 
     if Path(path).suffix != ".json":
         raise InputError(f"policy '{path}' must end in .json, by which --precision knows one; write {path}.json")

@@ -10,6 +10,6 @@ what, how) and `shown_by` (the command that shows or fits them), or nothing wher
 that orders kernels. Costs order what is not tuned; `opalite tune` measures on the device itself.
 """
 
-from .lookup import Table, find_row, share_of_peak
+from .table_lookup import Table, find_row, share_of_peak
 
 __all__ = ["Table", "find_row", "share_of_peak"]

@@ -29,14 +29,14 @@ ContentsNeededError if contents are needed.
     host/       operators that run on the host
 """
 
-from .feeds import check_feeds
-from .model import Model, load_model
+from .check_feeds import check_feeds
+from .onnx_file import Model, load_model
+from .op_registry import handled_ops
 from .proto.decode import ValueInfo
-from .registry import handled_ops
-from .walk.importing import ModelImporter, Run
+from .walk.graph_walk import ContentsNeededError
+from .walk.host_tasks import Runner, Task
+from .walk.import_run import ModelImporter, Run
 from .walk.segments import Segment
-from .walk.tasks import Runner, Task
-from .walk.walker import ContentsNeededError
 
 __all__ = [
     "ContentsNeededError",

@@ -1,12 +1,12 @@
 """The intermediate representation: types, graph, patch, checker, text form."""
 
-from .check import check_graph
-from .device import DeviceInfo
+from .check_graph import check_graph
+from .device.device_info import DeviceInfo
 from .dtype import DType
 from .graph import Graph, Node, Value
 from .patch import Patch, apply_patches
 from .place import FLAT, HOST, IMAGE, OPENCL, Layout, LayoutKind, Memory, Place, Target, packed, texel_dims
-from .types import Shape, TensorType
+from .tensor_type import Shape, TensorType
 
 __all__ = [
     "FLAT",

@@ -12,17 +12,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CheckError
+from .constants.lazy_array import Array, StoredArray
+from .constants.quantized_constant import Levels
 from .dtype import DType
-from .levels import Levels
 from .precision import Precision
-from .stored import Array, StoredArray
 from .symbols import Trace
-from .types import TensorType
+from .tensor_type import TensorType
 
 if TYPE_CHECKING:
-    from ..expr.core import Expr
-    from ..ops.base import Cost, Op
-    from ..place.options import Choice
+    from ..expr.expression import Expr
+    from ..layout.kernel_candidates import Choice
+    from ..ops.operator import Cost, Op
 
 _O = TypeVar("_O", bound="Op")
 _T = TypeVar("_T")

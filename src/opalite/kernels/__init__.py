@@ -14,8 +14,8 @@ Every module of this folder and of those below it is imported here, so that a ne
 import importlib
 import pkgutil
 
-from .base import Kernel, Launch
-from .registry import all_kernels, kernels_for, register
+from .kernel import Kernel, Launch
+from .kernel_registry import all_kernels, kernels_for, register
 
 for _module in sorted(m.name for m in pkgutil.walk_packages(__path__, f"{__name__}.")):
     importlib.import_module(_module)

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OptionError
-from ..run.api.session_options import likeliest_name
-from .folder import ModelFolder
-from .head import vocabulary_of
-from .ports import BRANCH, Ports, find_ports
+from ..run.api.options.session_options import likeliest_name
+from .decoder_inputs import BRANCH, Ports, find_ports
+from .logits_head import vocabulary_of
+from .model_folder import ModelFolder
 
 if TYPE_CHECKING:
-    from ..run.api.session import InferenceSession
-    from ..run.api.state import State
+    from ..run.api.caches.model_state import State
+    from ..run.api.session.inference_session import InferenceSession
 
 _CHUNK_BYTES = 64 << 20
 _LEAST_CHUNK, _MOST_CHUNK = 32, 512

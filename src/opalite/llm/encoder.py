@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from .sound import heard
+from .audio import heard
 from .spectrogram import Spectrogram, find_spectrogram
 
 if TYPE_CHECKING:
-    from ..run.api.session import InferenceSession
-    from ..run.model.ports import NodeArg
+    from ..run.api.session.inference_session import InferenceSession
+    from ..run.model.model_inputs_outputs import NodeArg
 
 Array = np.ndarray[Any, Any]
 
@@ -44,7 +44,7 @@ class Encoder:
         return found[0], find_spectrogram(self._preprocessor, size if isinstance(size, int) else None)
 
     def windows(self, sound: Any) -> list[Array]:
-        """Samples of a sound (llm/sound.py) by windows as long as the encoder hears at once."""
+        """Samples of a sound (llm/audio.py) by windows as long as the encoder hears at once."""
         spectrogram = self._sound[1]
         return spectrogram.windows(heard(sound, spectrogram.sampling_rate))
 

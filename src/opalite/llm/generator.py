@@ -12,20 +12,20 @@ from typing import Any, Self
 import numpy as np
 
 from ..errors import InputError, OptionError
-from ..run.api.ortvalue import OrtValue
-from ..run.api.session import InferenceSession
-from ..run.api.session_options import LAST_POSITION, LIKELIEST, check_session_options
-from ..run.report.peaks import measure_bandwidth
+from ..run.api.options.session_options import LAST_POSITION, LIKELIEST, check_session_options
+from ..run.api.session.inference_session import InferenceSession
+from ..run.api.values.ort_value import OrtValue
+from ..run.report.measure_peaks import measure_bandwidth
 from .decoder import Decoder
+from .decoder_inputs import logits_names
 from .encoder import Encoder
-from .figures import Figures
-from .folder import ModelFolder, open_folder
-from .head import LogitsHead
-from .hub import local_path
-from .ports import logits_names
+from .generation_metrics import Figures
+from .hugging_face_hub import local_path
+from .logits_head import LogitsHead
+from .model_folder import ModelFolder, open_folder
 from .sampling import Sampling
-from .stream import Limits, Stream
-from .words import Message, Words
+from .token_stream import Limits, Stream
+from .tokenizer import Message, Words
 
 Prompt = str | Sequence[int] | Sequence[Message]
 _TOKENS = 256

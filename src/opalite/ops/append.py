@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.byte_rows import TAIL, from_byte_rows, to_byte_rows
+from ..ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, need, register_op, tensor
+from ..ir.tensor_type import TensorType
+from .operator import Array, Cost, Op, Types, need, register_op, tensor
 
 
 @register_op
@@ -84,7 +84,7 @@ FLOATS = (DType.FLOAT32, DType.FLOAT16)
 @register_op
 @dataclass(frozen=True, slots=True)
 class WidenRows(Op):
-    """The first `size` entries along `axis` of int8 rows with their scales (ir/byte_rows.py), as floats.
+    """The first `size` entries along `axis` of int8 rows with their scales (ir/constants/int8_rows.py), as floats.
 
     x of int8 [..., D + 4]; y[..., D]. Attributes: axis, not the last one; size; half: y is float16, else float32.
     """

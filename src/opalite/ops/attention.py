@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.byte_rows import TAIL, from_byte_rows
+from ..ir.constants.int8_rows import TAIL, from_byte_rows
 from ..ir.dtype import DType
-from ..ir.types import Shape, TensorType
-from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
-from .view import View
+from ..ir.tensor_type import Shape, TensorType
+from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .strided_view import View
 
 OPERANDS = ("q", "k", "v")
 Views = tuple[View | None, View | None, View | None]
@@ -44,8 +44,8 @@ class Attention(Op):
     gives NaN, as products around a Softmax do. With nan_to_zero a query with a NaN among its scores gives zeros too, as
     where PyTorch's exporters replace NaN behind the Softmax. Output [B,H,S,Dv].
 
-    k and v may both be int8, numbers as they are; with scaled, each row has its scale behind it (ir/byte_rows.py), so
-    that their last axis is four longer than D and Dv.
+    k and v may both be int8, numbers as they are; with scaled, each row has its scale behind it
+    (ir/constants/int8_rows.py), so that their last axis is four longer than D and Dv.
 
     Two attributes may tell of other places in memory: views, for each of q, k and v a View of the input of those four
     axes, or None; out_axes, the output's axes as a permutation of B, H, S, Dv.

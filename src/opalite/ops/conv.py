@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..ir.constants.lazy_array import StoredArray, read_slices
 from ..ir.graph import Value
-from ..ir.stored import StoredArray, read_slices
-from ..ir.types import Shape, TensorType
-from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import Shape, TensorType
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 
 @dataclass(frozen=True, slots=True)

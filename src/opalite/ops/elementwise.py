@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import ShapeError
-from ..expr.core import Expr, evaluate
-from ..expr.functions import find_function
+from ..expr.expression import Expr, evaluate
+from ..expr.function_table import find_function
 from ..ir.graph import Node, Value
-from ..ir.types import Shape, TensorType
-from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, register_op, tensor
+from ..ir.tensor_type import Shape, TensorType
+from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, register_op, tensor
 
 
 @register_op

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.symbols import hint_of
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .gather import check_indices, clamp_indices
-from .integer import BYTES
+from .integer_conv_matmul import BYTES
+from .operator import Array, Cost, Op, Types, make_type, need, register_op, tensor
 from .quantized_matmul import FLOATS, check_levels, dequantise
 
 

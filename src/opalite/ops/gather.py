@@ -14,8 +14,8 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, need, register_op, tensor
+from ..ir.tensor_type import TensorType
+from .operator import Array, Cost, Op, Types, make_type, need, register_op, tensor
 
 
 def check_indices(ins: Types) -> TensorType:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 PADDINGS = ("zeros", "border", "reflection")

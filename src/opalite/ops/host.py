@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.types import TensorType
-from .base import Array, Op, Types, register_op
+from ..ir.tensor_type import TensorType
+from .operator import Array, Op, Types, register_op
 
 BY_PYTHON = "Python computes it, by onnx's reference evaluator"
 """How the reason of a node begins that neither a kernel nor NumPy code of Opalite's computes."""

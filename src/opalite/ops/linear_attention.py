@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, need, register_op, tensor
+from ..ir.tensor_type import TensorType
+from .operator import Array, Cost, Op, Types, need, register_op, tensor
 
 
 @register_op

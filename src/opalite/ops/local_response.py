@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
+from .operator import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
 
 
 def neighbours(size: int) -> tuple[int, int]:

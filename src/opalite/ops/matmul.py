@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import Shape, TensorType
-from .base import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import Shape, TensorType
+from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
 
 HELD = frozenset(
     {

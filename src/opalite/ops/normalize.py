@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .gather import check_axis
+from .operator import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
 
 TRAILING = ("layer", "rms")
 """Kinds that normalise over the axes from `axis` on."""

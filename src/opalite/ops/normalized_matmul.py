@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.types import TensorType
-from .base import Array, Cost, Types, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .matmul import MatrixProduct
+from .operator import Array, Cost, Types, need, register_op, tensor
 
 
 @register_op

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .conv import Windowed, compute_dtype, pad_or_crop, tap_slices, taps
+from .operator import Array, Cost, Types, make_type, moved_bytes, need, register_op, tensor
 
 
 def pool_dims(sizes: Sequence[int], op: Pool) -> list[int]:

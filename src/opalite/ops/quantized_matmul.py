@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .gather import check_indices, clamp_indices
-from .integer import BYTES
+from .integer_conv_matmul import BYTES
 from .matmul import MatrixProduct, matrix_dims
+from .operator import Array, Cost, Op, Types, make_type, need, register_op, tensor
 
 BITS = (2, 4, 8)
 """Widths of the integers."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 FUNCTIONS = {"lstm": 3, "gru": 2, "rnn": 1}

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 Reducer = Callable[[Array, tuple[int, ...]], Array]
 

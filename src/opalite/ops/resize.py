@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.symbols import is_real
-from ..ir.types import Shape, TensorType
-from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import Shape, TensorType
 from .conv import compute_dtype
-from .resize_taps import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNTOLD, Taps, axis_taps, is_untouched
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .resize_weights import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNTOLD, Taps, axis_taps, is_untouched
 
 
 @register_op

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Array
+from .operator import Array
 from .resize import Resize
-from .resize_taps import Taps, axis_taps, is_untouched
+from .resize_weights import Taps, axis_taps, is_untouched
 
 COPIED = -1
 """As `taps` of an axis: each position reads the same one of x, and the table says so."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 TYPICAL_SAMPLES = 4
 """Samples of a bin that costs are estimated with where their number follows from the region."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 TYPICAL_PIXELS = 16  # of a bin, for estimates of costs
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.types import TensorType
-from .base import Array, Cost, Types, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .matmul import MatrixProduct
 from .normalize import TRAILING, Normalize
+from .operator import Array, Cost, Types, need, register_op, tensor
 
 
 @register_op

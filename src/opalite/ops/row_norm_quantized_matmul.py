@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir.types import TensorType
-from .base import Array, Cost, Types, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .normalize import TRAILING, Normalize
+from .operator import Array, Cost, Types, need, register_op, tensor
 from .quantized_matmul import QuantizedMatMul
 
 

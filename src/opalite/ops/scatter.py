@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.dtype import DType
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .gather import check_axis, check_element_indices, check_indices, check_places, element_places
+from .operator import Array, Cost, Op, Types, need, register_op, tensor
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.symbols import hint_of
-from ..ir.types import TensorType
-from .base import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .gather import check_axis
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 
 @register_op

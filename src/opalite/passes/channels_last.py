@@ -7,21 +7,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
-from ..expr.text import parse_expr
-from ..ir.device import DeviceInfo
+from ..expr.parse import parse_expr
+from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.symbols import always_equal, is_symbolic
-from ..ir.types import TensorType
+from ..ir.tensor_type import TensorType
 from ..ops.conv import Conv, neutral_zeros
-from ..ops.depthwise_rows import DepthwiseRows
+from ..ops.data_movement import Reshape, Transpose
+from ..ops.depthwise_nhwc import DepthwiseRows
 from ..ops.elementwise import Elementwise
 from ..ops.matmul import MatMul
-from ..ops.movement import Reshape, Transpose
 from ..ops.reduce import Reduce
 from .fold_affine import constant_like
-from .rewrite import Rule, Sweep
+from .rewrite_driver import Rule, Sweep
 
 _WIDEST = 16  # columns that a depthwise filter spans at most
 

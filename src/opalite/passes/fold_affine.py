@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..expr.core import Expr, In, Instr, Lit, Ref, Tmp
-from ..expr.trace import Builder
+from ..expr.expression import Expr, In, Instr, Lit, Ref, Tmp
+from ..expr.trace_function import Builder
 from ..ir.graph import Node, Origin, Value, fresh_value
 from ..ir.patch import Patch
-from ..ir.types import TensorType
+from ..ir.tensor_type import TensorType
 from ..ops.conv import Conv, ConvTranspose
 from ..ops.elementwise import Elementwise
-from .rewrite import Sweep, joined_origin
+from .rewrite_driver import Sweep, joined_origin
 
 Array = np.ndarray[Any, Any]
 

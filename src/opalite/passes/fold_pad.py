@@ -7,9 +7,9 @@ from dataclasses import replace
 from ..ir.graph import Node
 from ..ir.patch import Patch
 from ..ops.conv import Conv, neutral_zeros
-from ..ops.movement import Pad
+from ..ops.data_movement import Pad
 from ..ops.pool import Pool
-from .rewrite import Sweep, joined_origin
+from .rewrite_driver import Sweep, joined_origin
 
 
 def fold_pad(node: Node, sweep: Sweep) -> Patch | str | None:

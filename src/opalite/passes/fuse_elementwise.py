@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ..expr.core import In, Lit, Ref
-from ..expr.trace import Builder
-from ..ir.device import DeviceInfo
+from ..expr.expression import In, Lit, Ref
+from ..expr.trace_function import Builder
+from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
 from ..ir.place import Memory
 from ..ir.symbols import agree
+from ..layout.kernel_candidates import find_options
 from ..ops.elementwise import Elementwise
-from ..place.options import find_options
 from .fold_affine import with_expression
-from .rewrite import Rule, Sweep
+from .rewrite_driver import Rule, Sweep
 
 MAX_OPERANDS = 12
 MAX_INSTRUCTIONS = 96

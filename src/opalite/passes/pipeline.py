@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-from ..ir.check import check_graph
-from ..ir.device import DeviceInfo
+from ..ir.check_graph import check_graph
+from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph
 from ..ir.place import Memory
 from ..ir.precision import PrecisionPolicy
-from ..kernels.base import Tier
-from ..place.casts import insert_casts
-from ..place.options import Answers, Measured
-from ..place.pick import pick_kernels
-from .attention_rows import join_attention_inputs, join_attention_output
-from .attention_views import order_attention_output, view_attention_inputs
+from ..kernels.kernel import Tier
+from ..layout.assign_layouts import pick_kernels
+from ..layout.insert_casts import insert_casts
+from ..layout.kernel_candidates import Answers, Measured
+from .attention_absorb_transpose import join_attention_inputs, join_attention_output
+from .attention_strided_views import order_attention_output, view_attention_inputs
 from .channels_last import keep_channels_last
-from .composites import recognise_attention, recognise_layer_norm, recognise_rms_norm
-from .fold import fold_constants, fold_empty
+from .cse import share_equal
+from .dynamic_activation_quantization import round_rows
 from .fold_affine import fold_affine
+from .fold_constants import fold_constants, fold_empty
 from .fold_pad import fold_pad
-from .fuse_append import fuse_append
 from .fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
-from .fuse_norm import fuse_norm
-from .fuse_row_norm import fuse_row_norm
-from .integers import from_dequantized, widen
-from .join_rows import join_rows, part_rows
-from .join_transposes import join_transposes
-from .keep_levels import keep_levels
-from .link import link_epilogues
-from .narrow_weights import narrow_weights
-from .part_heads import part_heads
-from .patch_rows import patch_rows
-from .read_bytes import read_bytes
-from .requantise import requantise
-from .rewrite import Context, Rule, run_rule
-from .rotations import recognise_rotation
-from .round_rows import round_rows
-from .share_concat import share_concats
-from .share_equal import share_equal
-from .share_heads import share_heads
-from .simplify import drop_empty_inputs, join_movement, remove_noop, sink_reshape
-from .sink_rows import meet_rows, raise_rows, sink_rows
+from .fuse_epilogue import link_epilogues
+from .fuse_norm_matmul import fuse_norm
+from .fuse_norm_skinny_matmul import fuse_row_norm
+from .fuse_requantize import requantise
+from .fuse_rotary_append import fuse_append
+from .fuse_row_permutations import join_rows, part_rows
+from .fuse_transposes import join_transposes
+from .grouped_query import share_heads
+from .hoist_slice import slice_early
+from .int8_kv_attention import read_bytes
+from .integer_products import from_dequantized, widen
+from .keep_quantized_weights import keep_levels
+from .patch_embedding import patch_rows
+from .recognize_norm_attention import recognise_attention, recognise_layer_norm, recognise_rms_norm
+from .recognize_rotary import recognise_rotation
+from .remove_no_ops import drop_empty_inputs, join_movement, remove_noop, sink_reshape
+from .rewrite_driver import Context, Rule, run_rule
+from .share_concat_prefix import share_concats
+from .sink_row_permutations import meet_rows, raise_rows, sink_rows
 from .sink_transpose import sink_transpose
-from .slice_early import slice_early
+from .split_batch_heads import part_heads
+from .weight_only_quantization import narrow_weights
 
 PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("fold_constants", fold_constants),

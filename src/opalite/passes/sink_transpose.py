@@ -7,12 +7,12 @@ from dataclasses import replace
 from ..ir.graph import Node, Value, fresh_value
 from ..ir.patch import Patch
 from ..ir.symbols import hint_of
-from ..ir.types import TensorType
-from ..ops.base import Op
+from ..ir.tensor_type import TensorType
+from ..ops.data_movement import Slice, Transpose
 from ..ops.gather import Gather
-from ..ops.movement import Slice, Transpose
+from ..ops.operator import Op
 from ..ops.reduce import Reduce
-from .rewrite import Sweep
+from .rewrite_driver import Sweep
 
 _SHRINKS = 4  # times at least that the result is smaller
 

@@ -1,10 +1,10 @@
 """`.opal` bundles: compiled models that run without onnx and without a single pass.
 
-A bundle is one file of tensors (tensor_file.py): packed weights, each once however many programs hold it, and program
-binaries. Its texts are JSON: `opalite` describes the model and its variants - the device that each was planned for and
-its input shapes -, `program N` and `reports N` hold a variant's Program, kernel sources included, and what is told of
-its nodes. The digest of `opalite` is a text of its own; `opalite` holds the digests of the other texts and the sums of
-the tensors, so that nothing damaged gets to a driver.
+A bundle is one file of tensors (safetensors_file.py): packed weights, each once however many programs hold it, and
+program binaries. Its texts are JSON: `opalite` describes the model and its variants - the device that each was planned
+for and its input shapes -, `program N` and `reports N` hold a variant's Program, kernel sources included, and what is
+told of its nodes. The digest of `opalite` is a text of its own; `opalite` holds the digests of the other texts and the
+sums of the tensors, so that nothing damaged gets to a driver.
 
 That tells accidents. A Program of a bundle that nobody vouches for is not used: a tensor of bytes holds the graph that
 it was emitted of (graph_record.py), of which a Rebuild has this version emit it again.
@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError
-from ..ir.device import DeviceInfo
-from ..ir.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
-from ..ir.stored import StoredArray
-from .flow import Flow
-from .needs import Needs
+from ..ir.constants.lazy_array import StoredArray
+from ..ir.device.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
+from ..ir.device.device_info import DeviceInfo
+from .control_flow import Flow
+from .dispatch_key import Needs
 from .program import Program
-from .template import Template
+from .template.program_template import Template
 
 VERSION = 9
 SUFFIX = ".opal"

@@ -1,7 +1,8 @@
 """GraphRecord: the placed graph that a Program was emitted of, as plain data.
 
 A bundle holds it beside the Program, so that whoever does not trust the bundle can have this version emit the Program
-again (rebuild.py). Of constants it holds what emission looks at; weights are there in the forms that kernels take.
+again (reemit_program.py). Of constants it holds what emission looks at; weights are there in the forms that kernels
+take.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..ir.constants.lazy_array import StoredArray
 from ..ir.graph import Node, Value
-from ..ir.stored import StoredArray
 from ..ir.symbols import Guard, Trace, is_dim, read_expression
-from ..ir.types import TensorType
+from ..ir.tensor_type import TensorType
 from .program import Port, Program
-from .sized_values import SizedValues
-from .template import Template
+from .template.program_template import Template
+from .template.shape_tensors import SizedValues
 
 if TYPE_CHECKING:
-    from .emit import Emitter
+    from .emit_program import Emitter
 
 Array = np.ndarray[Any, Any]
 

@@ -13,25 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.device import DeviceInfo
+from ..ir.constants.lazy_array import StoredArray, hold_all, let_go_all
+from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph, Node
-from ..ir.hinted import hinted
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
-from ..ir.stored import StoredArray, hold_all, let_go_all
-from ..kernels.base import Tier
-from ..kernels.registry import all_kernels
-from ..kernels.setting import Setting
+from ..ir.shape_hints import hinted
+from ..kernels.kernel import Tier
+from ..kernels.kernel_registry import all_kernels
+from ..kernels.launch_config import Setting
+from ..layout.assign_precision import set_precision
+from ..layout.kernel_candidates import Measured
 from ..ops.host import HostOp
 from ..passes.pipeline import optimise, place
-from ..passes.rewrite import Context
-from ..place.options import Measured
-from ..place.precision import set_precision
-from .emit import Emitter, emit, emit_template
+from ..passes.rewrite_driver import Context
+from .emit_program import Emitter, emit, emit_template
+from .memory.memory_limits import check_sizes
+from .node_report import NodeReport
 from .program import LaunchStep, Program, ReferenceStep, TuningRecord
-from .report import NodeReport
-from .sizes import check_sizes
-from .template import Template
+from .template.program_template import Template
 
 Array = np.ndarray[Any, Any]
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..ir.constants.lazy_array import StoredArray
 from ..ir.dtype import DType
-from ..ir.stored import StoredArray
 
 if TYPE_CHECKING:
-    from ..ops.base import Op
+    from ..ops.operator import Op
 
 
 class Storage(Enum):
@@ -191,7 +191,7 @@ class MemoryReport:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """What planning may have asked the tuning database, and what it said (tune/dependence.py).
+    """What planning may have asked the tuning database, and what it said (tune/plan_dependencies.py).
 
     graph, nodes: signatures. stamp: of the database's file then. answers: digest of what it holds on these.
     """

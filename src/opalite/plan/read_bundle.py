@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError, ModelFormatError
-from ..ir.content import content_key
-from ..ir.device import DeviceInfo
-from ..ir.model_file import FilePart, ModelFile
-from ..ir.stored import StoredArray, mapped_part
+from ..ir.constants.content_hash import content_key
+from ..ir.constants.lazy_array import StoredArray, mapped_part
+from ..ir.constants.model_file import FilePart, ModelFile
+from ..ir.device.device_info import DeviceInfo
 from .bundle import TABLE, VERSION, Bundle, Content, GraphText, Rebuild, Untrusted, Variant, programs_of, text_digest
-from .codec import decode
-from .lazy import LazyList
-from .needs import Needs
-from .sums import byte_sum
-from .template import Template
-from .tensor_file import TensorFile, TensorFileError
-from .weight_files import WeightFiles
+from .dispatch_key import Needs
+from .json_codec import decode
+from .lazy_list import LazyList
+from .template.program_template import Template
+from .weights.checksum import byte_sum
+from .weights.safetensors_file import TensorFile, TensorFileError
+from .weights.weight_files import WeightFiles
 
 Array = np.ndarray[Any, Any]
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError
-from ..ir.content import Contents, content_key
-from ..ir.device import DeviceInfo
-from ..ir.stored import StoredArray
+from ..ir.constants.content_hash import Contents, content_key
+from ..ir.constants.lazy_array import StoredArray
+from ..ir.device.device_info import DeviceInfo
 from .bundle import VERSION, Bundle, Variant, programs_of, text_digest, with_programs
-from .codec import Encoder
-from .picked import picked_slots
-from .sums import byte_sum
-from .tensor_file import write_tensors
-from .weight_files import APART, WeightFiles
+from .json_codec import Encoder
+from .weights.checksum import byte_sum
+from .weights.gather_only_weights import picked_slots
+from .weights.safetensors_file import write_tensors
+from .weights.weight_files import APART, WeightFiles
 
 Array = np.ndarray[Any, Any]
 

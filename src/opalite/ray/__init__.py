@@ -6,9 +6,9 @@ Scheduling, retries, back-pressure and batching are Ray's. Ray itself (`pip inst
 what needs it; a Predictor works without, in Spark's `mapInPandas` for instance.
 """
 
-from .models import put
-from .places import resources
+from .device_resources import resources
+from .object_store import put
 from .predictor import Predictor
-from .serving import deployment
+from .serve_deployment import deployment
 
 __all__ = ["Predictor", "deployment", "put", "resources"]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, OpaliteError
-from ..run.api.session import InferenceSession
-from ..run.model.ports import NodeArg
-from .models import Source, fetch
-from .places import find_place
-from .rows import Array, as_input, check_rows, fixed_rows, padded
+from ..run.api.session.inference_session import InferenceSession
+from ..run.model.model_inputs_outputs import NodeArg
+from .batch_columns import Array, as_input, check_rows, fixed_rows, padded
+from .device_resources import find_place
+from .object_store import Source, fetch
 
 _log = logging.getLogger("opalite.ray")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..ir.graph import Node
 from ..ir.place import Layout
-from ..kernels.base import Binding, Kernel
+from ..kernels.kernel import Binding, Kernel
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,16 +10,16 @@ from typing import Protocol
 
 from ..ir.graph import Node
 from ..ir.place import Layout
-from ..kernels.base import Binding, Kernel
-from ..kernels.placed import place_node
-from .database import Entry, Key, settings_text
-from .digest import kernel_digest
+from ..kernels.kernel import Binding, Kernel
+from ..kernels.node_in_layouts import place_node
+from .database_keys import binding_signature
 from .kernel_candidate import KernelCandidate, crossing
-from .levels import BUDGETS, Level, Trial, make_trials
-from .lookup import Lookup
-from .report import LayerTuning, State
-from .search import SearchResult, drop_outliers, search
-from .signature import binding_signature
+from .kernel_digest import kernel_digest
+from .tuning_database import Entry, Key, settings_text
+from .tuning_levels import BUDGETS, Level, Trial, make_trials
+from .tuning_lookup import Lookup
+from .tuning_report import LayerTuning, State
+from .tuning_search import SearchResult, drop_outliers, search
 
 
 class Bench(Protocol):

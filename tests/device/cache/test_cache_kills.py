@@ -28,18 +28,18 @@ WORKER = """
 import logging, sys, time
 import numpy as np
 import opalite
-import opalite.run.api.session
-from opalite.cl.devices import find_device
+import opalite.run.api.session.inference_session
+from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.runtime import Runtime
-from opalite.tune.database import Verdict, open_database
-from opalite.tune.levels import Level
+from opalite.tune.tuning_database import Verdict, open_database
+from opalite.tune.tuning_levels import Level
 logging.basicConfig(stream=sys.stdout, format="log: %(message)s")
 folder, rounds, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)
 hits = built = 0
 for i in range(rounds):
     rt = Runtime(find_device())
-    opalite.run.api.session.find_runtime = lambda *_: rt
+    opalite.run.api.session.inference_session.find_runtime = lambda *_: rt
     number = (seed + i) % %MODELS%
     session = opalite.InferenceSession(f"{folder}/{number}.onnx")
     got = session.run(None, {"x": np.arange(%COUNT%, dtype=np.float32)})[0]
@@ -50,7 +50,7 @@ for i in range(rounds):
     if rounds > 100:
         open_database().put_verdict("device", str(seed + i), Verdict(True, 1.0, 0.5, Level.FAST))
         if i % 7 == 6:
-            from opalite.cache.folder import cache_folder, trim
+            from opalite.cache.cache_folder import cache_folder, trim
             trim(cache_folder(), 30_000)
 print("hits", hits, "built", built, flush=True)
 """.replace("%MODELS%", str(MODELS)).replace("%COUNT%", str(COUNT))

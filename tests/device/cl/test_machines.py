@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import pyopencl as cl
 import pytest
+from opalite.ir.device.device_info.device_family import FRAGILE_COMPILER
 
-from opalite.cl.devices import list_all
-from opalite.ir.device_family import FRAGILE_COMPILER
-from opalite.pocl import limits
-from opalite.pocl.linker import system_linker
+from opalite.cl.device.enumerate_devices import list_all
+from opalite.pocl import process_limits as limits
+from opalite.pocl.provide_linker import system_linker
 
 MODEL = Path(__file__).parents[3] / "examples" / "super_resolution" / "super_resolution_x2.onnx"
 NOWHERE = "/proc/no home"  # where nobody can make one
@@ -210,7 +210,7 @@ def test_a_cache_folder_that_serves_little(tmp_path: Path, options: str, then: s
 
 
 COUNTS = """
-from opalite.cache.stats import process_counts
+from opalite.cache.hit_counters import process_counts
 counts = [process_counts()[name] for name in ("programs", "plans")]
 print("COUNTS", *(c.misses for c in counts), *(c.hits > 0 for c in counts))
 """

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.cache.store import _HEADER, _MAGIC, FORMAT
-from opalite.cl.devices import find_device
+from opalite.cache.binary_store import _HEADER, _MAGIC, FORMAT
+from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
 
@@ -126,7 +126,7 @@ def test_many_at_once_in_order(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 WORKER = """
 import logging, sys
 import numpy as np
-from opalite.cl.devices import find_device
+from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.runtime import Runtime
 logging.basicConfig(stream=sys.stdout, format="log: %(message)s")
 rt = Runtime(find_device())

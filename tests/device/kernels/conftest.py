@@ -9,18 +9,18 @@ from opalite.cl.runtime import Runtime
 from ...helpers.plain_builds import built_plain
 
 FOR_GPUS = (
-    "attention/split.cl",
-    "attention/tile.cl",
-    "conv/local.cl",
-    "conv/split.cl",
+    "attention/decode_split_kv.cl",
+    "attention/tiled_gpu.cl",
+    "conv/implicit_gemm_local.cl",
+    "conv/direct_split_k.cl",
     "image/",
-    "matmul/few.cl",
-    "matmul/register.cl",
-    "matmul/skinny.cl",
-    "matmul/tile.cl",
-    "move/transpose_local.cl",
-    "quantized/skinny.cl",
-    "recurrent/resident.cl",
+    "matmul/skinny_mma.cl",
+    "matmul/gemm_register_tile.cl",
+    "matmul/skinny_split_k.cl",
+    "matmul/gemm_local_tile.cl",
+    "data_movement/transpose_local_memory.cl",
+    "quantized/quantized_gemv_gpu.cl",
+    "recurrent/persistent_rnn.cl",
 )
 """Where sources lie of which processors are given nothing: what they cost there is far above others'."""
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.core import evaluate
+from opalite.expr.expression import evaluate
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.kernels.base import Kernel
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import run_node
+from opalite.kernels.kernel import Kernel
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.run.execute.kernel_test_harness import run_node
 
 from ...helpers.plain_builds import built_plain
 

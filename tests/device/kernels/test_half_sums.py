@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.core import evaluate
+from opalite.expr.expression import evaluate
 from opalite.ir import Graph, Node
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
-from opalite.kernels.base import Binding, Kernel
-from opalite.kernels.launches import launches_of
-from opalite.kernels.placed import place_node
-from opalite.kernels.registry import kernels_for
+from opalite.kernels.kernel import Binding, Kernel
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.node_in_layouts import place_node
+from opalite.kernels.node_launches import launches_of
+from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise
-from opalite.place.precision import set_precision
-from opalite.run.execute.node import run_node
+from opalite.run.execute.kernel_test_harness import run_node
 
 from ...null.kernels.test_half_sums import nets
 

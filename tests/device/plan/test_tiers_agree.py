@@ -14,7 +14,7 @@ from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference, tolerance
-from opalite.run.model.compiler import Compiler
+from opalite.run.model.background.graph_compiler import Compiler
 
 from ...helpers.small_models import classifier, dense, inverter, make_model, noise, port, tagger, transformer_block
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.plan.general_programs import general_programs
+from opalite.plan.generic_programs import general_programs
 
 _BODY = re.compile(r"^static void (\w+)\([^)]*PARAMETERS\)", re.MULTILINE)
 _LLVM = 14  # of the PoCL that this was made for

@@ -10,9 +10,9 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
-from opalite.kernels.sources import program_text
-from opalite.pocl import header as pocl_header
-from opalite.pocl.header import GUARD, OPTION, LightHeader, find_header, lighten
+from opalite.kernels.kernel_sources import program_text
+from opalite.pocl import prune_header as pocl_header
+from opalite.pocl.prune_header import GUARD, OPTION, LightHeader, find_header, lighten
 
 HEADER = """/* A header
    of fifty functions; all of them */
@@ -101,7 +101,7 @@ def test_results_are_the_ordinary_ones(rt: Runtime) -> None:
 
 def test_a_kernel_is_compiled_once(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     defines = "-DFETCH=2 -DKS=4 -DMR=1 -DNV=2 -DPACK=16 -DPANELS=1 -DSTORAGE=0 -DTRANS_A=0"
-    once, thrice = build_once_and_thrice(rt, monkeypatch, program_text("matmul/panel.cl"), defines)
+    once, thrice = build_once_and_thrice(rt, monkeypatch, program_text("matmul/gemm_cpu.cl"), defines)
     assert code_bytes(once) < 0.9 * code_bytes(thrice), "three bodies"
 
 
@@ -158,7 +158,7 @@ def code_bytes(program: cl._Program) -> int:
 
 
 def test_few_declarations_are_left(rt: Runtime) -> None:
-    text, _ = pocl_header_of(rt).program(program_text("matmul/flat.cl"), "")
+    text, _ = pocl_header_of(rt).program(program_text("matmul/matmul_any.cl"), "")
     assert "float16 __ovld vload16" in text.replace("__purefn ", "")
     assert text.count("__ovld") < 2000, "of 16,000"
 

@@ -116,7 +116,7 @@ def test_actors_of_one_node_never_share_a_device(cluster: Any, model: bytes) -> 
     third = Actor.remote(reference)
     assert cluster.wait([third.where.remote()], timeout=0.5)[0] == []  # it waits for a device
     cluster.kill(actors[0])
-    assert cluster.get(third.where.remote(), timeout=60)[1] == opalite.ray.places.announced()[0]
+    assert cluster.get(third.where.remote(), timeout=60)[1] == opalite.ray.device_resources.announced()[0]
     for actor in (actors[1], third):
         cluster.kill(actor)
 

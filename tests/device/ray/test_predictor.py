@@ -11,7 +11,7 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.ray import Predictor
-from opalite.ray.serving import BatchedRows
+from opalite.ray.serve_deployment import BatchedRows
 
 from ...helpers.onnx_text import by_onnxruntime
 from ...helpers.small_models import classifier, make_model, noise, port

@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from opalite.run.api.session.inference_session.compile_bundle import compile_model
 
 import opalite
 from onnx import TensorProto, helper, numpy_helper
-from opalite.cl.launch import PreparedLaunch
+from opalite.cl.queue.prepared_launch import PreparedLaunch
 from opalite.cl.runtime import Runtime
 from opalite.cli import main
 from opalite.errors import InputError
-from opalite.expr.trace import call
+from opalite.expr.trace_function import call
 from opalite.ir import DType, Node
-from opalite.kernels.base import Kernel, Launch, Params, Problem, flat_binding
-from opalite.kernels.registry import kernels_for
-from opalite.run.api.compile import compile_model
-from opalite.run.execute import one_node
+from opalite.kernels.kernel import Kernel, Launch, Params, Problem, flat_binding
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.run.execute import single_node_executable
 from opalite.run.execute.executable import Executable
-from opalite.run.execute.node import make_node
-from opalite.tune import levels, planning
-from opalite.tune.database import open_database
+from opalite.run.execute.kernel_test_harness import make_node
+from opalite.tune import tuned_planning, tuning_levels
 from opalite.tune.kernel_candidate import KernelCandidate
-from opalite.tune.levels import BUDGETS, Budget, Level, Trial
-from opalite.tune.measure import NodeBench
-from opalite.tune.report import State
+from opalite.tune.measure_candidates import NodeBench
 from opalite.tune.tuner import Progress
+from opalite.tune.tuning_database import open_database
+from opalite.tune.tuning_levels import BUDGETS, Budget, Level, Trial
+from opalite.tune.tuning_report import State
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(5)
@@ -80,8 +80,8 @@ def untuned() -> Array:
 @pytest.fixture
 def no_measuring(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as m:
-        m.setattr(planning, "NodeBench", lambda *a: pytest.fail("measured again"))
-        m.setattr(planning, "compare_programs", lambda *a: pytest.fail("compared again"))
+        m.setattr(tuned_planning, "NodeBench", lambda *a: pytest.fail("measured again"))
+        m.setattr(tuned_planning, "compare_programs", lambda *a: pytest.fail("compared again"))
         yield
 
 
@@ -108,7 +108,7 @@ def kernels_of(session: opalite.InferenceSession) -> list[tuple[str, str | None,
 def test_later_sessions_use_entries_without_measuring(
     level: str | None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))  # tuned counts as faster
+    monkeypatch.setattr(tuned_planning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))  # tuned counts as faster
     first = opalite.InferenceSession(MODEL, precision="fp32", tune="fast")
     (want,) = first.run(None, {"x": X})
     request.getfixturevalue("no_measuring")
@@ -170,7 +170,7 @@ def test_the_command_reports_each_layer_and_the_whole(tmp_path: Path) -> None:
 class Doubling(Kernel):
     """The flat elementwise kernel, made wrong in the way that `params["HOW"]` says."""
 
-    op, source = "Elementwise", "elementwise/flat.cl"
+    op, source = "Elementwise", "elementwise/broadcast_row_major.cl"
     own = next(k for k in kernels_for("Elementwise") if k.name == "ElementwiseFlat")
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -212,7 +212,7 @@ def doubling_node(count: int) -> Node:
     "how, why", [("nothing", "gives another output"), ("half", "gives another output"), ("more", "past the end")]
 )
 def test_wrong_candidates_get_no_time(rt: Runtime, monkeypatch: pytest.MonkeyPatch, how: str, why: str) -> None:
-    monkeypatch.setattr(one_node, "GUARD", 64)  # a simulator's tests have none
+    monkeypatch.setattr(single_node_executable, "GUARD", 64)  # a simulator's tests have none
     node = doubling_node(1009)
     bench = NodeBench(rt, node)
     right = bench(double("right", node))
@@ -243,10 +243,10 @@ def test_no_work_group_is_tried_that_the_kernel_does_not_run_with(rt: Runtime, m
     node = doubling_node(101 * 1009)
     candidate = KernelCandidate(Doubling.own, flat_binding(node), node)
     bench = NodeBench(rt, node)
-    trials = list(levels.make_trials([candidate], rt.info, Level.FAST, bench.group_limit))
+    trials = list(tuning_levels.make_trials([candidate], rt.info, Level.FAST, bench.group_limit))
     assert max(math.prod(t.group) for t in trials if t.group) == 100
     assert all(bench(t) is not None for t in trials), bench.reasons
-    above = [t for t in levels.make_trials([candidate], rt.info, Level.FAST) if t not in trials]
+    above = [t for t in tuning_levels.make_trials([candidate], rt.info, Level.FAST) if t not in trials]
     assert above, "without it larger ones are proposed"
     assert all(bench(t) is None for t in above), "and refused"
 
@@ -258,7 +258,7 @@ def test_what_tells_the_largest_group_is_measured_too(rt: Runtime, monkeypatch: 
         made.append(Executable(*args, **options))
         return made[-1]
 
-    monkeypatch.setattr(one_node, "Executable", make)
+    monkeypatch.setattr(single_node_executable, "Executable", make)
     node = doubling_node(101)
     kernel = Doubling.own
     trial = Trial(kernel, flat_binding(node), tuple(kernel.defaults(kernel.problem(node, rt.info)).items()))
@@ -274,7 +274,7 @@ def test_every_trial_of_a_level_computes_the_same(rt: Runtime) -> None:
     kernel = next(k for k in kernels_for("Softmax") if k.name == "SoftmaxLines")
     candidate = KernelCandidate(kernel, flat_binding(node), node)
     bench = NodeBench(rt, node)
-    for trial in list(levels.make_trials([candidate], rt.info, Level.NORMAL, bench.group_limit))[:12]:
+    for trial in list(tuning_levels.make_trials([candidate], rt.info, Level.NORMAL, bench.group_limit))[:12]:
         seconds = bench(trial)
         assert seconds is not None, bench.reasons
         assert seconds < math.inf, bench.reasons

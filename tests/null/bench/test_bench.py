@@ -10,9 +10,9 @@ import pytest
 
 from opalite.bench.compare import Comparison, Measured, Plan, compare
 from opalite.bench.engines import BUILT_IN, find_maker
-from opalite.bench.process import EngineProcess
+from opalite.bench.median_ratios import Slice, Spread, accept, difference, ratios
 from opalite.bench.report import COLUMNS, as_json, milliseconds, table_rows
-from opalite.bench.stats import Slice, Spread, accept, difference, ratios
+from opalite.bench.worker_process import EngineProcess
 from opalite.errors import InputError, OpaliteError
 
 TOY, SLOW = "tests.helpers.toy_engine", "tests.helpers.toy_engine_slow"

@@ -7,10 +7,10 @@ import pytest
 
 from opalite.bench.compare import Plan
 from opalite.bench.engines import find_crew_maker
+from opalite.bench.median_ratios import Spread
 from opalite.bench.report import throughput_json
-from opalite.bench.stats import Spread
 from opalite.bench.throughput import Mode, Stretch, Throughput, Yield, measure_throughput, modes_of
-from opalite.cli.throughput import code_of
+from opalite.cli.throughput_report import code_of
 from opalite.errors import InputError, OpaliteError
 
 TOY = "tests.helpers.toy_engine"

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from opalite.errors import ShapeError
-from opalite.expr.core import Expr, In, Instr, Lit, Tmp, evaluate, evaluator
-from opalite.expr.functions import FUNCTIONS, Function, Result
-from opalite.expr.text import parse_expr
-from opalite.expr.trace import Builder, Sym, bind, call, cast_expr, coord, trace, where
+from opalite.expr.expression import Expr, In, Instr, Lit, Tmp, evaluate, evaluator
+from opalite.expr.function_table import FUNCTIONS, Function, Result
+from opalite.expr.parse import parse_expr
+from opalite.expr.trace_function import Builder, Sym, bind, call, cast_expr, coord, trace, where
 from opalite.ir import DeviceInfo, DType, TensorType
-from opalite.kernels.codegen.generate import generate, generation_refusal
-from opalite.kernels.codegen.vectors import WIDTHS, Vec, compute_type, load, number, store
-from opalite.kernels.elementwise.flat import make_walk
+from opalite.kernels.codegen.expression_code import generate, generation_refusal
+from opalite.kernels.codegen.vector_types import WIDTHS, Vec, compute_type, load, number, store
+from opalite.kernels.elementwise.broadcast_row_major import make_walk
 from opalite.ops.elementwise import Elementwise
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16

@@ -10,8 +10,8 @@ import onnx.helper as oh
 import pytest
 
 from onnx import TensorProto, numpy_helper
-from opalite.importer.host.reference import run_host
-from opalite.importer.walk.tasks import TrimTask
+from opalite.importer.host.onnx_reference import run_host
+from opalite.importer.walk.host_tasks import TrimTask
 from opalite.ops.host import set_host_runner
 
 from ...helpers.numpy_session import NumpySession

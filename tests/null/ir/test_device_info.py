@@ -7,10 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-
-from opalite.ir import device_family
-from opalite.ir.device import DeviceInfo
-from opalite.ir.device_family import (
+from opalite.ir.device.device_info.default_workgroups import default_group
+from opalite.ir.device.device_info.device_family import (
     ADDRESSES,
     BYTE_FOURS,
     BYTE_PAIRS,
@@ -23,8 +21,10 @@ from opalite.ir.device_family import (
     UNBUILT,
     find_family,
 )
-from opalite.ir.workgroups import default_group
-from opalite.kernels.registry import all_kernels
+from opalite.ir.device.device_info.device_info import DeviceInfo
+
+from opalite.ir.device.device_info import device_family
+from opalite.kernels.kernel_registry import all_kernels
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
 FILES = sorted(FOLDER.glob("*.json"))

@@ -27,8 +27,8 @@ from opalite.ir.symbols import (
     may_leave_rest,
     runs_along,
 )
-from opalite.ir.symbols.bounds import KnownBounds
-from opalite.ops.movement import Slice
+from opalite.ir.symbols.value_bounds import KnownBounds
+from opalite.ops.data_movement import Slice
 
 
 def evaluate(value, sizes):

@@ -22,7 +22,7 @@ from opalite.ir.symbols import (
     hint_of,
     is_symbolic,
 )
-from opalite.ir.symbols.lengths import LONGEST
+from opalite.ir.symbols.expression_limits import LONGEST
 
 STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "quotients": lambda a, h: (a * 3 + a // 2 + h) % 61 + 3,

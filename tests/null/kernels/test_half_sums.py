@@ -9,26 +9,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opalite.ir.device.device_info.device_family import HALF_TYPES, HALF_VECTORS
 
 from opalite.ir import DeviceInfo, Graph, Node
-from opalite.ir.device_family import HALF_TYPES, HALF_VECTORS
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.base import Launch
-from opalite.kernels.launches import launches_of, sums_in_half
-from opalite.kernels.placed import place_node
-from opalite.kernels.registry import kernels_for
-from opalite.kernels.sources import option_text, program_text
+from opalite.kernels.kernel import Launch
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel_sources import option_text, program_text
+from opalite.kernels.node_in_layouts import place_node
+from opalite.kernels.node_launches import launches_of, sums_in_half
+from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise, place
-from opalite.place.precision import set_precision
-from opalite.plan.emit import emit
+from opalite.plan.emit_program import emit
 
 from ...helpers.graphs import GraphMaker
 from ..place.test_image_plans import ADRENO, MALI, load, small_net
 
 # No PoCL has half arithmetic on a CPU, but other drivers may: packs of sixteen are checked as if it had.
 WIDE = dataclasses.replace(load("pocl_avx512"), fp16=True)
-# NVIDIA has vectors of halves and no functions on them; clang has both, which half_functions.cl would clash with.
+# NVIDIA has vectors of halves and no functions on them; clang has both, which half_math.cl would clash with.
 BARE = load("nvidia_h200")
 NVIDIA = dataclasses.replace(BARE, quirks=(*BARE.quirks, HALF_VECTORS))
 DEVICES = {"adreno": ADRENO, "mali": MALI, "h200": NVIDIA, "cpu": WIDE}

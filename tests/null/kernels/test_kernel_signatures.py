@@ -13,12 +13,12 @@ import pytest
 from opalite.errors import KernelError
 from opalite.ir import DeviceInfo, DType, Layout, Node, Value
 from opalite.ir.place import FLAT, IMAGE, OPENCL, packed
-from opalite.kernels.arguments import lower
-from opalite.kernels.base import Binding, Kernel, Scratch, Weight
-from opalite.kernels.launches import launches_of
-from opalite.kernels.registry import all_kernels, kernels_for
+from opalite.kernels.kernel import Binding, Kernel, Scratch, Weight
+from opalite.kernels.kernel_registry import all_kernels, kernels_for
+from opalite.kernels.lower_arguments import lower
+from opalite.kernels.node_launches import launches_of
 from opalite.ops.elementwise import PlaceCast
-from opalite.run.execute.node import make_node
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ...helpers.kernel_nodes import samples
 from ..place.test_layouts import NEW

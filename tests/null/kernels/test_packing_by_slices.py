@@ -7,18 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from opalite.ir import stored
-from opalite.ir.stored import StoredArray
-from opalite.kernels.general.product import _transposed
-from opalite.kernels.matmul.panel import to_panels
-from opalite.kernels.packing import pack_panels
+from opalite.ir.constants import lazy_array
+from opalite.ir.constants.lazy_array import StoredArray
+from opalite.kernels.generic.generic_conv_matmul import _transposed
+from opalite.kernels.matmul.gemm_cpu import to_panels
+from opalite.kernels.weight_packing import pack_panels
 
 
 def in_a_file(array: np.ndarray) -> StoredArray:
     """As in a model's file: no more than a slice is read at a time."""
 
     def load_bytes(first: int, count: int) -> np.ndarray:
-        assert count <= max(stored.SLICE, array.nbytes // len(array) * 6)  # or one panel
+        assert count <= max(lazy_array.SLICE, array.nbytes // len(array) * 6)  # or one panel
         return array.view(np.uint8).reshape(-1)[first : first + count].copy()
 
     return StoredArray(array.dtype, array.shape, lambda: pytest.fail("read whole"), load_bytes=load_bytes)
@@ -39,7 +39,7 @@ def panels(b: np.ndarray, width: int) -> np.ndarray:
 def test_panels(
     shape: tuple[int, ...], transposed: bool, place: Callable[[np.ndarray], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "SLICE", 1000)
+    monkeypatch.setattr(lazy_array, "SLICE", 1000)
     b = np.random.default_rng(0).standard_normal(shape, np.float32)
     held = np.ascontiguousarray(np.swapaxes(b, -1, -2)) if transposed else b
     found = to_panels(6, transposed, np.dtype(np.float32))(place(held))  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def test_panels(
 def test_transposed(
     shape: tuple[int, ...], place: Callable[[np.ndarray], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "SLICE", 1000)
+    monkeypatch.setattr(lazy_array, "SLICE", 1000)
     matrix = np.random.default_rng(0).standard_normal(shape, np.float32)
     np.testing.assert_array_equal(_transposed(place(matrix)), np.swapaxes(matrix, -1, -2))  # type: ignore[arg-type]
 
@@ -63,7 +63,7 @@ def test_panels_with_whole_slabs(
     shape: tuple[int, ...], turned: bool, place: Callable[[np.ndarray], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one matrix, perhaps in a stack of one, with zeros past its rows."""
-    monkeypatch.setattr(stored, "SLICE", 1000)
+    monkeypatch.setattr(lazy_array, "SLICE", 1000)
     b = np.random.default_rng(0).standard_normal(shape, np.float32)
     k, n = shape[-2:]
     want = np.zeros((-(-n // 6), -(-k // 4) * 4, 6), np.float16)

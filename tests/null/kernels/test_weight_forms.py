@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from opalite.ir import DType
-from opalite.ir.content import content_key
+from opalite.ir.constants.content_hash import content_key
+from opalite.ir.constants.lazy_array import StoredArray
 from opalite.ir.graph import Value
-from opalite.ir.stored import StoredArray
-from opalite.ir.types import TensorType
-from opalite.kernels.base import Weight
-from opalite.kernels.launches import launches_of
-from opalite.plan.made_weights import weight_form
+from opalite.ir.tensor_type import TensorType
+from opalite.kernels.kernel import Weight
+from opalite.kernels.node_launches import launches_of
+from opalite.plan.weights.packed_weights import weight_form
 
 from .test_kernel_signatures import DEVICES, PRECISIONS, taken
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from opalite.ir.dtype import DType
-from opalite.ir.types import TensorType
-from opalite.ops.base import make_op
+from opalite.ir.tensor_type import TensorType
+from opalite.ops.operator import make_op
 
 Array = np.ndarray[Any, Any]
 

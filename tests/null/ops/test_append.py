@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from opalite.errors import ShapeError
-from opalite.ir.byte_rows import TAIL, from_byte_rows, to_byte_rows
+from opalite.ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
 from opalite.ir.dtype import DType
-from opalite.ir.types import TensorType
+from opalite.ir.tensor_type import TensorType
 from opalite.ops.append import Append, WidenRows
 
 rng = np.random.default_rng(2)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
-from opalite.ops.base import make_op, make_type
+from opalite.ops.operator import make_op, make_type
 
 ort = pytest.importorskip("onnxruntime")
 

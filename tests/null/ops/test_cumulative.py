@@ -9,7 +9,7 @@ import pytest
 
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
-from opalite.ir.types import TensorType
+from opalite.ir.tensor_type import TensorType
 from opalite.ops.cumulative import Cumulative
 
 from .oracles import by_ort, ours

@@ -9,9 +9,9 @@ import pytest
 
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
-from opalite.ir.types import TensorType
-from opalite.ops.base import make_type
+from opalite.ir.tensor_type import TensorType
 from opalite.ops.expert_matmul import ExpertMatMul
+from opalite.ops.operator import make_type
 
 rng = np.random.default_rng(3)
 

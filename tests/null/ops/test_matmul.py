@@ -7,8 +7,8 @@ import pytest
 
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
-from opalite.ir.types import TensorType
-from opalite.ops.base import make_op
+from opalite.ir.tensor_type import TensorType
+from opalite.ops.operator import make_op
 
 from .oracles import by_onnx, ours
 

@@ -13,20 +13,20 @@ import pytest
 
 import opalite
 from opalite.errors import CheckError, InputError
-from opalite.expr.trace import trace
+from opalite.expr.trace_function import trace
 from opalite.ir import DType
 from opalite.ir.graph import Node, Origin
 from opalite.ir.precision import Precision
-from opalite.ops.base import Op, all_ops, make_op, register_op
 from opalite.ops.conv import Conv, Convolution
-from opalite.ops.integer import IntegerConv
-from opalite.ops.movement import Reshape, Transpose
+from opalite.ops.data_movement import Reshape, Transpose
+from opalite.ops.integer_conv_matmul import IntegerConv
 from opalite.ops.normalize import Normalize
+from opalite.ops.operator import Op, all_ops, make_op, register_op
 from opalite.passes.fold_affine import fold_affine
 from opalite.passes.fuse_elementwise import fuse_elementwise
-from opalite.passes.rewrite import Context, run_rule
-from opalite.tune.export import from_json
-from opalite.tune.files import SHIPPED
+from opalite.passes.rewrite_driver import Context, run_rule
+from opalite.tune.database_files import SHIPPED
+from opalite.tune.export_json import from_json
 
 from ...helpers.graphs import GraphMaker
 
@@ -164,7 +164,7 @@ def test_fusion_joins_what_nodes_came_from() -> None:
 # What the source may not do
 
 
-@pytest.mark.parametrize("folder", ["passes", "place"])
+@pytest.mark.parametrize("folder", ["passes", "layout"])
 def test_passes_build_no_bare_node(folder: str) -> None:
     """`Node.with_` and `Node.beside` carry on names, origins and precision, which a bare Node would lose."""
     for path in sorted((ROOT / folder).glob("*.py")):

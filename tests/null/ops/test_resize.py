@@ -9,9 +9,9 @@ import pytest
 
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
-from opalite.ir.types import TensorType
-from opalite.ops.base import make_op
-from opalite.ops.resize_taps import COORDINATES, NEAREST_MODES
+from opalite.ir.tensor_type import TensorType
+from opalite.ops.operator import make_op
+from opalite.ops.resize_weights import COORDINATES, NEAREST_MODES
 
 from .oracles import by_onnx, by_ort, ours
 

@@ -8,7 +8,7 @@ import pytest
 
 from opalite.ir import Graph, Value
 from opalite.passes.pipeline import optimise
-from opalite.passes.rewrite import Context
+from opalite.passes.rewrite_driver import Context
 
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 

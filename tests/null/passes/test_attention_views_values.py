@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from opalite.ir import Graph, Value
-from opalite.passes.attention_views import order_attention_output, view_attention_inputs
+from opalite.passes.attention_strided_views import order_attention_output, view_attention_inputs
 from opalite.passes.pipeline import optimise
-from opalite.passes.rewrite import Context, run_rule
-from opalite.passes.simplify import join_movement, remove_noop, sink_reshape
+from opalite.passes.remove_no_ops import join_movement, remove_noop, sink_reshape
+from opalite.passes.rewrite_driver import Context, run_rule
 
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 

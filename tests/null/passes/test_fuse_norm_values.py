@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import PTX_MMA
 
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, Value
-from opalite.ir.device_family import PTX_MMA
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.ir.types import TensorType
-from opalite.ops.base import make_op
-from opalite.passes.fuse_norm import fuse_norm
-from opalite.passes.rewrite import Context, run_rule
-from opalite.place.precision import set_precision
+from opalite.ir.tensor_type import TensorType
+from opalite.layout.assign_precision import set_precision
+from opalite.ops.operator import make_op
+from opalite.passes.fuse_norm_matmul import fuse_norm
+from opalite.passes.rewrite_driver import Context, run_rule
 
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 

@@ -1,4 +1,4 @@
-"""passes/fuse_row_norm.py: products with matrices of a few bits normalise the few rows that they read."""
+"""passes/fuse_norm_skinny_matmul.py: products with matrices of a few bits normalise the few rows that they read."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from benchmarks.models.llama import LLAMA_TINY, Shape, decoder
 from benchmarks.plans import plan
+from opalite.ir.device.device_info.device_family import PTX_MMA, PTX_WGMMA
 
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, TensorType, Value
-from opalite.ir.device_family import PTX_MMA, PTX_WGMMA
+from opalite.ir.growable_tensor import FEW
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.ir.reserved import FEW
-from opalite.kernels.base import Weight
-from opalite.kernels.registry import kernels_for
-from opalite.ops.base import make_op
-from opalite.passes.fuse_row_norm import fuse_row_norm
-from opalite.passes.rewrite import Context, run_rule
-from opalite.place.precision import set_precision
+from opalite.kernels.kernel import Weight
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.layout.assign_precision import set_precision
+from opalite.ops.operator import make_op
+from opalite.passes.fuse_norm_skinny_matmul import fuse_row_norm
+from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.plan.program import LaunchStep
-from opalite.run.execute.node import make_node
-from opalite.run.model.imported import ImportedModel
+from opalite.run.execute.kernel_test_harness import make_node
+from opalite.run.model.imported_model import ImportedModel
 
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import PTX_DOT, PTX_MMA
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
-from opalite.ir.device_family import PTX_DOT, PTX_MMA
 from opalite.ir.graph import Levels
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.registry import kernels_for
-from opalite.kernels.sources import option_text
-from opalite.ops.affine import dequantized, quantized
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel_sources import option_text
+from opalite.layout.assign_precision import set_precision
+from opalite.ops.affine_quantization import dequantized, quantized
 from opalite.ops.conv import Conv
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.rewrite import Context
-from opalite.place.precision import set_precision
+from opalite.passes.rewrite_driver import Context
 
 from ...helpers.graphs import GraphMaker, operators, run_graph
 

@@ -1,12 +1,12 @@
-"""passes/join_rows.py, sink_rows.py and join_transposes.py: movements that leave rows whole become few."""
+"""passes/fuse_row_permutations.py, sink_row_permutations.py, fuse_transposes.py: few movements of whole rows are left."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.join_rows import join_rows, part_rows
-from opalite.passes.join_transposes import join_transposes
-from opalite.passes.sink_rows import meet_rows, raise_rows, sink_rows
+from opalite.passes.fuse_row_permutations import join_rows, part_rows
+from opalite.passes.fuse_transposes import join_transposes
+from opalite.passes.sink_row_permutations import meet_rows, raise_rows, sink_rows
 
 from .texts import CPU, GPU, Case, check
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo, Graph, Value
-from opalite.ops.movement import Concat
+from opalite.ops.data_movement import Concat
 from opalite.passes.pipeline import optimise
-from opalite.passes.rewrite import Context
+from opalite.passes.rewrite_driver import Context
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep
 

@@ -7,21 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import UNBUILT
 
 from opalite.errors import CheckError
 from opalite.ir import DeviceInfo, DType, Graph, Patch, TensorType, Value, apply_patches, check_graph
-from opalite.ir.device_family import UNBUILT
-from opalite.passes.composites import recognise_attention, recognise_layer_norm
-from opalite.passes.fold import fold_constants
+from opalite.layout.kernel_candidates import find_options
 from opalite.passes.fold_affine import fold_affine
+from opalite.passes.fold_constants import fold_constants
 from opalite.passes.fold_pad import fold_pad
 from opalite.passes.fuse_elementwise import fuse_elementwise, inline_scalars
-from opalite.passes.link import link_epilogues
+from opalite.passes.fuse_epilogue import link_epilogues
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.rewrite import Context, Rule, run_rule
-from opalite.passes.simplify import join_movement, remove_noop
+from opalite.passes.recognize_norm_attention import recognise_attention, recognise_layer_norm
+from opalite.passes.remove_no_ops import join_movement, remove_noop
+from opalite.passes.rewrite_driver import Context, Rule, run_rule
 from opalite.passes.sink_transpose import sink_transpose
-from opalite.place.options import find_options
 
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 

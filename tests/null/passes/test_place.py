@@ -1,12 +1,13 @@
-"""place/pick.py and place/casts.py: a layout for each tensor, and a cast wherever a reader wants another one."""
+"""layout/assign_layouts.py and layout/insert_casts.py: a layout for each tensor, and a cast wherever a reader wants
+another one."""
 
 from __future__ import annotations
 
 import pytest
 
 from opalite.ir import Graph
-from opalite.place.casts import insert_casts
-from opalite.place.pick import pick_kernels
+from opalite.layout.assign_layouts import pick_kernels
+from opalite.layout.insert_casts import insert_casts
 
 from .texts import CPU, Case, check
 

@@ -1,4 +1,4 @@
-"""place/precision.py: what is stored in halves, and what is kept in float32."""
+"""layout/assign_precision.py: what is stored in halves, and what is kept in float32."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from opalite.ir import Graph
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.place.precision import set_precision
+from opalite.layout.assign_precision import set_precision
 
 from .texts import GPU, Case, check
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from opalite.ir import DType, Graph, Value
-from opalite.ops.affine import dequantized, quantized
+from opalite.ops.affine_quantization import dequantized, quantized
 from opalite.passes.pipeline import optimise
-from opalite.passes.rewrite import Context
+from opalite.passes.rewrite_driver import Context
 
 from ...helpers.graphs import GraphMaker, operators, run_graph
 

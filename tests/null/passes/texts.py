@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from opalite.ir import DeviceInfo, Graph, Value
-from opalite.ops.compare import graphs_equal
-from opalite.ops.text import parse_graph, print_graph
-from opalite.passes.rewrite import Context, Rule, run_rule
+from opalite.ops.compare_graphs import graphs_equal
+from opalite.ops.graph_text import parse_graph, print_graph
+from opalite.passes.rewrite_driver import Context, Rule, run_rule
 
 from ...helpers.graphs import check_same, run_graph
 

@@ -11,10 +11,10 @@ from opalite.importer import check_feeds, load_model
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.rewrite import Context
-from opalite.place.precision import set_precision
-from opalite.plan.emit import emit
+from opalite.passes.rewrite_driver import Context
+from opalite.plan.emit_program import emit
 from opalite.plan.program import LaunchStep
 
 from ...helpers.empty_models import BY_HAND, CASES, empty_case

@@ -16,12 +16,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from opalite.importer import load_model
 from opalite.ir import DeviceInfo
-from opalite.ir.types import TensorType
+from opalite.ir.tensor_type import TensorType
 from opalite.ops import conv
-from opalite.passes import pipeline, rewrite
+from opalite.passes import pipeline, rewrite_driver
 from opalite.plan import planner
 from opalite.run.model.example_shapes import example_shapes
-from opalite.run.model.imported import ImportedModel
+from opalite.run.model.imported_model import ImportedModel
 
 DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
 FEW, MANY = 24, 48  # layers
@@ -237,7 +237,7 @@ def test_twice_the_layers_take_twice_the_calls(name: str, on: str, tier: str) ->
 def test_each_pass_asks_a_bounded_number_of_times(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No pass sweeps the graph until its limit: what one sweep makes another must not turn back."""
     asked: Counter[str] = Counter()
-    plain = rewrite.run_rule
+    plain = rewrite_driver.run_rule
 
     def run_rule(graph: Any, name: str, rule: Any, ctx: Any) -> None:
         def counting(node: Any, sweep: Any) -> Any:
@@ -279,14 +279,14 @@ def test_a_pool_of_channels_first_is_turned_once() -> None:
     t = net.add("Flatten", net.add("GlobalAveragePool", t))
     model = net.model([1, 6, 6, 8], net.add("MatMul", t, net.weight(8, 3)))
     asked = [0]
-    plain = rewrite.apply_patches
+    plain = rewrite_driver.apply_patches
 
     def apply_patches(*args: Any) -> None:
         asked[0] += 1
         plain(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rewrite, "apply_patches", apply_patches)
+        patch.setattr(rewrite_driver, "apply_patches", apply_patches)
         plan(model, device("pocl_avx512"), "special")
     assert asked[0] < 20
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.cl.programs.program_cache.build_parallelism import side_by_side
+from opalite.ir.device.device_info.device_info import DeviceInfo
 
 import onnx
 from onnx import helper
-from opalite.cl.builders import side_by_side
-from opalite.ir.device import DeviceInfo
-from opalite.ir.stored import StoredArray
-from opalite.plan import emit
+from opalite.ir.constants.lazy_array import StoredArray
+from opalite.plan import emit_program
 from opalite.plan.planner import Knowledge, Planned, PlanOptions, plan
-from opalite.run.model.imported import ImportedModel
+from opalite.run.model.imported_model import ImportedModel
 
 from ...helpers.small_models import make_model, noise, port
 
@@ -58,7 +58,7 @@ def test_late_weights_are_the_same(tmp_path: Path) -> None:
 
 
 def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emit, "MOST_HELD", 1 << 20)
+    monkeypatch.setattr(emit_program, "MOST_HELD", 1 << 20)
     weights = {f"w{i}": noise(512, 512, seed=i) for i in range(3)}  # 1 MB each
     nodes = [helper.make_node("MatMul", [f"h{i}" if i else "x", f"w{i}"], [f"h{i + 1}"]) for i in range(3)]
     model = make_model(nodes, [port("x", (4, 512))], [port("h3", (4, 512))], weights)

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx import helper
 from opalite.importer import load_model
-from opalite.importer.walk.given import graph_moved
+from opalite.importer.walk.shape_dependent_inputs import graph_moved
 from opalite.ir import DeviceInfo
 from opalite.ir.graph import Graph
 from opalite.ir.symbols import Trace

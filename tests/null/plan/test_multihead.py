@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from benchmarks.plans import plan
+from opalite.ir.device.device_info.device_family import PTX_MMA, PTX_WGMMA
 
 from opalite.ir import DeviceInfo
-from opalite.ir.device_family import PTX_MMA, PTX_WGMMA
-from opalite.ir.types import TensorType
+from opalite.ir.tensor_type import TensorType
 from opalite.plan.program import LaunchStep
 from opalite.run.model.example_shapes import example_shapes
-from opalite.run.model.imported import ImportedModel
+from opalite.run.model.imported_model import ImportedModel
 
 from ...fuzz.null import compute
 from ...helpers.graphs import check_same, feeds_for, run_graph

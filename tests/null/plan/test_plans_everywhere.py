@@ -11,7 +11,7 @@ from benchmarks.plans import FIXTURES, plan
 from opalite.ir import DeviceInfo
 from opalite.plan.program import LaunchStep
 from opalite.run.model.example_shapes import example_shapes
-from opalite.run.model.imported import ImportedModel
+from opalite.run.model.imported_model import ImportedModel
 
 from ...helpers.small_models import classifier, tagger, transformer_block
 

@@ -11,18 +11,18 @@ from tempfile import TemporaryDirectory
 import pytest
 from benchmarks.plans import FIXTURES, plan
 
-from opalite.expr.core import Expr
+from opalite.expr.expression import Expr
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node, Value, fresh_value
 from opalite.ir.patch import Patch, apply_patches
-from opalite.ir.types import TensorType
+from opalite.ir.tensor_type import TensorType
 from opalite.ops.elementwise import Elementwise
 from opalite.plan.bundle import Bundle, Variant
 from opalite.plan.write_bundle import save_bundle
-from opalite.run.model.description import describe_model
+from opalite.run.model.bundle_description import describe_model
 from opalite.run.model.example_shapes import example_shapes
-from opalite.run.model.imported import ImportedModel
+from opalite.run.model.imported_model import ImportedModel
 
 from ...helpers.small_models import classifier, dense, tagger, transformer_block
 

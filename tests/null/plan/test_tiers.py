@@ -9,13 +9,13 @@ import pytest
 
 from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.symbols import Trace
-from opalite.kernels.registry import all_kernels, kernels_for
-from opalite.kernels.sources import option_text, program_text
-from opalite.plan.general_programs import general_programs
+from opalite.kernels.kernel_registry import all_kernels, kernels_for
+from opalite.kernels.kernel_sources import option_text, program_text
+from opalite.plan.generic_programs import general_programs
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, Program
-from opalite.run.execute.node import make_node
-from opalite.run.model.planning import plan_general
+from opalite.run.execute.kernel_test_harness import make_node
+from opalite.run.model.background.plan_graph import plan_general
 
 from ...helpers.graphs import GraphMaker
 from ...helpers.kernel_nodes import samples

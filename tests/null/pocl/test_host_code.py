@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from opalite.pocl.loop import host_code
-from opalite.pocl.loop.host_code import HostCode, hold_host_code
+from opalite.pocl.megakernel import call_from_host
+from opalite.pocl.megakernel.call_from_host import HostCode, hold_host_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="dladdr of Linux")
 
@@ -25,7 +25,7 @@ FREE, MALLOC = address_of("free"), address_of("malloc")
 def held(monkeypatch: pytest.MonkeyPatch) -> list[HostCode]:
     """Every function whose library was held."""
     found: list[HostCode] = []
-    find = host_code.find_host_code
+    find = call_from_host.find_host_code
 
     def remember(address: int) -> HostCode | None:
         code = find(address)
@@ -33,7 +33,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[HostCode]:
             found.append(code)
         return code
 
-    monkeypatch.setattr(host_code, "find_host_code", remember)
+    monkeypatch.setattr(call_from_host, "find_host_code", remember)
     return found
 
 

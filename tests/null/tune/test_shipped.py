@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import PTX_MMA
 
-from opalite.expr.text import parse_expr
+from opalite.expr.parse import parse_expr
 from opalite.ir import DeviceInfo, DType
-from opalite.ir.device_family import PTX_MMA
 from opalite.ir.graph import Node
 from opalite.ir.precision import Precision
-from opalite.kernels.registry import all_kernels, kernels_for
-from opalite.run.execute.node import make_node
-from opalite.tune.database import TuningDatabase
-from opalite.tune.export import from_json
-from opalite.tune.files import SHIPPED, has_tuning
-from opalite.tune.lookup import Lookup
+from opalite.kernels.kernel_registry import all_kernels, kernels_for
+from opalite.run.execute.kernel_test_harness import make_node
+from opalite.tune.database_files import SHIPPED, has_tuning
+from opalite.tune.export_json import from_json
+from opalite.tune.tuning_database import TuningDatabase
+from opalite.tune.tuning_lookup import Lookup
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[2] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 FILES = sorted(SHIPPED.glob("*.json"))

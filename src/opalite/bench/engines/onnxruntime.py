@@ -8,7 +8,7 @@ from dataclasses import replace
 import onnxruntime
 
 from . import Array, Crew, Engine, EngineOptions
-from .callers import Callers
+from .concurrent_callers import Callers
 
 
 class _OnnxRuntime:

@@ -9,7 +9,7 @@ from typing import Any
 import opalite
 
 from . import Array, Crew, Engine, EngineOptions
-from .callers import Callers
+from .concurrent_callers import Callers
 
 
 class _Opalite:

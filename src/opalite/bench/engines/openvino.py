@@ -9,7 +9,7 @@ import numpy as np
 import openvino
 
 from . import Array, Crew, Engine, EngineOptions
-from .callers import Callers
+from .concurrent_callers import Callers
 
 
 class _OpenVino:

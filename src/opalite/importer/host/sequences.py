@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...ops.base import normalize_axis
+from ...ops.operator import normalize_axis
 from ..proto.decode import Array, elem_dtype
-from .native import HostNode, Step, host_op
+from .numpy_ops import HostNode, Step, host_op
 
 
 def position_of(value: Any, op_type: str) -> int:

@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, coord, where
+from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import same_or_int
 from ..onnx.attention import rotate
 from ..onnx.norm import normalize_trailing
-from ..registry import onnx_op
+from ..op_registry import onnx_op
 from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
-from ..shared.helpers import (
+from ..shared.emit_helpers import (
     concat,
     full,
     gather,
@@ -26,9 +26,9 @@ from ..shared.helpers import (
     squeeze,
     unsqueeze,
 )
-from ..walk.context import NodeContext
-from .attention_cache import cache_steps, extended, find_window, quantised, scaled
-from .fused import MS, refuse
+from ..walk.node_context import NodeContext
+from .gqa_kv_cache import cache_steps, extended, find_window, quantised, scaled
+from .unfuse import MS, refuse
 
 Result = Value | Sequence[Value | None]
 

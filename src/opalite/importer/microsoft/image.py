@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, coord, where
+from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ..registry import onnx_op
-from ..shared.helpers import gather, slice_axis
-from ..walk.context import NodeContext
-from .fused import MS
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import gather, slice_axis
+from ..walk.node_context import NodeContext
+from .unfuse import MS
 
 
 @onnx_op("CropAndResize", domain=MS)

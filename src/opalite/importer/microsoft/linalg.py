@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, coord, where
+from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import fixed
-from ...ir.types import TensorType
+from ...ir.tensor_type import TensorType
 from ...ops.gather import GatherElements
-from ...ops.pairwise import Distance
+from ...ops.pairwise_distance import Distance
 from ...ops.reduce import ArgReduce
-from ..registry import onnx_op
-from ..shared.helpers import concat, expand, full, reduce, slice_axis, unary
-from ..walk.context import NodeContext
-from .fused import MS
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import concat, expand, full, reduce, slice_axis, unary
+from ..walk.node_context import NodeContext
+from .unfuse import MS
 
 MOST_ROWS = 16
 """Rows of matrices that are inverted on the device, by six launches a row."""

@@ -1,4 +1,4 @@
-"""Operators of domain com.microsoft.nchwc, whose blocks `proto/nchwc.py` has undone: tensors are [N,C,H,W] here.
+"""Operators of domain com.microsoft.nchwc, whose blocks `proto/undo_nchwc.py` has undone: tensors are [N,C,H,W] here.
 
 A node has two attributes of Opalite's own, `channels` (how many the output keeps; FULL: whole blocks) and `block`.
 """
@@ -11,11 +11,11 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
 from ..onnx.image import resized
 from ..onnx.pool import average_pool, global_average_pool, global_max_pool, max_pool
-from ..proto.nchwc import FULL, NCHWC
-from ..registry import onnx_op
-from ..shared.helpers import pad_zeros, slice_axis
-from ..walk.context import NodeContext
-from .fused import channels_first, channels_last, fused_conv
+from ..op_registry import onnx_op
+from ..proto.undo_nchwc import FULL, NCHWC
+from ..shared.emit_helpers import pad_zeros, slice_axis
+from ..walk.node_context import NodeContext
+from .unfuse import channels_first, channels_last, fused_conv
 
 Result = Value | Sequence[Value | None]
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, where
+from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.pairwise import Distance, PairwiseCoupling
-from ..registry import onnx_op
-from ..shared.helpers import concat, matmul, reduce
-from ..walk.context import NodeContext
-from .scores import ML, Array, best_column, labels_of, pick_labels, rows_of, transform_of, transformed
+from ...ops.pairwise_distance import Distance, PairwiseCoupling
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import concat, matmul, reduce
+from ..walk.node_context import NodeContext
+from .classifier_scores import ML, Array, best_column, labels_of, pick_labels, rows_of, transform_of, transformed
 
 _NEAR_ONE = 1e-7  # probabilities of pairs stay so far from 0 and 1
 

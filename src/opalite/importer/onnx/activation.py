@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from ...expr.trace import Sym, coord, where
+from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.base import normalize_axis
+from ...ops.operator import normalize_axis
 from ...ops.reduce import ArgReduce
-from ..registry import onnx_op
-from ..shared.helpers import softmax
-from ..walk.context import NodeContext
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import softmax
+from ..walk.node_context import NodeContext
 
 
 def _number(ctx: NodeContext, name: str, default: float) -> float:

@@ -9,11 +9,11 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.linear_attention import LinearAttention
+from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..registry import onnx_op
 from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
-from ..shared.helpers import concat, full, gather, merge_heads, slice_axis, split_heads, unsqueeze
-from ..walk.context import NodeContext
+from ..shared.emit_helpers import concat, full, gather, merge_heads, slice_axis, split_heads, unsqueeze
+from ..walk.node_context import NodeContext
 
 Result = Value | Sequence[Value | None]
 

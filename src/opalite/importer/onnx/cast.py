@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.types import TensorType
+from ...ir.tensor_type import TensorType
+from ..op_registry import onnx_op
 from ..proto.decode import elem_code, elem_dtype
-from ..registry import onnx_op
-from ..walk.context import NodeContext
+from ..walk.node_context import NodeContext
 
 Result = Value | Sequence[Value | None]
 

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, coord
+from ...expr.trace_function import Sym, coord
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.conv import Conv, ConvTranspose, neutral_zeros
 from ...ops.grid_sample import GridSample
-from ...ops.integer import BYTES, IntegerConv
-from ..registry import onnx_op
-from ..shared.helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis
+from ...ops.integer_conv_matmul import BYTES, IntegerConv
+from ..op_registry import onnx_op
+from ..shared.conv_pool_windows import plain_window, split_pads, window_of
+from ..shared.emit_helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis
 from ..shared.quantization import plain_zero
-from ..shared.windows import plain_window, split_pads, window_of
-from ..walk.context import NodeContext
+from ..walk.node_context import NodeContext
 from .activation import swish_of
 
 Result = Value | Sequence[Value | None]

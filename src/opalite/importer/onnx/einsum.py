@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from ...errors import ModelError, ShapeError
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.movement import Slice
-from ..registry import onnx_op
-from ..shared.helpers import matmul, reduce
-from ..walk.context import NodeContext
+from ...ops.data_movement import Slice
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import matmul, reduce
+from ..walk.node_context import NodeContext
 
 
 @dataclass(frozen=True)

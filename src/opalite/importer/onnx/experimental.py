@@ -6,9 +6,9 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.graph import Value
-from ..registry import onnx_op
-from ..shared.helpers import int_list, reduce, slice_axis
-from ..walk.context import NodeContext
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import int_list, reduce, slice_axis
+from ..walk.node_context import NodeContext
 from .activation import softplus_of
 
 

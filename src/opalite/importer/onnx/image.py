@@ -12,15 +12,15 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import as_float, as_float32, is_less, is_symbolic, same_or_int
-from ...ops.base import normalize_axis
 from ...ops.grid_sample import GridSample
+from ...ops.operator import normalize_axis
 from ...ops.resize import Resize
-from ...ops.resize_taps import NEAREST_UNTOLD
+from ...ops.resize_weights import NEAREST_UNTOLD
 from ...ops.roi_align import RoiAlign
 from ...ops.roi_pool import RoiPool
-from ..registry import onnx_op
-from ..shared.helpers import int_list, matmul
-from ..walk.context import NodeContext
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import int_list, matmul
+from ..walk.node_context import NodeContext
 
 Result = Value | Sequence[Value | None]
 

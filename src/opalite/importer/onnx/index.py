@@ -8,19 +8,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, coord, where
+from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import same_or_int
-from ...ops.base import normalize_axis
+from ...ops.data_movement import Pad
 from ...ops.gather import GatherElements, GatherND
-from ...ops.movement import Pad
 from ...ops.nms import NonMaxSuppression
+from ...ops.operator import normalize_axis
 from ...ops.scatter import ScatterElements, ScatterND
-from ..registry import onnx_op
-from ..shared.helpers import axis_of, blank, full, gather, slice_axis, take, unsqueeze
-from ..walk.builder import Written
-from ..walk.context import NodeContext, Trimmed
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import axis_of, blank, full, gather, slice_axis, take, unsqueeze
+from ..walk.graph_builder import Written
+from ..walk.node_context import NodeContext, Trimmed
 
 Result = Value | Sequence[Value | None]
 

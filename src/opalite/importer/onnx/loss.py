@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...expr.trace import Sym, where
+from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.gather import GatherElements
-from ..registry import onnx_op
-from ..shared.helpers import gather, reduce, softmax, squeeze, unsqueeze
-from ..walk.context import NodeContext
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import gather, reduce, softmax, squeeze, unsqueeze
+from ..walk.node_context import NodeContext
 
 
 @onnx_op("NegativeLogLikelihoodLoss", since=12)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import ShapeError
-from ...expr.trace import Sym, where
+from ...expr.trace_function import Sym, where
 from ...ir.graph import Value
 from ...ops.cumulative import Cumulative
-from ..registry import onnx_op
-from ..shared.helpers import WIDEST_CHAIN, binary, chain, unary
-from ..walk.context import NodeContext
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import WIDEST_CHAIN, binary, chain, unary
+from ..walk.node_context import NodeContext
 
 _UNARY = {
     "Abs": "abs",

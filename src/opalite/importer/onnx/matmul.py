@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...errors import ShapeError
-from ...expr.trace import Sym
+from ...expr.trace_function import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.integer import BYTES
-from ..registry import onnx_op
-from ..shared.helpers import matmul
+from ...ops.integer_conv_matmul import BYTES
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import matmul
 from ..shared.quantization import plain_zero
-from ..walk.context import NodeContext
+from ..walk.node_context import NodeContext
 
 
 @onnx_op("MatMul", since=1)

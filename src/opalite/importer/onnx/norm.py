@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ShapeError
-from ...expr.trace import Sym, where
+from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import always_equal
-from ...ops.base import normalize_axis
 from ...ops.local_response import LocalResponseNorm
 from ...ops.normalize import Normalize
+from ...ops.operator import normalize_axis
+from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..registry import onnx_op
-from ..shared.helpers import expand, int_list, reduce
-from ..walk.context import NodeContext
+from ..shared.emit_helpers import expand, int_list, reduce
+from ..walk.node_context import NodeContext
 from .pool import p_norm
 
 Result = Value | Sequence[Value | None]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
 from ...ops.pool import Pool
-from ..registry import onnx_op
-from ..shared.helpers import reduce
-from ..shared.windows import window_of
-from ..walk.context import NodeContext
+from ..op_registry import onnx_op
+from ..shared.conv_pool_windows import window_of
+from ..shared.emit_helpers import reduce
+from ..walk.node_context import NodeContext
 
 Result = Value | Sequence[Value | None]
 

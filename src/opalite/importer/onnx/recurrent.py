@@ -10,9 +10,9 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.recurrent import Recurrent
-from ..registry import onnx_op
-from ..shared.helpers import slice_axis
-from ..walk.context import NodeContext
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import slice_axis
+from ..walk.node_context import NodeContext
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 _PLAIN = ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")

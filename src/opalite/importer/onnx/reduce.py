@@ -8,12 +8,12 @@ from ...errors import ShapeError
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import same_or_int
-from ...ops.base import normalize_axis
+from ...ops.operator import normalize_axis
 from ...ops.reduce import ArgReduce, Reduce
 from ...ops.topk import TopK
-from ..registry import onnx_op
-from ..shared.helpers import axis_of, ints_of
-from ..walk.context import NodeContext
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import axis_of, ints_of
+from ..walk.node_context import NodeContext
 
 _KINDS = {
     "ReduceSum": "sum",

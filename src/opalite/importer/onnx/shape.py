@@ -11,10 +11,10 @@ import numpy as np
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
 from ...ir.symbols import always_equal, at_least, is_symbolic
-from ...ops.base import normalize_axis
-from ...ops.movement import Concat, Pad, Slice
-from ..registry import onnx_op
-from ..shared.helpers import (
+from ...ops.data_movement import Concat, Pad, Slice
+from ...ops.operator import normalize_axis
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import (
     axis_of,
     blank,
     expand,
@@ -26,8 +26,8 @@ from ..shared.helpers import (
     squeeze,
     unsqueeze,
 )
-from ..shared.helpers import concat as joined
-from ..walk.context import NodeContext
+from ..shared.emit_helpers import concat as joined
+from ..walk.node_context import NodeContext
 
 Result = Value | Sequence[Value | None]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.stored import StoredArray
+from ...ir.constants.lazy_array import StoredArray
 
 Array = np.ndarray[Any, Any]
 

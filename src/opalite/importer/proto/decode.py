@@ -15,10 +15,10 @@ import onnx
 from onnx import numpy_helper
 
 from ...errors import ModelFormatError
+from ...ir.constants.lazy_array import LARGE, StoredArray
+from ...ir.constants.model_file import FilePart, ModelFile
 from ...ir.dtype import DType
-from ...ir.model_file import FilePart, ModelFile
-from ...ir.stored import LARGE, StoredArray
-from .data_file import find_data_file, read_number
+from .external_data import find_data_file, read_number
 
 Array = np.ndarray[Any, Any]
 Dim = int | str | None

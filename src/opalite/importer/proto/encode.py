@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import helper, numpy_helper
 
-from ...ir.types import TensorType
+from ...ir.tensor_type import TensorType
 from .decode import ValueInfo, elem_code
 from .graphdef import Attr, GraphDef, NodeDef
 

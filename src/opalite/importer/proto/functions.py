@@ -13,7 +13,7 @@ from ...ir.graph import Value
 from .decode import TensorReader
 from .encode import make_proto, type_proto
 from .graphdef import Attr, GraphDef, NodeDef, parse_attribute, parse_function
-from .schemas import find_schema
+from .op_schemas import find_schema
 
 
 @dataclass(eq=False)

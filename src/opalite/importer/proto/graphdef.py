@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 
 from ...errors import ModelFormatError, UnsupportedOpError
-from ...ir.model_file import FilePart
-from ..registry import plain_domain
+from ...ir.constants.model_file import FilePart
+from ..op_registry import plain_domain
 from .constants import Constants
 from .decode import Array, TensorReader, ValueInfo, decode_type
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import ShapeError
-from ...expr.trace import Sym, coord, where
+from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.attention import Attention
-from ...ops.base import broadcast_shape
-from ...ops.movement import Pad
-from ..walk.context import NodeContext
-from .helpers import concat, expand, matmul, reduce, slice_axis, softmax
+from ...ops.data_movement import Pad
+from ...ops.operator import broadcast_shape
+from ..walk.node_context import NodeContext
+from .emit_helpers import concat, expand, matmul, reduce, slice_axis, softmax
 
 LOWEST = -math.inf
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import ShapeError
-from ...expr.trace import Sym
+from ...expr.trace_function import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.affine import dequantized, divided, quantized
-from ...ops.base import normalize_axis
-from ..walk.context import NodeContext
-from .helpers import along_axis, take
+from ...ops.affine_quantization import dequantized, divided, quantized
+from ...ops.operator import normalize_axis
+from ..walk.node_context import NodeContext
+from .emit_helpers import along_axis, take
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .open_dims import Arrival
     from .segments import Segment
+    from .symbolic_dims import Arrival
 
 SEGMENTS_KEPT = 32
 """Segments that one stage keeps; the least recently used goes first."""

@@ -21,21 +21,21 @@ from ...errors import ModelError, OpaliteError
 from ...ir.dtype import DType
 from ...ir.feeds import is_tensor
 from ...ir.graph import Graph, Node, Value
-from ...ir.reserved import Reserved
+from ...ir.growable_tensor import Reserved
 from ...ir.symbols import Numbers, compile_numbers, is_dim
 from ..proto.decode import Array
-from .controlflow import find_control
-from .evaluate import ancestors, evaluate_graph, is_cheap
-from .given import Given, graph_at
-from .open_dims import CLOSED, CLOSED_DIMS, Arrival, Declared, Open, OpenDims, may_hold_sizes
-from .reserve import append_in_place
-from .scopes import Item
+from .constant_evaluation import ancestors, evaluate_graph, is_cheap
+from .control_flow import find_control
+from .graph_walk import Walk, as_array
+from .host_tasks import Task
+from .kv_cache_append import append_in_place
+from .name_scopes import Item
 from .segment_table import SegmentTable
-from .tasks import Task
-from .walker import Walk, as_array
+from .shape_dependent_inputs import Given, graph_at
+from .symbolic_dims import CLOSED, CLOSED_DIMS, Arrival, Declared, Open, OpenDims, may_hold_sizes
 
 if TYPE_CHECKING:
-    from .importing import ModelImporter
+    from .import_run import ModelImporter
 
 PROBE_BYTES = 4096
 """Inputs of a probe up to which its outputs are kept for the next run."""

@@ -11,15 +11,9 @@ polynomials are one object, so that comparing them records nothing. Bounds of th
 expression that would be too long fixes sizes in it (`lengths`).
 """
 
-from .at_sizes import AtSizes, Moved, holds_symbols
-from .compiled import Numbers, compile_numbers
-from .dim import Dim, with_plain_sizes
-from .explain import conditions, fixed_sizes
-from .extremes import at_least, at_most, fitted, may_be_less, may_leave_rest
-from .read import read_expression
-from .real import Real, is_less
-from .trace import Guard, Trace
-from .values import (
+from .compile_expressions import Numbers, compile_numbers
+from .explain_guards import conditions, fixed_sizes
+from .maybe_symbolic import (
     FUNCTIONS,
     agree,
     always_equal,
@@ -34,6 +28,12 @@ from .values import (
     runs_along,
     same_or_int,
 )
+from .min_max import at_least, at_most, fitted, may_be_less, may_leave_rest
+from .parse import read_expression
+from .substitute import AtSizes, Moved, holds_symbols
+from .symbol_trace import Guard, Trace
+from .symbolic_float import Real, is_less
+from .symbolic_int import Dim, with_plain_sizes
 
 __all__ = [
     "FUNCTIONS",

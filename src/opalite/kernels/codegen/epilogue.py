@@ -25,18 +25,18 @@ from typing import Any
 
 import numpy as np
 
-from ...expr.core import Expr, Lit, evaluate
-from ...expr.trace import bind
-from ...ir.device import DeviceInfo
+from ...expr.expression import Expr, Lit, evaluate
+from ...expr.trace_function import bind
+from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, IMAGE, Layout, Place, packed, texel_dims
 from ...ir.symbols import agree, always_equal, hint_of, runs_along
-from ..base import Arg, Weight
-from ..packing import to_texel_dims
-from .generate import generate
-from .scalars import is_round, is_scalar, lift_literals, literal, scalar_arg, steady_divisors
-from .vectors import WIDTHS, compute_type, load, pointer_type
+from ..kernel import Arg, Weight
+from ..weight_packing import to_texel_dims
+from .constant_scalars import is_round, is_scalar, lift_literals, literal, scalar_arg, steady_divisors
+from .expression_code import generate
+from .vector_types import WIDTHS, compute_type, load, pointer_type
 
 _COORDS = {
     "packed": ("n", "c", "s", "C", "S"),
@@ -292,7 +292,7 @@ def rows_epilogue(node: Node, device: DeviceInfo, columns: int | None = None, *,
 
 
 def image_epilogue(node: Node, device: DeviceInfo) -> Epilogue:
-    """Macros in coordinates (v, n, c, h, w, C, H, W); they need image/texels.cl in front."""
+    """Macros in coordinates (v, n, c, h, w, C, H, W); they need image/texel_access.cl in front."""
     return _epilogue(node, device, "image", None)
 
 

@@ -7,7 +7,7 @@
 // Weights: [groups, ceil(ob / TB), ib, PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a group,
 // cg = channels of a group in x, s = positions, at least TW unless NARROW. A work-item does `span` neighbouring tiles in turn. `chunk`
 // is counted in blocks of input channels, during each of which `ahead` lines of 64 bytes of the next one are fetched.
-// BANDED: see conv/tile.cl.
+// BANDED: see conv/register_tile.cl.
 // Grid: ceil(ceil(s / TW) / span), groups * ceil(ob / TB), batch.
 #if IN_REGISTERS
 #undef UNROLL
@@ -16,7 +16,7 @@
 #define INPUT global const REAL *
 #define ELEMENT(p, i) LOAD(p, i)
 #endif
-#include "conv/tile.cl"
+#include "conv/register_tile.cl"
 #define BLOCK (PACK * TB * PACK)
 #define TERMS PACK
 

@@ -1,7 +1,7 @@
 // Winograd's minimal filtering for 3x3 filters of stride 1 (Lavin and Gray, "Fast Algorithms for Convolutional Neural
 // Networks", 2016): tiles of F x F outputs from A x A inputs, A = F + 2, with A * A multiply-adds, not 9 * F * F.
 //   winograd_input    v = B^T d B for each tile d of x
-//   m = u v over channels, for each of the A * A elements: conv/winograd_product.cl; on GPUs conv/pointwise.cl, as its groups
+//   m = u v over channels, for each of the A * A elements: conv/winograd_gemm_cpu.cl; on GPUs conv/pointwise.cl, as its groups
 //   winograd_output   y = A^T m A + bias
 // Tiles are numbered over batch, rows (th) and columns (tw); one call transforms tiles t0..t0 + count - 1 of each
 // block. v and m are float [A * A, blocks, count, PACK]. Needs F (2 or 4), HAS_BIAS, MASK (1: the last block's lanes
@@ -44,7 +44,7 @@ kernel void winograd_input(global const REAL *restrict x, global float *restrict
     }
 }
 
-#include "conv/common.cl"
+#include "conv/optional_bias.cl"
 
 kernel void winograd_output(global const float *restrict m, BIAS_PARAM global REAL *restrict y, int span, int t0,
                             int count, int blocks, int channels, int th, int tw, int oh, int ow EPILOGUE_PARAMS) {

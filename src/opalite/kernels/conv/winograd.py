@@ -8,26 +8,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cost.tables import SharedTile, Winograd
-from ...ir.device import DeviceInfo
+from ...cost.cost_tables import SharedTile, Winograd
+from ...ir.constants.lazy_array import page_empty
+from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
-from ...ir.stored import page_empty
 from ...ir.symbols import at_least, at_most, fitted, hint_of, may_be_less
-from ...ops.base import Cost
 from ...ops.conv import Conv
-from ..base import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
+from ...ops.operator import Cost
 from ..codegen.epilogue import operand_layouts, packed_epilogue
-from ..fma.tiles import Sums, group_size, slab, tile_cycles, tile_defines, tile_size
-from ..fma.tiles import find_tile as find_shared_tile
-from ..registry import register
-from ..sources import STORAGE
-from ..window import Window, block_size, find_span, window_seconds
-from .filters import ConvProblem, Groups, bias_weight, pack_filters
-from .local import filter_panels, takes_local
-from .split import seconds_beside_split
-from .tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
+from ..filter_window import Window, block_size, find_span, window_seconds
+from ..fma.tile_parameters import Sums, group_size, slab, tile_cycles, tile_defines, tile_size
+from ..fma.tile_parameters import find_tile as find_shared_tile
+from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .direct_split_k import seconds_beside_split
+from .implicit_gemm_local import filter_panels, takes_local
+from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
+from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
 
 FILTER_TRANSFORM = {
     2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
@@ -241,7 +241,7 @@ class _Steps:
             )  # so that a panel fetches as much as it has
             args |= {"span": span, "ahead": ahead, "groups": g.count, "cg": g.channels, "ib": g.in_blocks}
             args |= {"ob": g.out_blocks, "s": count}
-            return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_product.cl")
+            return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_gemm_cpu.cl")
         args = {
             "x": self._v,
             "weights": filters,
@@ -268,7 +268,7 @@ class _Steps:
         grid = (at_least([group, ceil_div(count, rows) * group]), g.count * ceil_div(g.out_blocks * g.pack, columns), 1)
         defines = {"PACK": g.pack, **tile_defines(tile), "HAS_BIAS": 0, "MASK": 0, "POINTWISE": 1, "WIDE": 0}
         defines |= {"KD": 1, "KH": 1, "KW": 1, "SD": 1, "SH": 1, "SW": 1, "DD": 1, "DH": 1, "DW": 1}
-        return Launch("conv_local", args, grid, (group, 1, 1), defines, source="conv/local.cl")
+        return Launch("conv_local", args, grid, (group, 1, 1), defines, source="conv/implicit_gemm_local.cl")
 
     def output(self, first: int, count: int) -> Launch:
         """Transform the products of `count` tiles from tile `first` on into y, with bias and epilogue."""
@@ -291,7 +291,7 @@ class _Steps:
         }
         group = (1, 1) if self.device.is_cpu else None
         grid = (at_least([1, ceil_div(count, span)]), blocks)
-        source = "conv/winograd_blocks.cl" if takes_local(self.device) else ""
+        source = "conv/winograd_gpu.cl" if takes_local(self.device) else ""
         return Launch(entry, {**args, "span": span}, grid, group, defines, prelude, source)
 
 
@@ -306,7 +306,7 @@ def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight
 
 
 def transformed_panels(node: Node, groups: Groups, f: int, params: Params) -> Weight:
-    """The weights of `node` as u = G g G^T, in the panels of fma/tile.cl."""
+    """The weights of `node` as u = G g G^T, in the panels of fma/local_memory_tile.cl."""
     form, panels = filter_panels(groups, 1, params, DType.FLOAT32)
     return Weight(node.input(1), f"winograd {f} {form}", lambda data: panels(transform_filters(data, f)))
 

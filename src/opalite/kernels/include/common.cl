@@ -84,7 +84,7 @@ UNALIGNED(float, 4)
         vstore_half##n(v, 0, (half *)&raw); \
         *(space ushort##n##_at *)p = raw; \
     }
-#ifdef LOCAL_IS_PRIVATE // in step loops (plan/step_text.py)
+#ifdef LOCAL_IS_PRIVATE // in step loops (plan/megakernel_source.py)
 #define HALVES(n) HALVES_IN(n, global) HALVES_IN(n, private)
 #else
 #define HALVES(n) HALVES_IN(n, global) HALVES_IN(n, local) HALVES_IN(n, private)
@@ -237,7 +237,7 @@ static inline void bf16_store16(global ushort *p, const float *v, int n) {
     static inline ACCV __attribute__((overloadable)) load_at(space const float *p) { return *(space const FLOATV_AT *)p; } \
     static inline void __attribute__((overloadable)) store_at(space float *p, ACCV v) { *(space FLOATV_AT *)p = v; }
 ACCESS(global)
-#ifndef LOCAL_IS_PRIVATE // in step loops (plan/step_text.py)
+#ifndef LOCAL_IS_PRIVATE // in step loops (plan/megakernel_source.py)
 ACCESS(local)
 #endif
 ACCESS(private)

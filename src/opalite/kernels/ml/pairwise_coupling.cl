@@ -1,5 +1,5 @@
 // p[rows, K] from r[rows, K (K - 1) / 2], the probability of class i against class j for pairs i < j: coordinate descent,
-// see ops/pairwise.py. Grid: rows.
+// see ops/pairwise_distance.py. Grid: rows.
 #define PAIRS (K * (K - 1) / 2)
 // How probable class i is against class j.
 #define AGAINST(i, j) ((i) < (j) ? LOAD(r, PAIR(i, j)) : (ACC)1 - LOAD(r, PAIR(j, i)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..base import Arg, Kernel, Launch, Params, Problem, Space
-from ..registry import register
-from ..sources import STORAGE
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
 
 _MOST = 256  # classes whose probabilities a work-item holds
 

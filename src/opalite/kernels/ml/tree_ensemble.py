@@ -8,9 +8,9 @@ import numpy as np
 
 from ...ir.dtype import DType
 from ...ops.tree_ensemble import MISSING_IS_YES, TreeEnsemble
-from ..base import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
-from ..registry import register
-from ..sources import STORAGE
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
 
 _KINDS = {"sum": 0, "average": 0, "min": 1, "max": 2}
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from ...ir.place import packed
 from ...ops.local_response import LocalResponseNorm, neighbours
-from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
-from ..registry import register
-from ..sources import STORAGE
-from ..window import PACKED_TYPES, block_size
-from .local_response_flat import response_args, response_text
+from ..filter_window import PACKED_TYPES, block_size
+from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .local_response_row_major import response_args, response_text
 
 LANES = "0123456789abcdef"
 

@@ -65,7 +65,7 @@ kernel void softmax_lines(global const REAL *x, global REAL *y, int items, int c
 }
 
 #else
-// Along the last axis: WG work-items share a row, PACK elements at a time (reduce/row_groups.cl).
+// Along the last axis: WG work-items share a row, PACK elements at a time (reduce/work_group_rows.cl).
 kernel ROW_GROUP void softmax_rows(global const REAL *x, global REAL *y, int rows, int columns) {
     LOCAL_PARTS(ACC, part);
     const bool inside = get_global_id(1) < rows;

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...cost.tables import Walk
-from ...ir.device import DeviceInfo
+from ...cost.cost_tables import Walk
+from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ops.base import Cost
+from ...ops.operator import Cost
 from ...ops.softmax import Softmax
-from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
 from ..reduce.cumulative import split_at
-from ..reduce.row_groups import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
-from ..registry import register
-from ..sources import STORAGE
+from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 
 
 class _Softmax(Kernel):

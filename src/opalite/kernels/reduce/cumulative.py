@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...cost.tables import Walk
+from ...cost.cost_tables import Walk
 from ...ir.graph import Node
-from ...ops.base import Cost
 from ...ops.cumulative import Cumulative
-from ..base import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..registry import register
-from ..sources import STORAGE
-from ..workgroups import group_refusal
+from ...ops.operator import Cost
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..launch_workgroups import group_refusal
 
 
 def split_at(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:

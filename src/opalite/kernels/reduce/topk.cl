@@ -1,4 +1,4 @@
-// The first k elements of each line along the middle axis of [outer, length, inner]; needs include/line_order.cl in front.
+// The first k elements of each line along the middle axis of [outer, length, inner]; needs include/ordering_and_heap.cl in front.
 // Both kernels keep indices in a scratch region of their line and write values and indices in order.
 
 static inline void write_line(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...cost.tables import Walk
+from ...cost.cost_tables import Walk
 from ...ir.graph import Node
-from ...ops.base import Cost
+from ...ops.operator import Cost
 from ...ops.topk import TopK
-from ..base import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
-from ..registry import register
-from ..sources import STORAGE, read_source
-from ..workgroups import group_refusal
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE, read_source
+from ..launch_workgroups import group_refusal
 from .cumulative import split_at
 
 
@@ -46,7 +46,7 @@ class TopKHeap(_TopK):
         args |= {"scratch": Scratch("heap", 4 * lines * k), "length": length, "inner": inner, "k": k}
         if k == 0:
             return []
-        prelude = read_source("include/line_order.cl")
+        prelude = read_source("include/ordering_and_heap.cl")
         return [Launch("topk_heap", args, (lines,), (params["WG"],), self._defines(node), prelude)]
 
     def seconds(self, p: Problem, cost: Cost) -> float:
@@ -74,7 +74,7 @@ class TopKSelect(_TopK):
         args: dict[str, Arg] = {"x": node.x, "values": values, "indices": indices, "length": length, "inner": inner}
         args |= {"scratch": Scratch("order", 4 * lines * room), "k": k, "room": room}
         defines = {**self._defines(node), "WG": params["WG"]}
-        prelude = read_source("include/line_order.cl")
+        prelude = read_source("include/ordering_and_heap.cl")
         return [Launch("topk_select", args, (lines * params["WG"],), (params["WG"],), defines, prelude)]
 
     def seconds(self, p: Problem, cost: Cost) -> float:

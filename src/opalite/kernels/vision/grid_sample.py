@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from ...ir.dtype import DType
 from ...ir.place import FLAT, packed
 from ...ops.grid_sample import PADDINGS, TAPS, GridSample
-from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..registry import register
-from ..sources import STORAGE
-from ..workgroups import group_refusal
+from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..launch_workgroups import group_refusal
 
 
 class _GridSample(Kernel):

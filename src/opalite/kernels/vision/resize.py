@@ -14,11 +14,11 @@ from ...ir.place import packed
 from ...ir.symbols import is_symbolic
 from ...ops.resize import Resize
 from ...ops.resize_tables import COPIED, Axis, merged_axes, offset_table, taps_of, weight_table
-from ...ops.resize_taps import is_untouched
-from ..base import Arg, Binding, Kernel, Launch, MadeTable, Params, Problem, Space, Table, ceil_div, uniform_binding
-from ..registry import register
-from ..sources import ELEMENT, STORAGE
-from ..workgroups import group_refusal
+from ...ops.resize_weights import is_untouched
+from ..kernel import Arg, Binding, Kernel, Launch, MadeTable, Params, Problem, Space, Table, ceil_div, uniform_binding
+from ..kernel_registry import register
+from ..kernel_sources import ELEMENT, STORAGE
+from ..launch_workgroups import group_refusal
 
 MAX_RANK = 5
 

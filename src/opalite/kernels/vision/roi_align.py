@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from ...ir.dtype import DType
 from ...ir.place import FLAT, packed
 from ...ops.roi_align import MOST, RoiAlign
-from ..base import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..registry import register
-from ..sources import STORAGE
-from ..workgroups import group_refusal
+from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..launch_workgroups import group_refusal
 
 
 class _RoiAlign(Kernel):

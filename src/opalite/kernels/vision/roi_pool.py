@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...ops.roi_pool import FARTHEST, RoiPool
-from ..base import Arg, Kernel, Launch, Params, Problem, Space
-from ..registry import register
-from ..sources import STORAGE
-from ..workgroups import group_refusal
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..launch_workgroups import group_refusal
 
 
 @register

@@ -19,41 +19,41 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cl.beside_runs import let_others, planning
-from ...cl.counters import ProgramTally
-from ...cl.forks import keep_in_children
-from ...cl.launch import PreparedLaunch
-from ...cl.replay import Replay
+from ...cl.device.fork_guard import keep_in_children
+from ...cl.memory.device_tensor import DeviceTensor
+from ...cl.memory.host_device_copies import Crossing
+from ...cl.programs.background_throttle import let_others, planning
+from ...cl.queue.prepared_launch import PreparedLaunch
+from ...cl.queue.replay import Replay
 from ...cl.runtime import Runtime
-from ...cl.tensor import DeviceTensor
-from ...cl.transfer import Crossing
+from ...cl.runtime_counters import ProgramTally
 from ...plan.program import Program
-from ...pocl.loop.host_loop import HostLoop
-from ...pocl.loop.step_rows import StepRows
-from .draws import Draws, draws
-from .exchange import Exchange, Target
-from .host_steps import HostRunner, HostSteps
-from .loop import Loop
-from .loop_builder import Joined, LoopBuilder
-from .number_table import NumberTable
-from .outline import Outline
-from .persistent import Made, PersistentRuns, may_link
-from .phases import Prepared, Recorder
-from .progress import build_progress
-from .queue import Profiled, Queue
-from .queued_trips import QueuedTrips
-from .queueing import describe_queueing
-from .repeat import Repeat, repeat_of
-from .replay import ReplayStrategy
-from .sized import Sized
-from .sliced import Room, Sliced
-from .slot_memory import Placed, SlotMemory
-from .strategy import Strategy
-from .trace import RunTrace
-from .trips import TripPlan, Trips
+from ...pocl.megakernel.host_thread_loop import HostLoop
+from ...pocl.megakernel.step_table import StepRows
+from .build_progress_bar import build_progress
+from .host_operators import HostRunner, HostSteps
+from .launch_batches import Prepared, Recorder
+from .loops.enqueued_loop_iterations import QueuedTrips
+from .loops.loop_iterations import TripPlan, Trips
+from .memory.io_transfer import Exchange, Target
+from .memory.slot_memory import Placed, SlotMemory
+from .rng_keys import Draws, draws
+from .run_trace import RunTrace
+from .shape_instance import Sized
+from .step_schedule import Outline
+from .strategies.describe_strategy import describe_queueing
+from .strategies.host_fast_path import Repeat, repeat_of
+from .strategies.launch_parameter_buffer import NumberTable
+from .strategies.megakernel_builder import Joined, LoopBuilder
+from .strategies.megakernel_strategy import Loop
+from .strategies.persistent_kernel_strategy import Made, PersistentRuns, may_link
+from .strategies.queue_strategy import Profiled, Queue
+from .strategies.replay_strategy import ReplayStrategy
+from .strategies.strategy import Strategy
+from .strategies.time_slicing import Room, Sliced
 
 if TYPE_CHECKING:
-    from .linked import Linked
+    from .strategies.linked_ptx_kernels import Linked
 
 Array = np.ndarray[Any, Any]
 SIZES_KEPT = 16
@@ -185,7 +185,8 @@ class Executable:
     # Sizes
 
     def resize(self, program: Program, tables: Mapping[int, Crossing] | None = None) -> None:
-        """Run `program` from now on: the same steps on the same sources for other sizes (plan/template.py).
+        """Run `program` from now on: the same steps on the same sources for other sizes
+        (plan/template/program_template.py).
 
         tables: memory of constants that depend on sizes, by slot, where the caller fills it.
         Nothing is built, weights and kernels stay, and of launches only what differs is set, once they are needed.
@@ -288,7 +289,11 @@ class Executable:
 
     def _link(self, sized: Sized) -> Linked:
         """The launches of a size linked; called by a thread beside runs."""
-        from .linked import Linked, LinkError, find_places  # PTX, which most devices have none of
+        from .strategies.linked_ptx_kernels import (  # PTX, which most devices have none of
+            Linked,
+            LinkError,
+            find_places,
+        )
 
         if self._linked == _MOST_LINKED:
             raise LinkError(f"those of {_MOST_LINKED} other sizes are linked")
@@ -301,7 +306,7 @@ class Executable:
 
         made: linked kernels of this program where caches lay elsewhere; gets new ones.
         """
-        from .linked import Linked, find_places
+        from .strategies.linked_ptx_kernels import Linked, find_places
 
         places = find_places(sized.program, sized.placed)
         return Linked(self.rt, sized.program, self.launches, self._built, places, table, made)

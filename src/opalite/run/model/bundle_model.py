@@ -11,33 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from ...cl.builders import side_by_side
-from ...cl.tensor import DeviceTensor
+from ...cl.memory.device_tensor import DeviceTensor
+from ...cl.programs.build_parallelism import side_by_side
 from ...errors import BundleError, PlacementError
-from ...ir.device import DeviceInfo
+from ...ir.constants.lazy_array import hold_all, let_go_all
+from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
-from ...ir.stored import hold_all, let_go_all
 from ...plan.bundle import Bundle, NotServedError, Variant, programs_of
-from ...plan.flow import Flow, HostNode
+from ...plan.control_flow import Flow, HostNode
 from ...plan.program import HostStep, Program, ReferenceStep
 from ...plan.read_bundle import load_bundle
-from ...plan.template import Template
-from ...plan.weight_files import WeightFiles
+from ...plan.template.program_template import Template
+from ...plan.weights.weight_files import WeightFiles
 from ..execute.executable import Executable
-from ..execute.host_steps import on_host
-from ..execute.sliced import Room
-from ..execute.trace import Ran, RunTrace
-from .compiler import Compiler
-from .executables import Compiled, ExecutableCache, SizedProgram
-from .far_sizes import Far, distance
-from .flow_run import FlowRun
-from .onnx_runner import onnx_runner
-from .ports import ModelMetadata, NodeArg
-from .rebuilder import Rebuilder
-from .request import PLAIN, RunRequest
-from .steady import SteadyRun, Whole
-from .turn import RunLock, Turn
+from ..execute.host_operators import on_host
+from ..execute.run_trace import Ran, RunTrace
+from ..execute.strategies.time_slicing import Room
+from .background.graph_compiler import Compiler
+from .background.respecialize_policy import Far, distance
+from .bundle_reemitter import Rebuilder
+from .control_flow.host_onnx_operators import onnx_runner
+from .control_flow.run_control_flow import FlowRun
+from .executable_cache import Compiled, ExecutableCache, SizedProgram
+from .model_inputs_outputs import ModelMetadata, NodeArg
+from .repeat_run_fast_path import SteadyRun, Whole
+from .run_lock import RunLock, Turn
+from .run_request import PLAIN, RunRequest
 
 _SHAPES_KEPT = 64
 """Shapes of inputs for which the variant is remembered."""

@@ -13,35 +13,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cl.beside_runs import planning
+from ...cl.programs.background_throttle import planning
 from ...errors import BundleError
-from ...ir.device import DeviceInfo
-from ...ir.edits import ModelEdits
-from ...ir.reserved import Reserved
-from ...plan.appending import Appending
+from ...ir.device.device_info import DeviceInfo
+from ...ir.growable_tensor import Reserved
+from ...ir.model_edits import ModelEdits
 from ...plan.bundle import Bundle, Variant
+from ...plan.kv_cache_spec import Appending
 from ...plan.program import Program
-from ...plan.template import Template
-from ...tune.files import tuning_stamp
-from ..execute.trace import RunTrace
+from ...plan.template.program_template import Template
+from ...tune.database_files import tuning_stamp
+from ..execute.run_trace import RunTrace
+from .background.graph_compiler import Compiler, Prepared, specs
+from .background.respecialize import NearerPlan
+from .background.respecialize_policy import FAR, Sizes
+from .bundle_description import describe_model
 from .bundle_model import BundleModel
-from .compiler import Compiler, Prepared, specs
-from .description import describe_model
 from .example_shapes import example_shapes
-from .executables import Compiled, ExecutableCache
-from .far_sizes import FAR, Sizes
-from .nearer_plan import NearerPlan
-from .overflow import is_finite
-from .plan_cache import KEPT, PlanCache, fits, is_current
-from .request import PLAIN, RunRequest
-from .state_plans import StatePlan, StatePlans
+from .executable_cache import Compiled, ExecutableCache
+from .fp16_overflow_fallback import is_finite
+from .kv_cache.kv_cache_plans import StatePlan, StatePlans
+from .plans.plan_cache import KEPT, PlanCache, fits, is_current
+from .run_request import PLAIN, RunRequest
 
 if TYPE_CHECKING:
     from ...importer.walk.segments import Segment
     from ...plan.planner import Planned
-    from .imported import ImportedModel
+    from .imported_model import ImportedModel
     from .onnx_model import OnnxModel
-    from .turn import RunLock
+    from .run_lock import RunLock
 
 _TYPES_KEPT = 256
 """Types of inputs for which the plan is remembered."""
@@ -187,7 +187,7 @@ class CachedModel:
         with self._opening, planning():
             if self._onnx is None:
                 self.compiler.expect_general()  # before these modules are read, which takes a while
-                from .imported import ImportedModel
+                from .imported_model import ImportedModel
                 from .onnx_model import OnnxModel
 
                 imported = ImportedModel(self._model, self._edits, self._plans.file)
@@ -285,7 +285,7 @@ class CachedModel:
         keeper = _Keeper(self, feeds)
 
         def prepare() -> Prepared | None:
-            from .imported import ImportedModel  # and with it onnx, which a process with a plan does without
+            from .imported_model import ImportedModel  # and with it onnx, which a process with a plan does without
 
             opened = None if self._onnx is None else self._onnx.imported
             imported = opened or ImportedModel(self._model, self._edits, self._plans.file)

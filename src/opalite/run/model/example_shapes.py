@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .ports import NodeArg
+from .model_inputs_outputs import NodeArg
 
 PICTURE = 224  # height and width of what most image networks are trained on
 LENGTH = 16  # tokens or steps of a sequence

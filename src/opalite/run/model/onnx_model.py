@@ -11,31 +11,31 @@ from typing import Any
 
 import numpy as np
 
-from ...cl.beside_runs import planning
+from ...cl.programs.background_throttle import planning
 from ...errors import PlacementError
 from ...importer import Task
-from ...importer.walk.given import graph_moved
-from ...importer.walk.importing import ModelImporter, Run
+from ...importer.walk.host_tasks import NodeTask, TrimTask
+from ...importer.walk.import_run import ModelImporter, Run
 from ...importer.walk.segments import Output, Segment
-from ...importer.walk.tasks import NodeTask, TrimTask
-from ...ir.device import DeviceInfo
+from ...importer.walk.shape_dependent_inputs import graph_moved
+from ...ir.device.device_info import DeviceInfo
+from ...plan.node_report import NodeReport, task_report
 from ...plan.program import Program
-from ...plan.report import NodeReport, task_report
-from ...plan.template import Template
-from ..execute.exchange import Target
-from ..execute.sliced import Room
-from ..execute.trace import Ran, RunTrace
-from .behind import Job
-from .bodies import Bodies
-from .compiler import Compiler, Prepared
-from .executables import Compiled, ExecutableCache, SizedProgram
-from .far_sizes import Far
-from .imported import ImportedModel
-from .nearer_plan import NearerPlan
-from .overflow import recover
-from .request import PLAIN, RunRequest
-from .steady import SteadyRun
-from .turn import RunLock, Turn
+from ...plan.template.program_template import Template
+from ..execute.memory.io_transfer import Target
+from ..execute.run_trace import Ran, RunTrace
+from ..execute.strategies.time_slicing import Room
+from .background.background_compile import Job
+from .background.graph_compiler import Compiler, Prepared
+from .background.respecialize import NearerPlan
+from .background.respecialize_policy import Far
+from .control_flow.loop_runner import Bodies
+from .executable_cache import Compiled, ExecutableCache, SizedProgram
+from .fp16_overflow_fallback import recover
+from .imported_model import ImportedModel
+from .repeat_run_fast_path import SteadyRun
+from .run_lock import RunLock, Turn
+from .run_request import PLAIN, RunRequest
 
 OnWhole = Callable[["Program | Template", Segment, tuple[str, ...]], None]
 """Told of the program, or its template, of a segment that is the whole model, and of notes on it, before it is made

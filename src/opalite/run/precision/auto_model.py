@@ -2,8 +2,9 @@
 
 The first run of each size of inputs is computed in float32, which is what the caller gets, and in half beside it. Where
 the outputs agree within the tolerance and half is faster, later runs are in half; where they do not, a thread looks for
-the nodes that must stay in float32 while the session goes on without halves (policy_search.py). While the float32
-program is at hand, some more runs are checked. What was found is kept in the cache folder (choice_cache.py).
+the nodes that must stay in float32 while the session goes on without halves (background_policy_search.py). While the
+float32 program is at hand, some more runs are checked. What was found is kept in the cache folder
+(precision_choice_cache.py).
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from typing import Any
 
 from ... import knobs
 from ...errors import InputError, OpaliteError
-from ...ir.device import DeviceInfo
-from ...ir.edits import ModelEdits
+from ...ir.device.device_info import DeviceInfo
+from ...ir.model_edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
-from ..execute.trace import RunTrace
-from ..model.compiler import Compiler
-from ..model.executables import ExecutableCache
-from ..model.model import Model
-from ..model.opening import open_onnx
-from ..model.plan_key import file_stamp
-from ..model.request import PLAIN, RunRequest
-from ..model.turn import RunLock
-from .choice import FP16, FP32, Choice, Worst, compare_outputs, copy_of, first_limit, types_of
-from .choice_cache import open_choices
-from .policy_search import PolicySearch, Trial, short, times_in_turn
+from ..execute.run_trace import RunTrace
+from ..model.background.graph_compiler import Compiler
+from ..model.executable_cache import ExecutableCache
+from ..model.model_interface import Model
+from ..model.open_model import open_onnx
+from ..model.plans.plan_key import file_stamp
+from ..model.run_lock import RunLock
+from ..model.run_request import PLAIN, RunRequest
+from .background_policy_search import PolicySearch, Trial, short, times_in_turn
+from .precision_choice import FP16, FP32, Choice, Worst, compare_outputs, copy_of, first_limit, types_of
+from .precision_choice_cache import open_choices
 
 _log = logging.getLogger(__name__)
 CHECKED_RUNS = (1, 2, 4, 8, 16)

@@ -13,10 +13,10 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from ...errors import InputError, InputTypeError
-from ...ir.device import DeviceInfo
-from ..api.session import InferenceSession
-from .job import Job
-from .workers import Worker, open_workers
+from ...ir.device.device_info import DeviceInfo
+from ..api.session.inference_session import InferenceSession
+from .inference_request import Job
+from .session_workers import Worker, open_workers
 
 Callback = Callable[[Job, Any], None]
 Inputs = Mapping[str, Any]

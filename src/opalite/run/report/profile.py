@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from ...cl.events import LaunchTimes
+from ...cl.queue.event_times import LaunchTimes
 from ...plan.program import LaunchStep
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from ..execute.slot_memory import Region
-from .explain import Explanation, memory_line
+from ..execute.memory.slot_memory import Region
+from .explanation import Explanation, memory_line
 from .profile import LaunchRecord, Peaks, Profile, Row
 
 _WIDTH = 1060

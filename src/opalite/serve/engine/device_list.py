@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import knobs
-from ..wire.failures import NotReady
+from ..wire.serve_errors import NotReady
 
 _CODE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from opalite.cl.devices import find_device, list_all
+from opalite.cl.device.enumerate_devices import find_device, list_all
 from opalite.errors import OpaliteError
 asked = sys.argv[2:]
 try:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..wire.messages import Array
+from ..wire.infer_messages import Array
 
 ALIGNMENT = 64
 _LEAST = 1 << 16

@@ -7,11 +7,11 @@ from typing import Any
 
 from ...errors import OptionError
 from ..proto.config_text import ReadConfig, config_as_json, read_config_json, read_config_text
-from ..proto.messages import ModelConfig as Message
+from ..proto.message_classes import ModelConfig as Message
 from ..wire.datatypes import triton_name
-from ..wire.failures import Invalid
-from ..wire.messages import ModelMetadata, TensorMetadata
-from .config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfig, VersionPolicy
+from ..wire.infer_messages import ModelMetadata, TensorMetadata
+from ..wire.serve_errors import Invalid
+from .model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfig, VersionPolicy
 
 PLATFORMS = ("", "onnxruntime_onnx", "opalite", "onnx_opalite", "opal_opalite", "text_opalite")
 BACKENDS = ("", "onnxruntime", "opalite")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ...run.api.session import InferenceSession
+from ...run.api.session.inference_session import InferenceSession
 from ..wire.datatypes import datatype_of_onnx, dtype_of
-from ..wire.failures import Invalid
-from ..wire.messages import Array
-from .at_once import runs_at_once
+from ..wire.infer_messages import Array
+from ..wire.serve_errors import Invalid
+from .concurrency_probe import runs_at_once
 
 if TYPE_CHECKING:
-    from .channel import Message
+    from .worker_channel import Message
 
 Written = tuple[list[tuple[str, str, Array]], dict[str, Any]]
 """Outputs with name and datatype, and parameters of the response."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from google.protobuf import json_format, text_format
 
-from ..wire.failures import Invalid
-from .messages import ModelConfig
+from ..wire.serve_errors import Invalid
+from .message_classes import ModelConfig
 
 _TOKEN = re.compile(
     r"""\s+|\#[^\n]*|(?P<token>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[\w.+-]+|\S)""",

@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .failures import Invalid
+from .serve_errors import Invalid
 
 Array = np.ndarray[Any, Any]
 

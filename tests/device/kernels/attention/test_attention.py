@@ -11,12 +11,12 @@ from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
 from opalite.ir.place import Place, Target
-from opalite.ir.types import TensorType
-from opalite.kernels.base import Kernel
-from opalite.kernels.registry import kernels_for
+from opalite.ir.tensor_type import TensorType
+from opalite.kernels.kernel import Kernel
+from opalite.kernels.kernel_registry import kernels_for
 from opalite.ops.attention import Attention
-from opalite.ops.view import Movement
-from opalite.run.execute.node import make_node, run_node
+from opalite.ops.strided_view import Movement
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise
 

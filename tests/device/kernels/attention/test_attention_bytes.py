@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.ir.byte_rows import TAIL, from_byte_rows, to_byte_rows
+from opalite.ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
 from opalite.ir.dtype import DType
-from opalite.kernels.registry import kernels_for
+from opalite.kernels.kernel_registry import kernels_for
 from opalite.ops.attention import Attention
-from opalite.ops.view import View
-from opalite.run.execute.node import make_node, run_node
+from opalite.ops.strided_view import View
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(23)
 KERNELS = {k.name: k for k in kernels_for("Attention")}

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.core import Expr
-from opalite.expr.trace import Sym, trace
+from opalite.expr.expression import Expr
+from opalite.expr.trace_function import Sym, trace
 from opalite.ir import FLAT, IMAGE, DType, Layout, Node, Place, Target, TensorType, Value, packed
-from opalite.kernels.base import Weight
 from opalite.kernels.codegen.epilogue import (
     Epilogue,
     epilogue_refusal,
@@ -23,10 +22,11 @@ from opalite.kernels.codegen.epilogue import (
     packed_epilogue,
     rows_epilogue,
 )
-from opalite.kernels.sources import STORAGE, option_text, prelude_guard
+from opalite.kernels.kernel import Weight
+from opalite.kernels.kernel_sources import STORAGE, option_text, prelude_guard
 from opalite.ops.elementwise import Elementwise
 from opalite.ops.matmul import MatMul
-from opalite.run.execute.node import pack_array
+from opalite.run.execute.kernel_test_harness import pack_array
 
 from ....helpers.pairs import pairwise
 

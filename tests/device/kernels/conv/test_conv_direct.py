@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
-from opalite.run.execute.node import make_node
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ..conv_checks import check_kernel, find_kernel
 

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
-from opalite.ir.device import DeviceInfo
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.kernels.base import Binding, Kernel
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import make_node
+from opalite.kernels.kernel import Binding, Kernel
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ..conv_checks import Array, as_gpu, check_kernel
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
-from opalite.kernels.fma.tiles import SPACE
-from opalite.run.execute.node import make_node
+from opalite.kernels.fma.tile_parameters import SPACE
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ..conv_checks import as_gpu
 from .test_conv_packed import CASES, check, make_case

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import FLAT, packed
-from opalite.kernels.base import Binding
-from opalite.run.execute.node import make_node
+from opalite.kernels.kernel import Binding
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ....helpers.pairs import pairwise
 from ..conv_checks import as_gpu, check_kernel, find_kernel

@@ -10,8 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir import FLAT, DType
 from opalite.ir.place import IMAGE
-from opalite.kernels.base import Binding
-from opalite.run.execute.node import make_node
+from opalite.kernels.kernel import Binding
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ..conv_checks import check_kernel, find_kernel
 

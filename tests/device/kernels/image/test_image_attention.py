@@ -9,7 +9,7 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
-from opalite.ops.view import View
+from opalite.ops.strided_view import View
 
 from ....helpers.pairs import pairwise
 from .image_checks import check_image

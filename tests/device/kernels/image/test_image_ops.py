@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
-from opalite.expr.trace import call
+from opalite.expr.parse import parse_expr
+from opalite.expr.trace_function import call
 from opalite.ir.dtype import DType
-from opalite.run.execute.node import make_node
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ....helpers.pairs import pairwise
 from ..conv_checks import find_kernel

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
-from opalite.kernels.image import winograd
-from opalite.run.execute.node import make_node
+from opalite.kernels.image import image_winograd
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ..conv.test_conv_winograd import CASES, make_case
 from ..conv_checks import find_kernel
@@ -38,12 +38,12 @@ def test_tiles_that_do_not_divide(rt: Runtime, tw: int, tb: int) -> None:
 
 @pytest.mark.parametrize("f", [2, 4])
 def test_strips(rt: Runtime, f: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "STRIP", 0)  # as much as the filters
+    monkeypatch.setattr(image_winograd, "STRIP", 0)  # as much as the filters
     attrs, _ = make_case("small")
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 8, 31, 37), (12, 8, 3, 3)))
     node = make_node("Conv", attrs, [x, w, None], const=(1,))
-    assert winograd.Tiles.of(node, rt.info, f, 0).number > 3
+    assert image_winograd.Tiles.of(node, rt.info, f, 0).number > 3
     check_image(rt, "Conv", "ImageWinograd", attrs, [x, w, None], const=(1,), F=f)
 
 

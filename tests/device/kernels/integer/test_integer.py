@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import PTX_DOT
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.core import Expr
-from opalite.expr.trace import Sym, trace
-from opalite.ir.device_family import PTX_DOT
+from opalite.expr.expression import Expr
+from opalite.expr.trace_function import Sym, trace
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
-from opalite.kernels.base import Binding, Kernel
-from opalite.kernels.registry import kernels_for
-from opalite.ops.affine import quantized
-from opalite.pocl.repair import cpu_flags
-from opalite.run.execute.node import make_node
+from opalite.kernels.kernel import Binding, Kernel
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.ops.affine_quantization import quantized
+from opalite.pocl.cpu_workarounds import cpu_flags
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ....helpers.pairs import pairwise
 from ..conv.test_conv_packed import CASES

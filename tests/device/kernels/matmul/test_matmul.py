@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.trace import Sym, trace
+from opalite.expr.trace_function import Sym, trace
 from opalite.ir.dtype import DType
-from opalite.kernels.base import Kernel
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import make_node, run_node
+from opalite.kernels.kernel import Kernel
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise, pairwise_points
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import PTX_MMA
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
-from opalite.ir.device_family import PTX_MMA
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
-from opalite.kernels.mma.tiles import find_tile
-from opalite.run.execute.node import make_node
+from opalite.kernels.mma.mma_tile import find_tile
+from opalite.run.execute.kernel_test_harness import make_node
 
 from ..conv.test_conv_packed import CASES, check, make_case
 from ..conv_checks import check_kernel, find_kernel

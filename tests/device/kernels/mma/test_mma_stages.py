@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import PTX_MMA, SHARED_VALUES
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
-from opalite.ir.device_family import PTX_MMA, SHARED_VALUES
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
 from opalite.ir.place import Place, Target, packed
-from opalite.ir.types import TensorType
-from opalite.kernels.base import Binding
-from opalite.kernels.mma.stages import SPACE, legal_tiles
-from opalite.ops.view import Movement
-from opalite.run.execute.node import make_node, run_node
+from opalite.ir.tensor_type import TensorType
+from opalite.kernels.kernel import Binding
+from opalite.kernels.mma.staged_tile import SPACE, legal_tiles
+from opalite.ops.strided_view import Movement
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.plain_builds import built_plain
 from ..conv.test_conv_packed import check, make_case

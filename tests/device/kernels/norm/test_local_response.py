@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import packed
-from opalite.kernels.base import Binding, Kernel
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import make_node, run_node
+from opalite.kernels.kernel import Binding, Kernel
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 

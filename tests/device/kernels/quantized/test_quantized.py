@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import BYTE_FOURS, BYTE_PAIRS
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.trace import Sym, trace
-from opalite.ir.device_family import BYTE_FOURS, BYTE_PAIRS
+from opalite.expr.trace_function import Sym, trace
 from opalite.ir.dtype import DType
-from opalite.kernels.base import Kernel
-from opalite.kernels.quantized.widened import WidenedMatmul
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import make_node, run_node
+from opalite.kernels.kernel import Kernel
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.quantized.dequantize_then_matmul import WidenedMatmul
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise, pairwise_points
 from ..conv_checks import as_gpu

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.text import parse_expr
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.run.execute.node import make_node, run_node
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise_points
 from ..conv_checks import find_kernel

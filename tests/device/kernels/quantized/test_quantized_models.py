@@ -13,7 +13,7 @@ from benchmarks.models.llama import LLAMA_TINY, blocks_of, decoder, pack, step_f
 import opalite
 from onnx import TensorProto, helper, numpy_helper
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.run.report.verify import Tolerance, verify_model
+from opalite.run.report.verify_nodes import Tolerance, verify_model
 
 ort = pytest.importorskip("onnxruntime")
 rng = np.random.default_rng(5)

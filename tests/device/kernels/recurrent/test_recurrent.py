@@ -11,10 +11,10 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
-from opalite.kernels.base import Launch, Params, Problem
-from opalite.kernels.recurrent.resident import RecurrentResident
+from opalite.kernels.kernel import Launch, Params, Problem
+from opalite.kernels.recurrent.persistent_rnn import RecurrentResident
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
-from opalite.run.execute.node import make_node, run_node
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise
 

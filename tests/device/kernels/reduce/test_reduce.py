@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.expr.trace import trace
+from opalite.expr.trace_function import trace
 from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
 from opalite.ops.reduce import KINDS
-from opalite.run.execute.node import make_node, run_node
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise
 

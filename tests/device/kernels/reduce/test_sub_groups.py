@@ -1,5 +1,5 @@
 """Reductions by sub-groups, on two doubles: four work-items that fold through local memory in place of SUB_FOLD of
-reduce/sub_groups.cl, and sub-groups of one work-item, whose functions that file calls as it calls the device's.
+reduce/sub_group_fold.cl, and sub-groups of one work-item, whose functions that file calls as it calls the device's.
 
 Never run on a device that has sub-groups.
 """
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import BLOCK_LOADS, PTX_MMA, SUB_GROUPS
 
 from opalite.cl.runtime import Runtime
-from opalite.ir.device_family import BLOCK_LOADS, PTX_MMA, SUB_GROUPS
 from opalite.ir.dtype import DType
-from opalite.kernels.reduce import row_groups
-from opalite.run.execute.node import make_node, run_node
+from opalite.kernels.reduce import work_group_rows
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise
 from ....helpers.plain_builds import built_plain
@@ -114,16 +114,16 @@ def test_folds(
 ) -> None:
     if name.startswith("image") and not rt.info.image_support:
         pytest.skip("the device has no images")
-    read = row_groups.read_source
+    read = work_group_rows.read_source
     asked = []
 
     def read_source(path: str) -> str:
         asked.append(path)
-        return (named_apart(double) if path == "reduce/sub_groups.cl" else "") + read(path)
+        return (named_apart(double) if path == "reduce/sub_group_fold.cl" else "") + read(path)
 
-    monkeypatch.setattr(row_groups, "read_source", read_source)
+    monkeypatch.setattr(work_group_rows, "read_source", read_source)
     check_fold(with_sub_groups(rt), name, wg, precision)
-    assert "reduce/sub_groups.cl" in asked
+    assert "reduce/sub_group_fold.cl" in asked
 
 
 @pytest.mark.parametrize("precision, wg", pairwise([None, DType.FLOAT16, DType.FLOAT64], [32, 64, 16]))
@@ -177,10 +177,10 @@ def test_rows_are_read_in_blocks(
 ) -> None:
     """By sub-groups of four work-items, which two of a group do not fill, and of one."""
     op, kernel_name, attrs, _ = NODES[name]
-    read = row_groups.read_source
+    read = work_group_rows.read_source
     doubles = {
-        "reduce/sub_groups.cl": DOUBLE if double == "fours" else ONES,
-        "reduce/block_loads.cl": (FOURS if double == "fours" else SINGLES) + BLOCKS,
+        "reduce/sub_group_fold.cl": DOUBLE if double == "fours" else ONES,
+        "reduce/intel_block_loads.cl": (FOURS if double == "fours" else SINGLES) + BLOCKS,
     }
     asked = []
 
@@ -188,7 +188,7 @@ def test_rows_are_read_in_blocks(
         asked.append(path)
         return named_apart(doubles.get(path, "")) + read(path)
 
-    monkeypatch.setattr(row_groups, "read_source", read_source)
+    monkeypatch.setattr(work_group_rows, "read_source", read_source)
     own = with_sub_groups(rt)
     extensions, quirks = (*own.info.extensions, "cl_intel_subgroups"), (*own.info.quirks, BLOCK_LOADS)
     own.info = dataclasses.replace(own.info, extensions=extensions, quirks=quirks)
@@ -199,7 +199,7 @@ def test_rows_are_read_in_blocks(
     params = {**kernel.defaults(kernel.problem(node, own.info)), "WG": wg, "ROWS": 1, "PACK": pack}
     (got,) = run_node(own, kernel, node, [x], params)
     (want,) = node.op.reference([x])
-    assert "reduce/block_loads.cl" in asked
+    assert "reduce/intel_block_loads.cl" in asked
     np.testing.assert_allclose(got, want, rtol=0, atol=(1e-2 if precision else 1e-5) * np.abs(want).max())
 
 
@@ -208,11 +208,11 @@ def test_others_fold_as_before(rt: Runtime) -> None:
     listed = dataclasses.replace(rt.info, extensions=("cl_khr_subgroups",), quirks=())
     found = dataclasses.replace(rt.info, extensions=(), quirks=(SUB_GROUPS,))
     both = dataclasses.replace(listed, quirks=(SUB_GROUPS,))
-    assert row_groups.row_prelude(listed) == row_groups.row_prelude(found)
-    assert "sub_group_reduce_" in row_groups.row_prelude(both)
-    assert "sub_group_reduce_" not in row_groups.row_prelude(listed)
+    assert work_group_rows.row_prelude(listed) == work_group_rows.row_prelude(found)
+    assert "sub_group_reduce_" in work_group_rows.row_prelude(both)
+    assert "sub_group_reduce_" not in work_group_rows.row_prelude(listed)
     intel = dataclasses.replace(both, extensions=("cl_intel_subgroups",))
     blocks = dataclasses.replace(intel, quirks=(SUB_GROUPS, BLOCK_LOADS))
-    assert "intel_sub_group_block_read" in row_groups.row_prelude(blocks)
+    assert "intel_sub_group_block_read" in work_group_rows.row_prelude(blocks)
     for without in (intel, dataclasses.replace(blocks, quirks=(BLOCK_LOADS,)), both):
-        assert "intel_sub_group_block_read" not in row_groups.row_prelude(without)
+        assert "intel_sub_group_block_read" not in work_group_rows.row_prelude(without)

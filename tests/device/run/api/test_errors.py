@@ -24,7 +24,7 @@ from opalite.errors import (
     NoDeviceError,
     OpaliteError,
 )
-from opalite.run.model.options import CompileOptions
+from opalite.run.model.compile_options import CompileOptions
 
 from ....helpers.small_models import adder, classifier, inverter, make_model, noise, one_node, port, save
 

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.run.api.session.inference_session.compile_bundle import compile_model
 
 import opalite
 from onnx import TensorProto, helper
 from opalite import OrtValue
-from opalite.cl.counters import Counters
-from opalite.cl.devices import list_all
+from opalite.cl.device.enumerate_devices import list_all
+from opalite.cl.memory.device_tensor import DeviceTensor
+from opalite.cl.memory.host_device_copies import Crossing
 from opalite.cl.runtime import Runtime
-from opalite.cl.tensor import DeviceTensor
-from opalite.cl.transfer import Crossing
+from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError, DeviceMemoryError, InputError
-from opalite.run.api.compile import compile_model
-from opalite.run.execute import loop_builder
+from opalite.run.execute.strategies import megakernel_builder
 
 from ....helpers.small_models import adder, classifier, determinant, make_model, noise, port
 
@@ -411,7 +411,7 @@ def test_values_of_another_device(rt: Runtime, open_session: Open) -> None:
 def test_bound_runs_and_runs_by_step_loops_take_turns(
     rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_builder, "WORTH_RUNS", 2)
+    monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
     session = open_session(classifier())
     binding = session.io_binding()
     binding.bind_output("y", "opencl")

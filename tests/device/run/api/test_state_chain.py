@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import opalite
-from opalite.cl import tensor
+from opalite.cl.memory import device_tensor
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError
-from opalite.run.execute import ahead
-from opalite.run.execute.number_table import AHEAD
+from opalite.run.execute.strategies import inflight_runs
+from opalite.run.execute.strategies.launch_parameter_buffer import AHEAD
 
 from ....helpers.decoders import KINDS, feeds_of
 from ....helpers.linked_double import Double, double
@@ -32,7 +32,7 @@ def apart(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> No
     monkeypatch.setattr(Runtime, "carries", request.param)
     monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
     monkeypatch.setenv("OPALITE_PERSISTENT", "0")
-    monkeypatch.setattr(tensor, "shares_memory", lambda *_: False)
+    monkeypatch.setattr(device_tensor, "shares_memory", lambda *_: False)
     monkeypatch.setattr(Runtime, "shares_memory", property(lambda _: False))
 
 
@@ -190,7 +190,7 @@ def test_one_group_waits_in_vain(open_session: Open, double: type[Double]) -> No
 @pytest.mark.usefixtures("apart")
 def test_values_that_halves_do_not_hold(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that went ahead and gave infinities are run again, one by one."""
-    real = ahead.Ahead.finish
+    real = inflight_runs.Ahead.finish
 
     def finish(self: Any) -> Any:
         found = real(self)
@@ -205,7 +205,7 @@ def test_values_that_halves_do_not_hold(open_session: Open, monkeypatch: pytest.
         state, token = begun(session)
         token = state.chain(steps(state, token, 6), LINKS, [TOKEN])[-1][0]
         other = state.fork()
-        monkeypatch.setattr(ahead.Ahead, "finish", finish)
+        monkeypatch.setattr(inflight_runs.Ahead, "finish", finish)
         found = state.chain(steps(state, token, 6), LINKS, ["logits"])
         np.testing.assert_array_equal([f[0] for f in found], one_by_one(other, token, 6))
 

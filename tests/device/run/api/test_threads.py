@@ -15,7 +15,7 @@ from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.importer.walk.segments import Stage
 from opalite.run.execute.executable import Executable
-from opalite.run.model.compiler import Compiler
+from opalite.run.model.background.graph_compiler import Compiler
 
 from ....helpers.onnx_text import by_onnxruntime
 from ....helpers.small_models import classifier, make_model, noise, port

@@ -15,13 +15,14 @@ from onnx import helper
 from opalite.cl.runtime import Runtime
 from opalite.plan.program import Program, Slot, Storage
 from opalite.run.execute import executable as executables
-from opalite.run.execute import loop_builder, slot_memory
 from opalite.run.execute.executable import Executable
-from opalite.run.execute.trace import RunTrace
-from opalite.run.model.compiler import Compiler
-from opalite.run.model.imported import ImportedModel
-from opalite.run.model.options import CompileOptions
-from opalite.run.model.request import AS_OPENED
+from opalite.run.execute.memory import slot_memory
+from opalite.run.execute.run_trace import RunTrace
+from opalite.run.execute.strategies import megakernel_builder
+from opalite.run.model.background.graph_compiler import Compiler
+from opalite.run.model.compile_options import CompileOptions
+from opalite.run.model.imported_model import ImportedModel
+from opalite.run.model.run_request import AS_OPENED
 
 from ....helpers.small_models import make_model, noise, port
 
@@ -196,9 +197,9 @@ def test_many_sizes_keep_no_more_sub_buffers_than_some(rt: Runtime) -> None:
 
 @pytest.fixture
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    monkeypatch.setattr(loop_builder, "WORTH_RUNS", 2)
+    monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
     monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
-    if not loop_builder.is_worth(rt) or rt.programs._pool is None:
+    if not megakernel_builder.is_worth(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     return rt
 

@@ -16,14 +16,14 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
-from opalite.pocl.loop.host_loop import may_stay
-from opalite.run.execute import loop_builder
+from opalite.pocl.megakernel.host_thread_loop import may_stay
+from opalite.run.execute.strategies import megakernel_builder
 
 from ....helpers.small_models import classifier, make_model, noise, port
 
 MOST_FILES = 8  # and those of copies where the device's memory is its own
 MOST_CALLS = 30  # of models with one input, one output and one stretch of launches
-COPIES = {"cl/transfer.py", "cl/addresses.py"}
+COPIES = {"cl/memory/host_device_copies.py", "cl/memory/device_pointers.py"}
 PACKAGE = os.path.dirname(opalite.__file__) + os.sep
 X = {"x": noise(1, 3, 8, 8)}
 Open = Callable[..., opalite.InferenceSession]
@@ -90,8 +90,8 @@ def test_by_replay(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
 
 
 def test_by_a_loop(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_builder, "WORTH_RUNS", 2)
-    if not loop_builder.is_worth(rt):
+    monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
+    if not megakernel_builder.is_worth(rt):
         pytest.skip("launches cost too little here to be joined")
     session = open_session(classifier())
     want = session.run(None, X)[0]

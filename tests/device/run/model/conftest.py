@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder, plans switched on; what other tests have registered is no part of keys."""
-    monkeypatch.setattr("opalite.ir.registered._listings", [])
+    monkeypatch.setattr("opalite.ir.plugins._listings", [])
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OPALITE_PLANS", "1")
     return tmp_path / "cache"

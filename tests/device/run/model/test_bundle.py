@@ -18,17 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import save_file
-
-import opalite
-from onnx import TensorProto, helper, numpy_helper
-from opalite.cl.devices import find_device
-from opalite.cl.runtime import Runtime
-from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
-from opalite.ir.content import content_key
-from opalite.ir.device import DeviceInfo
-from opalite.ir.device_family import (
+from opalite.ir.device.device_info.device_family import (
     BYTE_FOURS,
     BYTE_PAIRS,
     HALF_TYPES,
@@ -38,9 +28,19 @@ from opalite.ir.device_family import (
     PTX_WGMMA,
     SLOW_SUB_BUFFERS,
 )
+from opalite.ir.device.device_info.device_info import DeviceInfo
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+import opalite
+from onnx import TensorProto, helper, numpy_helper
+from opalite.cl.device.enumerate_devices import find_device
+from opalite.cl.runtime import Runtime
+from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
+from opalite.ir.constants.content_hash import content_key
 from opalite.plan.bundle import VERSION, Bundle, plan_key
-from opalite.plan.codec import Encoder
-from opalite.plan.needs import Needs
+from opalite.plan.dispatch_key import Needs
+from opalite.plan.json_codec import Encoder
 from opalite.plan.read_bundle import load_bundle
 from opalite.plan.write_bundle import save_bundle
 
@@ -566,7 +566,7 @@ def test_binaries_spare_the_compiler(rt: Runtime, bundle: Path, tmp_path: Path, 
     loaded = load_bundle(bundle)
     variant = loaded.find(rt.info)
     assert len(variant.binaries) == len(variant.program.sources)
-    monkeypatch.setattr("opalite.run.api.session.find_runtime", lambda *_: fresh)
+    monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: fresh)
     want = opalite.InferenceSession(bundle, trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert fresh.counters.programs_built == 0
     assert fresh.programs.stats.offered == len({(s.text, s.options) for s in variant.program.sources})
@@ -575,7 +575,7 @@ def test_binaries_spare_the_compiler(rt: Runtime, bundle: Path, tmp_path: Path, 
         v.fingerprint = "another driver"
     save_bundle(tmp_path / "other.opal", loaded)
     other = Runtime(find_device(rt.info.id))
-    monkeypatch.setattr("opalite.run.api.session.find_runtime", lambda *_: other)
+    monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: other)
     got = opalite.InferenceSession(tmp_path / "other.opal", trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert other.programs.stats.offered == 0
     assert other.counters.programs_built > 0
@@ -598,7 +598,7 @@ def test_machine_code_of_a_bundle_is_taken_from_those_who_are_trusted(
     ):
         monkeypatch.setenv("OPALITE_TRUST", setting)
         fresh = Runtime(find_device(rt.info.id))
-        monkeypatch.setattr("opalite.run.api.session.find_runtime", lambda *_, fresh=fresh: fresh)
+        monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_, fresh=fresh: fresh)
         session = opalite.InferenceSession(bundle, trust=trust)
         answers.append(session.run(None, feeds)[0])
         assert (fresh.programs.stats.offered > 0) is offers
@@ -617,7 +617,7 @@ def test_a_binary_that_the_driver_refuses_is_built_again(
     variant.binaries = {i: lambda: b"not what this driver writes" for i in variant.binaries}
     save_bundle(tmp_path / "foreign.opal", loaded)
     fresh = Runtime(find_device(rt.info.id))
-    monkeypatch.setattr("opalite.run.api.session.find_runtime", lambda *_: fresh)
+    monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: fresh)
     got = opalite.InferenceSession(tmp_path / "foreign.opal", trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert fresh.counters.programs_built > 0
     assert "refuses a program" in caplog.text

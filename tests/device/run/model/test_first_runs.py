@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.cl.programs.program_cache.program_cache import ProgramCache
 
 import opalite
 from onnx import TensorProto, helper
-from opalite.cl.programs import ProgramCache
 from opalite.cl.runtime import Runtime
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference, tolerance
-from opalite.place.precision import set_precision
+from opalite.layout.assign_precision import set_precision
 from opalite.plan import planner
-from opalite.plan.general_programs import general_programs
+from opalite.plan.generic_programs import general_programs
 from opalite.plan.program import Program
-from opalite.run.model.behind import Behind
-from opalite.run.model.executables import Compiled, ExecutableCache
+from opalite.run.model.background.background_compile import Behind
+from opalite.run.model.executable_cache import Compiled, ExecutableCache
 
 from ....fuzz.builder import make_case
 from ....helpers.onnx_text import by_onnxruntime

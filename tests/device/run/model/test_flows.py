@@ -14,7 +14,7 @@ import opalite
 from onnx import TensorProto, helper, numpy_helper
 from opalite import BundleError, InferenceSession
 from opalite.cl.runtime import Runtime
-from opalite.run.model.flow_run import FlowRun
+from opalite.run.model.control_flow.run_control_flow import FlowRun
 
 from ....helpers.forged_bundles import Forged, mutate
 from ....helpers.small_models import make_model, port

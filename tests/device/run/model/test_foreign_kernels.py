@@ -21,9 +21,9 @@ SOURCE = """kernel void answer(global const REAL *x, global REAL *y, int count) 
 }
 """
 THEIRS = """
-from opalite.kernels.base import Kernel, Launch
-from opalite.kernels.registry import register
-from opalite.kernels.sources import STORAGE
+from opalite.kernels.kernel import Kernel, Launch
+from opalite.kernels.kernel_registry import register
+from opalite.kernels.kernel_sources import STORAGE
 
 @register
 class Answer(Kernel):
@@ -42,7 +42,7 @@ RUN = """
 import sys
 import numpy as np
 import opalite
-from opalite.cache.stats import process_counts
+from opalite.cache.hit_counters import process_counts
 {before}
 x = np.array([[1, 2, 3]], np.float32)
 session = opalite.InferenceSession(sys.argv[1], device=sys.argv[2])

@@ -17,7 +17,7 @@ from ....null.importer.walk.test_open_models import decoder, decoder_feeds
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("opalite.ir.registered._listings", [])
+    monkeypatch.setattr("opalite.ir.plugins._listings", [])
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OPALITE_PLANS", "1")
     monkeypatch.delenv("OPALITE_SYMBOLS", raising=False)
@@ -48,5 +48,5 @@ def test_a_kept_plan_makes_what_follows_from_sizes(path: Path, rt: Runtime, monk
     def refuse(*args: Any, **options: Any) -> Any:
         raise AssertionError("the kept plan serves every length")
 
-    monkeypatch.setattr("opalite.run.model.imported.load_model", refuse)
+    monkeypatch.setattr("opalite.run.model.imported_model.load_model", refuse)
     check(opalite.InferenceSession(path, device=rt.info.id), (5, 9, 6, 17))

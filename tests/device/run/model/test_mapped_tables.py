@@ -14,10 +14,10 @@ import opalite
 from onnx import TensorProto, numpy_helper
 from opalite import InferenceSession
 from opalite.cl.runtime import Runtime
-from opalite.ir import model_file
-from opalite.ir.stored import StoredArray
-from opalite.plan import emit, read_bundle
-from opalite.run.model import data_files
+from opalite.ir.constants import model_file
+from opalite.ir.constants.lazy_array import StoredArray
+from opalite.plan import emit_program, read_bundle
+from opalite.run.model.plans import external_data_files
 
 from ....helpers.small_models import make_model, port
 
@@ -31,10 +31,10 @@ def small(rt: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Tables of half a megabyte count as large; nothing is known of other tests' files."""
     if not rt.info.on_host:
         pytest.skip("all of a table goes to a GPU")
-    monkeypatch.setattr(emit, "MAPPED", 1 << 19)
+    monkeypatch.setattr(emit_program, "MAPPED", 1 << 19)
     monkeypatch.setattr(read_bundle, "TABLE", 1 << 19)
     monkeypatch.setattr(model_file, "HASHED", 1 << 19)
-    monkeypatch.setattr(data_files, "HASHED", 1 << 19)
+    monkeypatch.setattr(external_data_files, "HASHED", 1 << 19)
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
 
 

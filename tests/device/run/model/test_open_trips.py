@@ -10,7 +10,7 @@ import pytest
 
 import opalite
 from opalite.cl.runtime import Runtime
-from opalite.run.model import bodies
+from opalite.run.model.control_flow import loop_runner
 
 from ....helpers.onnx_text import assert_same, by_onnxruntime, parse
 
@@ -200,7 +200,7 @@ def test_many_trips_are_made_in_parts(name: str, way: str, rt: Runtime, monkeypa
     monkeypatch.setenv("OPALITE_STEP_LOOP", "1" if way == "loop" else "0")
     session = open_session(name, rt)
     warm_up(session, name)
-    monkeypatch.setattr(bodies, "MOST_TRIPS", 7)
+    monkeypatch.setattr(loop_runner, "MOST_TRIPS", 7)
     for trips in (6, 7, 8, 50):
         check(session, name, trips)
 

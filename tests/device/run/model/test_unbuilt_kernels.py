@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from opalite.ir.device.device_info.device_family import FRAGILE_COMPILER
 
 from opalite.cl.runtime import Runtime
-from opalite.ir.device_family import FRAGILE_COMPILER
 
 # The compiler is made to fail where a source has one of the words given.
 SCRIPT = """
@@ -18,7 +18,7 @@ import sys
 import numpy as np
 from onnx import helper as h, numpy_helper as nh
 import opalite
-from opalite.cl.compile_source import SourceCompiler
+from opalite.cl.programs.compile_source import SourceCompiler
 
 compile_source, words = SourceCompiler.compile, sys.argv[1].split(",")
 

@@ -28,7 +28,7 @@ from opalite.errors import InputError
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference
 from opalite.run.precision import auto_model
-from opalite.run.precision.choice_cache import ChoiceCache
+from opalite.run.precision.precision_choice_cache import ChoiceCache
 
 from ....helpers.small_models import classifier, make_model, noise, port, save
 from ..model.test_segments import chosen_rows
@@ -288,7 +288,8 @@ def test_a_policy_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("OPALITE_TRY_HALF")
     monkeypatch.setattr(auto_model, "unsuited", lambda device: "")
     monkeypatch.setattr(
-        "opalite.run.precision.policy_search.times_in_turn", lambda half, wide: (half() and 2.0, wide() and 1.0)
+        "opalite.run.precision.background_policy_search.times_in_turn",
+        lambda half, wide: (half() and 2.0, wide() and 1.0),
     )
     with open_auto(rt, towering()) as session:
         session.run(None, {"x": ONES})

@@ -18,9 +18,9 @@ from opalite.cli import main
 from opalite.errors import DeviceError, InputError
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
-from opalite.place.precision import set_precision
+from opalite.layout.assign_precision import set_precision
 from opalite.plan import planner
-from opalite.run.precision.mixed import find_policy
+from opalite.run.precision.find_mixed_policy import find_policy
 
 from ....helpers.small_models import classifier, make_model, noise, port, save
 

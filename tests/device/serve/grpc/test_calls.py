@@ -22,11 +22,11 @@ import onnx
 import opalite
 from onnx import TensorProto, helper
 from opalite.cl.runtime import Runtime
-from opalite.serve.engine.config import ServerSettings
-from opalite.serve.engine.server import Server
-from opalite.serve.grpc.front import GrpcFront, GrpcSettings
-from opalite.serve.launch import serving
-from opalite.serve.watch.metrics import Metrics
+from opalite.serve.engine.inference_server import Server
+from opalite.serve.engine.model_config import ServerSettings
+from opalite.serve.grpc.grpc_server import GrpcFront, GrpcSettings
+from opalite.serve.run_servers import serving
+from opalite.serve.telemetry.prometheus_metrics import Metrics
 
 from ....helpers.decoders import KINDS
 from ....helpers.small_models import classifier, make_model, noise, port

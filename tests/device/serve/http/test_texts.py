@@ -17,10 +17,10 @@ import onnx
 import opalite
 from onnx import TensorProto, helper
 from opalite.cl.runtime import Runtime
-from opalite.serve.engine.config import ServerSettings
-from opalite.serve.engine.server import Server
-from opalite.serve.http.front import HttpFront, HttpSettings
-from opalite.serve.launch import serving
+from opalite.serve.engine.inference_server import Server
+from opalite.serve.engine.model_config import ServerSettings
+from opalite.serve.http.http_server import HttpFront, HttpSettings
+from opalite.serve.run_servers import serving
 
 from ....helpers.decoders import KINDS
 from ....helpers.small_models import make_model, port

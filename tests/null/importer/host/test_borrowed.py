@@ -11,11 +11,11 @@ import onnx.defs
 import onnx.helper as oh
 import pytest
 
-from opalite.importer.host import reference
-from opalite.importer.host.native import is_native
-from opalite.importer.host.reference import BORROWED, reason_of, run_host
-from opalite.importer.registry import find_handler
-from opalite.importer.walk.controlflow import CONTROL
+from opalite.importer.host import onnx_reference
+from opalite.importer.host.numpy_ops import is_native
+from opalite.importer.host.onnx_reference import BORROWED, reason_of, run_host
+from opalite.importer.op_registry import find_handler
+from opalite.importer.walk.control_flow import CONTROL
 from opalite.ops.host import BY_PYTHON
 
 DOCS = Path(__file__).parents[4] / "docs" / "placement.md"
@@ -39,8 +39,8 @@ def test_the_documents_have_the_same_list() -> None:
 
 
 def test_the_log_says_once_that_python_computes(caplog: pytest.LogCaptureFixture) -> None:
-    reference._tell.cache_clear()
-    reference._find_step.cache_clear()
+    onnx_reference._tell.cache_clear()
+    onnx_reference._find_step.cache_clear()
     node = oh.make_node("Dropout", ["x", "ratio", "train"], ["y"], seed=1)
     inputs = [np.ones(3, np.float32), np.float32(0.5), np.array(True)]
     with caplog.at_level(logging.WARNING):

@@ -10,7 +10,7 @@ import pytest
 
 import onnx
 from opalite.errors import ModelError, OpaliteError, ShapeError
-from opalite.importer.host.reference import run_host
+from opalite.importer.host.onnx_reference import run_host
 
 from ..oracles import ML, Values
 

@@ -10,7 +10,7 @@ import pytest
 
 from onnx import TensorProto
 from opalite.errors import ShapeError
-from opalite.importer.host.reference import run_host
+from opalite.importer.host.onnx_reference import run_host
 
 WORDS = np.array(["This", "is much longer than the first", "", "größer\0"], object)
 KINDS = [WORDS, np.arange(4) * (1 + 2j), np.arange(4, dtype=np.complex64), np.arange(4, dtype=np.float16), np.arange(4)]

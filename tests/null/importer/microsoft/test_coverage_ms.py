@@ -9,8 +9,8 @@ import pytest
 
 from opalite.errors import UnsupportedOpError
 from opalite.importer import handled_ops
-from opalite.importer.proto.refused import REFUSED
-from opalite.importer.walk.controlflow import CONTROL
+from opalite.importer.proto.refused_ops import REFUSED
+from opalite.importer.walk.control_flow import CONTROL
 
 from ..oracles import MS, imported
 

@@ -10,7 +10,7 @@ import pytest
 
 from onnx import numpy_helper
 from opalite.errors import OpaliteError
-from opalite.importer.host.reference import run_host
+from opalite.importer.host.onnx_reference import run_host
 
 from ..oracles import ML, MS, assert_same, by_ort, imported
 

@@ -661,7 +661,7 @@ def test_a_transform_too_long_for_a_matrix(
         "inverse": inverse,
     }
     want = imported("DFT", given, **how)
-    monkeypatch.setattr("opalite.importer.onnx.signal.LONGEST", 8)
+    monkeypatch.setattr("opalite.importer.onnx.fourier.LONGEST", 8)
     assert_same(imported("DFT", given, may_use_host=True, **how), want, tol=1e-5)
 
 

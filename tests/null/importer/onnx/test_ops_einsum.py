@@ -7,7 +7,7 @@ import pytest
 
 from opalite.errors import OpaliteError
 from opalite.importer import load_model
-from opalite.importer.walk.evaluate import evaluate_graph
+from opalite.importer.walk.constant_evaluation import evaluate_graph
 from opalite.ops.matmul import MatMul
 
 from ..oracles import Values, assert_same, imported, node_model

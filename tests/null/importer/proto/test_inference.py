@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onnx import helper
-from opalite.importer.proto.edits import infer_shapes
+from opalite.importer.proto.apply_edits import infer_shapes
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_inference_of_an_unknown_type_does_not_end_the_process(op: str, domain: 
     """onnx's own inference of these operators reads a type that is not there: a segmentation fault."""
     script = f"""
 from onnx import helper as h
-from opalite.importer.proto.edits import infer_shapes
+from opalite.importer.proto.apply_edits import infer_shapes
 strange = h.make_node("Strange", ["x"], ["u"], domain="nowhere")
 nodes = [strange, h.make_node({op!r}, ["u"], ["y"], domain={domain!r}, **{attrs})]
 inner = h.make_graph(nodes, "inner", [], [h.make_empty_tensor_value_info("y")])

@@ -19,7 +19,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from opalite.errors import ModelError, ModelFileError, ModelFormatError, ShapeError, UnsupportedOpError
-from opalite.importer import load_model, registry
+from opalite.importer import load_model, op_registry
 
 from ....helpers.numpy_session import NumpySession
 from ....helpers.onnx_text import assert_same, by_onnxruntime, parse
@@ -228,7 +228,7 @@ def test_a_pipe_is_read_and_one_without_a_writer_is_no_wait_for_ever(
     pipe = tmp_path / "m.onnx"
     os.mkfifo(pipe)
     with monkeypatch.context() as patch:
-        patch.setattr("opalite.importer.model._PIPE_S", 0.01)
+        patch.setattr("opalite.importer.onnx_file._PIPE_S", 0.01)
         with pytest.raises(ModelFileError, match="is a pipe that nobody writes to"):
             load_model(pipe)
     raw = parse("g (float[2] x) => (float[2] y) { y = Neg(x) }").SerializeToString()
@@ -481,8 +481,8 @@ def test_functions_that_call_themselves_are_refused() -> None:
 
 
 def test_schema_functions_are_expanded_when_nothing_imports_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.load_handlers()
-    monkeypatch.delitem(registry._HANDLERS, ("", "ThresholdedRelu"))
+    op_registry.load_handlers()
+    monkeypatch.delitem(op_registry._HANDLERS, ("", "ThresholdedRelu"))
     model = parse("g (float[N, 3] x) => (float[N, 3] y) { y = ThresholdedRelu <alpha = 0.25> (x) }")
     x = f32(4, 3)
     session = NumpySession(model)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from opalite.errors import ModelError, ShapeError, UnsupportedOpError
-from opalite.importer import load_model, registry
-from opalite.importer.host.reference import run_host
-from opalite.importer.registry import find_handler, onnx_op
+from opalite.importer import load_model, op_registry
+from opalite.importer.host.onnx_reference import run_host
+from opalite.importer.op_registry import find_handler, onnx_op
 from opalite.importer.walk import segment_table, segments
-from opalite.importer.walk.context import NodeContext, Trimmed
-from opalite.importer.walk.evaluate import evaluate_graph
+from opalite.importer.walk.constant_evaluation import evaluate_graph
+from opalite.importer.walk.node_context import NodeContext, Trimmed
 from opalite.ir import DType, TensorType, Value
 from opalite.ops.host import HostOp
 
@@ -45,9 +45,9 @@ class OnDevice:
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers goes with it: the keys of kept plans and choices name what others have registered."""
-    registry.load_handlers()
-    handlers = {op: dict(versions) for op, versions in registry._HANDLERS.items()}
-    monkeypatch.setattr(registry, "_HANDLERS", handlers)
+    op_registry.load_handlers()
+    handlers = {op: dict(versions) for op, versions in op_registry._HANDLERS.items()}
+    monkeypatch.setattr(op_registry, "_HANDLERS", handlers)
 
 
 RESHAPE = """

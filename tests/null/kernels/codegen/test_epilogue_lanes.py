@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opalite.expr.text import parse_expr
+from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
-from opalite.kernels.base import Binding
 from opalite.kernels.codegen.epilogue import keeps_zeros
-from opalite.run.execute.node import make_node
+from opalite.kernels.kernel import Binding
+from opalite.run.execute.kernel_test_harness import make_node
 
 ATTRS = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
 BLOCKS = packed(16)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from opalite.ir import FLAT, OPENCL, DeviceInfo, DType, Node, TensorType, Value
-from opalite.kernels.base import Binding
-from opalite.kernels.registry import kernels_for
-from opalite.ops.base import make_op
+from opalite.kernels.kernel import Binding
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.ops.operator import make_op
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 DEVICES = [DeviceInfo.from_json(p.read_text()) for p in sorted(FOLDER.glob("*.json"))]

@@ -7,10 +7,10 @@ import math
 from pathlib import Path
 
 import pytest
+from opalite.ir.device.device_info.device_info import DeviceInfo
 
-from opalite.cost.tables import RegisterTile
-from opalite.ir.device import DeviceInfo
-from opalite.kernels.conv.tiles import find_tile, tile_refusal
+from opalite.cost.cost_tables import RegisterTile
+from opalite.kernels.conv.register_tiles import find_tile, tile_refusal
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 CPU = dataclasses.replace(DeviceInfo.from_json((FOLDER / "pocl_avx512.json").read_text()), compute_units=2)

@@ -11,10 +11,10 @@ from opalite.ir import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
-from opalite.kernels.base import Binding
-from opalite.kernels.fma.tiles import Sums, find_tile, local_bytes, tile_illegal, tile_size
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import make_node
+from opalite.kernels.fma.tile_parameters import Sums, find_tile, local_bytes, tile_illegal, tile_size
+from opalite.kernels.kernel import Binding
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.run.execute.kernel_test_harness import make_node
 
 DEVICES = {
     p.stem: DeviceInfo.from_json(p.read_text()) for p in (Path(__file__).parents[3] / "fixtures/devices").glob("*")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
+from opalite.ir.constants.lazy_array import StoredArray
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.ir.reserved import PROMPT
-from opalite.ir.stored import StoredArray
-from opalite.kernels.base import Kernel, Weight
-from opalite.kernels.matmul.few import FORMS
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import make_node
+from opalite.ir.growable_tensor import PROMPT
+from opalite.kernels.kernel import Kernel, Weight
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.matmul.skinny_mma import FORMS
+from opalite.run.execute.kernel_test_harness import make_node
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures/devices/nvidia_h200.json").read_text())
 LAYERS = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (32000, 2048)]
@@ -83,7 +83,7 @@ def test_weights_are_packed_by_slices(
     assert (whole.dtype, whole.shape) == weight.made
     flat, halves = np.sort(whole.ravel()), np.sort(b.astype(np.float16).ravel())
     np.testing.assert_array_equal(flat[flat != 0], halves[halves != 0])
-    monkeypatch.setattr("opalite.ir.stored.SLICE", 100 * columns)
+    monkeypatch.setattr("opalite.ir.constants.lazy_array.SLICE", 100 * columns)
     rows: list[int] = []
 
     def load_rows(first: int, last: int) -> np.ndarray:

@@ -6,18 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from opalite.ir.device.device_info.device_family import PTX_MMA
 
 from opalite.ir import DeviceInfo
-from opalite.ir.device_family import PTX_MMA
 from opalite.ir.dtype import DType
-from opalite.kernels.mma.tiles import find_tile, mma_refusal, pack_weights, tile_illegal
-from opalite.run.execute.node import make_node
+from opalite.kernels.mma.mma_tile import find_tile, mma_refusal, pack_weights, tile_illegal
+from opalite.run.execute.kernel_test_harness import make_node
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 
 
 def test_lanes_hold_what_the_instruction_expects() -> None:
-    """mma.m16n8k16 as the PTX manual defines it, fed as mma/tile.cl feeds it."""
+    """mma.m16n8k16 as the PTX manual defines it, fed as mma/mma_tile.cl feeds it."""
     rng = np.random.default_rng(0)
     filters, rows = (rng.integers(-8, 8, (n, 9, 4)).astype(np.float16) for n in (20, 16))
     packed = pack_weights(filters)

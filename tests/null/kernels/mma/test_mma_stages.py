@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
-from opalite.kernels.mma.cost import FEWEST_POSITIONS, mma_seconds
-from opalite.kernels.mma.stages import (
+from opalite.kernels.mma.mma_cost import FEWEST_POSITIONS, mma_seconds
+from opalite.kernels.mma.mma_tile import pack_weights
+from opalite.kernels.mma.staged_tile import (
     find_tile,
     group_size,
     legal_tiles,
@@ -22,8 +23,7 @@ from opalite.kernels.mma.stages import (
     tile_illegal,
     tile_size,
 )
-from opalite.kernels.mma.tiles import pack_weights
-from opalite.ops.base import Cost
+from opalite.ops.operator import Cost
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 SIZES = [(100352, 256, 16), (100352, 64, 144), (3136, 64, 144), (197, 768, 192), (49, 512, 1152), (17, 4, 1)]

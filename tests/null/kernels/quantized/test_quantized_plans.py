@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_family import BYTE_PAIRS, NO_ASSEMBLY, PTX_MMA
 
 from opalite.ir import DeviceInfo
-from opalite.ir.device_family import BYTE_PAIRS, NO_ASSEMBLY, PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.kernels.base import Kernel, Weight
-from opalite.kernels.quantized.rounded import RoundedMatmul
-from opalite.kernels.quantized.words import table_defines
-from opalite.kernels.registry import kernels_for
-from opalite.run.execute.node import make_node
+from opalite.kernels.kernel import Kernel, Weight
+from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.quantized.dynamic_quantized_matmul import RoundedMatmul
+from opalite.kernels.quantized.pack_low_bit import table_defines
+from opalite.run.execute.kernel_test_harness import make_node
 
 DEVICES = {
     p.stem: DeviceInfo.from_json(p.read_text()) for p in (Path(__file__).parents[3] / "fixtures/devices").glob("*")

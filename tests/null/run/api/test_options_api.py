@@ -13,10 +13,10 @@ import pytest
 import opalite
 from opalite.errors import BindingError, InputTypeError, OptionError, UnsupportedApiError
 from opalite.ir.dtype import DType
-from opalite.ir.edits import ModelEdits
-from opalite.run.api import dlpack
-from opalite.run.api.logs import SessionLog, notice, set_default_logger_severity
-from opalite.run.api.session_options import edits_of, tell_no_effect
+from opalite.ir.model_edits import ModelEdits
+from opalite.run.api.diagnostics.log_severity import SessionLog, notice, set_default_logger_severity
+from opalite.run.api.options.session_options import edits_of, tell_no_effect
+from opalite.run.api.values import dlpack
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Any:
 
 
 def test_what_has_no_effect_is_said_once(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opalite.run.api.logs._noticed", set())
+    monkeypatch.setattr("opalite.run.api.diagnostics.log_severity._noticed", set())
     set_default_logger_severity(2)
     options = opalite.SessionOptions()
     options.intra_op_num_threads = 3

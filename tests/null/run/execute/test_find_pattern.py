@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from opalite.plan.program import Slot, Storage
-from opalite.run.execute.linked import Place, find_pattern
+from opalite.run.execute.strategies.linked_ptx_kernels import Place, find_pattern
 
 ARENA, CACHE, OTHER = object(), object(), object()
 SLOTS = [

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opalite.cl.programs.program_cache.kernel_trials import Trial
 
-from opalite.cl.trials import Trial
 from opalite.plan.program import Slot, Storage
-from opalite.ptx.link import SYNC_BYTES, Shape
-from opalite.run.execute.linked import Linked, LinkError, Place, Stretch
-from opalite.run.execute.persistent import Made
+from opalite.ptx.persistent_kernel import SYNC_BYTES, Shape
+from opalite.run.execute.strategies.linked_ptx_kernels import Linked, LinkError, Place, Stretch
+from opalite.run.execute.strategies.persistent_kernel_strategy import Made
 
 WEIGHTS, MORE, ARENA = SimpleNamespace(size=4096), SimpleNamespace(size=512), SimpleNamespace(size=256)
 SLOTS = [Slot(0, 64, Storage.STATIC), Slot(1, 64, Storage.DYNAMIC), Slot(2, 64, Storage.STATIC)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from onnx import TensorProto, helper, numpy_helper
 from opalite import knobs
@@ -21,16 +22,15 @@ from opalite.errors import (
     UnsupportedOpError,
 )
 from opalite.importer import load_model
-from opalite.importer.proto.tensors import load_tensor_file
-from opalite.ir.device import DeviceInfo
+from opalite.importer.proto.tensor_pb_file import load_tensor_file
 from opalite.ir.dtype import DType
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.ir.types import TensorType
-from opalite.place.precision import set_precision
-from opalite.plan.arena import STRATEGIES
-from opalite.plan.sizes import check_sizes, size_text
-from opalite.run.api.host_memory import host_memory
-from opalite.tune.levels import Level
+from opalite.ir.tensor_type import TensorType
+from opalite.layout.assign_precision import set_precision
+from opalite.plan.memory.arena_planner import STRATEGIES
+from opalite.plan.memory.memory_limits import check_sizes, size_text
+from opalite.run.api.values.host_memory_errors import host_memory
+from opalite.tune.tuning_levels import Level
 
 from ....helpers.graphs import GraphMaker
 from ....helpers.numpy_session import NumpySession
@@ -253,7 +253,7 @@ def test_a_tensor_beyond_all_memory_is_named_with_its_size() -> None:
 
 
 def _same() -> Any:
-    from opalite.expr.trace import trace
+    from opalite.expr.trace_function import trace
 
     return trace(lambda v: v, DType.FLOAT32)
 

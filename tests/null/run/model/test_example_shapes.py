@@ -6,7 +6,7 @@ import pytest
 
 from opalite.ir.dtype import DType
 from opalite.run.model.example_shapes import LENGTH, PICTURE, example_shapes
-from opalite.run.model.ports import NodeArg
+from opalite.run.model.model_inputs_outputs import NodeArg
 
 Dims = tuple[int | str | None, ...]
 

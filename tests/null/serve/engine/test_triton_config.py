@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from opalite.serve.engine.config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfig, VersionPolicy
+from opalite.serve.engine.model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorConfig, VersionPolicy
 from opalite.serve.engine.triton_config import check_tensors, config_from_json, config_from_text, config_to_json
-from opalite.serve.wire.failures import Invalid
-from opalite.serve.wire.messages import ModelMetadata, TensorMetadata
+from opalite.serve.wire.infer_messages import ModelMetadata, TensorMetadata
+from opalite.serve.wire.serve_errors import Invalid
 
 METADATA = ModelMetadata(
     "net",

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from opalite.serve.grpc.front import GrpcFront, GrpcSettings
-from opalite.serve.grpc.limits import Limits
-from opalite.serve.launch import serving
+from opalite.serve.grpc.grpc_limits import Limits
+from opalite.serve.grpc.grpc_server import GrpcFront, GrpcSettings
+from opalite.serve.run_servers import serving
 
 from ....helpers.serving import Double
 

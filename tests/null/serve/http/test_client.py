@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from opalite.serve.http.front import HttpFront, HttpSettings
-from opalite.serve.launch import serving
-from opalite.serve.wire.key import Key
+from opalite.serve.http.http_server import HttpFront, HttpSettings
+from opalite.serve.run_servers import serving
+from opalite.serve.wire.api_key import Key
 
 from ....helpers import triton_calls
 from ....helpers.serving import Double

@@ -9,7 +9,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from opalite.serve.proto.config_text import config_as_json, read_config_json, read_config_text
-from opalite.serve.wire.failures import Invalid
+from opalite.serve.wire.serve_errors import Invalid
 
 TEXT = """
 # a comment with { in it

@@ -15,7 +15,7 @@ from opalite.serve.wire.datatypes import (
     raw_size,
     triton_name,
 )
-from opalite.serve.wire.failures import Invalid
+from opalite.serve.wire.serve_errors import Invalid
 
 
 @pytest.mark.parametrize("datatype", [d for d in DATATYPES if d != "BYTES"])

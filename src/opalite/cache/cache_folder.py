@@ -1,0 +1,189 @@
+"""The cache folder: where it is, what lies in it, and how it is kept below its cap.
+
+    programs/AB/<key>.bin     program binaries (binary_store.py)
+    plans/AB/<key>/….opal     plans of .onnx models (run/model/plans/plan_cache.py)
+    plans/AB/<key>/states/….opal     plans of runs on caches (run/model/kv_cache/kv_cache_plans.py)
+    plans/AB/<key>/weights/….weight  large constants of those plans (plan/weights/weight_files.py)
+    plans/AB/<key>/files.json        names of the model's data files (run/model/plans/external_data_files.py)
+    contents/<key>.json       digests of data files (the same)
+    plans/AB/<key>/….vain     sizes for which a plan of their own is no faster (run/model/background/respecialize.py)
+    bundles/AB/<key>.safetensors     programs emitted again of bundles (run/model/bundle_reemitter.py)
+    precision/AB/<key>.json   what precision 'auto' decided (run/precision/precision_choice_cache.py)
+    pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl/program_folder.py)
+    failed/<key>.cl           sources that did not compile, for messages (cl/programs/program_cache.py)
+    facts.json                what trial builds found out about devices (cl/device/query_device_info.py)
+    counts.txt                hits and misses of all caches (stats.py)
+
+Needs no OpenCL.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from stat import S_ISREG
+
+from .. import knobs
+from .file_locks import remove_unused
+from .temporary_folders import user_folder, write_fault
+
+_log = logging.getLogger(__name__)
+
+_FRESH_S = 3600  # temporary files younger than this may be in use
+
+
+def cache_folder() -> Path:
+    """OPALITE_CACHE_DIR, else the user's cache folder. It need not exist yet."""
+    chosen = knobs.get("OPALITE_CACHE_DIR")
+    return _expanded(Path(chosen)) if chosen else user_folder("opalite")
+
+
+def _expanded(path: Path) -> Path:
+    with suppress(RuntimeError):  # no home: whoever writes there says so
+        path = path.expanduser()
+    return path if path.parts[:1] == ("~",) else path.absolute()
+
+
+def kept_folder() -> Path | None:
+    """The cache folder, if anything can be kept or found there; None where all stays in memory.
+
+    So it does under OPALITE_CACHE=0, for a user without a home, and where the folder can neither be written nor holds
+    anything. The first time in a process that a folder cannot be written, one log line says why, and what to do.
+    """
+    return _kept(cache_folder()) if knobs.get("OPALITE_CACHE") else None
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether `folder`, which kept_folder gave, can be added to."""
+    return _write_fault(folder) is None
+
+
+_write_fault = cache(write_fault)  # asked once: a process works with what it found at its start
+
+
+@cache
+def _kept(folder: Path) -> Path | None:
+    fault = _write_fault(folder)
+    if fault is None:
+        return folder
+    is_filled = folder.is_absolute() and os.access(folder, os.R_OK | os.X_OK)
+    _log.warning(
+        "the cache folder %s cannot be written (%s): %s; to keep programs and plans for the next process, set "
+        "OPALITE_CACHE_DIR to a folder that can be written",
+        folder,
+        fault,
+        "what it holds is used, and nothing is added" if is_filled else "everything is kept in memory only",
+    )
+    return folder if is_filled else None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is kept or removed as a whole: a binary, a plan, a large constant of plans, PoCL's folder of one process."""
+
+    path: Path
+    kind: str  # program, plan, weight, data, vain, bundle, choice, pocl or failed
+    nbytes: int
+    used: float  # seconds since the epoch
+
+
+_FILES = (
+    ("programs/*/*.bin", "program"),
+    ("plans/*/*/*.opal", "plan"),
+    ("plans/*/*/states/*.opal", "plan"),
+    ("plans/*/*/weights/*.weight", "weight"),
+    ("plans/*/*/files.json", "data"),
+    ("contents/*.json", "data"),
+    ("plans/*/*/*.vain", "vain"),
+    ("bundles/*/*.safetensors", "bundle"),
+    ("precision/*/*.json", "choice"),
+    ("failed/*.cl", "failed"),
+)
+
+
+def units(folder: Path) -> Iterator[Unit]:
+    """Everything in the cache `folder` that eviction may remove; files that vanish meanwhile are skipped."""
+    for pattern, kind in _FILES:
+        for path in _matches(folder, pattern):
+            if (stat := _stat(path)) is not None:
+                yield Unit(path, kind, stat.st_size, stat.st_mtime)
+    for path in _matches(folder, "pocl/*/"):
+        inside = (Path(root, name) for root, _, names in os.walk(path) for name in names)
+        files = [s for f in inside if (s := _stat(f)) is not None and S_ISREG(s.st_mode)]
+        if files:
+            yield Unit(path, "pocl", sum(s.st_size for s in files), max(s.st_mtime for s in files))
+
+
+def trim(folder: Path, cap_bytes: int) -> int:
+    """Remove the least recently used units until nine tenths of the cap are left; returns the bytes freed.
+
+    Nothing happens below the cap. PoCL's folders of processes that run stay. Temporary files go after an hour.
+    """
+    now = time.time()
+    for pattern in (
+        ".tmp-*",
+        "programs/*/.tmp-*",
+        "plans/*/*/.*",
+        "plans/*/*/*/.*",
+        "contents/.*",
+        "bundles/*/.*",
+        "precision/*/.tmp-*",
+    ):
+        for path in _matches(folder, pattern):
+            if (stat := _stat(path)) is not None and now - stat.st_mtime > _FRESH_S:
+                discard(path)
+    found = sorted(units(folder), key=lambda u: u.used)
+    total = sum(u.nbytes for u in found)
+    freed = 0
+    if total <= cap_bytes:
+        return 0
+    for unit in found:
+        if total - freed <= cap_bytes * 9 // 10:
+            break
+        freed += _remove(unit)
+    return freed
+
+
+def clear(folder: Path) -> int:
+    """Remove every unit but PoCL's folders of processes that run; returns the bytes freed."""
+    return sum(map(_remove, list(units(folder))))
+
+
+def _remove(unit: Unit) -> int:
+    """Remove a unit if it may go; returns the bytes freed."""
+    if unit.kind == "pocl" and not remove_unused(unit.path):
+        return 0
+    discard(unit.path)
+    return unit.nbytes
+
+
+def _matches(folder: Path, pattern: str) -> Iterator[Path]:
+    """Paths that match; unlike Path.glob it passes over folders that another process removes meanwhile."""
+    for name in glob.iglob(pattern, root_dir=folder):
+        yield folder / name
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def discard(path: Path) -> None:
+    """Remove one unit, and the folder that it leaves empty."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(OSError):  # held open by another process (Windows): the next trim gets it
+        path.unlink(missing_ok=True)
+        if path.suffix in (".opal", ".weight"):
+            path.parent.rmdir()  # refused unless it is empty

@@ -1,0 +1,1 @@
+"""OpenCL devices: enumeration, selection, properties, contexts, driver errors."""

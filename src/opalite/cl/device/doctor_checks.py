@@ -1,0 +1,323 @@
+"""What `opalite doctor` looks at: each check returns findings, and each finding that is wrong carries its exact fix.
+
+The checks of files take the folders to look in, so that they can be tried on made-up ones. Linux only looks at
+/etc, /dev and /sys; elsewhere those checks find nothing to say.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ... import knobs
+from ...cache.cache_folder import units
+from ...cache.temporary_folders import write_fault
+from ...errors import BuildError, OpaliteError
+from ...pocl import cpu_workarounds as pocl
+from ...pocl import process_limits, provide_linker
+from .install_advice import device_advice, loader_advice
+
+GOOD, NOTE, BAD = "good", "note", "bad"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report. `level` is good, note or bad; `fix` is a command or an instruction.
+
+    `device` is the id of a device that was seen to compute.
+    """
+
+    level: str
+    what: str
+    fix: str = ""
+    device: str = ""
+    kills: bool = False  # whether looking further would end this process
+
+
+@dataclass(frozen=True)
+class _Driver:
+    """A driver library and how it is registered."""
+
+    vendor: str
+    library: str
+    icd: str
+    folders: tuple[str, ...] = ()
+
+
+_LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64")
+_DRIVERS = (
+    _Driver("NVIDIA", "libnvidia-opencl.so.1", "nvidia.icd", ("/usr/local/nvidia/lib64",)),
+    _Driver("AMD", "libamdocl64.so", "amdocl64.icd", ("/opt/rocm/lib", "/opt/amdgpu-pro/lib/x86_64-linux-gnu")),
+    _Driver("Intel", "libigdrcl.so", "intel.icd", tuple(f"{f}/intel-opencl" for f in _LIBRARY_FOLDERS)),
+    _Driver("Arm", "libmali.so", "mali.icd", ("/usr/lib/mali",)),
+)
+_PCI_VENDORS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel", "0x13b5": "Arm", "0x5143": "Qualcomm"}
+_INSTALL = {
+    "NVIDIA": "install NVIDIA's driver (Debian, Ubuntu: `sudo apt install nvidia-opencl-icd`)",
+    "AMD": "install ROCm's OpenCL (`sudo apt install rocm-opencl-runtime`), or Mesa's "
+    "(`sudo apt install mesa-opencl-icd` and `export RUSTICL_ENABLE=radeonsi`)",
+    "Intel": "`sudo apt install intel-opencl-icd`",
+    "Arm": "install the board vendor's libmali, or `sudo apt install mesa-opencl-icd` and "
+    "`export RUSTICL_ENABLE=panfrost`",
+    "Qualcomm": "`sudo apt install mesa-opencl-icd` and `export RUSTICL_ENABLE=freedreno`",
+}
+
+
+def check_loader(maps: Path = Path("/proc/self/maps")) -> list[Finding]:
+    """pyopencl and the OpenCL loader that it uses."""
+    try:
+        import pyopencl
+    except ImportError as e:
+        return [Finding(BAD, loader_advice(e) or f"pyopencl cannot be imported: {e}")]
+    findings = [Finding(GOOD, f"pyopencl {pyopencl.VERSION_TEXT}")]
+    try:
+        loaded = {line.split()[-1] for line in maps.read_text().splitlines() if "libOpenCL" in line}
+    except OSError:
+        return findings
+    return [*findings, *(Finding(GOOD, f"OpenCL loader {path}") for path in sorted(loaded))]
+
+
+def icd_folders() -> list[Path]:
+    """Folders whose .icd files name the drivers: those of the environment, else the system's and pyopencl's own."""
+    chosen = [Path(text) for name in ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH") if (text := knobs.foreign(name))]
+    if chosen:
+        return chosen
+    home = knobs.foreign("PYOPENCL_HOME")
+    return [Path("/etc/OpenCL/vendors"), *([Path(home) / ".libs"] if home else [])]
+
+
+def load_apart(library: str) -> None:
+    """Load `library` in a process of its own. OSError says why it does not load, ProcessLookupError that it crashed."""
+    code = "import ctypes, sys\ntry: ctypes.CDLL(sys.argv[1])\nexcept OSError as e: sys.exit(str(e))"
+    command = [sys.executable, "-c", code, library]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, errors="replace", check=False)
+    except subprocess.TimeoutExpired:
+        raise ProcessLookupError("it takes more than a minute") from None
+    if done.returncode < 0:
+        raise ProcessLookupError(f"it ends the process by signal {-done.returncode}")
+    if done.returncode:
+        raise OSError(done.stderr.strip().rpartition("\n")[2])
+
+
+def check_icds(folders: Sequence[Path], load: Callable[[str], object] = load_apart) -> list[Finding]:
+    """Every .icd file: does its library load? And whether there is any."""
+    findings: list[Finding] = []
+    for file in sorted(f for folder in folders if folder.is_dir() for f in folder.glob("*.icd")):
+        try:
+            library = file.read_text().strip()
+        except OSError as e:
+            findings.append(Finding(BAD, f"{file} cannot be read: {e.strerror}", f"sudo chmod a+r {file}"))
+            continue
+        beside = file.parent / library
+        try:
+            load(str(beside) if beside.is_file() else library)
+        except ProcessLookupError as e:
+            what = f"{file} names {library}, which every program that uses OpenCL loads and does not survive: {e}"
+            findings.append(Finding(BAD, what, f"install that driver again, or `sudo rm {file}`", kills=True))
+        except OSError as e:
+            fix = f"install the driver again, or `sudo rm {file}` if it is gone"
+            findings.append(Finding(BAD, f"{file} names {library}, which does not load: {e}", fix))
+        else:
+            findings.append(Finding(GOOD, f"{file} names {library}, which loads"))
+    if not findings and sys.platform == "linux":
+        looked = ", ".join(map(str, folders))
+        findings.append(Finding(BAD, f"no .icd file in {looked}: no driver is registered", device_advice()))
+    return findings
+
+
+def check_unregistered(
+    folders: Sequence[Path], drivers: Sequence[_Driver] = _DRIVERS, library_folders: Sequence[str] = _LIBRARY_FOLDERS
+) -> list[Finding]:
+    """Driver libraries that no .icd file names: usual in containers."""
+    named = " ".join(f.read_text() for folder in folders if folder.is_dir() for f in folder.glob("*.icd"))
+    findings = []
+    for driver in drivers:
+        paths = [Path(f) / driver.library for f in (*library_folders, *driver.folders)]
+        there = next((p for p in paths if p.exists()), None)
+        if there is not None and driver.library.split(".so")[0] not in named:
+            line = driver.library if str(there.parent) in library_folders else str(there)
+            target = folders[0] / driver.icd if folders else Path("/etc/OpenCL/vendors") / driver.icd
+            findings.append(
+                Finding(
+                    BAD,
+                    f"{driver.vendor}'s driver {there} is installed, but no .icd file names it",
+                    f"sudo mkdir -p {target.parent} && echo {line} | sudo tee {target}",
+                )
+            )
+    return findings
+
+
+def check_gpus(sys_folder: Path = Path("/sys/class/drm"), platforms: Iterable[str] = ()) -> list[Finding]:
+    """GPUs that the kernel shows and no OpenCL platform serves."""
+    vendors = set()
+    for file in sys_folder.glob("card*/device/vendor"):
+        try:
+            vendors.add(_PCI_VENDORS.get(file.read_text().strip(), ""))
+        except OSError:
+            continue
+    shown = " ".join(platforms).lower()
+    findings = []
+    for vendor in sorted(vendors - {""}):
+        if vendor.lower() in shown or "rusticl" in shown:
+            findings.append(Finding(GOOD, f"{vendor} GPU with an OpenCL platform"))
+        else:
+            findings.append(Finding(NOTE, f"a GPU of {vendor} has no OpenCL platform", _INSTALL[vendor]))
+    return findings
+
+
+def check_permissions(folder: Path = Path("/dev/dri")) -> list[Finding]:
+    """Whether this user may open the GPU's render nodes; without that, drivers show no device and no error."""
+    findings = []
+    for node in sorted(folder.glob("renderD*")):
+        if os.access(node, os.R_OK | os.W_OK):
+            findings.append(Finding(GOOD, f"{node} can be opened"))
+        else:
+            group = _group_of(node)
+            fix = f"sudo usermod -aG {group} $USER, then log in again"
+            findings.append(Finding(BAD, f"{node} cannot be opened by this user (group {group})", fix))
+    return findings
+
+
+def _group_of(path: Path) -> str:
+    try:
+        return path.group()
+    except (KeyError, OSError, NotImplementedError):
+        return "render"
+
+
+def check_pocl(platforms: Iterable[str] = ()) -> list[Finding]:
+    """PoCL, which runs kernels on the CPU: its wheel, or another installation that shows among `platforms`."""
+    version = _wheel()
+    if version is None:
+        if any(pocl.PLATFORM in p for p in platforms):
+            return [Finding(GOOD, "PoCL of the system")]
+        return [
+            Finding(
+                NOTE,
+                "PoCL, which runs kernels on the CPU, is not installed",
+                "pip install pocl-binary-distribution (Linux x86-64), or PoCL from your system or conda-forge",
+            )
+        ]
+    return [Finding(GOOD, f"PoCL wheel {version}")]
+
+
+def check_open_files() -> list[Finding]:
+    """Whether PoCL may open as many files as a build takes; nothing where there is no limit."""
+    found = process_limits.free_files()
+    if found is None:
+        return []
+    what = f"this process may open {found[0]} more files of {found[1]}"
+    if found[0] >= process_limits.BUILD_FILES:
+        return [Finding(GOOD, what)]
+    fix = f"`ulimit -n {found[1] - found[0] + 64}` or more, before the program starts"
+    return [
+        Finding(
+            BAD, f"{what}, and a build by PoCL, which runs kernels on the CPU, takes {process_limits.BUILD_FILES}", fix
+        )
+    ]
+
+
+def check_linker() -> list[Finding]:
+    """What links the kernels that PoCL's wheel compiles."""
+    if not provide_linker.is_needed() or _wheel() is None:
+        return []
+    try:
+        provide_linker.prepare_linker()
+    except OpaliteError as e:
+        return [Finding(BAD, str(e))]
+    found = provide_linker.system_linker() if knobs.get("OPALITE_LINKER") != "own" else None
+    what = f"PoCL links kernels with {found}" if found else "PoCL links kernels with Opalite's own linker"
+    return [Finding(GOOD, what)]
+
+
+def _wheel() -> str | None:
+    """The version of PoCL's wheel, if it is installed."""
+    try:
+        return metadata.version("pocl-binary-distribution")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_cache(folder: Path, enabled: bool, cap_mb: int) -> list[Finding]:
+    """Whether programs and plans can be kept, and how much there is. A session runs without, so it is no fault."""
+    if not enabled:
+        return [Finding(NOTE, "OPALITE_CACHE=0: programs are built again in each process", "unset OPALITE_CACHE")]
+    if (fault := write_fault(folder)) is not None:
+        fix = "export OPALITE_CACHE_DIR=/a/folder/that/you/own"
+        is_filled = folder.is_absolute() and any(units(folder))
+        what = "what it holds is used, and nothing is added" if is_filled else "each process builds its programs again"
+        return [Finding(NOTE, f"the cache folder {folder} cannot be written ({fault}): {what}", fix)]
+    found = list(units(folder))
+    size = sum(u.nbytes for u in found) / 2**20
+    binaries = sum(u.kind == "program" for u in found)
+    return [Finding(GOOD, f"cache folder {folder}: {binaries} program binaries, {size:.1f} of {cap_mb} MiB")]
+
+
+def check_devices() -> tuple[list[Finding], list[str]]:
+    """Every device computes a known sum; also the names of the platforms. Imports pyopencl."""
+    from ..runtime import Runtime
+    from .enumerate_devices import list_all
+
+    listing = list_all()
+    findings = [Finding(BAD, fault) for fault in listing.faults]
+    findings += [
+        Finding(BAD, f"platform {b.index} '{b.name}' fails with {b.reason}", "install its driver again or remove it")
+        for b in listing.broken
+    ]
+    for found in listing.devices:
+        info = found.info
+        who = f"{info.id} ({info.name})"
+        if not found.usable:
+            findings.append(
+                Finding(BAD, f"{who}: the driver says that it is not available", "install its driver again")
+            )
+            continue
+        if pocl.needs_repair(info.platform, info.version):
+            name = pocl.host_cpu_name()
+            was = pocl.processor_name(info.version)
+            what = f"PoCL takes this processor for '{was}' and would build slow code or none; Opalite calls it {name}"
+            findings.append(
+                Finding(NOTE, what, "nothing to do; a PoCL with a newer LLVM (conda-forge) needs no repair")
+            )
+        try:
+            _compute(Runtime(found))
+        except OpaliteError as e:
+            # Other errors than of compiling say themselves what to do.
+            fix = _fix_of(info.platform) if isinstance(e, BuildError) else ""
+            findings.append(Finding(BAD, f"{who} does not compute: {e}", fix))
+        else:
+            findings.append(Finding(GOOD, f"{who} compiles and computes", device=info.id))
+    if not listing.devices:
+        findings.append(Finding(BAD, "no OpenCL device was found", device_advice()))
+    return findings, listing.platforms
+
+
+def _fix_of(platform: str) -> str:
+    if platform == pocl.PLATFORM:
+        return "use a newer PoCL: `conda install -c conda-forge pocl`, or your system's package `pocl-opencl-icd`"
+    return "update the driver, or choose another device with OPALITE_DEVICE"
+
+
+def _compute(runtime: object) -> None:
+    import numpy as np
+
+    from ...errors import DeviceError
+    from ..runtime import Runtime
+
+    assert isinstance(runtime, Runtime)
+    program = runtime.build(
+        "kernel void probe(global int *x) { x[get_global_id(0)] += get_global_id(0); }", "", "probe"
+    )
+    numbers = np.full(64, 3, np.int32)
+    buffer = runtime.allocate(numbers.nbytes)
+    runtime.write(buffer, numbers)
+    runtime.prepare(program, "probe", [buffer], (64,)).enqueue(runtime.queue)
+    runtime.read(buffer, numbers)
+    if not np.array_equal(numbers, np.arange(64) + 3):
+        raise DeviceError("a kernel that adds its index gave wrong numbers")

@@ -1,0 +1,355 @@
+"""From an OpenCL device to DeviceInfo: what the driver says, what the names tell, and what a trial build finds."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyopencl as cl
+
+from ...cache.cache_folder import kept_folder
+from ...cache.cache_keys import digest
+from ...ir.device.device_family import (
+    ADDRESSES,
+    BLOCK_LOADS,
+    BYTE_FOURS,
+    BYTE_PAIRS,
+    FP16_UNLISTED,
+    HALF_TYPES,
+    HALF_VECTORS,
+    PTX_DOT,
+    PTX_MMA,
+    PTX_WGMMA,
+    SLOW_SUB_BUFFERS,
+    SUB_GROUPS,
+    UNLINKED_FMA,
+    find_family,
+)
+from ...ir.device.device_info import SUB_GROUP_EXTENSIONS, DeviceInfo
+from ...pocl import cpu_workarounds as pocl
+from ..memory.device_pointers import takes_addresses
+from ..programs.missing_builtins import TRIAL
+from .probe_wgmma import takes_warpgroups
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_FP16_TRIAL = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+kernel void trial(global half *x) { x[0] = x[0] * x[1] + (half)1; }
+"""
+
+# What kernels with half sums use besides: include/common.cl with ACC_HALF.
+_HALF_VECTORS_TRIAL = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+kernel void trial(global half *x, global const float *f) {
+    half4 v = fma(vload4(0, x), convert_half4(vload4(0, f)), (half4)1);
+    v = select(v, (half4)0, convert_short4((int4)(0, 1, 2, 3) < (int)x[9]));
+    const half16 w = vload16(0, x + 4);
+    const float4 wide = convert_float4(v) + convert_float4(w.lo.hi);
+    vstore4(max(v, convert_half4(wide)), 0, x);
+    vstore8(w.lo, 0, x + 4);
+}
+"""
+
+# What they use where include/half_math.cl brings those functions: arithmetic, and own functions on halves.
+_HALF_TYPES_TRIAL = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+typedef half4 half4_at __attribute__((aligned(2)));
+static inline half4 __attribute__((overloadable)) fma(half4 a, half4 b, half4 c) { return a * b + c; }
+static inline half4 __attribute__((overloadable)) vload4(size_t i, const global half *p) {
+    return *(const global half4_at *)(p + 4 * i);
+}
+static inline float4 __attribute__((overloadable)) convert_float4(half4 v) {
+    return (float4)((float)v.x, (float)v.y, (float)v.z, (float)v.w);
+}
+static inline half4 __attribute__((overloadable)) select(half4 a, half4 b, short4 c) { return c ? b : a; }
+kernel void trial(global half *x, global float4 *f, global int4 *n) {
+    const half4 v = select((half4)0, fma(vload4(0, x), (half4)x[5], (half4)x[6]), convert_short4(n[0] < 3));
+    const half16 w = *(global half16 *)x;
+    f[0] = fma(f[1], convert_float4(v + w.hi.lo * (half)2), vload4(2, (global float *)f));
+    *(global half4_at *)(x + 1) = v;
+}
+"""
+
+_MMA_TRIAL = """
+kernel void trial(global float4 *x, global const uint *a) {
+    float a0 = x[0].x, a1 = x[0].y, a2 = x[0].z, a3 = x[0].w;
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(a0), "+f"(a1), "+f"(a2), "+f"(a3)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]));
+    x[0] = (float4)(a0, a1, a2, a3);
+}
+"""
+
+_DOT_TRIAL = """
+kernel void trial(global int *x, global const uint *a) {
+    int sum;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a[0]), "r"(a[1]), "r"(x[0]));
+    x[0] = sum;
+}
+"""
+
+# x86's instructions that sum products of bytes: pairs by Clang's names, fours in assembly, for PoCL compiles for the
+# processor that its library was built for. What the processor has is told by the system, which names it by flags.
+_BYTE_PAIRS_TRIAL = """
+typedef char bytes __attribute__((ext_vector_type(WIDTH / 8)));
+typedef short pairs __attribute__((ext_vector_type(WIDTH / 16)));
+typedef int lanes __attribute__((ext_vector_type(WIDTH / 32)));
+kernel void trial(global lanes *x, global const bytes *a) {
+    x[0] = __builtin_ia32_pmaddwdWIDTH(__builtin_ia32_pmaddubswWIDTH(a[0], a[1]), (pairs)(short)1);
+}
+"""
+_BYTE_FOURS_TRIAL = """
+typedef int lanes __attribute__((ext_vector_type(WIDTH / 32)));
+kernel void trial(global lanes *x, global const lanes *a) {
+    lanes s = x[0];
+    __asm__("FOURS %2, %1, %0" : "+REGISTERS"(s) : "REGISTERS"(a[0]), "REGISTERS"(a[1]));
+    x[0] = s;
+}
+"""
+
+# By generation of a CPU: bits of its vectors, its flag, the instruction for fours and the registers that it knows.
+_BYTE_DOTS = {
+    "avx2": ("256", "avx_vnni", "%{vex%} vpdpbusd", "x"),
+    "avx512": ("512", "avx512_vnni", "vpdpbusd", "v"),
+}
+
+_SUB_GROUPS_TRIAL = """
+#ifdef cl_khr_subgroups
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+#endif
+kernel void trial(global float *x) {
+    const float sum = sub_group_reduce_add(x[get_global_id(0)]), most = sub_group_reduce_max(sum);
+    if (get_sub_group_local_id() == 0) x[get_sub_group_id()] = most + get_num_sub_groups();
+}
+"""
+
+
+_BLOCK_LOADS_TRIAL = """
+kernel void trial(global float4 *x, global const float *a) {
+    const float2 two = as_float2(intel_sub_group_block_read2((global const uint *)a));
+    const float8 eight = as_float8(intel_sub_group_block_read8((global const uint *)a));
+    const uint at = get_sub_group_id() * get_max_sub_group_size() * 4;
+    x[get_global_id(0)] = as_float4(intel_sub_group_block_read4((global const uint *)a + at)) + two.xyxy + eight.lo;
+}
+"""
+
+
+def describe(device: cl.Device) -> DeviceInfo:
+    """What the driver reports of `device`, a query that fails giving the default. Half by extension list only."""
+    none = DeviceInfo()
+    ask = _Asker(device)
+    extensions = tuple(ask.text("extensions").split())
+    bits = ask(lambda d: d.type, 0)
+    kind = "cpu" if bits & cl.device_type.CPU else "gpu" if bits & cl.device_type.GPU else "accelerator"
+    name, vendor, version = ask.text("name"), ask.text("vendor"), ask.text("version")
+    platform = str(ask(lambda d: d.platform.name, "")).strip()
+    images = bool(ask(lambda d: d.image_support, False))
+    width = max(1, ask(lambda d: d.native_vector_width_float, 1))
+    driver = ask.text("driver_version")
+    family = find_family(name, vendor, platform, version, kind, width, driver)
+    sizes = [*ask(lambda d: list(d.max_work_item_sizes), list(none.max_work_item_sizes)), 1, 1, 1]
+    return DeviceInfo(
+        name=name,
+        vendor=vendor,
+        platform=platform,
+        version=version,
+        driver=driver,
+        kind=kind,
+        family=family.family,
+        generation=family.generation,
+        wave_size=_wave_size(ask, family.wave_size),
+        full_wave=family.full_wave,
+        lanes=family.lanes,
+        quirks=family.quirks,
+        compute_units=ask(lambda d: d.max_compute_units, 1),
+        clock_mhz=ask(lambda d: d.max_clock_frequency, 0),
+        max_work_group_size=ask(lambda d: d.max_work_group_size, none.max_work_group_size),
+        max_work_item_sizes=(sizes[0], sizes[1], sizes[2]),
+        local_mem=ask(lambda d: d.local_mem_size, none.local_mem),
+        local_mem_dedicated=ask(lambda d: d.local_mem_type == cl.device_local_mem_type.LOCAL, True),
+        global_mem=ask(lambda d: d.global_mem_size, none.global_mem),
+        max_alloc=ask(lambda d: d.max_mem_alloc_size, none.max_alloc),
+        base_align=max(1, ask(lambda d: d.mem_base_addr_align, 8 * none.base_align) // 8),
+        image_support=images,
+        image2d_max=ask(lambda d: (d.image2d_max_width, d.image2d_max_height), (0, 0)) if images else (0, 0),
+        cache_bytes=ask(lambda d: d.global_mem_cache_size, 0),
+        native_float_width=width,
+        fp16="cl_khr_fp16" in extensions,
+        fp64="cl_khr_fp64" in extensions or bool(ask(lambda d: d.double_fp_config, 0)),
+        unified_memory=bool(ask(lambda d: d.host_unified_memory, False)),
+        extensions=extensions,
+    )
+
+
+def location(device: cl.Device) -> str:
+    """The device's place on the PCI bus where the driver tells it, else ''. Orders equal devices the same each time."""
+    ask = _Asker(device)
+    domain = ask(lambda d: d.pci_domain_id_nv, -1)
+    if domain >= 0:
+        return f"{domain:04x}:{ask(lambda d: d.pci_bus_id_nv, 0):02x}:{ask(lambda d: d.pci_slot_id_nv, 0):02x}"
+    return str(ask(lambda d: f"{d.topology_amd.bus:02x}:{d.topology_amd.device:02x}.{d.topology_amd.function}", ""))
+
+
+def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
+    """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
+
+    That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
+    inline PTX, on Hopper those of its warpgroups; where sub-groups are listed, whether their reductions and block loads
+    build; where sub-buffers are slow, arguments by address; of llvmpipe, whether fma does not build. On CPUs with wide
+    vectors, sums of products of bytes, which PoCL's compiler is known to take: what it builds costs every new process a
+    quarter of a second.
+    """
+    if info.family == "pocl" and info.is_cpu:
+        return replace(info, quirks=(*info.quirks, *(q for q in _trials_on_cpus(info) if q not in info.quirks)))
+    trials = _trials_on_gpus(info) if info.kind == "gpu" else _trials_on_cpus(info) if info.is_cpu else {}
+    if info.family == "llvmpipe":
+        trials = {**trials, UNLINKED_FMA: TRIAL}
+    if not trials:
+        return info
+    kept = kept_folder()
+    known = kept / "facts.json" if kept is not None else None
+    key = fingerprint(info)
+    facts = _read_facts(known)
+    found = facts.get(key, {})
+    missing = [quirk for quirk in trials if quirk not in found]
+    if missing:
+        facts[key] = {"name": info.name, **found, **{quirk: _holds(device, quirk, trials[quirk]) for quirk in missing}}
+        _write_facts(known, facts)
+    quirks = tuple(quirk for quirk in trials if facts[key].get(quirk))
+    # What takes addresses needs no sub-buffers.
+    own = tuple(q for q in info.quirks if q != SLOW_SUB_BUFFERS or ADDRESSES not in quirks)
+    return replace(info, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*own, *quirks))
+
+
+def _trials_on_gpus(info: DeviceInfo) -> dict[str, str]:
+    """What to try by quirk: a program that builds, or '' for what is run."""
+    trials: dict[str, str] = {}
+    if not info.fp16:
+        trials |= {FP16_UNLISTED: _FP16_TRIAL, HALF_VECTORS: _HALF_VECTORS_TRIAL, HALF_TYPES: _HALF_TYPES_TRIAL}
+    if any(e.startswith("cl_nv_") for e in info.extensions):
+        trials |= {PTX_MMA: _MMA_TRIAL, PTX_DOT: _DOT_TRIAL}
+        if info.generation == "hopper":
+            trials[PTX_WGMMA] = ""
+    if any(info.has(e) for e in SUB_GROUP_EXTENSIONS):
+        trials[SUB_GROUPS] = _SUB_GROUPS_TRIAL
+    if info.has("cl_intel_subgroups"):
+        trials[BLOCK_LOADS] = _BLOCK_LOADS_TRIAL
+    if SLOW_SUB_BUFFERS in info.quirks:
+        trials[ADDRESSES] = ""
+    return trials
+
+
+def _trials_on_cpus(info: DeviceInfo) -> dict[str, str]:
+    """Programs to build by quirk; an instruction of assembly only where the processor is known to have it."""
+    if info.generation not in _BYTE_DOTS:
+        return {}
+    width, flag, fours, registers = _BYTE_DOTS[info.generation]
+    trials = {BYTE_PAIRS: _BYTE_PAIRS_TRIAL.replace("WIDTH", width)}
+    if info.assembly and flag in pocl.cpu_flags():
+        filled = _BYTE_FOURS_TRIAL.replace("WIDTH", width).replace("REGISTERS", registers)
+        trials[BYTE_FOURS] = filled.replace("FOURS", fours)
+    return trials
+
+
+def fingerprint(info: DeviceInfo) -> str:
+    """Names everything about a device and its driver that decides what a compiled program looks like."""
+    # PoCL gives several processors one name.
+    host = pocl.host_cpu_name() if info.on_host else ""
+    return digest(info.platform, info.vendor, info.name, info.version, info.driver, host)
+
+
+class _Asker:
+    """Queries that a broken driver may refuse."""
+
+    def __init__(self, device: cl.Device) -> None:
+        self._device = device
+
+    def __call__(self, query: Callable[[Any], Any], default: T) -> T:
+        try:
+            found: T = query(self._device)
+        except (cl.Error, AttributeError, UnicodeDecodeError, ValueError, IndexError):
+            return default
+        return found
+
+    def text(self, name: str) -> str:
+        """A string query without the padding that some drivers add."""
+        return " ".join(str(self(lambda d: getattr(d, name), "")).replace("\0", " ").split())
+
+
+def _wave_size(ask: _Asker, by_name: int) -> int:
+    """What vendor extensions say, else what the name tells."""
+    return int(ask(lambda d: d.warp_size_nv, 0) or ask(lambda d: d.wavefront_width_amd, 0) or by_name)
+
+
+def _holds(device: cl.Device, quirk: str, source: str) -> bool:
+    if quirk == PTX_WGMMA:
+        with _muted():
+            return takes_warpgroups(device)
+    if quirk == ADDRESSES:
+        return takes_addresses(device)
+    return _builds(device, source) is not (quirk == UNLINKED_FMA)
+
+
+@cache
+def _builds(device: cl.Device, source: str) -> bool:
+    try:
+        with _muted():
+            program = cl._Program(cl.Context([device]), source)
+            program._build(b"", [device])
+    except cl.Error:
+        return False
+    return True
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """What libraries write to stderr is dropped: NVIDIA's compiler counts there the errors of a trial that fails."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _read_facts(path: Path | None) -> dict[str, dict[str, Any]]:
+    if path is None:
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
+        _log.warning("%s cannot be read (%s): devices are tried again", path, e)
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {k: v for k, v in found.items() if isinstance(v, dict)}
+
+
+def _write_facts(path: Path | None, facts: dict[str, dict[str, Any]]) -> None:
+    if path is None:
+        return
+    temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        os.replace(temporary, path)

@@ -1,0 +1,1 @@
+"""Device memory: buffers, images, the arena, copies between host and device."""

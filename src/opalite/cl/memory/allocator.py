@@ -1,0 +1,216 @@
+"""Device memory: buffers, images, and the arena that a plan's regions are cut from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyopencl as cl
+
+from ...errors import DeviceError, DeviceMemoryError
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ..device.driver_errors import code_name, translate
+from ..runtime_counters import Counters
+from .device_pointers import Region
+from .sub_buffers import Block, drop_blocks
+
+Array = np.ndarray[Any, Any]
+M = TypeVar("M")
+_SMALLEST = 16  # bytes: some drivers refuse empty buffers
+_MIB = 1 << 20
+
+
+class Allocator:
+    """Makes buffers and images on one context and counts them. Failures say how much was wanted and what there is."""
+
+    def __init__(self, context: cl.Context, info: DeviceInfo, counters: Counters) -> None:
+        self.context = context
+        self.info = info
+        self.counters = counters
+
+    def buffer(self, nbytes: int, *, mapped: bool = False) -> cl.Buffer:
+        """A read-write buffer of at least `nbytes`. DeviceMemoryError if the device has no room for it.
+
+        mapped: where the host reaches it best.
+        """
+        size = max(nbytes, _SMALLEST)
+        if size > self.info.global_mem:
+            # NVIDIA's driver takes memory at the first use only and accepts any size here.
+            raise self._refused(f"a buffer of {size} bytes", size, None)
+        flags = cl.mem_flags.READ_WRITE | (cl.mem_flags.ALLOC_HOST_PTR if mapped else 0)
+        return self._made(lambda: cl.Buffer(self.context, flags, size), f"a buffer of {size} bytes", size)
+
+    def wrapped(self, array: Array, *, writable: bool = False) -> cl.Buffer | None:
+        """A buffer that is the memory of `array` itself, or None where that would not work or not pay.
+
+        Only CPU devices: they read host memory directly, given alignment for their vectors. The array must outlive
+        the buffer and, unless it is `writable`, not change.
+        """
+        if not self.info.on_host or array.nbytes == 0 or not array.flags.c_contiguous:
+            return None
+        if array.__array_interface__["data"][0] % self.info.base_align:
+            return None
+        access = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
+        flags = access | cl.mem_flags.USE_HOST_PTR
+        try:
+            made = cl.Buffer(self.context, flags, hostbuf=array)
+        except cl.Error:
+            return None
+        self._count(0)
+        return made
+
+    def sub_buffer(self, block: Block, offset: int, nbytes: int) -> cl.Buffer:
+        """The region [offset, offset + nbytes) of `block`. `offset` must be a multiple of the device's base_align."""
+        try:
+            made = block.cut(offset, max(nbytes, _SMALLEST))
+        except cl.Error as e:
+            have = f"a buffer of {block.buffer.size} (alignment {self.info.base_align})"
+            raise translate(e, f"Cutting {nbytes} bytes at {offset} from {have}", self.info.name) from e
+        self._count(0)
+        return made
+
+    def image(self, width: int, height: int, dtype: DType) -> cl.Image:
+        """A read-write image2d of RGBA texels with channels of `dtype`, FLOAT32 or FLOAT16.
+
+        DeviceError if it exceeds the device's image limits, DeviceMemoryError if there is no room.
+        """
+        if not self.info.fits_image(width, height):
+            raise DeviceError(
+                f"an image of {width}×{height} texels exceeds what {self.info.name} allows ({_limits(self.info)}); "
+                "keep this tensor in a buffer"
+            )
+        description = cl.ImageDescriptor()
+        description.image_type = cl.mem_object_type.IMAGE2D
+        description.shape = (width, height, 1)
+        description.array_size = 1
+        description.pitches = (0, 0)
+        description.num_mip_levels = 0
+        description.num_samples = 0
+        description.buffer = None
+        size = width * height * 4 * dtype.size
+        flags, kind = cl.mem_flags.READ_WRITE, image_format(dtype)
+        what = f"an image of {width}×{height} {dtype.short} texels"
+        return self._made(lambda: cl.Image(self.context, flags, kind, desc=description), what, size)
+
+    def _made(self, make: Callable[[], M], what: str, nbytes: int) -> M:
+        """What `make` makes. Memory of closed arenas that is still held goes at the latest when there is no room."""
+        drop_blocks()
+        try:
+            made = make()
+        except cl.Error:
+            drop_blocks()
+            drop_blocks()
+            try:
+                made = make()
+            except cl.Error as e:
+                raise self._refused(what, nbytes, e) from e
+        self._count(nbytes)
+        return made
+
+    def _count(self, nbytes: int) -> None:
+        self.counters.memory_objects += 1
+        self.counters.bytes_allocated += nbytes
+
+    def _refused(self, what: str, nbytes: int, error: cl.Error | None) -> DeviceMemoryError:
+        info = self.info
+        held = self.counters.bytes_allocated
+        reason = f" ({code_name(error.code)})" if error is not None else ""
+        return DeviceMemoryError(
+            f"{info.name} has no room for {what} ({nbytes / _MIB:.1f} MiB): its memory is "
+            f"{info.global_mem / _MIB:.0f} MiB, its largest buffer {info.max_alloc / _MIB:.0f} MiB, and this process "
+            f"allocated {held / _MIB:.0f} MiB so far{reason}. Use a smaller batch or input, precision fp16, or "
+            "another device"
+        )
+
+
+class Arena:
+    """Memory for regions (offset, nbytes) that a planner placed in one address space; regions may overlap.
+
+    One buffer if the device allows its size. Else it is divided where no region crosses, so that each part is within
+    the device's largest buffer.
+    """
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        regions: Sequence[tuple[int, int]],
+        address: Callable[[cl.Buffer], int] | None = None,
+    ) -> None:
+        """address: where a buffer begins on the device, if kernels take regions by their address."""
+        self._allocator = allocator
+        self._address = address
+        self._starts: dict[int, int] = {}  # on the device, by where a part starts
+        self._parts: list[tuple[int, int, Block]] = []
+        self._cut: dict[tuple[int, int], cl.Buffer | Region] = {}
+        limit = allocator.info.max_alloc
+        for start, end in split_regions(regions, limit):
+            self._parts.append((start, end, Block(allocator.buffer(end - start))))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(end - start for start, end, _ in self._parts)
+
+    @property
+    def cuts(self) -> int:
+        """Sub-buffers made so far, which live as long as the arena."""
+        return len(self._cut) if self._address is None else 0
+
+    def region(self, offset: int, nbytes: int) -> cl.Buffer | Region:
+        """Memory of a region; equal regions share it. `offset` must be a multiple of base_align for a sub-buffer."""
+        found = self._cut.get((offset, nbytes))
+        if found is None:
+            found = self._cut[offset, nbytes] = self._make(offset, nbytes)
+        return found
+
+    def _make(self, offset: int, nbytes: int) -> cl.Buffer | Region:
+        start, block = self._part(offset, nbytes)
+        if self._address is None:
+            return self._allocator.sub_buffer(block, offset - start, nbytes)
+        if start not in self._starts:
+            self._starts[start] = self._address(block.buffer)
+        return Region(block.buffer, self._starts[start], offset - start, nbytes)
+
+    def locate(self, offset: int, nbytes: int) -> tuple[cl.Buffer, int]:
+        """The buffer that a region is a part of, and at which byte it begins there."""
+        start, block = self._part(offset, nbytes)
+        return block.buffer, offset - start
+
+    def _part(self, offset: int, nbytes: int) -> tuple[int, Block]:
+        for start, end, block in self._parts:
+            if start <= offset and offset + nbytes <= end:
+                return start, block
+        raise DeviceError(f"region {offset}+{nbytes} lies in no part of the arena; it was not among its regions")
+
+
+def split_regions(regions: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
+    """Spans [start, end) that cover all `regions` (offset, nbytes) without cutting one, each within `limit` bytes.
+
+    A single region over the limit gets a span of its own size: the driver then says whether it can.
+    """
+    spans: list[tuple[int, int]] = []
+    for offset, nbytes in sorted(regions):
+        end = offset + max(nbytes, _SMALLEST)
+        if spans and offset < spans[-1][1]:  # overlaps: must share the span
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        elif spans and end - spans[-1][0] <= limit:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((offset, end))
+    return spans
+
+
+def image_format(dtype: DType) -> cl.ImageFormat:
+    """RGBA with channels of `dtype`: FLOAT32 or FLOAT16, which every device with images can read and write."""
+    if dtype not in (DType.FLOAT32, DType.FLOAT16):
+        raise DeviceError(f"an image holds f32 or f16 texels, not {dtype.short}")
+    kind = cl.channel_type.HALF_FLOAT if dtype is DType.FLOAT16 else cl.channel_type.FLOAT
+    return cl.ImageFormat(cl.channel_order.RGBA, kind)
+
+
+def _limits(info: DeviceInfo) -> str:
+    if not info.image_support:
+        return "it has no images"
+    return f"{info.image2d_max[0]}×{info.image2d_max[1]}"

@@ -1,0 +1,253 @@
+"""Copies between NumPy arrays and device memory, and the memory that a run's values cross through.
+
+Arrays of the functions must be C-contiguous; sizes are bytes, offsets too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyopencl as cl
+
+from ...errors import InputError
+from ..device.driver_errors import cl_errors, translate
+from ..device.fork_guard import check_fork, keep_in_children
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+    from .inline_upload import Courier
+
+Array = np.ndarray[Any, Any]
+PAGE = 4096
+
+# What cl.enqueue_copy calls, which asks the driver first what it is given: half of what a small copy takes the host.
+_enqueue_write, _enqueue_read = cl._cl._enqueue_write_buffer, cl._cl._enqueue_read_buffer
+
+
+def write_buffer(
+    queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, array: Array, wait: bool, device: str
+) -> cl.Event | None:
+    """Copy `array` into `buffer` at `offset`. Without `wait` the array must stay unchanged until the queue finishes."""
+    if array.nbytes == 0:
+        return None
+    try:  # not cl_errors, for every run comes by here
+        return _enqueue_write(queue, buffer, _contiguous(array), dst_offset=offset, is_blocking=wait)
+    except cl.Error as e:
+        raise translate(e, f"Writing {array.nbytes} bytes", device) from e
+
+
+def read_buffer(
+    queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, array: Array, wait: bool, device: str
+) -> cl.Event | None:
+    """Copy `array.nbytes` bytes of `buffer` from `offset` on into `array`."""
+    if array.nbytes == 0:
+        return None
+    try:
+        return _enqueue_read(queue, buffer, _contiguous(array), src_offset=offset, is_blocking=wait)
+    except cl.Error as e:
+        raise translate(e, f"Reading {array.nbytes} bytes", device) from e
+
+
+def fill_buffer(queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, byte: int, nbytes: int, device: str) -> None:
+    """Set `nbytes` bytes from `offset` on to `byte`."""
+    if nbytes == 0:
+        return
+    with cl_errors(f"Filling {nbytes} bytes", device):
+        cl.enqueue_fill_buffer(queue, buffer, np.uint8(byte), offset, nbytes)
+
+
+def copy_buffer(
+    queue: cl.CommandQueue,
+    source: cl.Buffer,
+    source_offset: int,
+    target: cl.Buffer,
+    target_offset: int,
+    nbytes: int,
+    device: str,
+) -> None:
+    """Copy `nbytes` bytes from buffer to buffer on the device."""
+    if nbytes == 0:
+        return
+    with cl_errors(f"Copying {nbytes} bytes", device):
+        cl.enqueue_copy(queue, target, source, byte_count=nbytes, src_offset=source_offset, dst_offset=target_offset)
+
+
+def copy_lines(
+    queue: cl.CommandQueue,
+    source: cl.Buffer,
+    target: cl.Buffer,
+    lines: int,
+    nbytes: int,
+    source_pitch: int,
+    target_pitch: int,
+    device: str,
+) -> None:
+    """Copy the first `nbytes` of each of `lines` lines, which are so many bytes apart, on the device."""
+    if nbytes == 0 or lines == 0:
+        return
+    with cl_errors(f"Copying {lines} lines of {nbytes} bytes", device):
+        cl.enqueue_copy(
+            queue,
+            target,
+            source,
+            src_origin=(0, 0, 0),
+            dst_origin=(0, 0, 0),
+            region=(nbytes, lines, 1),
+            src_pitches=(source_pitch, source_pitch * lines),
+            dst_pitches=(target_pitch, target_pitch * lines),
+        )
+
+
+def write_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, source: Array, dtype: np.dtype[Any], device: str) -> None:
+    """Store `source` as `dtype`, row by row, in `buffer`, which the host reaches while it is mapped."""
+    nbytes = source.size * dtype.itemsize
+    with cl_errors(f"Mapping {nbytes} bytes", device):
+        mapped = _map(queue, buffer, cl.map_flags.WRITE_INVALIDATE_REGION, nbytes)
+        try:
+            np.copyto(mapped.view(dtype).reshape(source.shape), source, casting="unsafe")
+        finally:
+            mapped.base.release(queue)
+
+
+def read_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, array: Array, device: str) -> None:
+    """Fill the C-contiguous `array` from `buffer`. Waits for what is on the queue."""
+    with cl_errors(f"Mapping {array.nbytes} bytes", device):
+        mapped = _map(queue, buffer, cl.map_flags.READ, array.nbytes)
+        try:
+            np.copyto(array, mapped.view(array.dtype).reshape(array.shape))
+        finally:
+            mapped.base.release(queue)
+
+
+def _map(queue: cl.CommandQueue, buffer: cl.Buffer, flags: int, nbytes: int) -> Any:
+    return cl.enqueue_map_buffer(queue, buffer, flags, 0, (nbytes,), np.uint8, is_blocking=True)[0]
+
+
+def write_image(queue: cl.CommandQueue, image: cl.Image, texels: Array, wait: bool, device: str) -> None:
+    """Copy `texels` [height, width, 4] into the image, whose channel type must be the array's dtype."""
+    with cl_errors(f"Writing an image of {image.width}×{image.height}", device):
+        region = _region(image, texels)
+        cl.enqueue_copy(queue, image, _contiguous(texels), origin=(0, 0), region=region, is_blocking=wait)
+
+
+def read_image(queue: cl.CommandQueue, image: cl.Image, texels: Array, wait: bool, device: str) -> None:
+    """Copy the image into `texels` [height, width, 4]."""
+    with cl_errors(f"Reading an image of {image.width}×{image.height}", device):
+        region = _region(image, texels)
+        cl.enqueue_copy(queue, _contiguous(texels), image, origin=(0, 0), region=region, is_blocking=wait)
+
+
+def _region(image: cl.Image, texels: Array) -> tuple[int, int]:
+    if texels.shape != (image.height, image.width, 4):
+        raise InputError(
+            f"an image of {image.width}×{image.height} texels holds an array of shape "
+            f"{(image.height, image.width, 4)}, this one has {texels.shape}"
+        )
+    return image.width, image.height
+
+
+def _contiguous(array: Array) -> Array:
+    if not array.flags.c_contiguous:
+        raise InputError(f"an array of shape {array.shape} is not C-contiguous; copy it with np.ascontiguousarray")
+    # NumPy gives no buffer for types that it did not define itself, such as bfloat16.
+    return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view(np.uint8)
+
+
+def aligned_bytes(nbytes: int, alignment: int = PAGE) -> Array:
+    """Zeroed host memory that starts at a multiple of `alignment`."""
+    raw = np.zeros(nbytes + alignment, np.uint8)
+    start = -raw.__array_interface__["data"][0] % alignment
+    return raw[start : start + nbytes]
+
+
+class Crossing:
+    """A buffer of `nbytes` that arrays of that many bytes or fewer are written to and read from; `buffer` is what
+    kernels are given.
+
+    The caller sees to it that no enqueued launch uses the buffer at that time.
+    """
+
+    __slots__ = ("__weakref__", "_content", "_host", "_is_open", "_maps", "_rt", "buffer", "nbytes")
+
+    def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
+        """Memory of its own unless there is a `buffer`. DeviceMemoryError if there is no room."""
+        check_fork()
+        keep_in_children(self)
+        self._rt = rt
+        self._content: Array | None = None  # what was written last, if it cannot change
+        self._is_open = buffer is not None  # whether others may write
+        self._host: Array | None = None
+        self.nbytes = nbytes
+        if buffer is None and nbytes and rt.shares_memory:
+            self._host = aligned_bytes(nbytes)
+            buffer = rt.allocator.wrapped(self._host, writable=True)
+            if buffer is None:
+                self._host = None
+        # A GPU that works in the host's memory: what is written to mapped memory is not copied once more.
+        self._maps = buffer is None and nbytes > 0 and rt.maps_memory
+        self.buffer = rt.allocate(nbytes, mapped=self._maps) if buffer is None else buffer
+
+    @property
+    def address(self) -> int | None:
+        """Where the memory lies, where host and device share it."""
+        return None if self._host is None else int(self._host.ctypes.data)
+
+    def write(
+        self, array: Any, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None, courier: Courier | None = None
+    ) -> Any:
+        """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished.
+
+        An array that nobody can change is not stored again while it is there. courier: what brings a small one.
+        """
+        source = np.asarray(array)
+        if source.size == 0 or source is self._content:
+            return None
+        self._content = None if self._is_open or source.flags.writeable or source.base is not None else source
+        if self._maps:
+            self._rt.counters.transfers += 1
+            write_mapped(queue or self._rt.queue, self.buffer, source, dtype, self._rt.info.name)
+            return None
+        if self._host is None:
+            stored = np.ascontiguousarray(source, dtype)
+            if courier is not None and courier.takes(stored.nbytes):
+                courier.bring(self.buffer, stored)
+                return None
+            return self._rt.write(self.buffer, stored, wait=False, queue=queue)
+        self._rt.counters.transfers += 1
+        np.copyto(
+            self._host[: source.size * dtype.itemsize].view(dtype).reshape(source.shape), source, casting="unsafe"
+        )
+        return None
+
+    def copy_from(self, source: Crossing, nbytes: int, courier: Courier | None = None) -> None:
+        """Have the first `nbytes` bytes of `source` here, copied on the queue, or by a courier."""
+        self._content = None
+        if courier is not None and courier.takes(nbytes):
+            courier.move(source.buffer, self.buffer, nbytes)
+            return
+        self._rt.copy(source.buffer, self.buffer, nbytes)
+
+    def shared(self, dtype: np.dtype[Any], shape: Sequence[int]) -> Array | None:
+        """The memory as a row-major array, which is not empty, where host and device share it."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._host is None or not nbytes:
+            return None
+        self._content, self._is_open = None, True
+        return self._host[:nbytes].view(dtype).reshape(tuple(shape))
+
+    def read(self, array: Array, queue: cl.CommandQueue | None = None) -> Any:
+        """Fill the C-contiguous `array`. What is returned must be kept until the queue has finished."""
+        if array.size == 0:
+            return None
+        if self._maps:
+            self._rt.counters.transfers += 1
+            read_mapped(queue or self._rt.queue, self.buffer, array, self._rt.info.name)
+            return None
+        if self._host is None:
+            return self._rt.read(self.buffer, array, wait=False, queue=queue)
+        self._rt.counters.transfers += 1
+        np.copyto(array, self._host[: array.nbytes].view(array.dtype).reshape(array.shape))
+        return None

@@ -1,0 +1,1 @@
+"""OpenCL programs: compilation, worker processes that compile, the program cache."""

@@ -1,0 +1,88 @@
+"""The process of a trial (kernel_trials.py): launches one kernel on memory of zeros a few times, in a context of its
+own.
+
+    python -m opalite.cl.programs.kernel_trial_main PLATFORM:DEVICE VERSION
+
+Standard input has the request (`Trial.request`), and is closed by whoever asked no earlier than he has the answer.
+Standard output says BUILT once the program is compiled, and RAN once every launch has finished; FAULT and a reason
+where the driver reports one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import threading
+
+import numpy as np
+import pyopencl as cl
+
+from ...pocl import cpu_workarounds as pocl
+from ..device.enumerate_devices import list_all
+from ..memory.device_pointers import Teller
+
+RUNS = 4
+BUILT, RAN, FAULT = "built", "ran", "fault: "
+
+
+def main(index: str, version: str) -> int:
+    """Exit status 0 if the kernel ran."""
+    given = json.loads(sys.stdin.buffer.readline())
+    program = sys.stdin.buffer.read(given["nbytes"])
+    threading.Thread(target=_end_with_the_caller, daemon=True).start()
+    found = next((f for f in list_all().devices if f.index == index), None)
+    if found is None or found.info.version != version:
+        print(FAULT + "the device is another one", flush=True)
+        return 1
+    device = found.device
+    if pocl.needs_repair(found.info.platform, version):
+        pocl.repair(device.int_ptr, version)
+    try:
+        context = cl.Context([device])
+        queue = cl.CommandQueue(context)
+        built = cl._Program(context, [device], [program])
+        built._build(b"", [device])
+        kernel = cl.Kernel(built, given["kernel"])
+        buffers = [_buffer(queue, size, given["contents"].get(str(i))) for i, size in enumerate(given["sizes"])]
+        told = Teller(queue).find(buffers)
+        kernel.set_arg(0, np.array([told[i] if i >= 0 else 0 for i in given["addresses"]], np.uint64))
+    except (cl.Error, RuntimeError) as e:
+        print(FAULT + _in_a_line(e), flush=True)
+        return 1
+    print(BUILT, flush=True)
+    try:
+        for _ in range(RUNS):
+            cl.enqueue_nd_range_kernel(queue, kernel, (given["items"],), (given["group"],))
+            queue.finish()
+    except cl.Error as e:
+        print(FAULT + _in_a_line(e), flush=True)
+        return 1
+    print(RAN, flush=True)
+    return 0
+
+
+def _buffer(queue: cl.CommandQueue, nbytes: int, contents: str | None) -> cl.Buffer:
+    """Device memory of zeros, or of what is given."""
+    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, nbytes)
+    cl.enqueue_fill_buffer(queue, buffer, np.uint8(0), 0, nbytes)
+    if contents is not None:
+        cl.enqueue_copy(queue, buffer, np.frombuffer(base64.b64decode(contents), np.uint8))
+    return buffer
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _end_with_the_caller() -> None:
+    """End as soon as standard input does, whatever the kernel does."""
+    os.read(0, 1)
+    os._exit(2)
+
+
+if __name__ == "__main__":
+    status = main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(status)  # the destructors of a dead context raise, or hang

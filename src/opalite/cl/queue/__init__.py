@@ -1,0 +1,1 @@
+"""Kernel launches on a command queue: prepared, recorded and replayed."""

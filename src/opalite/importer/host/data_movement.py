@@ -1,0 +1,86 @@
+"""Shapes of what tasks between two segments made, of text above all. Results are new arrays.
+
+Where shapes are known before, the importer's canonical operators move text, on the host by their NumPy references.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ..proto.decode import Array
+from .numpy_ops import HostNode, Step, host_op
+
+
+@host_op("Reshape")
+def reshape(node: HostNode) -> Step:
+    """x in another shape: 0 keeps a size, unless `allowzero`, and -1 takes what is left. At first an attribute."""
+    keeps = not int(node.attrs.get("allowzero", 0))
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        x: Array = inputs[0]
+        shape = inputs[1].tolist() if len(inputs) > 1 else node.attrs["shape"]
+        return [x.reshape([x.shape[i] if d == 0 and keeps else d for i, d in enumerate(shape)]).copy()]
+
+    return run
+
+
+@host_op("Flatten")
+def flatten(node: HostNode) -> Step:
+    """x as a matrix: the axes before `axis`, and the others."""
+    axis = int(node.attrs.get("axis", 1))
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        x: Array = inputs[0]
+        before = math.prod(x.shape[:axis])
+        return [x.reshape(before, math.prod(x.shape[axis:])).copy()]
+
+    return run
+
+
+@host_op("Transpose")
+def transpose(node: HostNode) -> Step:
+    """x with its axes in another order, the reverse one if there is none."""
+    perm = node.attrs.get("perm")
+    return lambda inputs: [inputs[0].transpose(perm).copy()]
+
+
+@host_op("Squeeze")
+def squeeze(node: HostNode) -> Step:
+    """x without axes of size 1: those given, at first by an attribute, or all."""
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        x: Array = inputs[0]
+        axes = _axes(node, inputs)
+        wrong = [a for a in axes or () if not -x.ndim <= a < x.ndim or x.shape[a] != 1]
+        if wrong:
+            raise ShapeError(f"Squeeze takes axis {wrong[0]} of shape {list(x.shape)}; its size is not 1")
+        return [np.squeeze(x, None if axes is None else tuple({a % x.ndim for a in axes})).copy()]
+
+    return run
+
+
+@host_op("Unsqueeze")
+def unsqueeze(node: HostNode) -> Step:
+    """x with axes of size 1, counted in the result; given at first by an attribute."""
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        x: Array = inputs[0]
+        axes = _axes(node, inputs) or []
+        rank = x.ndim + len(axes)
+        if len({a % rank for a in axes}) < len(axes) or any(not -rank <= a < rank for a in axes):
+            raise ShapeError(f"Unsqueeze adds the axes {axes} to shape {list(x.shape)}")
+        return [np.expand_dims(x, tuple(axes)).copy()]
+
+    return run
+
+
+def _axes(node: HostNode, inputs: Sequence[Any]) -> list[int] | None:
+    if len(inputs) > 1 and inputs[1] is not None:
+        return [int(a) for a in np.asarray(inputs[1]).reshape(-1)]
+    found = node.attrs.get("axes")
+    return None if found is None else [int(a) for a in found]

@@ -1,0 +1,234 @@
+"""Operators of domain com.microsoft that are a few elementary ones: gates, sums with dropout, integers, complex
+numbers, Fourier transforms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace_function import Sym
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.conv import ConvTranspose
+from ...ops.normalize import Normalize
+from ..onnx.activation import gelu_tanh, swish_of
+from ..onnx.fourier import transform
+from ..op_registry import onnx_op
+from ..shared.conv_pool_windows import plain_window
+from ..shared.emit_helpers import (
+    chain,
+    concat,
+    gather,
+    int_list,
+    matmul,
+    positive_axes,
+    reduce,
+    slice_axis,
+    split_axis,
+    unsqueeze,
+)
+from ..walk.node_context import NodeContext
+from .unfuse import MS, channels_first, channels_last, refuse
+
+Result = Value | Sequence[Value | None]
+
+
+# Gates and activations
+
+
+@onnx_op("ScaledSiLU", domain=MS)
+def scaled_silu(ctx: NodeContext) -> Value:
+    """z * sigmoid(z) of z = scale * x; the attribute `alpha` where there is no scale."""
+    scale, alpha = ctx.get(1), float(ctx.attr("alpha", 1.0))
+    if scale is None:
+        return ctx.elementwise(lambda x: swish_of(x * alpha, 1.0), ctx.input(0))
+    one = ctx.reshape(scale, ())
+    return ctx.elementwise(lambda x, s: swish_of((x.cast(s.dtype) * s).cast(x.dtype), 1.0), ctx.input(0), one)
+
+
+@onnx_op("SwiGLU", domain=MS)
+def swiglu(ctx: NodeContext) -> Value:
+    """g * sigmoid(alpha * g) * (l + beta) of a gate g and l, both clamped if `limit` is positive; two halves of the
+    first input where there is one input."""
+    gate, up = ctx.input(0), ctx.get(1)
+    if up is None:
+        half = gate.shape[-1] // 2
+        gate, up = split_axis(ctx, gate, len(gate.shape) - 1, (half, half))
+    alpha, beta = float(ctx.attr("activation_alpha", 1.0)), float(ctx.attr("activation_beta", 0.0))
+    limit = float(ctx.attr("limit", 0.0))
+
+    def gated(a: Sym, b: Sym) -> Sym:
+        g, u = (v.cast(DType.FLOAT32) for v in (a, b))
+        if limit > 0:
+            g, u = g.call("min", limit), u.call("max", -limit).call("min", limit)
+        product = swish_of(g, alpha)
+        return (product * (u + beta if beta else u)).cast(a.dtype)
+
+    return ctx.elementwise(gated, gate, up)
+
+
+@onnx_op("GemmFastGelu", domain=MS)
+def gemm_fast_gelu(ctx: NodeContext) -> Value:
+    """GELU by tanh of x W + bias."""
+    y, bias = matmul(ctx, ctx.input(0), ctx.input(1)), ctx.get(2)
+    return ctx.elementwise(lambda a, *b: gelu_tanh(a + b[0] if b else a), y, *([] if bias is None else [bias]))
+
+
+@onnx_op("SkipGroupNorm", domain=MS)
+def skip_group_norm(ctx: NodeContext) -> Result:
+    """Group normalisation of x + skip + bias, then SiLU if asked for; and that sum. Channels are last by default."""
+    x, skip, bias, last = ctx.input(0), ctx.input(3), ctx.get(4), bool(ctx.attr("channels_last", 1))
+    wide = (1, 1) if len(skip.shape) == 2 else ()
+    skip = ctx.reshape(skip, (skip.shape[0], *wide, skip.shape[1]) if last else (*skip.shape, *wide)) if wide else skip
+    if bias is not None and not last:
+        bias = ctx.reshape(bias, (bias.shape[0], 1, 1))
+    total = chain(ctx, "add", [x, skip, *([] if bias is None else [bias])])
+    groups, epsilon = int(ctx.attr("groups", 1)), float(ctx.attr("epsilon", 1e-5))
+    first = channels_first(ctx, total) if last else total
+    inputs = [first, *(ctx.cast(ctx.input(i), x.dtype) for i in (1, 2))]
+    y = ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), inputs)
+    if int(ctx.attr("activation", 0)):
+        y = ctx.elementwise(lambda v: swish_of(v, 1.0), y)
+    return [channels_last(ctx, y) if last else y, total][: ctx.n_outputs]
+
+
+@onnx_op("BiasDropout", domain=MS)
+@onnx_op("BitmaskBiasDropout", domain=MS)
+def bias_dropout(ctx: NodeContext) -> Value:
+    """x + bias + residual: nothing is dropped outside training."""
+    training = ctx.maybe_const(4)
+    refuse(ctx, training_mode=ctx.get(4) is not None and (training is None or bool(training.any())))
+    residual = ctx.get(2)
+    return chain(ctx, "add", [ctx.input(0), ctx.input(1), *([] if residual is None else [residual])])
+
+
+@onnx_op("GemmaRotaryEmbedding", domain=MS)
+def gemma_rotary_embedding(ctx: NodeContext) -> Result:
+    """x cos(emb) + turned x sin(emb) of queries and of keys, all [B,H,S,D]; emb is [B,S,D]."""
+    angle = unsqueeze(ctx, ctx.input(0), (1,))
+
+    def turned(e: Sym, x: Sym, y: Sym) -> Sym:
+        return x * e.call("cos").cast(x.dtype) + y * e.call("sin").cast(x.dtype)
+
+    return [ctx.elementwise(turned, angle, ctx.input(i), ctx.input(i + 1)) for i in (1, 3)]
+
+
+@onnx_op("RelativePositionBias", domain=MS)
+def relative_position_bias(ctx: NodeContext) -> Value:
+    """T5's bias [1,heads,queries,keys]: rows of a table [buckets,heads] by how far a key is from its query."""
+    table, queries, keys = ctx.input(0), int(ctx.const_scalar(1)), int(ctx.const_scalar(2))
+    buckets, most, both = table.shape[0], int(ctx.attr("max_distance", 128)), bool(ctx.attr("is_bidirectional", 0))
+    behind = np.arange(queries)[:, None] - np.arange(keys)[None, :]
+    place = np.zeros((queries, keys), np.int64)
+    if both:
+        buckets //= 2
+        place += np.where(behind < 0, buckets, 0)
+        behind = np.abs(behind)
+    behind = np.maximum(behind, 0)
+    exact = buckets // 2
+    with np.errstate(divide="ignore"):
+        far = np.log(behind / exact) / math.log(most / exact) * (buckets - exact)
+    far = np.where(behind > 0, far, 0)
+    place += np.where(behind < exact, behind, np.minimum(exact + far.astype(np.int64), buckets - 1))
+    return unsqueeze(ctx, ctx.transpose(gather(ctx, table, ctx.constant(place), 0), (2, 0, 1)), (0,))
+
+
+# Integers
+
+
+@onnx_op("MulInteger", domain=MS)
+def mul_integer(ctx: NodeContext) -> Value:
+    """(a - a_zero) * (b - b_zero) in int32."""
+    a, a_zero, b, b_zero = ctx.input(0), ctx.get(1), ctx.input(2), ctx.get(3)
+
+    def whole(v: Value, zero: Value | None) -> Value:
+        if zero is None:
+            return ctx.cast(v, DType.INT32)
+        return ctx.elementwise(lambda x, z: x.cast(DType.INT32) - z.cast(DType.INT32), v, ctx.reshape(zero, ()))
+
+    return ctx.elementwise(lambda x, y: x * y, whole(a, a_zero), whole(b, b_zero))
+
+
+@onnx_op("ReduceSumInteger", domain=MS)
+def reduce_sum_integer(ctx: NodeContext) -> Value:
+    """Sum over axes in 32 bits."""
+    x = ctx.input(0)
+    wide = DType.UINT32 if x.dtype in (DType.UINT8, DType.UINT16) else DType.INT32
+    axes = positive_axes(int_list(ctx, "axes", range(len(x.shape))), len(x.shape))
+    return reduce(ctx, ctx.cast(x, wide), "sum", axes, bool(ctx.attr("keepdims", 1)))
+
+
+@onnx_op("MatMulInteger16", domain=MS)
+def matmul_integer16(ctx: NodeContext) -> Value:
+    """Product of integers of 16 bits, in 32."""
+    a, b = ctx.input(0), ctx.input(1)
+    wide = DType.UINT32 if a.dtype is DType.UINT16 and b.dtype is DType.UINT16 else DType.INT32
+    return matmul(ctx, ctx.cast(a, wide), ctx.cast(b, wide))
+
+
+@onnx_op("IsAllFinite", domain=MS)
+def is_all_finite(ctx: NodeContext) -> Value:
+    """Whether no input has an element that is infinite or no number; one of these is allowed if the other alone is
+    asked for."""
+    infinite, nan = bool(ctx.attr("isinf_only", 0)), bool(ctx.attr("isnan_only", 0))
+
+    def wrong(x: Sym) -> Sym:
+        if infinite:
+            return x.call("isinf").cast(DType.INT32)
+        found = x.call("isnan")
+        return (found if nan else found.call("or", x.call("isinf"))).cast(DType.INT32)
+
+    present = [v for v in ctx.inputs if v is not None]
+    counts = [reduce(ctx, ctx.elementwise(wrong, v), "max", range(len(v.shape)), keepdims=False) for v in present]
+    return ctx.elementwise(lambda n: n.eq(0), chain(ctx, "max", counts))
+
+
+# Complex numbers and transforms
+
+
+@onnx_op("ComplexMulConj", domain=MS)
+def complex_mul_conj(ctx: NodeContext) -> Value:
+    """a times the conjugate of b; real and imaginary parts are the last axis."""
+    a, b = ctx.input(0), ctx.input(1)
+    if a.shape[-1:] != (2,) or b.shape[-1:] != (2,):
+        raise ShapeError(f"{ctx.label} needs pairs of real and imaginary parts, got {a.type} and {b.type}")
+    (ar, ai), (br, bi) = ([slice_axis(ctx, v, len(v.shape) - 1, i, i + 1) for i in (0, 1)] for v in (a, b))
+    real = ctx.elementwise(lambda p, q, r, s: p * r + q * s, ar, ai, br, bi)
+    imaginary = ctx.elementwise(lambda p, q, r, s: q * r - p * s, ar, ai, br, bi)
+    return concat(ctx, [real, imaginary], len(real.shape) - 1)
+
+
+@onnx_op("Rfft", domain=MS)
+@onnx_op("Irfft", domain=MS)
+def real_transform(ctx: NodeContext) -> Value:
+    """The transform [...,n/2+1,2] of a real signal [...,n] along its last axis, or the signal of such a transform."""
+    x, inverse = ctx.input(0), ctx.op_type == "Irfft"
+    if int(ctx.attr("signal_ndim", 1)) != 1 or not int(ctx.attr("onesided", 1)) or int(ctx.attr("normalized", 0)):
+        raise UnsupportedOpError(f"{ctx.label} is a transform of several axes, of both sides or normalised")
+    if inverse:
+        length = 2 * (x.shape[-2] - 1)
+        y = transform(ctx, x, length, inverse=True, onesided=True)
+        return ctx.reshape(y, y.shape[:-1]) if y.shape[-1] == 1 else y
+    return transform(ctx, unsqueeze(ctx, x, (len(x.shape),)), x.shape[-1], inverse=False, onesided=True)
+
+
+@onnx_op("ConvTransposeWithDynamicPads", domain=MS)
+def conv_transpose_with_dynamic_pads(ctx: NodeContext) -> Value:
+    """Transposed convolution whose pads are an input."""
+    x, w = ctx.input(0), ctx.input(1)
+    rank = len(x.shape) - 2
+    window = plain_window(ctx, rank, w.shape[2:])
+    pads = window.pads if ctx.get(2) is None else tuple(int(p) for p in ctx.const(2).reshape(-1))
+    if len(pads) != 2 * rank or str(ctx.attr("auto_pad", "NOTSET")) != "NOTSET":
+        raise UnsupportedOpError(f"{ctx.label} has pads {pads} for {rank} axes, or auto_pad")
+    op = ConvTranspose(
+        strides=window.strides,
+        pads=pads,
+        dilations=window.dilations,
+        group=int(ctx.attr("group", 1)),
+        output_padding=int_list(ctx, "output_padding", (0,) * rank),
+    )
+    return ctx.add(op, [x, w, ctx.get(3)])

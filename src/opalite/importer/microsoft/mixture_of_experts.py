@@ -1,0 +1,283 @@
+"""MoE and QMoE of domain com.microsoft: a router picks experts for each token, whose outputs are added up by weight.
+
+Weights of a token are what onnxruntime's CPU provider makes of its scores: of MoE their softmax over all experts, of
+which those picked are divided by their sum with `normalize_routing_weights`; of QMoE the softmax over those picked,
+whatever that attribute says, unless `router_weights` has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace_function import Sym
+from ...ir.constants.lazy_array import StoredArray, converted
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.expert_matmul import ExpertMatMul
+from ...ops.gather import GatherElements
+from ...ops.quantized_matmul import BITS
+from ...ops.topk import TopK
+from ..onnx.activation import gelu_tanh, swish_of
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import Array, reduce, softmax
+from ..walk.node_context import NodeContext
+from .low_bit_weights import matrix_of, packed_codes, unpacked
+from .unfuse import MS
+
+Held = Array | StoredArray
+
+
+class _Matrices(NamedTuple):
+    """What all experts multiply by in one of their layers, an expert's rows below those of the one before.
+
+    weights: [experts * rows, columns], floats, or integers of `bits` bits with `scales` and `zeros` for each row and
+    block of columns. bias: a number for each row.
+    """
+
+    experts: int
+    weights: Held
+    bias: Held | None
+    bits: int = 0
+    block: int = 0
+    scales: Held | None = None
+    zeros: Array | None = None
+
+    def half(self, which: int, interleaved: bool) -> _Matrices:
+        """Every other row, or the first or second half of each expert's."""
+
+        def of(held: Held | None) -> Held | None:
+            return held if held is None or held.shape == (1, 1) else _half(held, self.experts, which, interleaved)
+
+        zeros = of(self.zeros)
+        assert not isinstance(zeros, StoredArray)
+        weights = of(self.weights)
+        assert weights is not None
+        return self._replace(weights=weights, bias=of(self.bias), scales=of(self.scales), zeros=zeros)
+
+    def times(self, ctx: NodeContext, x: Value, picks: Value) -> Value:
+        """[T, slots, rows]: rows of x, [T, columns] or [T, slots, columns], times the matrices of `picks`."""
+        parts = [None if a is None else ctx.constant(a) for a in (self.weights, self.bias, self.scales, self.zeros)]
+        return ctx.add(ExpertMatMul(self.experts, self.bits, self.block), [x, picks, *parts])
+
+
+def _half(held: Held, experts: int, which: int, interleaved: bool) -> Held:
+    """Half of the rows of each expert: every other one from `which` on, or the first or second of two halves."""
+    rows, rest = held.shape[0] // 2, held.shape[1:]
+    size = rows // experts
+    if not isinstance(held, StoredArray):
+        split = (experts, size, 2, *rest) if interleaved else (experts, 2, size, *rest)
+        of_each = held.reshape(split)
+        return np.ascontiguousarray(of_each[:, :, which] if interleaved else of_each[:, which]).reshape(rows, *rest)
+
+    def part(first: int, last: int) -> Array:
+        if interleaved:
+            return np.ascontiguousarray(held.read_rows(2 * first, 2 * last)[which::2])
+        found = []
+        for e in range(first // size, -(-last // size)):
+            skipped = (e + which) * size  # rows of other halves in front of these
+            found.append(held.read_rows(max(first, e * size) + skipped, min(last, (e + 1) * size) + skipped))
+        return np.concatenate(found)
+
+    key = (held.key, experts, which, interleaved)
+    return StoredArray(held.dtype, (rows, *rest), lambda: part(0, rows), load_rows=part, key=key)
+
+
+@onnx_op("MoE", domain=MS)
+def moe(ctx: NodeContext) -> Value:
+    """Experts in floats."""
+    scores = _scores(ctx)
+    if ctx.attr("normalize_routing_weights", 0):
+        weights, picks = _best(ctx, scores)
+        weights = softmax(ctx, weights)
+    else:
+        weights, picks = _best(ctx, softmax(ctx, scores))
+
+    def layer(number: int) -> _Matrices | None:
+        at = 2 * number  # of fc1 are inputs 2 and 3
+        given = ctx.get(at)
+        if given is None:
+            return None
+        experts, rows, columns = _checked(ctx, given, number, given.type.count)
+        return _Matrices(experts, matrix_of(ctx, at, experts * rows, columns), _bias(ctx, at + 1, experts * rows))
+
+    return _mixed(ctx, picks, weights, layer)
+
+
+@onnx_op("QMoE", domain=MS)
+def quantized_moe(ctx: NodeContext) -> Value:
+    """Experts in 2, 4 or 8 bits, which stay as they are."""
+    kind = str(ctx.attr("quant_type", "int"))
+    if kind != "int" or any(ctx.get(i) is not None for i in range(15, 21)):
+        raise UnsupportedOpError(
+            f"{ctx.label} has experts of quant_type '{kind}' or with global scales; export integers of 2, 4 or 8 bits "
+            "(quant_type 'int')"
+        )
+    if int(ctx.attr("weights_prepacked", -1)) > 0:
+        raise UnsupportedOpError(f"{ctx.label} has weights packed for one device; export weights_prepacked=0")
+    picks, weights = _routed(ctx, _scores(ctx), ctx.get(14))
+
+    def layer(number: int) -> _Matrices | None:
+        at = 3 * number - 1
+        given = ctx.get(at)
+        if given is None:
+            return None
+        bits = int(ctx.attr(f"fc{number}_expert_weight_bits", 0)) or int(ctx.attr("expert_weight_bits", 4))
+        if bits not in BITS:
+            raise UnsupportedOpError(f"{ctx.label} has experts of {bits} bits; export 2, 4 or 8 bits")
+        experts, rows, columns = _checked(ctx, given, number, given.type.count * (8 // bits))
+        lines, block = experts * rows, int(ctx.attr("block_size", 0))
+        block = block if block > 0 else columns
+        blocks, scales = -(-columns // block), ctx.get(at + 1)
+        if scales is None or scales.type.count != lines * blocks:
+            raise ShapeError(
+                f"{ctx.label} has scales {None if scales is None else scales.type} of fc{number}; expected "
+                f"{[experts, rows, blocks]} for {rows} rows of {columns} in blocks of {block}"
+            )
+        halves = scales.dtype is DType.FLOAT16 and ctx.input(0).dtype is DType.FLOAT16
+        return _Matrices(
+            experts,
+            packed_codes(ctx, given, at, lines, columns, bits),
+            _bias(ctx, at + 2, lines),
+            bits,
+            block,
+            converted(matrix_of(ctx, at + 1, lines, blocks), np.float16 if halves else np.float32),
+            _zeros(ctx, 10 + number, experts, rows, blocks, bits),
+        )
+
+    return _mixed(ctx, picks, weights, layer)
+
+
+def _checked(ctx: NodeContext, given: Value, number: int, count: int) -> tuple[int, int, int]:
+    """(experts, rows of each, columns) of layer `number`, whose weights hold `count` numbers."""
+    shape = given.shape
+    if len(shape) != 3 or 0 in shape:
+        raise ShapeError(f"{ctx.label} has weights {given.type} of fc{number}; expected [experts, rows, columns]")
+    columns = count // (shape[0] * shape[1])
+    hidden = ctx.input(0).shape[-1]
+    wrong = shape[1] != hidden if number == 2 else columns != hidden
+    if wrong or ctx.input(1).shape[-1] != shape[0]:
+        raise ShapeError(
+            f"{ctx.label} has weights {given.type} of fc{number}, of {shape[0]} experts with {shape[1]} rows of "
+            f"{columns}, for x {ctx.input(0).type} and scores {ctx.input(1).type}"
+        )
+    return shape[0], shape[1], columns
+
+
+def _bias(ctx: NodeContext, i: int, rows: int) -> Held | None:
+    return None if ctx.get(i) is None else ctx.const(i).reshape(rows)
+
+
+def _zeros(ctx: NodeContext, i: int, experts: int, rows: int, blocks: int, bits: int) -> Array:
+    """Zero points, packed like the weights along blocks, or along rows where each has one; else the middle, once."""
+    if ctx.get(i) is None:
+        return np.full((1, 1), 1 << (bits - 1), np.uint8)
+    given = ctx.const(i)
+    if given.ndim == 2:
+        return unpacked(given, bits)[:, :rows].reshape(experts * rows, 1)
+    return unpacked(given.reshape(experts * rows, -1), bits)[:, :blocks]
+
+
+# Routing
+
+
+def _scores(ctx: NodeContext) -> Value:
+    """What the router says of each expert, [T, experts]."""
+    if ctx.attr("use_sparse_mixer", 0):
+        raise UnsupportedOpError(f"{ctx.label} uses use_sparse_mixer, which is not supported; export the model without")
+    scores, tokens = ctx.input(1), math.prod(ctx.input(0).shape[:-1])
+    return ctx.reshape(scores, (tokens, scores.shape[-1]))
+
+
+def _best(ctx: NodeContext, scores: Value) -> tuple[Value, Value]:
+    """(values, numbers) of the k highest scores, [T, k]."""
+    k, experts = int(ctx.attr("k", 1)), scores.shape[-1]
+    if not 1 <= k <= experts:
+        raise ShapeError(f"{ctx.label} picks k={k} of {experts} experts")
+    values, picks = ctx.add_many(TopK(k=k, axis=1, largest=True, sorted=True), [scores], 2)
+    return values, picks
+
+
+def _routed(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value, Value]:
+    """(picks, weights) of QMoE."""
+    best, picks = _best(ctx, scores)
+    if given is None:
+        return picks, softmax(ctx, best)
+    weights = ctx.add(GatherElements(axis=1), [ctx.reshape(given, scores.shape), picks])
+    if ctx.attr("normalize_routing_weights", 0):
+        total = reduce(ctx, weights, "sum", (1,))
+        weights = ctx.elementwise(lambda w, t: w / t, weights, total)
+    return picks, weights
+
+
+# Layers
+
+
+def _mixed(ctx: NodeContext, picks: Value, weights: Value, layer: Callable[[int], _Matrices | None]) -> Value:
+    """The experts' two layers and their activation, and the sum of their outputs by weight, in x's shape."""
+    x, (tokens, slots) = ctx.input(0), picks.shape
+    rows = ctx.reshape(x, (tokens, x.shape[-1]))
+    up, down = layer(1), layer(2)
+    if up is None or down is None:
+        raise ShapeError(f"{ctx.label} needs the weights of fc1 and fc2")
+    inner = _activated(ctx, rows, picks, up, layer(3))
+    y = down.times(ctx, inner, picks)
+    weighted = ctx.elementwise(lambda v, w: v * w, y, ctx.reshape(weights, (tokens, slots, 1)))
+    return ctx.reshape(reduce(ctx, weighted, "sum", (1,), keepdims=False), x.shape)
+
+
+def _activated(ctx: NodeContext, x: Value, picks: Value, first: _Matrices, third: _Matrices | None) -> Value:
+    """[T, slots, inner]: the first layer, gated by the third where there is one, or by half of itself."""
+    name, fusion = str(ctx.attr("activation_type", "relu")), int(ctx.attr("swiglu_fusion", 0))
+    functions = _functions(ctx)
+    if name not in functions or (name == "geglu" and fusion == 0):
+        raise UnsupportedOpError(
+            f"{ctx.label} has activation_type '{name}' with swiglu_fusion={fusion}; known are {', '.join(functions)}, "
+            "geglu with swiglu_fusion 1 or 2"
+        )
+    if name in ("swiglu", "geglu") and fusion:
+        if third is not None or first.weights.shape[0] // first.experts % 2:
+            raise ShapeError(f"{ctx.label} has swiglu_fusion={fusion}: fc1 has gates and values, and there is no fc3")
+        first, third = (first.half(i, fusion == 1) for i in (0, 1))
+    elif name == "swiglu" and third is None:
+        raise ShapeError(f"{ctx.label} has swiglu_fusion=0, but no fc3")
+    function = functions[name]
+    gate = first.times(ctx, x, picks)
+    if third is None:
+        return ctx.elementwise(lambda g: function(g, None), gate)
+    return ctx.elementwise(lambda v, g: function(g, v), third.times(ctx, x, picks), gate)
+
+
+def _functions(ctx: NodeContext) -> dict[str, Callable[[Sym, Sym | None], Sym]]:
+    """What each activation makes of a gate and of what it gates, if anything."""
+    alpha, beta = float(ctx.attr("activation_alpha", 1.0)), float(ctx.attr("activation_beta", 0.0))
+    limit, later = float(ctx.attr("swiglu_limit", math.inf)), bool(ctx.attr("swiglu_limit_after_activation", 0))
+
+    def gated(function: Callable[[Sym], Sym]) -> Callable[[Sym, Sym | None], Sym]:
+        return lambda g, v: function(g) if v is None else function(g) * v
+
+    def swiglu(g: Sym, v: Sym | None) -> Sym:
+        assert v is not None
+        if math.isfinite(limit):
+            v = v.call("max", -limit).call("min", limit)
+            g = swish_of(g, alpha).call("min", limit) if later else swish_of(g.call("min", limit), alpha)
+        else:
+            g = swish_of(g, alpha)
+        return g * (v + beta if beta else v)
+
+    def relu(g: Sym) -> Sym:
+        return g.call("max", 0)
+
+    return {
+        "relu": gated(relu),
+        "relu2": gated(lambda g: relu(g) * relu(g)),
+        "gelu": gated(gelu_tanh),
+        "geglu": gated(gelu_tanh),
+        "silu": gated(lambda g: swish_of(g, 1.0)),
+        "swiglu": swiglu,
+        "identity": gated(lambda g: g),
+    }

@@ -1,0 +1,38 @@
+"""Encoders that ONNX Runtime's optimiser fused and its quantiser then gave 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.graph import Value
+from ...ops.affine_quantization import dequantized
+from ..onnx.matmul import integer_product
+from ..op_registry import onnx_op
+from ..walk.node_context import NodeContext
+from .attention import attention_of
+from .quantized_ops import rescaled
+from .unfuse import MS, embedded
+
+Result = Value | Sequence[Value | None]
+
+
+@onnx_op("QAttention", domain=MS)
+def qattention(ctx: NodeContext) -> Result:
+    """Attention whose projection is a product of integers, exact in int32, and then real."""
+    acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(6), ctx.get(7))
+    joint = rescaled(ctx, acc, ctx.input(3), ctx.input(4), ctx.input(2))
+    return attention_of(ctx, joint, ctx.get(5), None, ctx.get(8))
+
+
+@onnx_op("QEmbedLayerNormalization", domain=MS)
+def qembed_layer_normalization(ctx: NodeContext) -> Result:
+    """Embeddings and the normalisation's parameters in 8 bits, each with a scale and a zero point."""
+
+    def real(i: int) -> Value | None:
+        table = ctx.get(2 + i)
+        if table is None:
+            return None
+        scale, zero = (ctx.reshape(ctx.input(at + i), ()) for at in (8, 13))
+        return ctx.elementwise(dequantized, table, scale, zero)
+
+    return embedded(ctx, [real(i) for i in range(5)])

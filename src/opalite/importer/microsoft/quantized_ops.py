@@ -1,0 +1,197 @@
+"""Quantised operators of domain com.microsoft: dequantise, compute, quantise in one expression where that is enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ...expr.trace_function import Sym, where
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.affine_quantization import dequantized
+from ...ops.operator import normalize_axis
+from ..onnx.matmul import integer_product, scale_and_add
+from ..onnx.pool import pool
+from ..onnx.quantize import dynamic_quantize
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import concat, int_list, matmul, positive_axes, reduce, softmax
+from ..shared.quantization import Quantized, combine, plain_zero, quantize, requantize
+from ..walk.node_context import NodeContext
+from .unfuse import MS, channels_first, channels_last
+
+
+def _quantized(ctx: NodeContext, at: int) -> Quantized:
+    """The tensor, scale and zero point in inputs `at`, `at` + 1 and `at` + 2; both per tensor."""
+    zero = ctx.get(at + 2)
+    return Quantized(ctx.input(at), ctx.reshape(ctx.input(at + 1), ()), None if zero is None else ctx.reshape(zero, ()))
+
+
+def _result(ctx: NodeContext, at: int) -> tuple[Value, Value | None]:
+    """Scale and zero point of the result in inputs `at` and `at` + 1."""
+    zero = ctx.get(at + 1)
+    return ctx.reshape(ctx.input(at), ()), None if zero is None else ctx.reshape(zero, ())
+
+
+def _by_element(ctx: NodeContext, fn: Callable[..., Sym], count: int) -> Value:
+    """fn of `count` quantised operands, quantised by the inputs that follow them."""
+    operands = [_quantized(ctx, 3 * i) for i in range(count)]
+    scale, zero = _result(ctx, 3 * count)
+    return combine(ctx, fn, operands, scale, zero, operands[0].value.dtype)
+
+
+@onnx_op("QLinearAdd", domain=MS)
+def qlinear_add(ctx: NodeContext) -> Value:
+    """a + b."""
+    return _by_element(ctx, lambda a, b: a + b, 2)
+
+
+@onnx_op("QLinearMul", domain=MS)
+def qlinear_mul(ctx: NodeContext) -> Value:
+    """a * b."""
+    return _by_element(ctx, lambda a, b: a * b, 2)
+
+
+@onnx_op("QLinearSigmoid", domain=MS)
+def qlinear_sigmoid(ctx: NodeContext) -> Value:
+    """1 / (1 + exp(-x))."""
+    return _by_element(ctx, lambda x: x.call("sigmoid"), 1)
+
+
+@onnx_op("QLinearLeakyRelu", domain=MS)
+def qlinear_leaky_relu(ctx: NodeContext) -> Value:
+    """x where x >= 0, else alpha * x."""
+    alpha = float(ctx.attr("alpha", 0.01))
+    return _by_element(ctx, lambda x: where(x < 0, x * alpha, x), 1)
+
+
+@onnx_op("QLinearWhere", domain=MS)
+def qlinear_where(ctx: NodeContext) -> Value:
+    """x where the condition holds, else y, both brought to the result's scale."""
+    scale, zero = _result(ctx, 7)
+    x, y = (_requantized(ctx, _quantized(ctx, at), scale, zero) for at in (1, 4))
+    return ctx.elementwise(lambda c, a, b: where(c, a, b), ctx.cast(ctx.input(0), DType.BOOL), x, y)
+
+
+def _requantized(ctx: NodeContext, q: Quantized, scale: Value, zero: Value | None) -> Value:
+    return combine(ctx, lambda x: x, [q], scale, zero, q.value.dtype)
+
+
+@onnx_op("QLinearConcat", domain=MS)
+def qlinear_concat(ctx: NodeContext) -> Value:
+    """Inputs brought to one scale, then one after another."""
+    scale, zero = _result(ctx, 0)
+    parts = [_requantized(ctx, _quantized(ctx, at), scale, zero) for at in range(2, len(ctx.inputs) - 2, 3)]
+    return concat(ctx, parts, normalize_axis(int(ctx.attr("axis", 1)), len(parts[0].shape)))
+
+
+def _real(ctx: NodeContext, q: Quantized) -> Value:
+    """The dequantised tensor in float32."""
+    zero = plain_zero(q.zero)
+
+    def real(x: Sym, s: Sym, *z: Sym) -> Sym:
+        return dequantized(x, s, z[0] if z else None)
+
+    return ctx.elementwise(real, q.value, q.scale, *([zero] if zero is not None else []))
+
+
+def _through_real(ctx: NodeContext, fn: Callable[[Value], Value]) -> Value:
+    """quantise(fn(dequantise(x))) with x in inputs 0 to 2 and the result's parameters in 3 and 4."""
+    q = _quantized(ctx, 0)
+    scale, zero = _result(ctx, 3)
+    return quantize(ctx, fn(_real(ctx, q)), scale, zero, q.value.dtype)
+
+
+@onnx_op("QLinearGlobalAveragePool", domain=MS)
+def qlinear_global_average_pool(ctx: NodeContext) -> Value:
+    """Mean over all spatial axes."""
+    last = bool(ctx.attr("channels_last", 0))
+
+    def mean(x: Value) -> Value:
+        rank = len(x.shape)
+        return reduce(ctx, x, "mean", range(1, rank - 1) if last else range(2, rank))
+
+    return _through_real(ctx, mean)
+
+
+@onnx_op("QLinearAveragePool", domain=MS)
+def qlinear_average_pool(ctx: NodeContext) -> Value:
+    """Mean of each window."""
+    last = bool(ctx.attr("channels_last", 0))
+
+    def average(x: Value) -> Value:
+        y = pool(ctx, channels_first(ctx, x) if last else x, "average")
+        assert isinstance(y, Value)
+        return channels_last(ctx, y) if last else y
+
+    return _through_real(ctx, average)
+
+
+@onnx_op("QLinearReduceMean", domain=MS)
+def qlinear_reduce_mean(ctx: NodeContext) -> Value:
+    """Mean over axes."""
+
+    def mean(x: Value) -> Value:
+        axes = positive_axes(int_list(ctx, "axes", range(len(x.shape))), len(x.shape))
+        return reduce(ctx, x, "mean", axes, ctx.flag("keepdims", True))
+
+    return _through_real(ctx, mean)
+
+
+@onnx_op("QLinearSoftmax", domain=MS)
+def qlinear_softmax(ctx: NodeContext) -> Value:
+    """Softmax along an axis, or over all from there on as before opset 13."""
+
+    def normalized(x: Value) -> Value:
+        axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
+        if int(ctx.attr("opset", 13)) >= 13:
+            return softmax(ctx, x, axis)
+        flat = ctx.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+        return ctx.reshape(softmax(ctx, flat), x.shape)
+
+    return _through_real(ctx, normalized)
+
+
+# Products
+
+
+@onnx_op("MatMulIntegerToFloat", domain=MS)
+def matmul_integer_to_float(ctx: NodeContext) -> Value:
+    """(a - a_zero) (b - b_zero) * a_scale * b_scale + bias, the product exact in int32."""
+    acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(4), ctx.get(5))
+    return rescaled(ctx, acc, ctx.input(2), ctx.input(3), ctx.get(6))
+
+
+@onnx_op("DynamicQuantizeMatMul", domain=MS)
+def dynamic_quantize_matmul(ctx: NodeContext) -> Value:
+    """The same with a quantised by its own range."""
+    q, scale, zero = dynamic_quantize(ctx, ctx.input(0))
+    acc = integer_product(ctx, q, ctx.input(1), zero, ctx.get(3))
+    return rescaled(ctx, acc, scale, ctx.input(2), ctx.get(4))
+
+
+def rescaled(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
+    """acc * a_scale * b_scale + bias in b_scale's type; scales and bias are one or one for each column."""
+    dtype = b_scale.dtype
+
+    def real(x: Sym, a: Sym, b: Sym, *c: Sym) -> Sym:
+        y = x.cast(DType.FLOAT32) * (a.cast(DType.FLOAT32) * b.cast(DType.FLOAT32))
+        return (y + c[0].cast(DType.FLOAT32) if c else y).cast(dtype)
+
+    return ctx.elementwise(real, acc, ctx.reshape(a_scale, ()), b_scale, *([bias] if bias is not None else []))
+
+
+@onnx_op("QGemm", domain=MS)
+def qgemm(ctx: NodeContext) -> Value:
+    """alpha * A' B' + C, exact in int32, then rescaled; in float32 where no result scale is given."""
+    a, b = ctx.input(0), ctx.input(3)
+    turned = bool(ctx.attr("transB", 0))
+    zeros = plain_zero(ctx.get(2)), plain_zero(ctx.get(5))
+    acc = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), turned, zeros=zeros)
+    acc = scale_and_add(ctx, acc, ctx.get(6), 1.0, 1.0)
+    alpha = ctx.scalar(float(ctx.attr("alpha", 1.0)), DType.FLOAT32)
+    if ctx.get(7) is None:
+        y = rescaled(ctx, acc, ctx.input(1), ctx.input(4), None)
+        return ctx.elementwise(lambda v, f: v * f, y, alpha)
+    scale, zero = _result(ctx, 7)
+    factors = [alpha, ctx.reshape(ctx.input(1), ()), ctx.input(4)]
+    return requantize(ctx, acc, factors, scale, zero, a.dtype if zero is None else zero.dtype)

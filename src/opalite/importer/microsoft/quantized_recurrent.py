@@ -1,0 +1,70 @@
+"""Recurrent layers with weights of 8 bits, of domain com.microsoft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...expr.trace_function import Sym
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.symbols import fixed
+from ...ops.affine_quantization import dequantized
+from ..onnx.quantize import dynamic_quantize
+from ..onnx.recurrent import recurrent
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import concat, slice_axis
+from ..walk.node_context import NodeContext
+from .unfuse import MS
+
+MOST_SEQUENCES = 16
+MOST_UNITS = 2048
+"""Sequences, and units of all their states, whose states are rounded by one range: as many as a work-group holds.
+Onnxruntime divides them among its threads, too."""
+
+
+@onnx_op("DynamicQuantizeLSTM", domain=MS)
+def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
+    """LSTM with 8-bit weights w[D,I,4H] and r[D,H,4H]; what multiplies them is rounded to 8 bits by its own range: x
+    once, h at each step.
+
+    Inputs 8 and 9 are scale and zero point of w, 10 and 11 of r, by direction or by direction and column.
+    """
+    rounded = (_rounded(ctx, ctx.input(0)), _widened(ctx, 1, 8), _widened(ctx, 2, 10))
+    batch, hidden = fixed(ctx.input(0).shape[1]), fixed(ctx.input(2).shape[1])
+    most = max(1, min(MOST_SEQUENCES, MOST_UNITS // max(1, hidden)))
+    if batch <= most:
+        return recurrent(ctx, "lstm", rounded)
+    parts = [recurrent(ctx, "lstm", rounded, i, min(most, batch - i)) for i in range(0, batch, most)]
+    return [concat(ctx, list(pieces), 2 - min(i, 1)) for i, pieces in enumerate(zip(*parts, strict=True))]
+
+
+def _rounded(ctx: NodeContext, x: Value) -> Value:
+    """x[T,B,I] at 256 levels of its range, of the steps that any sequence has."""
+    lens = ctx.maybe_const(4)
+    steps = x.shape[0] if lens is None or not lens.size else int(np.clip(lens.max(), 0, fixed(x.shape[0])))
+    if steps != x.shape[0]:
+        rest = slice_axis(ctx, x, 0, steps, x.shape[0])
+        return concat(ctx, [_levels(ctx, slice_axis(ctx, x, 0, 0, steps)), rest], 0)
+    return _levels(ctx, x)
+
+
+def _levels(ctx: NodeContext, x: Value) -> Value:
+    q, scale, zero = dynamic_quantize(ctx, x)
+    return ctx.elementwise(dequantized, q, scale, zero)
+
+
+def _widened(ctx: NodeContext, at: int, scale: int) -> Value:
+    """(q - zero point) * scale of input `at` in float32, as LSTM has it: [D,4H,K]."""
+    q, s, zero = ctx.input(at), ctx.input(scale), ctx.get(scale + 1)
+
+    def spread(v: Value) -> Value:
+        directions = v.shape[0] if v.shape else 1
+        return ctx.reshape(v, (directions, 1, v.type.count // directions))
+
+    def real(x: Sym, f: Sym, *z: Sym) -> Sym:
+        return (x.cast(DType.FLOAT32) - (z[0].cast(DType.FLOAT32) if z else 0.0)) * f
+
+    wide = ctx.elementwise(real, q, spread(s), *([] if zero is None else [spread(zero)]))
+    return ctx.transpose(wide, (0, 2, 1))

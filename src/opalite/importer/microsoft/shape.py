@@ -1,0 +1,60 @@
+"""Operators of domain com.microsoft that move elements or make tensors, most of them older than ONNX's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.graph import Value
+from ...ops.operator import normalize_axis
+from ..onnx.constant_and_random import number_range
+from ..onnx.shape import pad
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import gather, take, unsqueeze
+from ..walk.node_context import NodeContext
+from .unfuse import MS
+
+Result = Value | Sequence[Value | None]
+
+onnx_op("Pad", domain=MS)(pad)
+
+
+@onnx_op("Range", domain=MS)
+def range_(ctx: NodeContext) -> Value:
+    """start, start + delta, ... before limit; delta is 1 if it is absent."""
+    return number_range(ctx, has_delta=ctx.get(2) is not None)
+
+
+@onnx_op("ExpandDims", domain=MS)
+def expand_dims(ctx: NodeContext) -> Value:
+    """A dimension of 1 at an axis given as an input."""
+    return unsqueeze(ctx, ctx.input(0), (int(ctx.const_scalar(1)),))
+
+
+@onnx_op("UnfoldTensor", domain=MS)
+def unfold_tensor(ctx: NodeContext) -> Value:
+    """All windows of `size` elements along an axis, `step` apart; what is in a window becomes a last axis."""
+    x, size, step = ctx.input(0), int(ctx.attr("size", 0)), int(ctx.attr("step", 1))
+    rank = len(x.shape)
+    axis = normalize_axis(int(ctx.attr("dim", -1)), rank, "dim")
+    if size < 1 or step < 1 or size > x.shape[axis]:
+        raise ShapeError(f"{ctx.label} has size {size} and step {step} for axis {axis} of {x.type}")
+    count = (x.shape[axis] - size) // step + 1
+    places = np.arange(int(count))[:, None] * step + np.arange(size)
+    found = take(ctx, x, places, axis)
+    return ctx.transpose(found, (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1))
+
+
+@onnx_op("TorchEmbedding", domain=MS)
+def torch_embedding(ctx: NodeContext) -> Value:
+    """Rows of a table; the other inputs are for training."""
+    return gather(ctx, ctx.input(0), ctx.input(1), 0)
+
+
+@onnx_op("SampleOp", domain=MS)
+@onnx_op("BitmaskDropout", domain=MS)
+def unchanged(ctx: NodeContext) -> Value:
+    """x."""
+    return ctx.input(0)

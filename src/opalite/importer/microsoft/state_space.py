@@ -1,0 +1,110 @@
+"""Operators of domain com.microsoft for layers with a state of a fixed size (Mamba, LFM2, gated delta networks), and
+the rotary embedding by three positions that models of pictures have beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...expr.trace_function import where
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ..onnx.activation import softplus_of, swish_of
+from ..onnx.attention import linear_attention, rotate
+from ..onnx.conv import convolve_causally
+from ..onnx.norm import normalize_trailing
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import gather, split_axis, squeeze
+from ..walk.node_context import NodeContext
+from .unfuse import MS, refuse
+
+Result = Value | Sequence[Value | None]
+
+
+@onnx_op("CausalConvWithState", domain=MS)
+def causal_conv_with_state(ctx: NodeContext) -> Result:
+    """That of the default domain, with dilation, and channels first or last: [B,C,L] or [B,L,...]."""
+    refuse(
+        ctx,
+        ndim=int(ctx.attr("ndim", 1)) != 1,
+        **{n: ctx.attr(n, 0) for n in ("state_window", "state_update_capacity", "state_length", "input_channels")},
+    )
+    x, past, dilation = ctx.input(0), ctx.get(3), int(ctx.attr("dilation", 1))
+    if not ctx.attr("channels_last", 0):
+        return convolve_causally(ctx, x, past, dilation)
+    channels, behind = ctx.input(1).shape[0], x.shape[2:]
+
+    def first(v: Value) -> Value:
+        return ctx.transpose(ctx.reshape(v, (*v.shape[:2], channels)), (0, 2, 1))
+
+    y, after = convolve_causally(ctx, first(x), None if past is None else first(past), dilation)
+    return [ctx.reshape(ctx.transpose(v, (0, 2, 1)), (v.shape[0], v.shape[2], *behind)) for v in (y, after)]
+
+
+@onnx_op("LinearAttention", domain=MS)
+def linear_attention_ms(ctx: NodeContext) -> Result:
+    """That of the default domain."""
+    refuse(ctx, state_window=ctx.attr("state_window", 0))
+    return linear_attention(ctx)
+
+
+@onnx_op("LinearAttentionGate", domain=MS)
+def linear_attention_gate(ctx: NodeContext) -> Result:
+    """decay_scale * softplus(a + dt_bias) in float32, and sigmoid(b)."""
+    a, bias, scale, b = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
+    decay = ctx.elementwise(lambda x, d, s: (softplus_of(x.cast(DType.FLOAT32) + d) * s).cast(a.dtype), a, bias, scale)
+    beta = None if b is None else ctx.elementwise(lambda x: x.call("sigmoid"), b)
+    return [decay, beta][: ctx.n_outputs]
+
+
+@onnx_op("GatedRMSNorm", domain=MS)
+def gated_rms_norm(ctx: NodeContext) -> Value:
+    """Rows of as many elements as `scale` has, normalised, times silu or the sigmoid of a gate, in float32."""
+    x, scale, gate = ctx.input(0), ctx.input(1), ctx.input(2)
+    kind, width = str(ctx.attr("activation", "silu")), scale.shape[0]
+    if kind not in ("silu", "swish", "sigmoid"):
+        raise UnsupportedOpError(f"{ctx.label} has activation '{kind}'; known are silu, swish and sigmoid")
+    if x.shape[-1] % width:
+        raise ShapeError(f"{ctx.label} normalises rows of {width} elements, but has {x.type}")
+    rows = (*x.shape[:-1], x.shape[-1] // width, width)
+    wide, by, through = (ctx.cast(v, DType.FLOAT32) for v in (ctx.reshape(x, rows), scale, ctx.reshape(gate, rows)))
+    y = normalize_trailing(ctx, "rms", wide, by, None, len(rows) - 1, float(ctx.attr("epsilon", 1e-5)))
+    y = ctx.elementwise(lambda v, g: v * (g.call("sigmoid") if kind == "sigmoid" else swish_of(g, 1.0)), y, through)
+    return ctx.reshape(ctx.cast(y, x.dtype), x.shape)
+
+
+@onnx_op("GatedAdd", domain=MS)
+def gated_add(ctx: NodeContext) -> Value:
+    """x + y * gate."""
+    refuse(ctx, gate_weight=ctx.get(3))
+    return ctx.elementwise(lambda x, y, g: x + y * g, ctx.input(0), ctx.input(1), ctx.input(2))
+
+
+@onnx_op("MRotaryEmbedding", domain=MS)
+def multimodal_rotary_embedding(ctx: NodeContext) -> Value:
+    """Pairs of features turned by positions in time, height and width [3,B,S], each pair by one of the three."""
+    refuse(ctx, is_packed_batching=ctx.attr("is_packed_batching", 0), scale=ctx.attr("scale", 1.0) != 1.0)
+    x, positions, cos, sin = (ctx.input(i) for i in range(4))
+    pairs, sections = cos.shape[1], [int(n) for n in ctx.attr("mrope_section", ())]
+    if len(sections) != 3 or sum(sections) != pairs:
+        raise ShapeError(f"{ctx.label} has mrope_section {sections} for {pairs} pairs: three numbers that sum to those")
+    if ctx.attr("mrope_layout", 0):
+        by = np.zeros(pairs, np.int32)
+        for axis in (1, 2):
+            by[axis : 3 * sections[axis] : 3] = axis
+    else:
+        by = np.repeat(np.arange(3, dtype=np.int32), sections)
+    which, streams = ctx.constant(by), [squeeze(ctx, p, (0,)) for p in split_axis(ctx, positions, 0, (1, 1, 1))]
+
+    def chosen(table: Value) -> Value:
+        """[B,S,pairs]."""
+        rows = [gather(ctx, table, p, 0) for p in streams]
+        return ctx.elementwise(lambda w, t, h, v: where(w.eq(0), t, where(w.eq(1), h, v)), which, *rows)
+
+    heads = int(ctx.attr("num_heads", 0))
+    width = int(ctx.attr("rotary_embedding_dim", 0))
+    if len(x.shape) == 3 and not heads:
+        heads = x.shape[2] // (2 * pairs)
+    return rotate(ctx, x, chosen(cos), chosen(sin), heads, width, bool(ctx.attr("interleaved", 0)))

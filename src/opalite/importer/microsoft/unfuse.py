@@ -1,0 +1,274 @@
+"""Fused operators of domain com.microsoft, which ONNX Runtime's optimiser writes: taken apart again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.normalize import Normalize
+from ...ops.operator import normalize_axis
+from ..onnx.activation import gelu_exact, gelu_tanh, swish_of
+from ..onnx.conv import convolve
+from ..onnx.image import grid_sample
+from ..onnx.index import gather_nd, trilu
+from ..onnx.matmul import gemm
+from ..onnx.norm import layer_normalization, layer_statistics, normalize_trailing
+from ..onnx.pool import pool
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import chain, gather, matmul, reduce, slice_axis, softmax, unsqueeze
+from ..walk.node_context import NodeContext
+from .fused_activation import activated
+
+Result = Value | Sequence[Value | None]
+MS = "com.microsoft"
+
+
+def refuse(ctx: NodeContext, **features: object) -> None:
+    """UnsupportedOpError naming the first feature that is set."""
+    for name, value in features.items():
+        if value:
+            raise UnsupportedOpError(f"{ctx.label} uses {name}, which is not supported; export the model without it")
+
+
+onnx_op("GridSample", domain=MS)(grid_sample)
+onnx_op("GatherND", domain=MS)(gather_nd)
+onnx_op("Trilu", domain=MS)(trilu)
+onnx_op("LayerNormalization", domain=MS)(layer_normalization)
+
+
+# Convolution and products with an activation
+
+
+@onnx_op("FusedConv", domain=MS)
+def fused_conv(ctx: NodeContext) -> Value:
+    """activation(conv(x, w, b) + z)."""
+    y = convolve(ctx, ctx.input(0), ctx.input(1), ctx.get(2))
+    z = ctx.get(3)
+    if z is not None:
+        y = ctx.elementwise(lambda a, b: a + b, y, z)
+    return activated(ctx, y)
+
+
+@onnx_op("NhwcFusedConv", domain=MS)
+@onnx_op("NhwcConv", domain=MS)
+def nhwc_conv(ctx: NodeContext) -> Value:
+    """The same with channels last in x, z and the result."""
+    y = channels_last(ctx, convolve(ctx, channels_first(ctx, ctx.input(0)), ctx.input(1), ctx.get(2)))
+    z = ctx.get(3)
+    if z is not None:
+        y = ctx.elementwise(lambda a, b: a + b, y, z)
+    return activated(ctx, y)
+
+
+@onnx_op("NhwcMaxPool", domain=MS)
+def nhwc_max_pool(ctx: NodeContext) -> Value:
+    """Max pooling with channels last."""
+    y = pool(ctx, channels_first(ctx, ctx.input(0)), "max")
+    assert isinstance(y, Value)
+    return channels_last(ctx, y)
+
+
+def channels_first(ctx: NodeContext, x: Value) -> Value:
+    """[N,D...,C] as [N,C,D...]."""
+    rank = len(x.shape)
+    return ctx.transpose(x, (0, rank - 1, *range(1, rank - 1)))
+
+
+def channels_last(ctx: NodeContext, x: Value) -> Value:
+    """[N,C,D...] as [N,D...,C]."""
+    return ctx.transpose(x, (0, *range(2, len(x.shape)), 1))
+
+
+@onnx_op("TransposeMatMul", domain=MS)
+@onnx_op("FusedMatMul", domain=MS)
+def fused_matmul(ctx: NodeContext) -> Value:
+    """alpha * A B; transBatch moves the first axis of an operand behind its other batch axes first."""
+    operands = []
+    for i, letter in enumerate("AB"):
+        v = ctx.input(i)
+        rank = len(v.shape)
+        if ctx.attr(f"transBatch{letter}", 0) and rank > 2:
+            v = ctx.transpose(v, (*range(1, rank - 1), 0, rank - 1))
+        operands.append(v)
+    flags = [bool(ctx.attr(f"trans{x}", 0)) and len(v.shape) > 1 for x, v in zip("AB", operands, strict=True)]
+    y = matmul(ctx, operands[0], operands[1], *flags)
+    alpha = float(ctx.attr("alpha", 1.0))
+    return y if alpha == 1.0 else ctx.elementwise(lambda v: v * alpha, y)
+
+
+@onnx_op("FusedMatMulActivation", domain=MS)
+def fused_matmul_activation(ctx: NodeContext) -> Value:
+    """activation(alpha * A B)."""
+    return activated(ctx, fused_matmul(ctx))
+
+
+@onnx_op("FusedGemm", domain=MS)
+def fused_gemm(ctx: NodeContext) -> Value:
+    """activation(alpha * A' B' + beta * C)."""
+    return activated(ctx, gemm(ctx))
+
+
+# Activations
+
+
+@onnx_op("Gelu", domain=MS)
+def gelu(ctx: NodeContext) -> Value:
+    """GELU by erf."""
+    return ctx.elementwise(gelu_exact, ctx.input(0))
+
+
+@onnx_op("BiasGelu", domain=MS)
+def bias_gelu(ctx: NodeContext) -> Value:
+    """gelu(a + b)."""
+    return ctx.elementwise(lambda a, b: gelu_exact(a + b), ctx.input(0), ctx.input(1))
+
+
+@onnx_op("FastGelu", domain=MS)
+def fast_gelu(ctx: NodeContext) -> Value:
+    """GELU by tanh, of x + bias if there is one."""
+    bias = ctx.get(1)
+    if bias is None:
+        return ctx.elementwise(gelu_tanh, ctx.input(0))
+    return ctx.elementwise(lambda a, b: gelu_tanh(a + b), ctx.input(0), bias)
+
+
+@onnx_op("QuickGelu", domain=MS)
+def quick_gelu(ctx: NodeContext) -> Value:
+    """x * sigmoid(alpha * x)."""
+    alpha = float(ctx.attr("alpha", 1.702))
+    return ctx.elementwise(lambda x: swish_of(x, alpha), ctx.input(0))
+
+
+@onnx_op("BiasSplitGelu", domain=MS)
+def bias_split_gelu(ctx: NodeContext) -> Value:
+    """left * gelu(right) of the two halves of x + bias along the last axis."""
+    x = ctx.elementwise(lambda a, b: a + b, ctx.input(0), ctx.input(1))
+    axis, half = len(x.shape) - 1, x.shape[-1] // 2
+    left, right = slice_axis(ctx, x, axis, 0, half), slice_axis(ctx, x, axis, half, 2 * half)
+    return ctx.elementwise(lambda a, b: a * gelu_exact(b), left, right)
+
+
+@onnx_op("BiasAdd", domain=MS)
+def bias_add(ctx: NodeContext) -> Value:
+    """x + bias + skip."""
+    return chain(ctx, "add", [ctx.input(0), ctx.input(1), ctx.input(2)])
+
+
+@onnx_op("BiasSoftmax", domain=MS)
+def bias_softmax(ctx: NodeContext) -> Value:
+    """softmax(x + bias) over the axes from `axis` on; the bias lacks the axes that it broadcasts over."""
+    x, bias = ctx.input(0), ctx.input(1)
+    rank = len(x.shape)
+    axis = normalize_axis(int(ctx.attr("axis", 1)), rank)
+    if ctx.attr("is_inner_broadcast", 0) and len(bias.shape) < rank:
+        lead = len(bias.shape) - (rank - axis)
+        bias = ctx.reshape(bias, (*bias.shape[:lead], *(1,) * (rank - len(bias.shape)), *bias.shape[lead:]))
+    scores = ctx.elementwise(lambda a, b: a + b, x, bias)
+    flat = ctx.reshape(scores, (*x.shape[:axis], math.prod(x.shape[axis:])))
+    return ctx.reshape(softmax(ctx, flat), x.shape)
+
+
+# Normalisation
+
+
+@onnx_op("SimplifiedLayerNormalization", domain=MS)
+@onnx_op("SimplifiedLayerNormalization")
+def simplified_layer_normalization(ctx: NodeContext) -> Result:
+    """RMS normalisation from `axis` on; 1 / rms on request."""
+    x, epsilon = ctx.input(0), float(ctx.attr("epsilon", 1e-5))
+    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
+    y = normalize_trailing(ctx, "rms", x, ctx.input(1), None, axis, epsilon)
+    return [y, _inverse_rms(ctx, x, axis, epsilon)] if ctx.uses_output(1) else y
+
+
+def _inverse_rms(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> Value:
+    squares = ctx.elementwise(lambda v: v * v, ctx.cast(x, DType.FLOAT32))
+    mean = reduce(ctx, squares, "mean", range(axis, len(x.shape)))
+    return ctx.elementwise(lambda v: (v + epsilon).call("rsqrt"), mean)
+
+
+@onnx_op("SkipLayerNormalization", domain=MS)
+def skip_layer_normalization(ctx: NodeContext) -> Result:
+    """Layer normalisation of input + skip + bias; that sum is output 3."""
+    total, epsilon = _sum_with_skip(ctx, ctx.get(4)), float(ctx.attr("epsilon", 1e-12))
+    axis = len(total.shape) - 1
+    y = normalize_trailing(ctx, "layer", total, ctx.input(2), ctx.get(3), axis, epsilon)
+    if not (ctx.uses_output(1) or ctx.uses_output(2)):
+        return [y, None, None, total][: ctx.n_outputs]
+    statistics = layer_statistics(ctx, ctx.cast(total, DType.FLOAT32), axis, epsilon)
+    return [y, *statistics, total][: ctx.n_outputs]
+
+
+@onnx_op("SkipSimplifiedLayerNormalization", domain=MS)
+def skip_simplified_layer_normalization(ctx: NodeContext) -> Result:
+    """RMS normalisation of input + skip + bias; that sum is output 3."""
+    total, epsilon = _sum_with_skip(ctx, ctx.get(3)), float(ctx.attr("epsilon", 1e-12))
+    axis = len(total.shape) - 1
+    y = normalize_trailing(ctx, "rms", total, ctx.input(2), None, axis, epsilon)
+    inverse = _inverse_rms(ctx, total, axis, epsilon) if ctx.uses_output(2) else None
+    return [y, None, inverse, total][: ctx.n_outputs]
+
+
+def _sum_with_skip(ctx: NodeContext, bias: Value | None) -> Value:
+    x, skip = ctx.input(0), ctx.input(1)
+    total = chain(ctx, "add", [x, skip, *([bias] if bias is not None else [])])
+    if total.shape != x.shape:
+        raise ShapeError(
+            f"{ctx.label} adds skip {skip.type} to input {x.type}; expected one that broadcasts to the input"
+        )
+    return total
+
+
+@onnx_op("GroupNorm", domain=MS)
+def group_norm(ctx: NodeContext) -> Value:
+    """Group normalisation, channels last by default, then SiLU if asked for."""
+    x, last = ctx.input(0), bool(ctx.attr("channels_last", 1))
+    groups, epsilon = int(ctx.attr("groups", 1)), float(ctx.attr("epsilon", 1e-5))
+    inputs = [channels_first(ctx, x) if last else x, *(ctx.cast(ctx.input(i), x.dtype) for i in (1, 2))]
+    y = ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), inputs)
+    if int(ctx.attr("activation", 0)):
+        y = ctx.elementwise(lambda v: swish_of(v, 1.0), y)
+    return channels_last(ctx, y) if last else y
+
+
+@onnx_op("EmbedLayerNormalization", domain=MS)
+def embed_layer_normalization(ctx: NodeContext) -> Result:
+    """Layer normalisation of the sum of word, position and segment embeddings; the number of words by row."""
+    return embedded(ctx, [ctx.get(i) for i in range(2, 7)], ctx.get(8))
+
+
+def embedded(ctx: NodeContext, tables: Sequence[Value | None], positions: Value | None = None) -> Result:
+    """`embed_layer_normalization` of ids in input 0, segments in 1 and a mask in 7.
+
+    tables: embeddings of words, positions and segments, then scale and bias of the normalisation. positions: rows of
+    the second one; without them a token's own place.
+    """
+    ids, segments, mask = ctx.input(0), ctx.get(1), ctx.get(7)
+    table, places_table, segment_table, scale, bias = tables
+    assert table is not None
+    assert places_table is not None
+    assert scale is not None
+    words = gather(ctx, table, ids, 0)
+    if positions is not None:
+        places = gather(ctx, places_table, positions, 0)
+    else:
+        places = unsqueeze(ctx, slice_axis(ctx, places_table, 0, 0, ids.shape[1]), (0,))
+    parts = [words, places]
+    if segments is not None:
+        if segment_table is None:
+            raise ShapeError(f"{ctx.label} has segment ids, but no segment embedding")
+        parts.append(gather(ctx, segment_table, segments, 0))
+    elif segment_table is not None:  # all are segment 0
+        parts.append(slice_axis(ctx, segment_table, 0, 0, 1))
+    total = chain(ctx, "add", parts)
+    epsilon = float(ctx.attr("epsilon", 1e-12))
+    y = normalize_trailing(ctx, "layer", total, scale, bias, len(total.shape) - 1, epsilon)
+    if mask is None:
+        index = ctx.elementwise(lambda v: v * 0, ctx.cast(slice_axis(ctx, ids, 1, 0, 1), DType.INT32))
+        index = ctx.reshape(index, (ids.shape[0],))
+    else:
+        index = reduce(ctx, ctx.cast(mask, DType.INT32), "sum", (1,), keepdims=False)
+    return [y, index, total][: ctx.n_outputs]

@@ -1,0 +1,204 @@
+"""Categories of ai.onnx.ml: the host finds the places of strings, and the device makes numbers of the places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ModelError, ShapeError
+from ...expr.trace_function import Sym, coord, where
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.tensor_type import TensorType
+from ...ops.gather import Gather
+from ..host.onnx_reference import NeedTask
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import reduce
+from ..walk.node_context import NodeContext
+from .classifier_scores import ML, Array
+
+_COMPARED = 64  # numeric keys up to so many are compared with every element; more are searched for by the host
+_SPAN, _GAPS = 4096, 16  # whole keys that lie so close together, or with so many gaps a key, number a table
+_STRINGS = "strings are the host's"
+
+
+def text_array(values: Any) -> Array:
+    """A list of strings as an array of objects."""
+    return np.array([v.decode() if isinstance(v, bytes) else str(v) for v in values], object)
+
+
+def place_in(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool) -> Value:
+    """Where each element of x is among the keys, -1 where it is not: int64 of x's shape.
+
+    last: the last of equal keys counts, else the first. required: an element that is no key is an error.
+    """
+    if (x.dtype is DType.STRING) != (keys.dtype == object):
+        raise ShapeError(
+            f"{ctx.label} has keys of type {'string' if keys.dtype == object else keys.dtype} for {x.type}"
+        )
+    if keys.dtype != object and len(keys) <= _COMPARED and not required and x.type.count and len(keys):
+        return _compared(ctx, x, keys, last)
+    if keys.dtype.kind == "i" and x.dtype.is_int and not required and x.type.count and len(keys):
+        least, most = int(keys.min()), int(keys.max())
+        if most - least < max(_SPAN, _GAPS * len(keys)):
+            return _numbered(ctx, x, keys, last, least, most)
+    types = [TensorType(DType.INT64, x.shape)]
+    reason = _STRINGS if keys.dtype == object else "it looks for its keys in a table"
+    attrs: dict[str, Any] = {"last": int(last), "required": int(required)}
+    if keys.dtype == object:
+        attrs["keys"] = [str(k) for k in keys]
+    elif keys.dtype.kind == "f":
+        attrs["bits"] = keys.astype(np.float64).view(np.int64).tolist()
+    else:
+        attrs["numbers"] = keys.astype(np.int64).tolist()
+    if not len(keys):
+        return ctx.constant(np.full(x.shape, -1, np.int64))
+    return ctx.add_host("Place", [x], types, reason, **attrs)[0]
+
+
+def _compared(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value:
+    """The place by comparing with every key: the largest, or the least, number of those that are equal."""
+    number = np.arange(len(keys), dtype=np.int32) if last else np.arange(len(keys), dtype=np.int32)[::-1].copy()
+    column = ctx.reshape(x, (*x.shape, 1))
+
+    def rank(v: Sym, k: Sym, i: Sym) -> Sym:
+        same = v.eq(k)
+        if v.dtype.is_float:
+            same = same.call("or", v.call("isnan").call("and", k.call("isnan")))
+        return where(same, i, -1)
+
+    ranks = ctx.elementwise(rank, column, ctx.constant(keys.astype(x.dtype.np)), ctx.constant(number))
+    best = ctx.reshape(reduce(ctx, ranks, "max", (len(x.shape),)), x.shape)
+    if last:
+        return ctx.cast(best, DType.INT64)
+    return ctx.elementwise(lambda b: where(b < 0, b, len(keys) - 1 - b).cast(DType.INT64), best)
+
+
+def _numbered(ctx: NodeContext, x: Value, keys: Array, last: bool, least: int, most: int) -> Value:
+    """The place by a table of all whole numbers from `least` to `most`, with an entry more for others."""
+    span = most - least + 1
+    table = np.full(span + 1, -1, np.int64)
+    numbers = np.arange(len(keys))
+    order = numbers if last else numbers[::-1]  # what is written later stays
+    table[keys[order] - least] = order
+    row = ctx.elementwise(lambda v: where((v < least).call("or", v > most), span, v - least), ctx.cast(x, DType.INT64))
+    return ctx.add(Gather(axis=0), [ctx.constant(table), row])
+
+
+def value_at(ctx: NodeContext, place: Value, values: Array, default: Any) -> Value:
+    """values[place], `default` where the place is -1."""
+    table = np.concatenate([values, np.array([default], values.dtype)])
+    if values.dtype == object:
+        types = [TensorType(DType.STRING, place.shape)]
+        return ctx.add_host("Label", [place], types, _STRINGS, labels=[str(v) for v in table])[0]
+    return ctx.add(Gather(axis=0), [ctx.constant(table), place])
+
+
+@onnx_op("OneHotEncoder", domain=ML)
+def one_hot_encoder(ctx: NodeContext) -> Value:
+    """float32 of x's shape and the categories: 1 at the element's category. Floats are whole numbers cut off."""
+    x = ctx.input(0)
+    strings, numbers = ctx.attr("cats_strings", None), ctx.attr("cats_int64s", None)
+    if bool(strings) == bool(numbers):
+        raise ModelError(f"{ctx.label} needs either cats_strings or cats_int64s")
+    if x.dtype is not DType.STRING and strings:
+        raise ShapeError(f"{ctx.label} has cats_strings for {x.type}")
+    required = not int(ctx.attr("zeros", 1))
+    if x.dtype is DType.STRING:  # which no number is equal to
+        keys = text_array(strings or ()) if strings or required else np.zeros(len(numbers), object)
+    else:
+        keys = np.asarray(numbers, np.int64)
+    if x.dtype is not DType.STRING and not required:
+        unique = np.array([len(keys) - 1 - np.flatnonzero(keys[::-1] == k)[0] for k in keys]) == np.arange(len(keys))
+
+        def at(v: Sym, k: Sym, u: Sym) -> Sym:
+            same = (v.call("trunc") if v.dtype.is_float else v).eq(k).call("and", u)
+            return same.cast(DType.FLOAT32)
+
+        x = x if x.dtype.is_float else ctx.cast(x, DType.INT64)
+        rows = ctx.reshape(x, (*x.shape, 1))
+        return ctx.elementwise(at, rows, ctx.constant(keys.astype(x.dtype.np)), ctx.constant(unique))
+    whole = x if x.dtype is DType.STRING else ctx.cast(x, DType.INT64)
+    place = place_in(ctx, whole, keys, last=True, required=required)
+    rank = len(x.shape)
+    return ctx.elementwise(
+        lambda p: p.eq(coord(p.builder, rank)).cast(DType.FLOAT32),
+        ctx.reshape(place, (*x.shape, 1)),
+        shape=(*x.shape, len(keys)),
+    )
+
+
+@onnx_op("LabelEncoder", since=1, domain=ML)
+def label_encoder_1(ctx: NodeContext) -> Value:
+    """Strings as their places among classes_strings, or places as those strings."""
+    x, classes = ctx.input(0), text_array(ctx.attr("classes_strings", ()))
+    if x.dtype is DType.STRING:
+        place = place_in(ctx, x, classes, last=True, required=False)
+        default = int(ctx.attr("default_int64", -1))
+        return place if default == -1 else ctx.elementwise(lambda p: where(p < 0, default, p), place)
+    inside = ctx.elementwise(lambda p: where((p < 0).call("or", p >= len(classes)), -1, p), ctx.cast(x, DType.INT64))
+    return value_at(ctx, inside, classes, _text(ctx.attr("default_string", "_Unused")))
+
+
+@onnx_op("LabelEncoder", since=2, domain=ML)
+def label_encoder_2(ctx: NodeContext) -> Value:
+    """Each element that is a key as the value that belongs to it, all else as the default."""
+    keys, _ = _table(ctx, "keys")
+    values, kind = _table(ctx, "values")
+    if len(keys) != len(values):
+        raise ModelError(f"{ctx.label} has {len(keys)} keys and {len(values)} values")
+    if keys.dtype.kind == "f" and ctx.version < 4:  # from version 4 on NaN is equal to NaN
+        keys, values = keys[~np.isnan(keys)], values[~np.isnan(keys)]
+    given = ctx.attr("default_tensor", None)
+    if given is not None and np.asarray(given).size == 1:
+        default = np.asarray(given).reshape(-1)[0]
+    else:
+        usual: dict[str, Any] = {"string": "_Unused", "int64": -1, "float": -0.0}
+        default = ctx.attr(f"default_{kind}", usual.get(kind, 0))
+    if values.dtype == object:
+        default = _text(default)
+    place = place_in(ctx, ctx.input(0), keys, last=False, required=False)
+    return value_at(ctx, place, values, default)
+
+
+def _table(ctx: NodeContext, side: str) -> tuple[Array, str]:
+    """keys or values, and the name of their kind in attributes: strings, int64s, floats or a tensor."""
+    tensor = ctx.attr(f"{side}_tensor", None)
+    if tensor is not None:
+        array = np.asarray(tensor).reshape(-1)
+        kind = {"f": "float", "i": "int64", "u": "int64"}.get(array.dtype.kind, "string")
+        return (text_array(array) if kind == "string" else array), kind
+    for kind, dtype in (("string", None), ("int64", np.int64), ("float", np.float32)):
+        found = ctx.attr(f"{side}_{kind}s", None)
+        if found:
+            return (text_array(found) if dtype is None else np.asarray(found, dtype)), kind
+    raise ModelError(
+        f"{ctx.label} has no {side}: neither {side}_strings, {side}_int64s, {side}_floats nor {side}_tensor"
+    )
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@onnx_op("CategoryMapper", domain=ML)
+def category_mapper(ctx: NodeContext) -> Value:
+    """Strings as the numbers of their categories, or the reverse."""
+    x = ctx.input(0)
+    strings, numbers = text_array(ctx.attr("cats_strings", ())), np.asarray(ctx.attr("cats_int64s", ()), np.int64)
+    if len(strings) != len(numbers):
+        raise ModelError(f"{ctx.label} has {len(strings)} cats_strings and {len(numbers)} cats_int64s")
+    if x.dtype is DType.STRING:
+        place = place_in(ctx, x, strings, last=True, required=False)
+        return value_at(ctx, place, numbers, int(ctx.attr("default_int64", -1)))
+    place = place_in(ctx, ctx.cast(x, DType.INT64), numbers, last=True, required=False)
+    return value_at(ctx, place, strings, _text(ctx.attr("default_string", "_Unused")))
+
+
+@onnx_op("DictVectorizer", domain=ML)
+@onnx_op("CastMap", domain=ML)
+@onnx_op("ZipMap", domain=ML)
+def maps(ctx: NodeContext) -> Value:
+    """Maps are the host's."""
+    raise NeedTask

@@ -1,0 +1,124 @@
+"""Scores and labels as the classifiers and regressors of ai.onnx.ml give them: post-transforms, second columns, labels.
+
+Where the standard leaves it open, this does as onnxruntime does, whose models are trained against it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...errors import UnsupportedOpError
+from ...expr.trace_function import Sym, where
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.tensor_type import TensorType
+from ...ops.gather import Gather
+from ...ops.reduce import ArgReduce
+from ..shared.emit_helpers import concat, reduce, slice_axis, softmax
+from ..walk.node_context import NodeContext
+
+Array = np.ndarray[Any, Any]
+ML = "ai.onnx.ml"
+TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
+_ZERO = 1e-7  # scores up to this size count as zero for SOFTMAX_ZERO
+
+
+def transform_of(ctx: NodeContext) -> str:
+    """The attribute post_transform; UnsupportedOpError if it is none of the standard's."""
+    name = str(ctx.attr("post_transform", "NONE"))
+    if name not in TRANSFORMS:
+        raise UnsupportedOpError(f"{ctx.label} has post_transform '{name}'; known are {', '.join(TRANSFORMS)}")
+    return name
+
+
+def rows_of(ctx: NodeContext, x: Value) -> Value:
+    """x as [N, F] in floats: a vector is one row; float64 stays, all else is float32."""
+    rows = ctx.reshape(x, (1, x.type.count)) if len(x.shape) < 2 else x
+    if len(rows.shape) > 2:
+        rows = ctx.reshape(rows, (rows.shape[0], math.prod(rows.shape[1:])))
+    return rows if rows.dtype in (DType.FLOAT32, DType.FLOAT64) else ctx.cast(rows, DType.FLOAT32)
+
+
+def transformed(ctx: NodeContext, scores: Value, name: str) -> Value:
+    """The post-transform `name` of scores [N, columns]; PROBIT alone changes a single column, as in onnxruntime."""
+    if name == "PROBIT":
+        return ctx.elementwise(_probit, scores)
+    if name == "NONE" or scores.shape[1] < 2:
+        return scores
+    if name == "LOGISTIC":
+        return ctx.elementwise(lambda s: s.call("sigmoid"), scores)
+    if name == "SOFTMAX":
+        return softmax(ctx, scores)
+    if not scores.type.count:
+        return scores
+    top = reduce(ctx, scores, "max", (1,))
+    powers = ctx.elementwise(lambda s, m: where(s.call("abs") <= _ZERO, 0.0, (s - m).call("exp")), scores, top)
+    total = reduce(ctx, powers, "sum", (1,))
+
+    def share(s: Sym, m: Sym, p: Sym, t: Sym) -> Sym:
+        return where(t <= 0.0, 0.0, where(s.call("abs") <= _ZERO, s * (-m).call("exp"), p) / t)
+
+    return ctx.elementwise(share, scores, top, powers, total)
+
+
+def _probit(s: Sym) -> Sym:
+    """sqrt(2) * erfinv(2 s - 1), with the approximation of erfinv by Winitzki (2008) that onnxruntime takes."""
+    x = s * 2.0 - 1.0
+    log = ((1.0 - x) * (1.0 + x)).call("log")
+    half = log * 0.5 + 2.0 / (math.pi * 0.147)
+    root = ((half * half - log / 0.147).call("sqrt") - half).call("sqrt")
+    return where(x < 0.0, -root, root) * math.sqrt(2.0)
+
+
+def two_columns(ctx: NodeContext, score: Value, name: str, negate: bool) -> Value:
+    """Scores of both classes from [N, 1] of the second: 1 - s (or -s if `negate`) beside s; LOGISTIC of -s and s."""
+    if name == "LOGISTIC":
+        return concat(ctx, [ctx.elementwise(lambda s: (-s).call("sigmoid"), score),
+                            ctx.elementwise(lambda s: s.call("sigmoid"), score)], 1)  # fmt: skip
+    first = ctx.elementwise(lambda s: -s if negate else 1.0 - s, score)
+    both = concat(ctx, [first, score], 1)
+    return transformed(ctx, both, name) if name == "PROBIT" else both
+
+
+def labels_of(ctx: NodeContext, *ints: str) -> Array | None:
+    """The class labels: strings, or int64s under the first of the names `ints` that is there; None without any."""
+    strings = ctx.attr("classlabels_strings", None)
+    if strings:
+        return np.array([s.decode() if isinstance(s, bytes) else s for s in strings], object)
+    for name in ints:
+        found = ctx.attr(name, None)
+        if found is not None and len(found):
+            return np.asarray(found, np.int64)
+    return None
+
+
+def best_column(ctx: NodeContext, scores: Value) -> Value:
+    """The column of the largest score of each row: int64[N]."""
+    return ctx.add(ArgReduce(kind="max", axis=1, keepdims=False, select_last=False), [scores])
+
+
+def above(ctx: NodeContext, score: Value, limit: float) -> Value:
+    """1 where score [N, 1] exceeds the limit, else 0: int64[N]."""
+    found = ctx.elementwise(lambda s: (s > limit).cast(DType.INT64), score)
+    return ctx.reshape(found, (score.shape[0],))
+
+
+def pick_labels(ctx: NodeContext, position: Value, labels: Array) -> Value:
+    """labels[position]; strings are picked on the host."""
+    if labels.dtype == object:
+        types = [TensorType(DType.STRING, position.shape)]
+        return ctx.add_host("Label", [position], types, "strings are the host's", labels=[str(v) for v in labels])[0]
+    if np.array_equal(labels, np.arange(len(labels))):
+        return position
+    low, apart = int(labels[0]), int(labels[-1]) - int(labels[0])
+    if len(labels) == 2 and abs(apart) < 1 << 62:
+        return ctx.elementwise(lambda i: i * apart + low, position)
+    return ctx.add(Gather(axis=0), [ctx.constant(labels), position])
+
+
+def column(ctx: NodeContext, scores: Value, i: int) -> Value:
+    """scores[:, i : i + 1]."""
+    return slice_axis(ctx, scores, 1, i, i + 1)

@@ -1,0 +1,183 @@
+"""ai.onnx.ml on numbers: scaling, normalising, imputing, thresholds, columns put together, linear models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ModelError, ShapeError
+from ...expr.trace_function import Sym, where
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import concat, matmul, pad_zeros, reduce, slice_axis
+from ..walk.node_context import NodeContext
+from .classifier_scores import (
+    ML,
+    Array,
+    above,
+    best_column,
+    column,
+    labels_of,
+    pick_labels,
+    rows_of,
+    transform_of,
+    transformed,
+    two_columns,
+)
+
+
+def _columns(ctx: NodeContext, x: Value, *lists: str) -> int:
+    """Features of x, which lists of more than one number must match: axis 1, or the only one."""
+    features = x.shape[1] if len(x.shape) > 1 else x.type.count
+    for name in lists:
+        count = len(ctx.attr(name, ()))
+        if count not in (0, 1, features):
+            raise ShapeError(f"{ctx.label} has {count} numbers in {name}; x {x.type} has {features} features")
+    return features
+
+
+def _by_feature(ctx: NodeContext, x: Value, features: int) -> Value:
+    """x as [rows, features], for operators that take their numbers in turn."""
+    return ctx.reshape(x, (x.type.count // max(1, features), features))
+
+
+@onnx_op("Scaler", domain=ML)
+def scaler(ctx: NodeContext) -> Value:
+    """(x - offset) * scale in float32, each a number for all features or one for each."""
+    x = ctx.input(0)
+    features = _columns(ctx, x, "offset", "scale")
+    offset = np.asarray(ctx.attr("offset", None) or (0.0,), np.float32)
+    scale = np.asarray(ctx.attr("scale", None) or (1.0,), np.float32)
+
+    def scaled(v: Sym, o: Sym, s: Sym) -> Sym:
+        wide = DType.FLOAT64 if v.dtype is DType.FLOAT64 else DType.FLOAT32
+        return ((v.cast(wide) - o.cast(wide)) * s.cast(wide)).cast(DType.FLOAT32)
+
+    rows = _by_feature(ctx, x, features)
+    return ctx.reshape(ctx.elementwise(scaled, rows, ctx.constant(offset), ctx.constant(scale)), x.shape)
+
+
+@onnx_op("Normalizer", domain=ML)
+def normalizer(ctx: NodeContext) -> Value:
+    """Rows divided by their largest element, sum of absolutes or length, in float32; rows where that is zero stay."""
+    x, norm = ctx.input(0), ctx.attr("norm", "MAX")
+    if len(x.shape) not in (1, 2):
+        raise ShapeError(f"{ctx.label} takes [C] or [N,C], got {x.type}")
+    rows = ctx.cast(ctx.reshape(x, (1, x.type.count) if len(x.shape) == 1 else x.shape), DType.FLOAT32)
+    if not rows.type.count:
+        return ctx.reshape(rows, x.shape)
+    if norm == "MAX":
+        known = ctx.elementwise(lambda v: where(v.call("isnan"), -np.inf, v), rows)
+        size = reduce(ctx, known, "max", (1,))
+    elif norm in ("L1", "L2"):
+        size = reduce(ctx, rows, norm.lower(), (1,))
+    else:
+        raise ModelError(f"{ctx.label} has norm '{norm}'; known are MAX, L1, L2")
+    out = ctx.elementwise(lambda v, s: where(s.eq(0.0), v, v / s), rows, size)
+    return ctx.reshape(out, x.shape)
+
+
+@onnx_op("Imputer", domain=ML)
+def imputer(ctx: NodeContext) -> Value:
+    """x with the value that stands for missing replaced, by one number or by one for each feature."""
+    x = ctx.input(0)
+    kind = "float" if x.dtype.is_float else "int64"
+    name = f"imputed_value_{kind}s"
+    values = ctx.attr(name, None) or ()
+    if not values:
+        raise ModelError(f"{ctx.label} takes {x.type}, but has no {name}")
+    features = _columns(ctx, x, name)
+    missing = ctx.attr(f"replaced_value_{kind}", 0)
+    fill = ctx.constant(np.asarray(values, x.dtype.np))
+
+    def imputed(v: Sym, f: Sym) -> Sym:
+        gone = v.call("isnan") if v.dtype.is_float and np.isnan(missing) else v.eq(missing)
+        return where(gone, f, v)
+
+    return ctx.reshape(ctx.elementwise(imputed, _by_feature(ctx, x, features), fill), x.shape)
+
+
+@onnx_op("Binarizer", domain=ML)
+def binarizer(ctx: NodeContext) -> Value:
+    """1 where x exceeds the threshold, else 0."""
+    threshold = float(ctx.attr("threshold", 0.0))
+    return ctx.elementwise(lambda v: (v > threshold).cast(v.dtype), ctx.input(0))
+
+
+@onnx_op("FeatureVectorizer", domain=ML)
+def feature_vectorizer(ctx: NodeContext) -> Value:
+    """Inputs side by side in float32, each cut or filled with zeros to its inputdimensions."""
+    values = [v for v in ctx.inputs if v is not None]
+    sizes = ctx.attr("inputdimensions", None) or ()
+    if len(sizes) not in (0, len(values)):
+        raise ShapeError(f"{ctx.label} has {len(values)} inputs, but {len(sizes)} inputdimensions")
+    parts = []
+    for i, v in enumerate(values):
+        rows = ctx.cast(ctx.reshape(v, (1, v.type.count)) if len(v.shape) < 2 else _flat(ctx, v), DType.FLOAT32)
+        size = int(sizes[i]) if sizes else rows.shape[1]
+        rows = slice_axis(ctx, rows, 1, 0, min(size, rows.shape[1]))
+        parts.append(pad_zeros(ctx, rows, (0, 0, 0, size - rows.shape[1])))
+    if len({p.shape[0] for p in parts}) > 1:
+        raise ShapeError(f"{ctx.label} joins inputs of {', '.join(str(p.shape[0]) for p in parts)} rows")
+    return concat(ctx, parts, 1)
+
+
+def _flat(ctx: NodeContext, v: Value) -> Value:
+    rows = v.shape[0]
+    return ctx.reshape(v, (rows, v.type.count // max(1, rows)))
+
+
+@onnx_op("LinearRegressor", domain=ML)
+def linear_regressor(ctx: NodeContext) -> Value:
+    """x W' + intercepts in float32, transformed."""
+    return transformed(ctx, _product(ctx, int(ctx.attr("targets", 1))), transform_of(ctx))
+
+
+@onnx_op("LinearClassifier", domain=ML)
+def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
+    """Labels [N] and float32 scores [N, classes]. One row of coefficients decides between two classes by its sign."""
+    labels = labels_of(ctx, "classlabels_ints")
+    count = len(ctx.attr("intercepts", ())) or (1 if labels is None else len(labels))
+    given = len(ctx.attr("coefficients", ()))
+    if given % count:
+        raise ShapeError(f"{ctx.label} has {given} coefficients, which is no multiple of its {count} classes")
+    scores, name = _product(ctx, count), transform_of(ctx)
+    if count > 1:
+        found = np.arange(count) if labels is None else labels
+        if len(found) != count:
+            raise ShapeError(f"{ctx.label} has {len(found)} class labels for {count} intercepts")
+        return pick_labels(ctx, best_column(ctx, scores), found), transformed(ctx, scores, name)
+    if labels is not None and len(labels) != 2:
+        raise ShapeError(
+            f"{ctx.label} has one row of coefficients, which decides between 2 labels; it has {len(labels)}"
+        )
+    one = column(ctx, scores, 0)
+    position = above(ctx, one, 0.0)
+    if labels is None:
+        return position, transformed(ctx, one, name)
+    return pick_labels(ctx, position, labels), two_columns(ctx, one, name, negate=False)
+
+
+def _product(ctx: NodeContext, targets: int) -> Value:
+    """x [N, F] times the coefficients [targets, F], plus intercepts: [N, targets].
+
+    As onnxruntime has it, coefficients beyond these are not read.
+    """
+    rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
+    coefficients: Array = ctx.memo("coefficients", lambda a: np.asarray(a.get("coefficients", ()), np.float32))
+    needed = targets * rows.shape[1]
+    if coefficients.size < needed:
+        raise ShapeError(
+            f"{ctx.label} has {coefficients.size} coefficients for {targets} targets; "
+            f"x is {rows.type}, which takes {needed}"
+        )
+    weights = ctx.constant(coefficients[:needed].reshape(targets, -1))
+    product = matmul(ctx, rows, weights, trans_b=True)
+    intercepts = np.asarray(ctx.attr("intercepts", ()), np.float32)
+    if not intercepts.size:
+        return product
+    if intercepts.size != targets:
+        raise ShapeError(f"{ctx.label} has {intercepts.size} intercepts for {targets} targets")
+    return ctx.elementwise(lambda p, i: p + i, product, ctx.constant(intercepts))

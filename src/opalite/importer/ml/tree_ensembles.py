@@ -1,0 +1,144 @@
+"""Tree ensembles: one TreeEnsemble for the sums, then base values, post-transforms and labels element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ShapeError, UnsupportedOpError
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.tree_ensemble import TreeEnsemble
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import concat, full
+from ..walk.node_context import NodeContext
+from .classifier_scores import (
+    ML,
+    TRANSFORMS,
+    above,
+    best_column,
+    column,
+    labels_of,
+    pick_labels,
+    rows_of,
+    transform_of,
+    transformed,
+    two_columns,
+)
+from .tree_arrays import Array, Trees, base_values, flat_trees, typed_trees
+
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # in the order of their numbers since version 5
+
+
+@onnx_op("TreeEnsembleRegressor", domain=ML)
+def tree_ensemble_regressor(ctx: NodeContext) -> Value:
+    """float32 [N, n_targets]: what the leaves give, plus base values, transformed."""
+    trees = ctx.memo("trees", lambda a: flat_trees(a, "target", ctx.label))
+    width = int(ctx.attr("n_targets", 1))
+    scores = _sums(ctx, trees, width, _aggregate(ctx))
+    base = base_values(_attrs(ctx))
+    if base.size and base.size not in (1, width):
+        raise ShapeError(f"{ctx.label} has {base.size} base_values for {width} targets")
+    if base.size and (width == 1 or base.size == width):
+        scores = _plus(ctx, scores, base)
+    return ctx.cast(transformed(ctx, scores, transform_of(ctx)), DType.FLOAT32)
+
+
+@onnx_op("TreeEnsembleClassifier", domain=ML)
+def tree_ensemble_classifier(ctx: NodeContext) -> Sequence[Value]:
+    """Labels [N] and float32 scores [N, classes].
+
+    Of two classes, the second is chosen where its sum exceeds 0, or 0.5 if all weights are for one class and none is
+    negative. Weights for the first class alone are those of the second, whose column is then made from theirs.
+    """
+    trees = ctx.memo("trees", lambda a: flat_trees(a, "class", ctx.label))
+    labels = labels_of(ctx, "classlabels_int64s")
+    if labels is None:
+        raise ShapeError(f"{ctx.label} has neither classlabels_strings nor classlabels_int64s")
+    name, base = transform_of(ctx), base_values(_attrs(ctx))
+    scores = _sums(ctx, trees, len(labels), "SUM")
+    if len(labels) != 2:
+        scores = _plus(ctx, scores, base) if base.size == len(labels) else scores
+        best = best_column(ctx, _touched(ctx, scores, trees, base))
+        return pick_labels(ctx, best, labels), ctx.cast(transformed(ctx, scores, name), DType.FLOAT32)
+    named = set(np.unique(trees.columns).tolist())
+    positive = bool((trees.weights >= 0).all())
+    limit = 0.5 if len(named) == 1 and positive else 0.0
+    if named == {0}:
+        one = column(ctx, scores, 0)
+        one = _plus(ctx, one, base[:1]) if base.size else one
+        position = above(ctx, one, limit)
+        if base.size < 2:
+            scores = two_columns(ctx, one, name, negate=not positive)
+        else:
+            scores = transformed(ctx, concat(ctx, [one, column(ctx, scores, 1)], 1), name)
+    else:
+        if base.size == 2:
+            scores = _plus(ctx, scores, base)
+        elif base.size == 1 and 0 in named:
+            scores = _plus(ctx, scores, np.array([base[0], 0], base.dtype))
+        position = above(ctx, column(ctx, scores, 1), limit)
+        scores = transformed(ctx, scores, name)
+    return pick_labels(ctx, position, labels), ctx.cast(scores, DType.FLOAT32)
+
+
+@onnx_op("TreeEnsemble", since=5, domain=ML)
+def tree_ensemble(ctx: NodeContext) -> Value:
+    """[N, n_targets] in the type of x: what the leaves give, transformed."""
+    trees = ctx.memo("trees", lambda a: typed_trees(a, ctx.label))
+    number, transform = int(ctx.attr("aggregate_function", 1)), int(ctx.attr("post_transform", 0))
+    if not 0 <= number < len(_AGGREGATES):
+        raise UnsupportedOpError(f"{ctx.label} has aggregate_function {number}; known are 0 to {len(_AGGREGATES) - 1}")
+    if not 0 <= transform < len(TRANSFORMS):
+        raise UnsupportedOpError(f"{ctx.label} has post_transform {transform}; known are 0 to {len(TRANSFORMS) - 1}")
+    scores = _sums(ctx, trees, int(ctx.attr("n_targets", 1)), _AGGREGATES[number])
+    return ctx.cast(transformed(ctx, scores, TRANSFORMS[transform]), ctx.input(0).dtype)
+
+
+def _attrs(ctx: NodeContext) -> dict[str, Array]:
+    return {n: v for n in ("base_values", "base_values_as_tensor") if (v := ctx.attr(n)) is not None}
+
+
+def _aggregate(ctx: NodeContext) -> str:
+    name = str(ctx.attr("aggregate_function", "SUM"))
+    if name not in _AGGREGATES:
+        raise UnsupportedOpError(f"{ctx.label} has aggregate_function '{name}'; known are {', '.join(_AGGREGATES)}")
+    return name
+
+
+def _sums(ctx: NodeContext, trees: Trees, width: int, aggregate: str) -> Value:
+    x = ctx.input(0)
+    rows = rows_of(ctx, x)
+    if len(x.shape) > 2:
+        raise ShapeError(f"{ctx.label} takes rows [N, F] or one row [F], got {x.type}")
+    most = int(trees.nodes[:, 0].max(initial=-1))
+    if most >= rows.shape[1]:
+        raise ShapeError(f"{ctx.label} reads feature {most}, but x {x.type} has {rows.shape[1]} features")
+    if trees.columns.size and not 0 <= int(trees.columns.min()) <= int(trees.columns.max()) < width:
+        raise ShapeError(f"{ctx.label} gives to columns {trees.columns.min()} to {trees.columns.max()} of {width}")
+    kind = rows.dtype.np
+    limits = ctx.memo(f"limits {kind}", lambda _: trees.limits.astype(kind))
+    weights = ctx.memo(f"weights {kind}", lambda _: trees.weights.astype(kind))
+    fixed = (limits, trees.nodes, trees.roots, trees.leaves, trees.columns, weights)
+    return ctx.add(
+        TreeEnsemble(columns=width, aggregate=aggregate.lower(), depth=trees.depth),
+        [rows, *(ctx.constant(a) for a in fixed)],
+    )
+
+
+def _plus(ctx: NodeContext, scores: Value, base: Array) -> Value:
+    return ctx.elementwise(lambda s, b: s + b, scores, ctx.constant(base.astype(scores.dtype.np).reshape(1, -1)))
+
+
+def _touched(ctx: NodeContext, scores: Value, trees: Trees, base: Array) -> Value:
+    """Scores in which classes that no leaf names, and that have no base value, are never the largest."""
+    named = np.zeros(scores.shape[1], bool)
+    named[trees.columns] = True
+    if named.all() or base.size == scores.shape[1] or not named.any():
+        return scores
+    kept = [
+        column(ctx, scores, i) if n else full(ctx, -np.inf, scores.dtype, (scores.shape[0], 1))
+        for i, n in enumerate(named)
+    ]
+    return concat(ctx, kept, 1)

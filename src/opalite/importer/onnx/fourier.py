@@ -1,0 +1,148 @@
+"""Fourier transforms as products with constant matrices of cosines and sines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.graph import Value
+from ...ir.tensor_type import TensorType
+from ...ops.operator import normalize_axis
+from ..op_registry import onnx_op
+from ..shared.emit_helpers import concat, matmul, pad_zeros, slice_axis, swap_axes, take
+from ..walk.node_context import NodeContext
+
+Result = Value | Sequence[Value | None]
+Array = np.ndarray[Any, Any]
+
+LONGEST = 4096
+"""Longest transform that is computed as a product; beyond, the matrix outgrows the signal by far."""
+
+
+@onnx_op("DFT", since=17)
+def dft_axis_attribute(ctx: NodeContext) -> Result:
+    """Discrete Fourier transform along the axis of an attribute."""
+    return _dft(ctx, int(ctx.attr("axis", 1)))
+
+
+@onnx_op("DFT", since=20)
+def dft(ctx: NodeContext) -> Result:
+    """Discrete Fourier transform along the axis of an input."""
+    return _dft(ctx, -2 if ctx.get(2) is None else int(ctx.const_scalar(2)))
+
+
+def _dft(ctx: NodeContext, axis: int) -> Result:
+    x = ctx.input(0)
+    inverse, onesided = bool(ctx.attr("inverse", 0)), bool(ctx.attr("onesided", 0))
+    rank = len(x.shape)
+    if rank < 2 or x.shape[-1] not in (1, 2):
+        raise ShapeError(f"{ctx.label} needs a last axis of 1 (real) or 2 (complex), got {x.type}")
+    axis = normalize_axis(axis, rank)
+    if axis == rank - 1:
+        raise ShapeError(
+            f"{ctx.label} transforms along the last axis of {x.type}, which holds real and imaginary parts"
+        )
+    length = x.shape[axis]
+    if ctx.get(1) is not None:
+        length = int(ctx.const_scalar(1))
+    elif inverse and onesided:
+        length = 2 * (length - 1)
+    if length < 1:
+        raise ShapeError(f"{ctx.label} has length {length}; expected 1 or more")
+    moved = swap_axes(ctx, x, axis, rank - 2)
+    out = transform(ctx, moved, length, inverse, onesided)
+    return swap_axes(ctx, out, axis, rank - 2)
+
+
+def transform(ctx: NodeContext, x: Value, length: int, inverse: bool, onesided: bool) -> Value:
+    """The transform of x[..., n, 1 or 2] along n, cut off or padded with zeros to `length`: [..., k, 2].
+
+    Onesided forward keeps k = length // 2 + 1; onesided inverse takes that many and gives [..., length, 1], real.
+    """
+    parts, length = x.shape[-1], int(length)  # an open size is fixed: each has a matrix of its own
+    if length > LONGEST:
+        count, numbers = (length, 1) if inverse and onesided else (length // 2 + 1 if onesided else length, 2)
+        types = [TensorType(x.dtype, (*x.shape[:-2], count, numbers))]
+        reason = f"a transform longer than {LONGEST} is fast as a fast Fourier transform, in NumPy"
+        how = {"length": length, "inverse": int(inverse), "onesided": int(onesided)}
+        return ctx.add_host("Transform", [x], types, reason, **how)[0]
+    used = int(min(x.shape[-2], length // 2 + 1 if inverse and onesided else length))
+    matrix = _inverse_real(length, used) if inverse and onesided else _full(length, used, inverse)
+    if onesided and not inverse:
+        matrix = matrix[:, :, : length // 2 + 1]
+    # [n, parts, k, 2] as one matrix: real and imaginary parts in and out lie next to each other.
+    matrix = matrix[:, :parts]
+    n, _, k, out_parts = matrix.shape
+    flat = matrix.reshape(n * parts, k * out_parts)
+    cut = slice_axis(ctx, x, len(x.shape) - 2, 0, used)
+    lead = x.shape[:-2]
+    rows = ctx.reshape(cut, (*lead, 1, used * parts))
+    out = matmul(ctx, rows, ctx.constant(np.ascontiguousarray(flat).astype(x.dtype.np)))
+    return ctx.reshape(out, (*lead, k, out_parts))
+
+
+def _full(length: int, used: int, inverse: bool) -> Array:
+    """[n, 2, k, 2]: what part p of x[n] adds to part q of y[k]."""
+    turn = np.arange(used)[:, None] * np.arange(length)[None, :] % length
+    angle = 2 * np.pi * turn / length * (1 if inverse else -1)
+    c, s = np.cos(angle), np.sin(angle)
+    matrix = np.stack([np.stack([c, s], -1), np.stack([-s, c], -1)], 1)
+    return matrix / length if inverse else matrix
+
+
+def _inverse_real(length: int, used: int) -> Array:
+    """[k, 2, n, 1]: the inverse for a spectrum of which the conjugate half is left out."""
+    matrix = _full(length, used, inverse=True)[..., :1]
+    twice = np.full(used, 2.0)
+    twice[0] = 1.0
+    if length % 2 == 0 and used == length // 2 + 1:
+        twice[-1] = 1.0
+    weighted: Array = matrix * twice[:, None, None, None]
+    return weighted
+
+
+@onnx_op("STFT", since=17)
+def stft(ctx: NodeContext) -> Result:
+    """Transforms of windowed frames of signal[B, n, 1 or 2], or [B, n] where it is real: [B, frames, k, 2].
+
+    Complex ones are cut to one side as well, unless that is turned off: so do onnxruntime and onnx's reference.
+    """
+    x, window = ctx.input(0), ctx.get(2)
+    if len(x.shape) == 2:
+        ctx.inputs[0] = x = ctx.reshape(x, (*x.shape, 1))
+    if len(x.shape) != 3 or x.shape[2] not in (1, 2):
+        raise ShapeError(f"{ctx.label} needs a signal [batch, n], [batch, n, 1] (real) or [batch, n, 2], got {x.type}")
+    if window is not None and len(window.shape) != 1:
+        raise ShapeError(f"{ctx.label} needs a vector as the window, got {window.type}")
+    step = int(ctx.const_scalar(1))
+    if ctx.get(3) is not None:
+        length = int(ctx.const_scalar(3))
+    else:
+        length = x.shape[1] if window is None else window.shape[0]
+    if step < 1 or not 1 <= length <= x.shape[1]:
+        raise ShapeError(
+            f"{ctx.label} has frames of {length} every {step} of {x.type}; expected 1 to {x.shape[1]}, 1 on"
+        )
+    frames = 1 + (x.shape[1] - length) // step
+    at = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
+    framed = take(ctx, x, at, 1)
+    if window is not None:
+        if window.shape[0] > length:
+            raise ShapeError(f"{ctx.label} has window {window.type}, longer than its frames of {length}")
+        before = (length - window.shape[0]) // 2
+        window = pad_zeros(ctx, window, (before, length - window.shape[0] - before))
+        framed = ctx.elementwise(lambda v, w: v * w, framed, ctx.reshape(window, (length, 1)))
+    return transform(ctx, framed, length, False, bool(ctx.attr("onesided", 1)))
+
+
+@onnx_op("ComplexMul", since=1, domain="com.microsoft")
+def complex_mul(ctx: NodeContext) -> Value:
+    """Product of complex numbers whose parts lie in the last axis."""
+    a, b = ctx.input(0), ctx.input(1)
+    (ar, ai), (br, bi) = (tuple(slice_axis(ctx, v, len(v.shape) - 1, i, i + 1) for i in (0, 1)) for v in (a, b))
+    real = ctx.elementwise(lambda p, q, r, s: p * r - q * s, ar, ai, br, bi)
+    imaginary = ctx.elementwise(lambda p, q, r, s: p * s + q * r, ar, ai, br, bi)
+    return concat(ctx, [real, imaginary], len(real.shape) - 1)

@@ -1,0 +1,198 @@
+"""Quantisation: QuantizeLinear, DequantizeLinear and the operators on 8-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ...errors import UnsupportedOpError
+from ...expr.trace_function import Sym, where
+from ...ir.constants.lazy_array import converted
+from ...ir.constants.quantized_constant import SMALLEST, Levels
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.affine_quantization import dequantized
+from ...ops.operator import normalize_axis
+from ..microsoft.unfuse import channels_first, channels_last
+from ..op_registry import onnx_op
+from ..proto.decode import elem_dtype
+from ..shared.emit_helpers import along_axis, reduce
+from ..shared.quantization import plain_zero, quantize, requantize, spread
+from ..walk.node_context import NodeContext
+from .cast import FLOAT8
+from .conv import integer_convolution
+from .matmul import by_row_or_column, integer_product
+
+Result = Value | Sequence[Value | None]
+Array = np.ndarray[Any, Any]
+
+_BITS = {DType.INT8: 8, DType.UINT8: 8, DType.INT4: 4, DType.UINT4: 4, DType.INT2: 2, DType.UINT2: 2}
+"""Widths of the integers whose products keep them."""
+
+
+@onnx_op("QuantizeLinear", since=10)
+@onnx_op("QuantizeLinear", since=1, domain="com.microsoft")
+def quantize_linear(ctx: NodeContext) -> Result:
+    """Per tensor, per axis or per block. Integers of fewer than 8 bits and small floats, which no device holds, are
+    computed on it in wider types; the host narrows them."""
+    x, scale, zero = ctx.input(0), _widened(ctx, ctx.input(1)), _widened(ctx, ctx.get(2))
+    assert scale is not None
+    code = int(ctx.attr("output_dtype", 0))
+    held = ctx.input(2).dtype if zero is not None else elem_dtype(code) if code else DType.UINT8
+    dtype = _wide(held)
+    shape, axis, block = x.shape, int(ctx.attr("axis", 1)), int(ctx.attr("block_size", 0))
+    if zero is not None:
+        _, zero = spread(ctx, zero, x, axis, block)
+    x, scale = spread(ctx, scale, x, axis, block)
+    precision = int(ctx.attr("precision", 0))
+    if precision and elem_dtype(precision) is not DType.FLOAT32:
+        kind = elem_dtype(precision)
+        divided = ctx.elementwise(lambda v, s: v.cast(kind) / s.cast(kind), x, scale)
+        x, scale = divided, ctx.scalar(1.0, DType.FLOAT32)
+    if dtype.is_int:
+        y = quantize(ctx, x, scale, zero, dtype)
+        if dtype is not held:
+            info = ml_dtypes.iinfo(held.np)
+            y = ctx.elementwise(lambda q: q.call("max", int(info.min)).call("min", int(info.max)).cast(held), y)
+        return ctx.reshape(y, shape)
+    narrow = "saturate" if held in FLOAT8 and ctx.attr("saturate", 1) else "cast"
+    zeros = [] if zero is None or held in FLOAT8 else [zero]  # of floats of 8 bits there is no zero point but 0
+    real = ctx.elementwise(lambda v, s, *z: sum(z, v.cast(dtype) / s.cast(dtype)), x, scale, *zeros)
+    return ctx.reshape(ctx.elementwise(lambda v: v.typed(narrow, held), real), shape)
+
+
+@onnx_op("DequantizeLinear", since=10)
+@onnx_op("DequantizeLinear", since=1, domain="com.microsoft")
+def dequantize_linear(ctx: NodeContext) -> Result:
+    """Per tensor, per axis or per block; constants of types that devices lack are widened exactly."""
+    kept = _kept(ctx)
+    if kept is not None:
+        return kept
+    x, scale, zero = (_widened(ctx, v) for v in (ctx.input(0), ctx.input(1), ctx.get(2)))
+    assert x is not None
+    assert scale is not None
+    code = int(ctx.attr("output_dtype", 0))
+    dtype = elem_dtype(code) if code else ctx.input(1).dtype
+    if not (scale.dtype.is_float and dtype.is_float):
+        raise UnsupportedOpError(f"{ctx.label} gives {dtype} by a scale of {ctx.input(1).type}; both must be floats")
+    shape, axis, block = x.shape, int(ctx.attr("axis", 1)), int(ctx.attr("block_size", 0))
+    zero = plain_zero(zero)
+    if zero is not None:
+        _, zero = spread(ctx, zero, x, axis, block)
+    x, scale = spread(ctx, scale, x, axis, block)
+
+    def real(q: Sym, s: Sym, *z: Sym) -> Sym:
+        if z and q.dtype.is_float:
+            q, z = q - z[0], ()
+        return dequantized(q, s, z[0] if z else None).cast(dtype)
+
+    y = ctx.reshape(ctx.elementwise(real, x, scale, *([zero] if zero is not None else [])), shape)
+    if y.data is not None and x.data is not None and scale.data is not None and x.shape == shape:
+        y.levels = Levels(x.data, scale.data, None if zero is None else zero.data)
+    return y
+
+
+def _kept(ctx: NodeContext) -> Value | None:
+    """A large constant, which is computed when it is read and knows its integers; None for anything else."""
+    x, scale, zero = ctx.input(0), ctx.input(1), ctx.get(2)
+    code = int(ctx.attr("output_dtype", 0))
+    dtype = elem_dtype(code) if code else scale.dtype
+    held, bits = x.held, _BITS.get(x.dtype)
+    if held is None or bits is None or x.type.count < SMALLEST or len(x.shape) != 2:
+        return None
+    if scale.data is None or not scale.dtype.is_float or not dtype.is_float or (zero is not None and zero.data is None):
+        return None
+    axis, block = normalize_axis(int(ctx.attr("axis", 1)), 2), int(ctx.attr("block_size", 0))
+    zero = plain_zero(zero)
+    parts: list[Array] = []
+    for part in (scale.data, *([] if zero is None or zero.data is None else [zero.data])):
+        if part.size == 1:
+            part = part.reshape(())
+        elif part.ndim == 1 and not block:
+            if part.size != x.shape[axis]:
+                return None
+            part = part.reshape(-1, 1) if axis == 0 else part
+        elif part.ndim == 2 and part.shape[1 - axis] == x.shape[1 - axis]:
+            block = block or -(-x.shape[axis] // max(1, part.shape[axis]))
+            if part.shape[axis] != -(-x.shape[axis] // block):
+                return None
+        else:
+            return None
+        parts.append(part)
+    narrow = np.dtype(np.uint8 if x.dtype.name.startswith("UINT") else np.int8)
+    less = parts[1].astype(narrow) if len(parts) > 1 else None
+    return ctx.dequantised(Levels(converted(held, narrow), parts[0], less, bits, axis, block), dtype)
+
+
+def _widened(ctx: NodeContext, v: Value | None) -> Value | None:
+    """An integer of fewer than 8 bits as int8 or uint8, a small float as float32; anything else as it is."""
+    if v is None or v.dtype.on_device:
+        return v
+    return ctx.constant(v.data.astype(_wide(v.dtype).np)) if v.data is not None else ctx.cast(v, _wide(v.dtype))
+
+
+def _wide(dtype: DType) -> DType:
+    """A type that devices hold and that has all of its numbers."""
+    if dtype.on_device or not dtype.name.startswith(("INT", "UINT", "FLOAT")):
+        return dtype
+    return DType.FLOAT32 if dtype.name.startswith("FLOAT") else DType.parse("u8" if dtype.name[0] == "U" else "i8")
+
+
+@onnx_op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(ctx: NodeContext) -> Sequence[Value]:
+    """uint8 of x with scale and zero point from its own range, which always holds 0."""
+    return dynamic_quantize(ctx, ctx.input(0))
+
+
+def dynamic_quantize(ctx: NodeContext, x: Value) -> tuple[Value, Value, Value]:
+    """(q, scale, zero point): scale = (max - min) / 255, or 1 of zeros alone, zero = saturate(rint(-min / scale))."""
+    axes = range(len(x.shape))
+    low = reduce(ctx, x, "min", axes, keepdims=False)
+    high = reduce(ctx, x, "max", axes, keepdims=False)
+
+    def step(lo: Sym, hi: Sym) -> Sym:
+        span = (hi.call("max", 0) - lo.call("min", 0)) / 255.0
+        return where(span.eq(0), 1.0, span)
+
+    scale = ctx.elementwise(step, low, high)
+    zero = ctx.elementwise(
+        lambda lo, s: (-lo.call("min", 0) / s).call("rint").typed("saturate", DType.UINT8), low, scale
+    )
+    return quantize(ctx, x, scale, zero, DType.UINT8), scale, zero
+
+
+@onnx_op("QLinearConv", since=10)
+@onnx_op("QLinearConv", since=1, domain="com.microsoft")
+def qlinear_conv(ctx: NodeContext) -> Result:
+    """Convolution of 8-bit integers, exact in int32, then rescaled; weights have one scale or one by output channel.
+
+    With the attribute channels_last of com.microsoft, x and the result have their channels last, weights as ever.
+    """
+    last = bool(ctx.attr("channels_last", 0))
+    x, w = channels_first(ctx, ctx.input(0)) if last else ctx.input(0), ctx.input(3)
+    bias = ctx.get(8)
+    acc = integer_convolution(ctx, x, w, bias, ctx.get(2), ctx.get(5))
+    rank = len(acc.shape)
+    factors = [ctx.reshape(ctx.input(1), ()), along_axis(ctx, ctx.input(4), 1, rank)]
+    y_zero = ctx.get(7)
+    dtype = x.dtype if y_zero is None else y_zero.dtype
+    if y_zero is not None:
+        y_zero = ctx.reshape(y_zero, ())
+    y = requantize(ctx, acc, factors, ctx.reshape(ctx.input(6), ()), y_zero, dtype)
+    return channels_last(ctx, y) if last else y
+
+
+@onnx_op("QLinearMatMul", since=10)
+def qlinear_matmul(ctx: NodeContext) -> Result:
+    """Matrix product of 8-bit integers, exact in int32, then rescaled."""
+    a, b = ctx.input(0), ctx.input(3)
+    y_zero = ctx.input(7)
+    if not (a.dtype.is_int and b.dtype.is_int):
+        return ctx.host()
+    acc = integer_product(ctx, a, b, ctx.get(2), ctx.get(5))
+    factors = [by_row_or_column(ctx, ctx.input(1), True), by_row_or_column(ctx, ctx.input(4), False)]
+    scale, zero = by_row_or_column(ctx, ctx.input(6), True), by_row_or_column(ctx, y_zero, True)
+    return requantize(ctx, acc, factors, scale, zero, y_zero.dtype)

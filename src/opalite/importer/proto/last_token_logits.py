@@ -1,0 +1,47 @@
+"""Outputs of which the last position alone is wanted: a text goes on from the logits of its last token."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from onnx import helper, numpy_helper
+
+from .graphdef import read_opsets
+from .subgraphs import inside
+
+_log = logging.getLogger(__name__)
+_SINCE = 11
+"""The opset from which on Gather counts negative indices from the end."""
+
+
+def keep_last(proto: Any, names: Iterable[str]) -> None:
+    """Have the outputs called `names`, [batch, positions, ...] each, give the last position: [batch, 1, ...].
+
+    Left as they are: outputs that the model does not have, whose number of axes it does not tell, or that have one
+    position anyway.
+    """
+    opset = read_opsets(proto.opset_import).get("", 0)
+    for name in dict.fromkeys(names):
+        output = next((o for o in proto.graph.output if o.name == name), None)
+        maker = next((n for n in proto.graph.node if name in n.output), None)
+        if output is None or maker is None or opset < _SINCE:
+            _log.info("the model has no output '%s' to take the last position of", name)
+            continue
+        dims = output.type.tensor_type.shape.dim
+        if len(dims) > 1 and dims[1].dim_value != 1:
+            _take_last(proto.graph, name)
+            dims[1].dim_value = 1
+
+
+def _take_last(graph: Any, name: str) -> None:
+    """Give what is called `name` another name, and its last position the old one."""
+    whole, index = f"{name}/all positions", f"{name}/last position"
+    for node in graph.node:
+        for names in (node.output, *(n.input for n in (node, *inside(node)))):
+            names[:] = [whole if n == name else n for n in names]
+    graph.initializer.append(numpy_helper.from_array(np.array([-1]), index))
+    graph.node.append(helper.make_node("Gather", [whole, index], [name], name=f"{name}/last", axis=1))

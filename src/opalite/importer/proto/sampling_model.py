@@ -1,0 +1,66 @@
+"""The head of a decoder as an ONNX model: from logits to the likeliest tokens (llm/logits_head.py runs it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from onnx import TensorProto, helper, numpy_helper
+
+from ...ir.dtype import DType
+from .decode import elem_code
+
+
+@cache
+def logits_head(dtype: DType, count: int, penalised: bool, banned: bool) -> bytes:
+    """A model of logits [1, positions, vocabulary] of `dtype`, of which the last row counts.
+
+    count: how many of the likeliest tokens it gives; for 1 the token alone, [1,1]; else the logarithm of the sum of
+    exponentials of logits / `temperature` [1,1], the logits and the tokens [1,count]; for 0 that and the whole row.
+    penalised: inputs `seen` [1,n] and `penalty` [1,1] divide the logits of tokens that are above 0, and multiply those
+    below. banned: the tokens `banned` [1,n] become -1e30.
+    """
+    nodes, inputs = [], [_info("logits", elem_code(dtype), [1, "positions", "vocabulary"])]
+    constants = {"last": np.array(-1), "axis": np.array([1])}
+
+    def add(kind: str, names: Sequence[str], *outputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, names, outputs, **attributes))
+        return outputs[0]
+
+    row = add("Cast", [add("Gather", ["logits", "last"], "last_row", axis=1)], "row", to=TensorProto.FLOAT)
+    if penalised:
+        inputs += [_info("seen", TensorProto.INT64, [1, "seen_count"]), _info("penalty", TensorProto.FLOAT, [1, 1])]
+        constants["zero"] = np.zeros((1, 1), np.float32)
+        old = add("GatherElements", [row, "seen"], "old", axis=1)
+        below = add("Less", [old, "zero"], "below")
+        less, more = add("Mul", [old, "penalty"], "more"), add("Div", [old, "penalty"], "less")
+        new = add("Where", [below, less, more], "new")
+        row = add("ScatterElements", [row, "seen", new], "penalised", axis=1)
+    if banned:
+        inputs.append(_info("banned", TensorProto.INT64, [1, "banned_count"]))
+        constants["lowest"] = np.full((1, 1), -1e30, np.float32)
+        hidden = add("Expand", ["lowest", add("Shape", ["banned"], "banned_shape")], "hidden")
+        row = add("ScatterElements", [row, "banned", hidden], "allowed", axis=1)
+    if count == 1:
+        outputs = [_info(add("ArgMax", [row], "token", axis=1, keepdims=1), TensorProto.INT64, [1, 1])]
+    else:
+        inputs.append(_info("temperature", TensorProto.FLOAT, [1, 1]))
+        total = add("ReduceLogSumExp", [add("Div", [row, "temperature"], "scaled"), "axis"], "total", keepdims=1)
+        outputs = [_info(total, TensorProto.FLOAT, [1, 1])]
+        if count:
+            constants["count"] = np.array([count])
+            add("TopK", [row, "count"], "logit", "token", axis=1)
+            outputs += [_info("logit", TensorProto.FLOAT, [1, count]), _info("token", TensorProto.INT64, [1, count])]
+        else:
+            outputs.append(_info(add("Identity", [row], "logit"), TensorProto.FLOAT, [1, "vocabulary"]))
+    held = [numpy_helper.from_array(a, n) for n, a in constants.items() if any(n in node.input for node in nodes)]
+    graph = helper.make_graph(nodes, "logits_head", inputs, outputs, held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def _info(name: str, element: int, shape: Sequence[int | str]) -> Any:
+    return helper.make_tensor_value_info(name, element, list(shape))

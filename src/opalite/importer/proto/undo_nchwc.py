@@ -1,0 +1,233 @@
+"""Graphs that onnxruntime saved after its optimiser had put them in channel blocks (NCHWc): in plain order again.
+
+Operators of domain com.microsoft.nchwc have four-dimensional tensors whose channels are rounded up to a block of 8 or
+16, and lie in blocks. Elementwise operators between them are the plain ones. What is undone here: filters are brought
+into plain order, channels that only fill up the last block are dropped, and nodes say how many channels they keep. The
+operators themselves are in `microsoft/nchwc.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from onnx import AttributeProto
+
+from ...errors import ModelFormatError
+from ...ir.constants.lazy_array import StoredArray
+from .constants import Constants
+from .graphdef import Attr, GraphDef, NodeDef
+from .undo_nchwc_weights import BLOCKS, Array, Blocked, likelier_block
+
+NCHWC = "com.microsoft.nchwc"
+
+FULL = -1
+"""Channels of a tensor that keeps its last block full."""
+
+
+def without_blocks(graph: GraphDef) -> GraphDef:
+    """The graph with the blocks undone, in inner graphs too; the graph itself if it has none.
+
+    ModelFormatError where filters are no constants, or no block size fits them.
+    """
+    found = [_Blocks(g) for g in _graphs(graph) if any(n.domain == NCHWC for n in g.nodes)]
+    if not found:
+        return graph
+    block = _block_size(found)
+    return _rewritten(graph, {b.graph: b.undo(block) for b in found})
+
+
+def _graphs(graph: GraphDef) -> Iterator[GraphDef]:
+    yield graph
+    for node in graph.nodes:
+        for inner in node.graphs:
+            yield from _graphs(inner)
+
+
+def _rewritten(graph: GraphDef, made: Mapping[GraphDef, GraphDef]) -> GraphDef:
+    """The graph, or what was made of it, with its inner graphs treated alike."""
+    nodes = []
+    result = made.get(graph, graph)
+    for node in result.nodes:
+        if node.graphs:
+            inner = {
+                k: replace(a, value=_rewritten(a.value, made)) if isinstance(a.value, GraphDef) else a
+                for k, a in node.attributes.items()
+            }
+            node = replace(node, attributes=inner)
+        nodes.append(node)
+    return replace(result, nodes=tuple(nodes))
+
+
+def _block_size(found: list[_Blocks]) -> int:
+    """The block size of the machine that wrote the file."""
+    filters = [f for b in found for f in b.filters.values()]
+    for b in found:
+        for told in b.block_hints():
+            return told
+    candidates = [size for size in BLOCKS if all(f.fits(size) for f in filters)]
+    if not candidates:
+        raise ModelFormatError(
+            f"operators of domain '{NCHWC}' have filters of shapes {[f.held.shape for f in filters][:4]}..., which no "
+            f"block size of {BLOCKS} fits: save the model again with graph_optimization_level ORT_ENABLE_EXTENDED"
+        )
+    return candidates[0] if len(candidates) == 1 else likelier_block(filters, candidates)
+
+
+class _Blocks:
+    """The blocked tensors of one graph.
+
+    filters: those of its convolutions, by output of the node. Tensors that have the same channels, since operators
+    between them treat each channel by itself, form one set (union-find in `_parent`).
+    """
+
+    def __init__(self, graph: GraphDef) -> None:
+        self.graph = graph
+        self.filters: dict[str, Blocked] = {}
+        self._parent: dict[str, str] = {}
+        self._readers: dict[str, list[NodeDef]] = {}
+        for node in graph.nodes:
+            for name in dict.fromkeys(node.reads):
+                self._readers.setdefault(name, []).append(node)
+            if _is(node, "Conv"):
+                self._add_filter(node)
+            # The inputs of a node and its output have the same channels, but for Concat and what mixes channels.
+            inside = [n for n in node.inputs[int(self._mixes(node)) :] if n in self._parent]
+            if node.op_type == "Concat" and inside:
+                self._join(node.outputs[0])
+            elif _is(node, "ReorderOutput"):
+                continue
+            elif node.domain == NCHWC or inside:
+                self._join(*(o for o in node.outputs if o), *inside)
+
+    def _add_filter(self, node: NodeDef) -> None:
+        name = node.inputs[1]
+        if name not in self.graph.constants:
+            raise ModelFormatError(f"{node.label} of domain '{NCHWC}' has a filter that is no constant: '{name}'")
+        held = self.graph.constants.held(name)
+        if len(held.shape) != 4:
+            raise ModelFormatError(f"{node.label} of domain '{NCHWC}' has a filter of shape {held.shape}, expected 4-D")
+        both = node.inputs[0] in self._parent and not _is_depthwise(node, held)
+        self.filters[node.outputs[0]] = Blocked(held, both)
+
+    def _join(self, *names: str) -> None:
+        first = self._find(names[0])
+        for name in names[1:]:
+            self._parent[self._find(name)] = first
+
+    def _find(self, name: str) -> str:
+        while (parent := self._parent.setdefault(name, name)) != name:
+            name = parent
+        return name
+
+    def _mixes(self, node: NodeDef) -> bool:
+        """Whether it is a convolution whose output has other channels than its first input, which is blocked too."""
+        return _is(node, "Conv") and self.filters[node.outputs[0]].both
+
+    # The block size -----------------------------------------------------------------------------------------------
+
+    def block_hints(self) -> Iterator[int]:
+        """Block sizes that one node alone proves."""
+        width = {self._find(out): f.held.shape[0] for out, f in self.filters.items()}
+        for node in self.graph.nodes:
+            shape = self._split_shape(node)
+            if shape is not None:
+                yield shape[-1]
+            elif node.domain != NCHWC:
+                continue
+            elif node.op_type == "Conv" and node.inputs[0] not in self._parent:
+                # It reads a plain tensor, which it does of fewer channels than a block has.
+                if self.filters[node.outputs[0]].held.shape[1] >= min(BLOCKS):
+                    yield max(BLOCKS)
+            elif node.op_type == "ReorderOutput":
+                full = width.get(self._find(node.inputs[0]))
+                if full is not None and full - int(node.attrs.get("channels", full)) >= min(BLOCKS):
+                    yield max(BLOCKS)
+
+    def _split_shape(self, node: NodeDef) -> tuple[int, ...] | None:
+        """The shape by which a Reshape makes blocks a dimension of their own, for a sum of tensors whose sizes were
+        not known; None for any other node."""
+        shape = self._reshape_to(node)
+        known = shape is not None and len(shape) == 5 and shape[0] == shape[2] == shape[3] == 0
+        return shape if known and node.inputs[0] in self._parent else None
+
+    def _reshape_to(self, node: NodeDef) -> tuple[int, ...] | None:
+        if node.op_type != "Reshape" or node.domain or len(node.inputs) < 2:
+            return None
+        if node.inputs[1] not in self.graph.constants:
+            return None
+        return tuple(int(d) for d in np.asarray(self.graph.constants[node.inputs[1]]).reshape(-1))
+
+    # The plain graph ----------------------------------------------------------------------------------------------
+
+    def undo(self, block: int) -> GraphDef:
+        """The graph in plain order."""
+        members: dict[str, list[str]] = {}
+        for name in self._parent:
+            members.setdefault(self._find(name), []).append(name)
+        kept = {root: self._channels(names, block) for root, names in members.items()}
+        constants, nodes = self.graph.constants.copy(), []
+        for node in self.graph.nodes:
+            if node.domain == NCHWC:
+                nodes.append(self._plain_node(node, block, kept, constants))
+            elif node.op_type == "Reshape" and node.inputs[0] in self._parent:
+                nodes.append(replace(node, op_type="Identity", inputs=node.inputs[:1], attributes={}))
+            else:
+                nodes.append(node)
+        return replace(self.graph, nodes=tuple(nodes), constants=constants)
+
+    def _channels(self, members: Sequence[str], block: int) -> int:
+        """How many channels the tensors of a set keep: as many as anything reads, FULL if that is not known."""
+        outputs = {v.name for v in self.graph.outputs}
+        readers = [(name, node) for name in members for node in self._readers.get(name, ())]
+        if any(n in outputs for n in members):
+            return FULL
+        told = [int(n.attrs.get("channels", 0)) for _, n in readers if _is(n, "ReorderOutput")]
+        most = max(told, default=0)
+        for name, node in readers:
+            if self._mixes(node) and name == node.inputs[0]:
+                if int(node.attrs.get("group", 1)) > 1:
+                    return FULL  # groups are whole blocks
+                if not told:
+                    most = max(most, self.filters[node.outputs[0]].reads_channels(block))
+            elif node.domain != NCHWC and (node.op_type == "Concat" or name not in node.inputs):
+                return FULL  # whole blocks; or an inner graph reads it
+        return most or FULL
+
+    def _plain_node(self, node: NodeDef, block: int, kept: Mapping[str, int], constants: Constants) -> NodeDef:
+        added: dict[str, int] = {}
+        inputs = list(node.inputs)
+        if node.op_type == "Conv":
+            blocked = self.filters[node.outputs[0]]
+            m, c = blocked.held.shape[:2]
+            out = kept[self._find(node.outputs[0])]
+            m = m if out == FULL else out
+            if _is_depthwise(node, blocked.held):
+                added["group"] = m
+            elif blocked.both and kept[self._find(node.inputs[0])] != FULL:
+                c = kept[self._find(node.inputs[0])]
+            inputs[1] = _add(constants, f"{inputs[1]}/{m}x{c}", blocked.plain(block, (m, c)))
+            if len(inputs) > 2 and inputs[2]:
+                inputs[2] = _add(constants, f"{inputs[2]}/{m}", np.asarray(constants[inputs[2]])[:m])
+        elif node.op_type == "ReorderInput":
+            channels = kept[self._find(node.outputs[0])]
+            added = {"channels": channels, "block": block}
+        attributes = {k: Attr(AttributeProto.INT, v) for k, v in added.items()}
+        return replace(node, inputs=tuple(inputs), attributes={**node.attributes, **attributes})
+
+
+def _add(constants: Constants, name: str, array: Array | StoredArray) -> str:
+    constants[name] = array
+    return name
+
+
+def _is(node: NodeDef, op_type: str) -> bool:
+    return node.domain == NCHWC and node.op_type == op_type
+
+
+def _is_depthwise(node: NodeDef, held: Any) -> bool:
+    group = int(node.attrs.get("group", 1))
+    return group > 1 and held.shape[1] == 1

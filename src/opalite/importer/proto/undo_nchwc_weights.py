@@ -1,0 +1,93 @@
+"""Filters of convolutions in onnxruntime's NCHWc layouts: put back in the order [M,C,H,W], and the block size found.
+
+The layouts have the channels in blocks of B = 8 (CPUs with AVX2) or 16 (AVX-512, AArch64), under the dimensions of the
+plain filter with M rounded up to B: OIHWBo is [M/B,C,H,W,B], OIHWBiBo is [M/B,C/B,H,W,B,B] with C rounded up too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.constants.lazy_array import StoredArray
+
+Array = np.ndarray[Any, Any]
+
+BLOCKS = (16, 8)
+"""The block sizes that onnxruntime has, the likelier one first."""
+
+_MOST_ELEMENTS = 1 << 20  # of filters that are compared to tell block sizes apart
+_LEAST_ENERGY = 1e-12  # of a channel that is zero, against the largest
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A filter as it is stored. both: whether it is OIHWBiBo rather than OIHWBo."""
+
+    held: Array | StoredArray
+    both: bool
+
+    def fits(self, block: int) -> bool:
+        """Whether the dimensions are multiples of `block` where they have to be."""
+        m, c = self.held.shape[:2]
+        return m % block == 0 and (not self.both or c % block == 0)
+
+    def plain(self, block: int, kept: tuple[int, int] | None = None) -> Array | StoredArray:
+        """The filter in plain order, or of it the first `kept` output and input channels; loaded when it is read if
+        the stored one is."""
+        held, (m, c) = self.held, kept or self.held.shape[:2]
+        shape = (m, c, *held.shape[2:])
+        if not isinstance(held, StoredArray):
+            return _plain(held, block, self.both, m, c)
+        key = (held.key, "nchwc", block, self.both, m, c)
+        return StoredArray(held.dtype, shape, lambda: _plain(held.read(), block, self.both, m, c), key=key)
+
+    def reads_channels(self, block: int) -> int:
+        """One more than the last input channel with a weight that is not zero; those before the last block are not
+        looked at."""
+        m, c, h, w = self.held.shape
+        stored = self.held.read() if isinstance(self.held, StoredArray) else self.held
+        last = stored.reshape(m // block, c // block, h * w, block, block)[:, -1]
+        used = np.flatnonzero(last.any(axis=(0, 1, 3)))
+        return c - block + (int(used[-1]) + 1 if used.size else 1)
+
+
+def _plain(stored: Array, block: int, both: bool, m: int, c: int) -> Array:
+    rows, channels, h, w = stored.shape
+    if both:
+        view = stored.reshape(rows // block, channels // block, h, w, block, block).transpose(0, 5, 1, 4, 2, 3)
+    else:
+        view = stored.reshape(rows // block, channels, h, w, block).transpose(0, 4, 1, 2, 3)
+    return np.ascontiguousarray(view.reshape(rows, channels, h, w)[:m, :c])
+
+
+def likelier_block(filters: Sequence[Blocked], candidates: Sequence[int]) -> int:
+    """The one of the block sizes `candidates` that the contents of `filters` speak for; the first if they say nothing.
+
+    Trained filters differ in size from channel to channel. Read with the wrong block size, each channel has elements
+    of several, so that sizes are more alike; and channels that only fill up a block are no longer zero. The measure is
+    the likelihood of elements drawn with a variance of each output channel, and with one of each input channel.
+    """
+    scores, channels = dict.fromkeys(candidates, 0.0), 0
+    left = _MOST_ELEMENTS
+    for blocked in filters:
+        size = math.prod(blocked.held.shape)
+        if size > left:
+            continue
+        left -= size
+        channels += sum(blocked.held.shape[:2])
+        for block in candidates:
+            array = blocked.plain(block)
+            squares = np.square((array.read() if isinstance(array, StoredArray) else array).astype(np.float64))
+            for axis in (0, 1):
+                energy = squares.mean(axis=tuple(i for i in range(4) if i != axis))
+                floor = _LEAST_ENERGY * max(float(energy.max()), np.finfo(np.float64).tiny / _LEAST_ENERGY)
+                scores[block] -= 0.5 * size / len(energy) * float(np.log(np.maximum(energy, floor)).sum())
+    first = candidates[0]
+    best = max(candidates, key=lambda b: scores[b])
+    chance = 10 * math.sqrt(channels + 1)  # what filters without any order may differ by
+    return best if scores[best] > scores[first] + chance else first

@@ -1,0 +1,338 @@
+"""If, Loop, Scan and SequenceMap: inlined where what they depend on is known, else run between two segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dtype import DType
+from ...ir.symbols import is_dim
+from ..proto.graphdef import GraphDef, NodeDef
+from .constant_evaluation import ancestors
+from .graph_walk import Control, Walk
+from .internal_ops import internal_node
+from .loop_body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
+from .loop_counter_analysis import decides
+from .name_scopes import Item, make_item
+from .recognize_cdist import distance_power
+from .static_sequences import SEQUENCES
+from .symbolic_dims import CLOSED, Declared, Open
+from .text_generation import GenerationTask, giving_rows, taking_rows
+
+_SCAN_ORDER = ("input_axes", "input_directions", "output_axes", "output_directions")
+"""Attributes scan_* that say where a Scan begins, and along which axes."""
+
+MAX_TRIPS = 64
+MAX_NODES = 1000
+"""A loop is unrolled up to this many iterations and nodes in all."""
+
+
+def visit_if(walk: Walk, item: Item) -> None:
+    """The branch taken is inlined as soon as the condition is known."""
+    name = _required(item, 0, "condition")
+    if name in walk.deferred:
+        walk.postpone(item)
+        return
+    condition = walk.known(item, name)
+    if condition is None:
+        walk.need(item, name)
+        return
+    taken = bool(_single(item, condition, "condition"))
+    branches = {which: _graph(item, which) for which in ("then_branch", "else_branch")}
+    for which, graph in branches.items():
+        if len(graph.outputs) < len(item.outputs):
+            raise ShapeError(f"{item.node.label} has {len(item.outputs)} outputs, its {which} {len(graph.outputs)}")
+    branch = branches["then_branch" if taken else "else_branch"]
+    walk.inline(branch, item, "then" if taken else "else", (), item.outputs)
+
+
+def visit_loop(walk: Walk, item: Item) -> None:
+    """Unrolled if every iteration's condition is known and everything fits into this segment, else a LoopTask."""
+    if _must_wait(walk, item):
+        return
+    body = _graph(item, "body")
+    # Unrolled, each open number of trips takes a plan of its own, which pays where the body is another in each trip.
+    counting = [v.name for v in body.inputs if v.dtype in (DType.INT32, DType.INT64)]
+    fixes = decides(body, counting)
+    trips, condition = (_known_scalar(walk, item, i, fixes) for i in (0, 1))
+    here = not any(n in walk.objects or n in walk.deferred for n in item.inputs)
+    short = trips is not _UNKNOWN and trips is not None and trips <= _most_trips(body)
+    if here and _UNKNOWN not in (trips, condition) and (short or _may_stop(body)):
+        mark = walk.mark()
+        if _unroll_loop(walk, item, body, trips, condition is None or bool(condition)):
+            return
+        walk.rollback(mark)
+    walk.add_task(item, LoopTask(item, _body(walk, item, body, slice(2, None))))
+
+
+def _may_stop(body: GraphDef) -> bool:
+    """Whether the body does more with its condition than hand it on."""
+    name = body.outputs[0].name if body.outputs else ""
+    identities = {n.outputs[0]: n.inputs[0] for n in body.nodes if n.op_type == "Identity"}
+    while name in identities:
+        name = identities[name]
+    return name not in body.constants and not (len(body.inputs) > 1 and name == body.inputs[1].name)
+
+
+def _unroll_loop(walk: Walk, item: Item, body: GraphDef, trips: int | None, going: bool) -> bool:
+    """Inline iteration by iteration; False if one cannot be completed in this segment."""
+    begun = (len(walk.pending), len(walk.tasks))
+    state = list(item.inputs[2:])
+    if len(body.inputs) != 2 + len(state) or len(body.outputs) < 1 + len(state):
+        raise ShapeError(
+            f"{item.node.label} carries {len(state)} values, but its body has {len(body.inputs)} inputs (2 more are "
+            f"expected) and {len(body.outputs)} outputs (at least 1 more)"
+        )
+    columns: list[list[str]] = [[] for _ in body.outputs[1 + len(state) :]]
+    prefix = _first_output(item)
+    i = 0
+    while going and (trips is None or i < trips):
+        if i >= _most_trips(body):
+            return False
+        count, flag = f"{prefix}/iteration.{i}", f"{prefix}/condition.{i}"
+        walk.constants[count] = _shaped(np.asarray(i, np.int64), body, 0)
+        walk.constants[flag] = _shaped(np.asarray(True), body, 1)
+        outs = walk.inline(body, item, str(i), [count, flag, *state], None)
+        if begun != (len(walk.pending), len(walk.tasks)):
+            return False
+        decided = walk.known(item, outs[0])
+        if decided is None:
+            return False
+        going = bool(_single(item, decided, "condition"))
+        state = outs[1 : 1 + len(state)]
+        for column, name in zip(columns, outs[1 + len(state) :], strict=True):
+            column.append(name)
+        i += 1
+    if i == 0 and columns:
+        return False
+    _finish(walk, item, state, columns, (0,) * len(columns), (False,) * len(columns))
+    return True
+
+
+def visit_scan(walk: Walk, item: Item) -> None:
+    """Unrolled if it is short, else a ScanTask."""
+    if _must_wait(walk, item):
+        return
+    body = _graph(item, "body")
+    mark = walk.mark()
+    if item.node.version >= 9 and (_distance_scan(walk, item, body) or _unroll_scan(walk, item, body)):
+        return
+    walk.rollback(mark)
+    walk.add_task(item, ScanTask(item, _body(walk, item, body, slice(0, ScanPlan(item).n_states))))
+
+
+def _distance_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
+    """Import a scan over one set of points as their distances from another; False if it is something else."""
+    attrs = item.node.attrs
+    plain = not any(any(attrs.get(f"scan_{n}", ())) for n in _SCAN_ORDER)
+    if len(item.inputs) != 2 or attrs.get("num_scan_inputs") != 1 or not plain:
+        return False
+    power = distance_power(body)
+    points = [walk.lookup(n) for n in item.inputs]
+    if power is None or any(v is None or len(v.shape) != 2 or not v.dtype.is_float for v in points):
+        return False
+    x, y = (v for v in points if v is not None)
+    if x.shape[1] != y.shape[1] or x.dtype is not y.dtype:
+        return False
+    _finish(walk, item, item.inputs[:1], (), (), ())
+    if item.outputs[1:] and item.outputs[1]:
+        made = internal_node("Distances", item.node.name, tuple(item.inputs), item.outputs[1], {"power": power})
+        walk.visit(make_item(made))
+    return True
+
+
+def _unroll_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
+    plan = ScanPlan(item)
+    scanned = item.inputs[plan.n_states :]
+    found = [walk.lookup(n) for n in scanned]
+    shapes = [v.shape for v in found if v is not None]
+    if len(shapes) != len(scanned):
+        return False
+    axes = plan.input_axes([len(s) for s in shapes])
+    length = plan.length(shapes, axes)
+    if is_dim(length) or not 0 < length <= _most_trips(body):
+        return False
+    begun = (len(walk.pending), len(walk.tasks))
+    state = list(item.inputs[: plan.n_states])
+    columns: list[list[str]] = [[] for _ in body.outputs[plan.n_states :]]
+    prefix = _first_output(item)
+    for i in range(length):
+        slices = []
+        for k, name in enumerate(scanned):
+            piece = f"{prefix}/slice.{k}.{i}"
+            index = length - 1 - i if plan.input_reverse[k] else i
+            take = internal_node("Take", item.node.name, (name,), piece, {"axis": axes[k], "index": index})
+            walk.visit(make_item(take))
+            slices.append(piece)
+        outs = walk.inline(body, item, str(i), [*state, *slices], None)
+        if begun != (len(walk.pending), len(walk.tasks)):
+            return False
+        state = outs[: plan.n_states]
+        for column, name in zip(columns, outs[plan.n_states :], strict=True):
+            column.append(name)
+    _finish(walk, item, state, columns, plan.output_axes(len(columns)), plan.output_reverse(len(columns)))
+    return True
+
+
+def visit_sequence_map(walk: Walk, item: Item) -> None:
+    """The body is inlined for each element of a known sequence; a list of the host needs a MapTask."""
+    body = _graph(item, "body")
+    elements = walk.sequences.get(item.inputs[0])
+    if elements is None or len(elements) > _most_trips(body) or any(n in walk.objects for n in item.inputs):
+        if not _must_wait(walk, item):
+            walk.add_task(item, MapTask(item, _body(walk, item, body, slice(0, 0))))
+        return
+    if any(len(walk.sequences[n]) != len(elements) for n in item.inputs if n in walk.sequences):
+        raise ShapeError(f"{item.node.label} maps sequences of different lengths")
+    results: list[list[str]] = [[] for _ in body.outputs]
+    for i in range(len(elements)):
+        inputs = [walk.sequences[n][i] if n in walk.sequences else n for n in item.inputs]
+        for column, name in zip(results, walk.inline(body, item, str(i), inputs, None), strict=True):
+            column.append(name)
+    walk.sequences.update((out, tuple(column)) for out, column in zip(item.outputs, results, strict=False) if out)
+
+
+def _finish(
+    walk: Walk,
+    item: Item,
+    state: Sequence[str],
+    columns: Sequence[Sequence[str]],
+    axes: Sequence[int],
+    reverse: Sequence[bool],
+) -> None:
+    """Give the final state and the collected rows the names of the node's outputs."""
+    name = item.node.name
+    for source, out in zip(state, item.outputs, strict=False):
+        if out:
+            walk.visit(make_item(internal_node("Same", name, (source,), out, {})))
+    for column, out, axis, back in zip(columns, item.outputs[len(state) :], axes, reverse, strict=False):
+        if out:
+            attrs = {"axis": axis, "reverse": back}
+            walk.visit(make_item(internal_node("Stack", name, tuple(column), out, attrs)))
+
+
+def _must_wait(walk: Walk, item: Item) -> bool:
+    """Put the node off if anything it reads is not there yet, unless tasks of this segment make all of that."""
+    missing = [n for n in item.reads if n in walk.deferred]
+    if not missing or all(n in walk.late for n in missing):
+        return False
+    walk.postpone(item)
+    return True
+
+
+def _body(walk: Walk, item: Item, graph: GraphDef, states: slice, declared: bool = False) -> Body:
+    """The body as a model: weights of the surrounding model become its own, other captured values its inputs.
+
+    states: those of the node's inputs that are inputs of the first trip. declared: whether the dimensions that the
+    body's inputs leave open change from run to run.
+    """
+    captured = [(n, item.scope.resolve(n)) for n in graph.captures]
+    weights = {local: array for local, outer in captured if (array := walk.static(outer)) is not None}
+    fed = tuple((local, outer) for local, outer in captured if local not in weights)
+    given = [*fed, *zip([v.name for v in graph.inputs[states]], item.inputs[states], strict=False)]
+    values = ((local, walk.lookup(outer)) for local, outer in given if outer)
+    dims: dict[str, Declared] = {
+        local: [Open(d.text) if is_dim(d) else CLOSED for d in v.shape] for local, v in values if v is not None
+    }
+    if declared:
+        dims |= {v.name: [CLOSED if isinstance(d, int) else Open(d or "") for d in v.shape or ()] for v in graph.inputs}
+    return Body(graph, walk.nested(item, graph, weights, {n: d for n, d in dims.items() if any(d)}), fed)
+
+
+_UNKNOWN: Any = object()
+
+
+def _known_scalar(walk: Walk, item: Item, i: int, fixes: bool) -> Any:
+    """Trip count or condition: None if absent, _UNKNOWN if it depends on data, or on sizes that are not to be fixed."""
+    name = item.inputs[i] if i < len(item.inputs) else ""
+    if not name:
+        return None
+    if name in walk.deferred or name in walk.objects:
+        return _UNKNOWN
+    if not fixes and _is_open(walk, name):
+        return _UNKNOWN
+    array = walk.known(item, name)
+    return _UNKNOWN if array is None else _single(item, array, "trip count or condition")
+
+
+def _is_open(walk: Walk, name: str) -> bool:
+    """Whether the contents of the tensor follow from sizes that are symbols, which would be fixed to know them."""
+    value, sized = walk.lookup(name), walk.builder.sized
+    if value is None or value.is_const or not sized:
+        return False
+    return value in sized or any(v in sized for node in ancestors([value]) for v in node.inputs)
+
+
+def _single(item: Item, array: Any, what: str) -> Any:
+    if array.size != 1:
+        raise ShapeError(f"the {what} of {item.node.label} must hold one element, got shape {array.shape}")
+    return array.reshape(()).item()
+
+
+def _required(item: Item, i: int, what: str) -> str:
+    if i >= len(item.inputs) or not item.inputs[i]:
+        raise ShapeError(f"{item.node.label} lacks its {what} (input {i})")
+    return item.inputs[i]
+
+
+def _graph(item: Item, name: str) -> GraphDef:
+    graph = item.node.attrs.get(name)
+    if not isinstance(graph, GraphDef):
+        raise ShapeError(f"{item.node.label} lacks its graph attribute '{name}'")
+    return graph
+
+
+def _first_output(item: Item) -> str:
+    return next(n for n in item.outputs if n)
+
+
+def _most_trips(body: GraphDef) -> int:
+    return min(MAX_TRIPS, MAX_NODES // max(1, body.size))
+
+
+def _shaped(scalar: Any, body: GraphDef, i: int) -> Any:
+    """The scalar as the body declares it: some exporters declare a vector of one element."""
+    shape = body.inputs[i].shape
+    return scalar.reshape(1) if shape is not None and len(shape) == 1 else scalar
+
+
+def visit_generation(walk: Walk, item: Item) -> None:
+    """Text generation by a decoder: a loop on the host."""
+    if _must_wait(walk, item):
+        return
+    graphs = {name: a for name, a in item.node.attrs.items() if isinstance(a, GraphDef)}
+    decoder = _graph(item, "decoder")
+    kind = int(item.node.attrs.get("model_type", 0 if "encoder" not in graphs else 1))
+    made = item.node.memo.get("generation")
+    if made is None:
+        caches = [v.name for v in decoder.inputs if v.name.startswith("past") and "cross" not in v.name]
+        made = {**graphs, "reorder": taking_rows(decoder, caches, 0 if kind else 1)}
+        if kind:
+            encoder = _graph(item, "encoder")
+            made["expand"] = giving_rows(encoder, int(encoder.outputs[0].name == "logits"))
+        made = {name: replace(graph, name=f"{graph.name}:{name}") for name, graph in made.items()}
+        item.node.memo["generation"] = made
+    nothing = slice(len(item.inputs), None)
+    walk.add_task(
+        item, GenerationTask(item, {n: _body(walk, item, g, nothing, declared=True) for n, g in made.items()})
+    )
+
+
+CONTROL: dict[str, Control] = {
+    **SEQUENCES,
+    "If": visit_if,
+    "Loop": visit_loop,
+    "Scan": visit_scan,
+    "SequenceMap": visit_sequence_map,
+    **{f"com.microsoft:{n}": visit_generation for n in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
+}
+"""Who imports the operators that are more than a function of tensors, by name, or by domain and name."""
+
+
+def find_control(node: NodeDef) -> Control | None:
+    """Who imports the node, if it is one of these."""
+    return CONTROL.get(f"{node.domain}:{node.op_type}" if node.domain else node.op_type)

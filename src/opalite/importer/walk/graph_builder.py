@@ -1,0 +1,229 @@
+"""GraphBuilder: appends checked nodes to an ir.Graph, folding what is constant on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.constants.lazy_array import StoredArray
+from ...ir.dtype import DType
+from ...ir.graph import Graph, Node, Origin, Value
+from ...ir.symbols import Trace, hint_of, holds_symbols, is_dim, is_symbolic
+from ...ir.tensor_type import TensorType
+from ...ops.host import HostOp
+from ...ops.operator import Op
+from .constant_evaluation import closed_value
+from .shape_propagation import MOST_ELEMENTS, evaluate, plain, symbolic
+
+Array = np.ndarray[Any, Any]
+
+FOLD_ALWAYS = 1 << 16
+"""Results of up to this many elements are folded; larger ones only if no larger than twice their inputs."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """`cache` with `update` in it, along `axis` from starts[b] on in entry b of the batch; round its end if so."""
+
+    cache: Value
+    update: Value
+    starts: Value
+    axis: int
+    circular: bool
+
+
+class GraphBuilder:
+    """Builds one Graph. Value names are unique; `mark` and `rollback` undo a node that could not be completed.
+
+    trace: of the sizes that are symbols. sized: values that follow from sizes and constants alone, with an expression
+    for each element of small ones; None for others, which nodes of the graph compute (`shape_dependent_inputs.py`).
+    written: caches into which something was written.
+    """
+
+    def __init__(self, name: str, trace: Trace | None = None) -> None:
+        self.graph = Graph(name)
+        self.trace = Trace() if trace is None else trace
+        self.sized: dict[Value, Array | None] = {}
+        self.written: dict[Value, Written] = {}
+        self.growing: set[Value] = set()
+        self._names: dict[str, int] = {}  # with the number that is tried first if one is asked for again
+        self._large: set[Value] = set()  # follow from sizes and constants too, but are not for the host
+        self._same: dict[Any, list[Value]] = {}  # values that follow from sizes by what they are, each once
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number appended if it is taken."""
+        candidate, k = name, self._names.get(name, 1)
+        while candidate in self._names:
+            candidate = f"{name}.{k}"
+            k += 1
+        self._names[name] = k
+        self._names[candidate] = 1
+        return candidate
+
+    def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Value:
+        """A new graph input."""
+        value = Value(self.unique(name), TensorType(dtype, tuple(shape)))
+        self.graph.inputs.append(value)
+        return value
+
+    def constant(self, array: Array | StoredArray, name: str) -> Value:
+        """A constant; `array` is kept, not copied."""
+        return Value(self.unique(name), TensorType(DType.of(array), tuple(array.shape)), array)
+
+    def sizes(self, array: Array, dtype: DType, name: str) -> Value:
+        """A tensor of `array`'s elements, which may be symbolic: a constant if none is."""
+        if not symbolic(array):
+            return self.constant(plain(array, dtype), name)
+        elements = [(type(v), v.text if is_symbolic(v) else v) for v in array.reshape(-1).tolist()]
+        key = (dtype, array.shape, tuple(elements))
+        if key not in self._same:
+            value = Value(self.unique(name), TensorType(dtype, tuple(array.shape)))
+            self.sized[value] = array
+            self._same[key] = [value]
+        return self._same[key][0]
+
+    def plain(self, value: Value) -> Value:
+        """`value`, or a constant in its place if its elements are expressions, whose sizes are fixed."""
+        sizes = self.sized.get(value)
+        return value if sizes is None else self.constant(plain(sizes, value.dtype), value.name)
+
+    def contents(self, value: Value) -> Array | None:
+        """What `closed_value` says of a value of this graph."""
+        return closed_value(value, self.sized)
+
+    def follows_from_sizes(self, value: Value | None) -> bool:
+        """Whether sizes and constants alone decide a value, or there is none."""
+        return value is None or value.is_const or value in self.sized
+
+    def add(
+        self,
+        op: Op,
+        inputs: Sequence[Value | None],
+        *,
+        n_outputs: int = 1,
+        name: str = "",
+        origin: str,
+        out_name: str = "",
+    ) -> list[Value]:
+        """Check and infer one node and append it, or fold it; returns its first `n_outputs` outputs.
+
+        ShapeError if the operator refuses the inputs or an output would have a negative size. A node of an element type
+        that no device holds, such as text, runs on the host by the operator's NumPy reference.
+        """
+        ins = [None if v is None else v.type for v in inputs]
+        op.check_shape(ins)
+        types = op.infer_shape(ins)[:n_outputs]
+        assert len(types) == n_outputs, f"{op.name} has {len(types)} outputs, {n_outputs} were asked for"
+        for t in types:
+            if any(d < 0 for d in t.shape):
+                raise ShapeError(f"the output would have shape {list(t.shape)}; sizes must not be negative")
+        out_name = out_name or name or op.name
+        is_derived = bool(self.trace.symbols) and self._is_derived(op, inputs, types)
+        is_sized = is_derived and not any(v in self._large for v in inputs)
+        if is_sized and (found := self._evaluate(op, inputs, types)) is not None:
+            return [self.sizes(a, t.dtype, out_name) for a, t in zip(found, types, strict=True)]
+        if not is_sized and _worth_folding(op, inputs, types):
+            arrays = evaluate_node(op, [None if v is None else v.data for v in inputs])
+            return [self.constant(fit_array(a, t), out_name) for a, t in zip(arrays, types, strict=False)]
+        key = _identity(op, inputs, n_outputs) if is_derived else None
+        if key is not None and key in self._same:
+            return self._same[key]
+        outputs = [Value(self.unique(out_name), t) for t in types]
+        self.graph.nodes.append(Node(op, list(inputs), outputs, name=name, origin=(Origin(origin, name),)))
+        if key is not None:
+            self._same[key] = outputs
+            if is_sized and _is_small(inputs, types):
+                self.sized.update((v, None) for v in outputs)
+            else:
+                self._large.update(outputs)
+        return outputs
+
+    def _is_derived(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
+        """Whether the outputs follow from sizes and constants alone, and from sizes at all."""
+        if op.random or isinstance(op, HostOp):
+            return False
+        if not all(self.follows_from_sizes(v) or v in self._large for v in inputs):
+            return False
+        from_sizes = any(v in self.sized or v in self._large for v in inputs)
+        return from_sizes or any(is_symbolic(t.shape) for t in types) or holds_symbols(op)
+
+    def _evaluate(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> list[Array] | None:
+        """Expressions for the outputs' elements, where there are any."""
+        present = [v for v in inputs if v is not None]
+        if any(not _is_small_constant(v) if v.is_const else self.sized[v] is None for v in present):
+            return None
+        given = [None if v is None else v.data if v.is_const else self.sized[v] for v in inputs]
+        return evaluate(op, given, types)
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value of this graph the name `name` unless that is taken."""
+        if name not in self._names:
+            self._names.pop(value.name, None)
+            stem, _, number = value.name.rpartition(".")
+            if number.isdecimal() and stem in self._names:  # that number is free again
+                self._names[stem] = min(self._names[stem], int(number))
+            value.name = self.unique(name)
+
+    def mark(self) -> int:
+        """The present end of the graph, for `rollback`."""
+        return len(self.graph.nodes)
+
+    def rollback(self, mark: int) -> None:
+        """Drop every node appended since `mark`."""
+        dropped = {v for node in self.graph.nodes[mark:] for v in node.outputs}
+        if dropped:
+            self._same = {key: values for key, values in self._same.items() if values[0] not in dropped}
+            del self.graph.nodes[mark:]
+
+
+def _worth_folding(op: Op, inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
+    if op.random or isinstance(op, HostOp) or not all(v is None or v.is_const for v in inputs):
+        return False
+    return _is_little(inputs, types)
+
+
+def _is_little(inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
+    read = sum(hint_of(v.type.count) for v in inputs if v is not None)
+    return bool(sum(hint_of(t.count) for t in types) <= max(FOLD_ALWAYS, 2 * read))
+
+
+def _identity(op: Op, inputs: Sequence[Value | None], n_outputs: int) -> Any:
+    """Equal for nodes that compute the same."""
+    return (
+        op,
+        n_outputs,
+        *(
+            (v.dtype, v.data.shape, v.data.tobytes())
+            if v is not None and _is_small_constant(v) and v.data is not None
+            else v
+            for v in inputs
+        ),
+    )
+
+
+def _is_small_constant(v: Value) -> bool:
+    """Whether a constant is worth being looked at; a large one may have to be read from a file."""
+    return v.is_const and v.type.count <= MOST_ELEMENTS
+
+
+def _is_small(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
+    """Whether the host may compute it: little now, and growing with one size alone, not with the product of two."""
+    counts = [t.count for t in types]
+    grows = max((len(factors) for c in counts if is_dim(c) for factors, _ in c.poly), default=0)
+    return grows <= 1 and _is_little(inputs, types)
+
+
+def evaluate_node(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    """Outputs of one node by its NumPy reference, without floating-point warnings."""
+    with np.errstate(all="ignore"):
+        return op.reference(arrays)
+
+
+def fit_array(array: Any, t: TensorType) -> Array:
+    """`array` as exactly dtype and shape of `t`."""
+    fitted: Array = np.asarray(array).astype(t.dtype.np, copy=False).reshape(t.shape)
+    return fitted

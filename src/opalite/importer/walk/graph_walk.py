@@ -1,0 +1,395 @@
+"""Walk: one pass over the nodes still to import, for concrete input shapes.
+
+Everything that can be typed now becomes part of one Graph. A node that needs contents not known yet, or whose output
+types depend on data, is put off together with all that depends on it: the rest of the model is a later segment.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import ModelError, OpaliteError, ShapeError
+from ...ir.feeds import dtype_of, is_tensor
+from ...ir.graph import Value
+from ...ir.symbols import with_plain_sizes
+from ..host.onnx_reference import NeedTask, emit_host
+from ..op_registry import Handler, find_handler
+from ..proto.constants import Constants, held_by
+from ..proto.functions import expand_schema
+from ..proto.graphdef import DOMAIN, GraphDef, NodeDef
+from ..proto.op_schemas import check_form, check_types, find_schema
+from .graph_builder import GraphBuilder
+from .host_tasks import TEXT_MOVES, TEXT_READERS, NodeTask, PackTask, Task, TrimTask
+from .internal_ops import internal_node
+from .name_scopes import ROOT, Item, Scope, make_item
+from .node_context import NeedValue, NodeContext, Trimmed
+from .symbolic_dims import Arrival
+
+if TYPE_CHECKING:
+    from .segments import Stage
+
+Array = np.ndarray[Any, Any]
+Results = Sequence[Value | Trimmed | None]
+Control = Callable[["Walk", Item], None]
+"""Imports an operator with inner graphs (control_flow.py) or on sequences (sequences.py)."""
+
+
+class Walk:
+    """The state of one pass.
+
+    env: Values by global name. objects: names that the host holds as lists or None. deferred: names that a later
+    segment defines; late: those of them that a task of this segment makes. pending: items put off, in order.
+    needs: names whose contents somebody asked for. sequences: known sequences, by the names of their elements.
+    """
+
+    def __init__(
+        self, stage: Stage, values: Mapping[str, Any], arrival: Arrival, control: Callable[[NodeDef], Control | None]
+    ) -> None:
+        owner = stage.owner
+        self.builder = GraphBuilder(owner.name)
+        self.given: dict[Value, str] = {}  # values that follow from sizes, by which the run has their contents
+        self._symbols = arrival.symbols(self.builder.trace)
+        self.arrival = arrival
+        self._own = Constants()  # of graphs that are inlined
+        self.constants: ChainMap[str, Array] = ChainMap(self._own, *stage.constants.maps)
+        self.folded = stage.folded
+        self.carried = stage.carried
+        self.env: dict[str, Value] = {}
+        self.sequences = dict(stage.sequences)
+        self.sources: dict[Value, str] = {}  # graph inputs by the incoming name they stand for
+        self.objects = {n for n, v in values.items() if not is_tensor(v)}
+        self.deferred: set[str] = set()
+        self.late: set[str] = set()
+        self.pending: list[Item] = []
+        self.tasks: list[Task] = []
+        self.needs: dict[str, None] = {}
+        self.texts: set[str] = set()  # outputs of tasks that hold strings
+        self.nested = owner.nested
+        self._named: set[Value] = set()
+        self._values = values
+        self._fixed = stage.fixed | stage.dims.contents  # names whose contents are known, which nothing binds anew
+        self._functions = owner.functions
+        self.separator = owner.separator
+        self._control = control
+
+    # Names ------------------------------------------------------------------------------------------------------
+
+    def lookup(self, name: str) -> Value | None:
+        """The Value called `name`; None if it is not a tensor or not known in this segment."""
+        found = self.env.get(name)
+        if found is None and name not in self.deferred:
+            found = self._outside(name)
+            if found is not None:
+                self.env[name] = found
+        return found
+
+    def _outside(self, name: str) -> Value | None:
+        for known in (self.constants, self.folded, self.carried):
+            if name in known:
+                return self.builder.constant(held_by(known, name), name)
+        if name not in self._values or name in self.objects:
+            return None
+        held, symbols = self._values[name], self._symbols
+        if name in self._fixed and name not in self.arrival.contents:
+            return self.builder.constant(as_array(name, held), name)
+        if name in self.arrival.contents:
+            flat = as_array(name, held).reshape(-1).tolist()
+            elements = zip(flat, self.arrival.contents[name], strict=True)
+            numbers = np.empty(len(flat), object)
+            numbers[:] = [v if k is None else symbols[k] for v, k in elements]
+            value = self.builder.sizes(numbers.reshape(held.shape), dtype_of(held), name)
+            self.sources[value] = name
+            return value
+        axes = zip(held.shape, self.arrival.shapes[name], strict=True)
+        value = self.builder.input(name, dtype_of(held), [d if k is None else symbols[k] for d, k in axes])
+        self.sources[value] = name
+        if name in self.arrival.reserved and self.arrival.reserved[name].grows:
+            self.builder.growing.add(value)
+        return value
+
+    def static(self, name: str) -> Array | None:
+        """The contents of `name` if the model alone decides them."""
+        return self.constants[name] if name in self.constants else self.folded.get(name)
+
+    def is_static(self, name: str) -> bool:
+        """Whether the model alone decides the contents of `name`."""
+        return name in self.constants or name in self.folded
+
+    def from_outside(self, name: str) -> bool:
+        """Whether `name` arrived with the segment, rather than being made in it."""
+        return name in self._values and (name not in self.env or self.sources.get(self.env[name]) == name)
+
+    def give(self, value: Value) -> str:
+        """The name by which the run has the contents of a value that follows from sizes alone."""
+        if value not in self.given:
+            self.given[value] = f"{value.name}{self.separator}given"
+        return self.given[value]
+
+    def bind(self, name: str, value: Value) -> None:
+        """Let `name` be `value`; the value takes the name if it has none of the model's yet."""
+        if name and name not in self._fixed:
+            self.env[name] = value
+            if value.producer is not None and value not in self._named:
+                self.builder.rename(value, name)
+                self._named.add(value)
+
+    # Nodes ------------------------------------------------------------------------------------------------------
+
+    def visit(self, item: Item) -> None:
+        """Import one node, or put it off."""
+        if all(not n or n in self._fixed or n in self.folded for n in item.outputs):
+            return
+        node = item.node
+        self.builder.trace.node = node.label
+        function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
+        control = self._control(node) if function is None else None
+        if control is not None:
+            try:
+                control(self, item)
+            except _BAD_INPUT as e:
+                raise ModelError(f"{node.label}: {type(e).__name__}: {e}") from e
+        elif function is not None:
+            self.inline(function.instantiate(node), item, "f", item.inputs, item.outputs)
+        else:
+            self.visit_plain(item)
+
+    def visit_plain(self, item: Item) -> None:
+        """Import a node as one operator, on tensors or on the host's lists."""
+        if any(n in self.deferred for n in item.inputs):
+            self._wait(item)
+        elif any(n in self.objects or n in self.sequences for n in item.inputs):
+            self._visit_objects(item)
+        else:
+            self._visit_tensors(item)
+
+    def _visit_tensors(self, item: Item) -> None:
+        node = item.node
+        inputs = [self._read(item, n) if n else None for n in item.inputs]
+        handler = find_handler(node.op_type, node.domain, node.version)
+        if handler is None:
+            body = expand_schema(node, inputs)
+            if body is not None:
+                self.inline(body, item, "f", item.inputs, item.outputs)
+                return
+        mark = self.builder.mark()
+        try:
+            results = self._import(node, handler, inputs)
+        except NeedValue as e:
+            self.builder.rollback(mark)
+            self.need(item, item.inputs[e.index])
+        except NeedTask:
+            self.builder.rollback(mark)
+            self.add_task(item, NodeTask(item))
+        else:
+            self._bind_all(item, results)
+            self._keep_folded(item, results)
+
+    def _import(self, node: NodeDef, handler: Handler | None, inputs: Sequence[Value | None]) -> Results:
+        try:
+            check_form(node)
+            check_types(node, inputs)
+            if handler is None:
+                return emit_host(self.builder, node, inputs)
+            found = handler(NodeContext(self.builder, node, inputs))
+        except OpaliteError as e:
+            e.message = with_plain_sizes(e.message)
+            e.add_context(_importing(node, inputs))
+            raise
+        except _BAD_INPUT as e:
+            raise ModelError(f"{node.label}: {type(e).__name__}: {e}").add_context(_importing(node, inputs)) from e
+        return [found] if isinstance(found, (Value, Trimmed)) else list(found)
+
+    def _bind_all(self, item: Item, results: Results) -> None:
+        for i, name in enumerate(item.outputs):
+            result = results[i] if i < len(results) else None
+            if not name:
+                continue
+            if isinstance(result, Trimmed):
+                padded, count = f"{name}{self.separator}padded", f"{name}{self.separator}count"
+                self.bind(padded, result.value)
+                self.bind(count, result.count)
+                self.add_task(item, TrimTask(item, padded, count, name))
+            elif result is not None:
+                self.bind(name, result)
+            elif item.node.used and item.node.used[i]:
+                raise ModelError(f"{item.node.label}: output '{name}' is read, but the operator's importer gives none")
+
+    def _keep_folded(self, item: Item, results: Results) -> None:
+        """Remember what follows from the model's constants alone: it is the same, and one array, for every shape."""
+        top = item.scope is ROOT and item.node.domain != DOMAIN
+        if not top or not all(self.is_static(n) for n in item.inputs if n):
+            return
+        arrays = [v.data if isinstance(v, Value) else None for v in results]
+        if len(arrays) == len(item.outputs) and all(a is not None for a in arrays):
+            self.folded.update((n, a) for n, a in zip(item.outputs, arrays, strict=True) if n and a is not None)
+
+    def _read(self, item: Item, name: str) -> Value:
+        value = self.lookup(name)
+        if value is None:
+            raise ModelError(f"{item.node.label} reads '{name}', which has no value here")
+        return value
+
+    def _visit_objects(self, item: Item) -> None:
+        """Sequences and optionals that are not known by name are the host's; whether there is anything is known now."""
+        source, op_type = item.inputs[0], item.node.op_type
+        if op_type == "OptionalHasElement":
+            there = source in self.sequences or self._values[source] is not None
+            self.bind(item.outputs[0], self.builder.constant(np.asarray(there), item.outputs[0]))
+        elif source in self.sequences and op_type in _SAME:
+            self.sequences[item.outputs[0]] = self.sequences[source]
+        else:
+            self.add_task(item, NodeTask(item))
+
+    def _wait(self, item: Item) -> None:
+        """Inputs are missing: if tasks of this segment make them and only the host runs the node, it is a task too."""
+        made_here = all(n in self.late for n in item.inputs if n in self.deferred)
+        if made_here and (_is_host_only(item.node) or self._handles_text(item)):
+            self.add_task(item, NodeTask(item))
+        else:
+            self.postpone(item)
+
+    def _handles_text(self, item: Item) -> bool:
+        """Whether the node handles strings that tasks make: as one itself, what follows sees the shapes it gives."""
+        node = item.node
+        late = [n for n in item.inputs if n in self.deferred]
+        return node.op_type in TEXT_MOVES | TEXT_READERS and all(n in self.texts for n in late)
+
+    # For importers of control flow --------------------------------------------------------------------------------
+
+    def postpone(self, item: Item) -> None:
+        """Leave the node, and all that depends on it, to a later segment."""
+        self.pending.append(item)
+        self.deferred.update(n for n in item.outputs if n and n not in self._fixed)
+
+    def need(self, item: Item, name: str) -> None:
+        """Put the node off until the contents of `name` are known."""
+        self.needs[name] = None
+        self.postpone(item)
+
+    def add_task(self, item: Item, task: Task) -> None:
+        """Let the node run on the host after this segment, or later if a sequence that it reads lacks elements yet."""
+        if all(self.pack(n) for n in task.inputs if n in self.sequences):
+            self._append(task)
+        else:
+            self.postpone(item)
+
+    def pack(self, sequence: str) -> bool:
+        """Make a known sequence a list of the host after this segment; False if elements are still missing then."""
+        elements = self.sequences[sequence]
+        if sequence in self.late:
+            return True
+        if any(n in self.deferred and n not in self.late for n in elements):
+            return False
+        self._append(PackTask(sequence, elements))
+        return True
+
+    def _append(self, task: Task) -> None:
+        self.tasks.append(task)
+        made = [n for n in task.outputs if n]
+        if isinstance(task, NodeTask) and task.gives_text(self.texts):
+            self.texts.add(task.outputs[0])
+        self.late.update(made)
+        self.deferred.update(n for n in made if n not in self.sequences)
+
+    def inline(
+        self, graph: GraphDef, item: Item, tag: str, inputs: Sequence[str], outputs: Sequence[str] | None
+    ) -> list[str]:
+        """Import an inner graph in place, its inputs being the global names `inputs` ('' where absent).
+
+        Its outputs get the global names `outputs`, if given; returns the names they have. `tag` tells apart
+        several copies inlined for one item.
+        """
+        prefix = f"{next(n for n in item.outputs if n)}{self.separator}{tag}/"
+        given = dict(zip_longest((v.name for v in graph.inputs), inputs[: len(graph.inputs)], fillvalue=""))
+        made = [n for node in graph.nodes for n in node.outputs if n]
+        names = {n: prefix + n for n in (*graph.constants, *made)}
+        names.update((n, outer) for n, outer in given.items() if outer or n not in graph.constants)
+        for name in graph.constants:
+            self._own[prefix + name] = graph.constants.held(name)
+        if any(n for n in (outputs or ())[len(graph.outputs) :]):
+            raise ShapeError(
+                f"{item.node.label} has {len(outputs or ())} outputs, but '{graph.name}' gives {len(graph.outputs)}"
+            )
+        renamed: set[str] = set()
+        scope = Scope(names, item.scope)
+        same: list[tuple[str, str]] = []
+        for info, wanted in zip(graph.outputs, outputs or (), strict=False):
+            if wanted and info.name in made and info.name not in renamed:
+                names[info.name] = wanted
+                renamed.add(info.name)
+            elif wanted:
+                same.append((info.name, wanted))
+        for node in graph.nodes:
+            self.visit(make_item(node, scope))
+        for name, wanted in same:
+            self.visit(make_item(internal_node("Same", item.node.name, (scope.resolve(name),), wanted, {})))
+        return [scope.resolve(v.name) for v in graph.outputs]
+
+    def known(self, item: Item, name: str) -> Array | None:
+        """Contents of the tensor `name` if they are known now."""
+        return self.builder.contents(self._read(item, name))
+
+    def mark(self) -> tuple[Any, ...]:
+        """The present state, for `rollback`."""
+        return (
+            self.builder.mark(),
+            len(self.pending),
+            len(self.tasks),
+            set(self.deferred),
+            set(self.late),
+            dict(self.needs),
+        )
+
+    def rollback(self, mark: tuple[Any, ...]) -> None:
+        """Undo every visit since `mark`; what was bound since stays, under names that nothing else uses."""
+        nodes, pending, tasks, self.deferred, self.late, self.needs = mark
+        self.builder.rollback(nodes)
+        del self.pending[pending:]
+        del self.tasks[tasks:]
+
+
+_SAME = frozenset(("Same", "Identity", "Optional", "OptionalGetElement"))
+"""Operators that hand a sequence on."""
+
+
+_BAD_INPUT = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
+    *(NotImplementedError, MemoryError),
+)
+"""What importer functions raise on attributes that no valid model has."""
+
+
+def _is_host_only(node: NodeDef) -> bool:
+    """Whether neither an importer function nor a function body describes the operator."""
+    if find_handler(node.op_type, node.domain, node.version) is not None:
+        return False
+    schema = find_schema(node)
+    return schema is None or not (schema.has_function or schema.has_context_dependent_function)
+
+
+def _importing(node: NodeDef, inputs: Sequence[Value | None]) -> str:
+    types = ", ".join("absent" if v is None else str(v.type) for v in inputs)
+    return f"while importing {node.label} (opset {node.version}) with inputs {types or 'none'}"
+
+
+# Values that arrive from outside
+
+
+def as_array(name: str, value: Any) -> Array:
+    """The contents of a value; ContentsNeededError if only its type was given."""
+    if isinstance(value, np.ndarray):
+        return value
+    if not hasattr(value, "__array__"):
+        raise ContentsNeededError(
+            f"shapes of the model depend on the contents of '{name}': give an array, not only its type"
+        )
+    return np.asarray(value)
+
+
+class ContentsNeededError(ShapeError):
+    """Types alone were fed, but contents decide shapes."""

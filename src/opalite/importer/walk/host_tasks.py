@@ -1,0 +1,158 @@
+"""Tasks: what runs on the host between two segments, with arrays, lists of arrays or None for values.
+
+A NodeTask is one ONNX operator; those that run a body are in loop_body_tasks.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import OpaliteError, ShapeError
+from ...ir.graph import Value
+from ...ir.symbols import is_dim
+from ...ops.host import BY_PYTHON
+from ..host.onnx_reference import reason_of, run_host
+from ..proto.encode import make_proto
+from .name_scopes import Item
+from .symbolic_dims import CLOSED, Declared, Open
+
+if TYPE_CHECKING:
+    from .import_run import ModelImporter
+
+Runner = Callable[["ModelImporter", Mapping[str, Any]], Sequence[Any]]
+"""runner(importer, feeds) -> the importer's outputs in order; feeds and outputs are arrays, lists of them or None."""
+
+Values = Mapping[str, Any]
+
+
+class Task(ABC):
+    """One step between two segments. `inputs` and `outputs` are global names."""
+
+    reason: str
+
+    def __init__(self, label: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        self.label = label
+        self.inputs = inputs
+        self.outputs = outputs
+
+    @abstractmethod
+    def run(self, values: Values, runner: Runner) -> list[Any]:
+        """The outputs, in the order of `outputs`, given the values of `inputs`."""
+
+    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+        """Which dimensions of the outputs depend on data, as far as that is known. find: the Value of a name."""
+        return {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.label})"
+
+
+def run_tasks(tasks: Sequence[Task], values: dict[str, Any], runner: Runner) -> None:
+    """Run `tasks` in order on `values`, where their results go too."""
+    for task in tasks:
+        results = task.run({n: values[n] for n in task.inputs}, runner)
+        values.update((n, v) for n, v in zip(task.outputs, results, strict=False) if n)
+
+
+class ItemTask(Task):
+    """A task that stands for a node."""
+
+    def __init__(self, item: Item) -> None:
+        super().__init__(item.node.label, item.reads, item.outputs)
+        self.item = item
+
+    def value(self, values: Values, i: int) -> Any:
+        """The value of the node's input `i`, None where it is absent."""
+        names = self.item.inputs
+        return values[names[i]] if i < len(names) and names[i] else None
+
+
+TEXT_MAKERS = frozenset(("Tokenizer", "StringSplit", "StringNormalizer", "StringConcat"))
+"""Operators whose first output holds strings."""
+
+TEXT_MOVES = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose"))
+"""Operators that hand their first input on in another shape."""
+
+TEXT_READERS = frozenset(("TfIdfVectorizer", "RegexFullMatch", *TEXT_MAKERS))
+"""Operators on strings that the host runs alone."""
+
+
+class NodeTask(ItemTask):
+    """One ONNX operator on the host."""
+
+    def __init__(self, item: Item) -> None:
+        super().__init__(item)
+        why = reason_of(item.node.op_type, item.node.domain)
+        data = "its outputs' shapes depend on data, or it handles sequences or optionals"
+        self.reason = f"{data}; {why}" if why.startswith(BY_PYTHON) else data
+
+    @cached_property
+    def proto(self) -> bytes:
+        """The serialised NodeProto."""
+        return bytes(make_proto(self.item.node).SerializeToString())
+
+    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+        if self.item.node.op_type != "NonZero" or self.item.node.domain:
+            return {}
+        return {self.outputs[0]: [CLOSED, Open(self.outputs[0])]}
+
+    def gives_text(self, texts: AbstractSet[str]) -> bool:
+        """Whether the first output holds strings; `texts` are the names of those that do."""
+        kind = self.item.node.op_type
+        return kind in TEXT_MAKERS or (kind in TEXT_MOVES and self.item.inputs[0] in texts)
+
+    def run(self, values: Values, runner: Runner) -> list[Any]:
+        node = self.item.node
+        ins = [self.value(values, i) for i in range(len(self.item.inputs))]
+        try:
+            found = iter(run_host(node.op_type, node.domain, node.version, self.proto, ins))
+        except OpaliteError as e:
+            e.add_context(f"while running {self.label}")
+            raise
+        return [next(found) if name else None for name in node.outputs]
+
+
+class PackTask(Task):
+    """A sequence as the list of its elements."""
+
+    reason = "the host holds a sequence as a list"
+
+    def __init__(self, sequence: str, elements: tuple[str, ...]) -> None:
+        super().__init__(f"sequence '{sequence}'", elements, (sequence,))
+
+    def run(self, values: Values, runner: Runner) -> list[Any]:
+        return [[values[n] for n in self.inputs]]
+
+
+class TrimTask(Task):
+    """The first rows of an array, as many as another one says."""
+
+    reason = "the number of its rows depends on data"
+
+    def __init__(self, item: Item, value: str, count: str, output: str) -> None:
+        super().__init__(item.node.label, (value, count), (output,))
+
+    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+        value = find(self.inputs[0])
+        if value is None:
+            return {}
+        rest = [Open(d.text) if is_dim(d) else CLOSED for d in value.shape[1:]]
+        return {self.outputs[0]: [Open(self.inputs[1]), *rest]}
+
+    def run(self, values: Values, runner: Runner) -> list[Any]:
+        array, count = (values[n] for n in self.inputs)
+        return [np.asarray(array)[: max(0, int(number_of(count)))]]
+
+
+def number_of(value: Any) -> Any:
+    """The one element of a trip count or condition."""
+    array = np.asarray(value)
+    if array.size != 1:
+        raise ShapeError(f"a trip count or condition must hold one element, got shape {array.shape}")
+    return array.reshape(()).item()

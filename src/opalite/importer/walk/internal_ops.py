@@ -1,0 +1,95 @@
+"""Operators of domain 'opalite': pieces that unrolled loops and optionals are put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.graph import Value
+from ...ops.data_movement import Concat, Slice
+from ...ops.operator import normalize_axis
+from ..op_registry import onnx_op
+from ..proto.graphdef import DOMAIN, Attr, NodeDef
+from .node_context import NodeContext
+
+
+def internal_node(op_type: str, name: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, Any]) -> NodeDef:
+    """A NodeDef of domain 'opalite' with one output; `name` is that of the ONNX node it stands for."""
+    attributes = {k: Attr(0, v) for k, v in attrs.items()}
+    return NodeDef(op_type, DOMAIN, 1, name, inputs, (output,), attributes, used=(True,))
+
+
+@onnx_op("Same", domain=DOMAIN)
+def same(ctx: NodeContext) -> Value:
+    """The input under another name."""
+    return ctx.input(0)
+
+
+@onnx_op("Stack", domain=DOMAIN)
+def stack(ctx: NodeContext) -> Value:
+    """The inputs, all of one shape, along a new `axis`; in reverse order if `reverse`."""
+    values = [v for v in ctx.inputs if v is not None]
+    shape = values[0].shape
+    for v in values:
+        if v.shape != shape:
+            raise ShapeError(
+                f"{ctx.label} collects tensors of shape {shape} over its iterations, but one of them gave {v.shape}"
+            )
+    axis = normalize_axis(ctx.attr("axis"), len(shape) + 1, "scan output axis")
+    row = (*shape[:axis], 1, *shape[axis:])
+    rows = [ctx.reshape(v, row) for v in values]
+    if ctx.attr("reverse"):
+        rows.reverse()
+    return rows[0] if len(rows) == 1 else ctx.add(Concat(axis=axis), rows)
+
+
+@onnx_op("Join", domain=DOMAIN)
+def join(ctx: NodeContext) -> Value:
+    """The inputs one after another along `axis`."""
+    values = [v for v in ctx.inputs if v is not None]
+    axis = normalize_axis(ctx.attr("axis"), len(values[0].shape))
+    return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
+
+
+@onnx_op("Cut", domain=DOMAIN)
+def cut(ctx: NodeContext) -> Value:
+    """x[..., start : start + length, ...] at `axis`."""
+    x = ctx.input(0)
+    return _rows(ctx, x, ctx.attr("axis"), ctx.attr("start"), ctx.attr("length"))
+
+
+@onnx_op("Take", domain=DOMAIN)
+def take(ctx: NodeContext) -> Value:
+    """x[..., index, ...] at `axis`, without that axis."""
+    x = ctx.input(0)
+    axis = ctx.attr("axis")
+    return ctx.reshape(_rows(ctx, x, axis, ctx.attr("index"), 1), x.shape[:axis] + x.shape[axis + 1 :])
+
+
+def _rows(ctx: NodeContext, x: Value, axis: int, start: int, length: int) -> Value:
+    if length == x.shape[axis]:
+        return x
+    starts = tuple(start if i == axis else 0 for i in range(len(x.shape)))
+    sizes = tuple(length if i == axis else d for i, d in enumerate(x.shape))
+    return ctx.add(Slice(starts=starts, steps=(1,) * len(x.shape), sizes=sizes), [x])
+
+
+@onnx_op("Optional", since=15)
+def optional(ctx: NodeContext) -> Value:
+    """An optional that holds a tensor is that tensor."""
+    return ctx.input(0)
+
+
+@onnx_op("OptionalGetElement", since=15)
+def optional_get_element(ctx: NodeContext) -> Value:
+    """The tensor in an optional that holds one."""
+    return ctx.input(0)
+
+
+@onnx_op("OptionalHasElement", since=15)
+def optional_has_element(ctx: NodeContext) -> Value:
+    """Whether there is a tensor, which is known without its contents."""
+    return ctx.constant(np.asarray(ctx.get(0) is not None))

@@ -1,0 +1,143 @@
+"""Reserved memory: a segment's graph appends to it in place of joining what was there to what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...ir.constants.int8_rows import TAIL
+from ...ir.dtype import DType
+from ...ir.graph import Graph, Node, Value
+from ...ir.growable_tensor import Reserved
+from ...ir.tensor_type import TensorType
+from ...ops.append import Append, WidenRows
+from ...ops.data_movement import Concat, Slice
+from ...ops.operator import Op
+from .stacked_kv_cache import unstack
+
+if TYPE_CHECKING:
+    from .graph_builder import Written
+    from .graph_walk import Walk
+
+
+def append_in_place(
+    walk: Walk, graph: Graph, values: Mapping[str, Reserved], outputs: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Have the graph of a segment append to the memory of `values`, inputs by name. How long each is then; and for
+    those where it cannot, why.
+
+    outputs: of the graph, by name. A present output that is the past with something new behind it becomes an Append,
+    and a slice of the memory for its readers; so does whatever is the present of a past that is empty.
+    `graph.reserved` tells which inputs and outputs are memory then.
+    """
+    lengths: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    pairs: dict[int, int] = {}  # number of the output, that of the input
+    for name, value in values.items():
+        number = outputs.get(value.present)
+        if number is None or number in pairs:
+            reasons[name] = f"the output '{value.present}' is not computed from it alone"
+            continue
+        past = walk.env.get(name)
+        present = graph.outputs[number]
+        if past is not None and value.grows:
+            unstack(graph, past, present, value.axis)
+        found = _Appending(graph, past, present, value, walk.builder.written.get(present)).find()
+        if isinstance(found, str):
+            reasons[name] = found
+            continue
+        lengths[name] = found.length
+        memory = found.put(walk.builder.trace.symbols[walk.arrival.capacity] if value.grows else 0)
+        graph.outputs[number] = memory[1]
+        if past in graph.inputs:
+            graph.inputs[graph.inputs.index(past)] = memory[0]
+        else:
+            graph.inputs.append(memory[0])
+        walk.sources[memory[0]] = name
+        pairs[number] = graph.inputs.index(memory[0])
+    graph.sort()
+    graph.prune()
+    graph.reserved = tuple((i, o) for o, i in pairs.items())
+    return lengths, reasons
+
+
+class _Appending:
+    """What becomes of one piece of state."""
+
+    def __init__(
+        self, graph: Graph, past: Value | None, present: Value, value: Reserved, written: Written | None
+    ) -> None:
+        """past: None where nothing reads it. written: what was written to have `present`, if that is known."""
+        self._written = written
+        self._graph, self._past, self._present, self._value = graph, past, present, value
+        self._join: Node | None = None
+        self._new = present
+        self._start = 0
+
+    def find(self) -> _Appending | str:
+        """Itself, knowing what is new; or why nothing is appended."""
+        value, past, present, axis = self._value, self._past, self._present, self._value.axis
+        named = f"the output '{value.present}'"
+        if present.dtype.np != value.dtype or len(present.shape) != len(value.shape):
+            return f"{named} is {present.type}"
+        join = present.producer
+        if not value.grows:
+            written = self._written
+            if past is None or join is None or written is None or written.cache is not past or written.axis < 1:
+                return f"{named} is not the input with something written into it"
+            if any(past in n.inputs for n in self._graph.nodes if n is not join):
+                return f"what {named} was before is read, too"
+            self._join, self._new = join, written.update
+            return self
+        if past is not None and join is not None and isinstance(join.op, Concat) and join.inputs[0] is past:
+            if join.op.axis != axis or len(join.inputs) != 2 or join.inputs[1] is past:
+                return f"{named} is not the input with something behind it along axis {axis}"
+            self._join, self._new, self._start = join, join.input(1), past.shape[axis]
+            return self
+        if value.shape[axis] == 0 and not any(past in n.inputs for n in self._graph.nodes if past is not None):
+            return self
+        return f"{named} is no Concat of the input and what is new"
+
+    @property
+    def length(self) -> int:
+        """Positions after the run."""
+        if not self._value.grows:
+            return self._present.shape[self._value.axis]
+        return self._start + self._new.shape[self._value.axis]
+
+    def put(self, capacity: Any) -> tuple[Value, Value]:
+        """Change the graph; the memory before the run, and after it."""
+        graph, past, present, join = self._graph, self._past, self._present, self._join
+        grows, written = self._value.grows, self._written
+        shape = tuple(capacity if grows and i == self._value.axis else d for i, d in enumerate(present.shape))
+        kind = TensorType(present.dtype, shape)
+        if self._value.narrow:
+            kind = TensorType(DType.INT8, (*shape[:-1], shape[-1] + TAIL))
+        before, after = (Value(f"{present.name}@{w}", kind) for w in ("before", "after"))
+        made = present.producer
+        if grows or written is None:
+            append = Node(Append(self._value.axis, self._start), [before, self._new], [after], name=present.name)
+        else:
+            op = Append(written.axis, 0, written.circular)
+            append = Node(op, [before, self._new, written.starts], [after], name=present.name)
+        append.origin = () if made is None else made.origin
+        after.producer = append
+        if join is None:
+            graph.nodes.append(append)
+            return before, after
+        place = graph.nodes.index(join)
+        graph.nodes[place : place + 1] = [append, self._shown(after, present, append)]
+        assert past is not None
+        if any(past in n.inputs for n in graph.nodes):
+            graph.nodes.insert(place + 1, self._shown(after, past, append))
+        return before, after
+
+    def _shown(self, memory: Value, value: Value, like: Node) -> Node:
+        """The node that makes `value` the first part of `memory`."""
+        zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
+        op: Op = Slice(zeros, ones, value.shape)
+        if self._value.narrow:
+            op = WidenRows(self._value.axis, value.shape[self._value.axis], half=value.dtype is DType.FLOAT16)
+        node = Node(op, [memory], [value], name=like.name, origin=like.origin)
+        value.producer = node
+        return node

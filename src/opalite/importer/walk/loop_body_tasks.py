@@ -1,0 +1,317 @@
+"""Tasks that run a body: Loop, Scan and SequenceMap.
+
+The body is a model of its own: the caller of an import passes a Runner that compiles and runs one, so that bodies run
+on the device too, and that may make many trips at once where nothing of the host is needed between them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ...errors import ModelError, OpaliteError, ShapeError
+from ..proto.decode import ValueInfo
+from ..proto.graphdef import GraphDef
+from .host_tasks import ItemTask, Runner, Values, number_of
+from .name_scopes import Item
+
+if TYPE_CHECKING:
+    from .import_run import ModelImporter
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the trips of a body hand on, by names in the body.
+
+    counter: the input that is the number of the trip; condition: the input and the output that say whether there is
+    another one; '' where there are none. states: inputs with the outputs that they are in the next trip. rows: outputs
+    that are collected. scanned: inputs that are another row of an array in each trip.
+    """
+
+    counter: str
+    condition: tuple[str, str]
+    states: tuple[tuple[str, str], ...]
+    rows: tuple[str, ...]
+    scanned: tuple[str, ...] = ()
+
+
+class Repeater(Protocol):
+    """A Runner that can make many trips at once."""
+
+    def repeat(
+        self,
+        importer: ModelImporter,
+        feeds: Mapping[str, Any],
+        carried: Carried,
+        first: int,
+        most: int | None,
+        scanned: Sequence[Any],
+    ) -> tuple[int, bool, list[Any], list[Any]] | None:
+        """(trips made, whether another one is wanted, the states after them, rows along a new first axis) of trips
+        number `first` and following; None where they have to be run one by one for now.
+
+        feeds: of the first of them. most: None for no limit. scanned: the rows of each scanned input, from that of the
+        first trip on.
+        """
+
+
+def _repeater(runner: Runner) -> Repeater | None:
+    return runner if hasattr(runner, "repeat") else None
+
+
+@dataclass(frozen=True)
+class Body:
+    """A body as a model of its own. `captured` pairs its names of outer values with the global ones."""
+
+    graph: GraphDef
+    importer: ModelImporter
+    captured: tuple[tuple[str, str], ...]
+
+    def run(self, inputs: Sequence[Any], values: Values, runner: Runner) -> list[Any]:
+        """Outputs of one run of the body."""
+        return list(runner(self.importer, self.feeds(inputs, values)))
+
+    def feeds(self, inputs: Sequence[Any], values: Values) -> dict[str, Any]:
+        """Everything that a run of the body is given, by its names."""
+        if len(inputs) != len(self.graph.inputs):
+            raise ShapeError(f"body '{self.graph.name}' has {len(self.graph.inputs)} inputs, {len(inputs)} are given")
+        feeds = {local: values[outer] for local, outer in self.captured}
+        feeds.update((info.name, v) for info, v in zip(self.graph.inputs, inputs, strict=True))
+        return feeds
+
+
+class BodyTask(ItemTask):
+    """A task around a body."""
+
+    reason = "its body runs once for each iteration"
+
+    def __init__(self, item: Item, body: Body) -> None:
+        super().__init__(item)
+        self.body = body
+
+    def run(self, values: Values, runner: Runner) -> list[Any]:
+        try:
+            found = self.iterate(values, runner)
+        except OpaliteError as e:
+            e.add_context(f"while running {self.label}")
+            raise
+        except (ValueError, TypeError, IndexError, KeyError) as e:
+            raise ModelError(f"{self.label} cannot run: {type(e).__name__}: {e}") from e
+        return (found + [None] * len(self.outputs))[: len(self.outputs)]
+
+    @abstractmethod
+    def iterate(self, values: Values, runner: Runner) -> list[Any]:
+        """Outputs of the node."""
+
+    def make_trips(
+        self,
+        values: Values,
+        runner: Runner,
+        carried: Carried,
+        state: list[Any],
+        columns: Sequence[Column],
+        inputs: Callable[[int, Sequence[Any]], list[Any]],
+        most: int | None,
+        scanned: Sequence[Any] = (),
+    ) -> list[Any]:
+        """The states after all trips, whose rows go to `columns`; many trips at once where the runner can.
+
+        inputs: gives the body's inputs of a trip, of its number and the states before it. most: trips at most; None for
+        no limit. scanned: the rows of each scanned input.
+        """
+        repeater = _repeater(runner)
+        ends = bool(carried.condition[1])  # whether a trip may say that none is to follow
+        after = int(ends) + len(state)
+        going = True
+        i = due = 0
+        while going and (most is None or i < most):
+            given = inputs(i, state)
+            if repeater is not None and i >= due:
+                left, feeds = None if most is None else most - i, self.body.feeds(given, values)
+                found = repeater.repeat(self.body.importer, feeds, carried, i, left, [a[i:] for a in scanned])
+                if found is not None:
+                    made, more, state, rows = found
+                    going = more or not ends
+                    for column, some in zip(columns, rows, strict=True):
+                        column.extend(some)
+                    i += made
+                    continue
+                due = max(2 * i, i + 1)
+            outs = self.body.run(given, values, runner)
+            going = not ends or bool(number_of(outs[0]))
+            state = outs[int(ends) : after]
+            for column, row in zip(columns, outs[after:], strict=True):
+                column.add(np.asarray(row))
+            i += 1
+        return state
+
+
+class LoopTask(BodyTask):
+    """Loop: the body runs at most M times, while its condition holds."""
+
+    def iterate(self, values: Values, runner: Runner) -> list[Any]:
+        limit, go_on = self.value(values, 0), self.value(values, 1)
+        trips = None if limit is None else number_of(limit)
+        going = True if go_on is None else bool(number_of(go_on))
+        state = [self.value(values, i) for i in range(2, len(self.item.inputs))]
+        infos, ends = self.body.graph.inputs, self.body.graph.outputs
+        carried = Carried(
+            infos[0].name,
+            (infos[1].name, ends[0].name),
+            tuple((i.name, o.name) for i, o in zip(infos[2:], ends[1 : 1 + len(state)], strict=True)),
+            tuple(o.name for o in ends[1 + len(state) :]),
+        )
+
+        def inputs(i: int, state: Sequence[Any]) -> list[Any]:
+            return [_shaped(np.asarray(i, np.int64), infos[0]), _shaped(np.asarray(True), infos[1]), *state]
+
+        columns = [Column(o) for o in ends[1 + len(state) :]]
+        if going:
+            state = self.make_trips(values, runner, carried, state, columns, inputs, trips)
+        return [*state, *(c.stack(0) for c in columns)]
+
+
+class ScanTask(BodyTask):
+    """Scan: the body runs once for each slice of the scan inputs."""
+
+    def iterate(self, values: Values, runner: Runner) -> list[Any]:
+        plan = ScanPlan(self.item)
+        ins = [self.value(values, i) for i in range(len(self.item.inputs))]
+        if self.item.node.version >= 9:
+            return self._scan(plan, ins, values, runner)
+        lengths, *rest = ins
+        arrays = [np.asarray(v) for v in rest]
+        batches = []
+        for b in range(arrays[0].shape[0]):
+            stop = None if lengths is None else int(np.asarray(lengths)[b])
+            states = [a[b] for a in arrays[: plan.n_states]]
+            batches.append(self._scan(plan, [*states, *(a[b][:stop] for a in arrays[plan.n_states :])], values, runner))
+        return [_pad_stack(rows) for rows in zip(*batches, strict=True)]
+
+    def _scan(self, plan: ScanPlan, ins: list[Any], values: Values, runner: Runner) -> list[Any]:
+        state, scanned = ins[: plan.n_states], [np.asarray(v) for v in ins[plan.n_states :]]
+        axes = plan.input_axes([a.ndim for a in scanned])
+        rows = [np.moveaxis(a, axis, 0) for a, axis in zip(scanned, axes, strict=True)]
+        length = plan.length([a.shape for a in scanned], axes)
+        infos, ends = self.body.graph.inputs, self.body.graph.outputs
+        states = zip(infos[: plan.n_states], ends[: plan.n_states], strict=True)
+        names = tuple((a.name, b.name) for a, b in states)
+        ends = ends[plan.n_states :]
+        rows = [a[::-1] if back else a for a, back in zip(rows, plan.input_reverse, strict=True)]
+        scanned_names = tuple(v.name for v in infos[plan.n_states :])
+        carried = Carried("", ("", ""), names, tuple(o.name for o in ends), scanned_names)
+
+        def inputs(i: int, state: Sequence[Any]) -> list[Any]:
+            return [*state, *(a[i] for a in rows)]
+
+        columns = [Column(o) for o in ends]
+        state = self.make_trips(values, runner, carried, state, columns, inputs, length, rows)
+        outputs = zip(columns, plan.output_axes(len(ends)), plan.output_reverse(len(ends)), strict=True)
+        return [*state, *(c.stack(axis, back) for c, axis, back in outputs)]
+
+
+class ScanPlan:
+    """A Scan node's attributes with their defaults."""
+
+    def __init__(self, item: Item) -> None:
+        self._attrs = item.node.attrs
+        self._label = item.node.label
+        count = len(item.inputs) - (0 if item.node.version >= 9 else 1)
+        self.n_scanned = int(self._attrs.get("num_scan_inputs", 0))
+        self.n_states = count - self.n_scanned
+        if self.n_scanned < 1 or self.n_states < 0:
+            raise ShapeError(f"{self._label} has {count} inputs, of which it scans {self.n_scanned}")
+        directions = self._attrs.get("scan_input_directions", self._attrs.get("directions", (0,) * self.n_scanned))
+        self.input_reverse = tuple(bool(d) for d in directions)
+
+    def input_axes(self, ranks: Sequence[int]) -> tuple[int, ...]:
+        """The axis that each scan input is cut along, counted from the front."""
+        given = self._attrs.get("scan_input_axes", (0,) * self.n_scanned)
+        if any(not -r <= a < r for a, r in zip(given, ranks, strict=True)):
+            raise ShapeError(f"{self._label} scans along axes {given} of inputs of rank {tuple(ranks)}")
+        return tuple(a % r for a, r in zip(given, ranks, strict=True))
+
+    def length(self, shapes: Sequence[tuple[int, ...]], axes: Sequence[int]) -> int:
+        """Number of iterations, on which all scan inputs must agree."""
+        lengths = [s[a] for s, a in zip(shapes, axes, strict=True)]
+        if any(n != lengths[0] for n in lengths):
+            raise ShapeError(f"{self._label} scans inputs of different lengths {sorted(lengths)}")
+        return lengths[0]
+
+    def output_axes(self, count: int) -> tuple[int, ...]:
+        """The new axis of each scan output."""
+        return tuple(self._attrs.get("scan_output_axes", (0,) * count))
+
+    def output_reverse(self, count: int) -> tuple[bool, ...]:
+        """Whether each scan output is filled from its end."""
+        return tuple(bool(d) for d in self._attrs.get("scan_output_directions", (0,) * count))
+
+
+class MapTask(BodyTask):
+    """SequenceMap: the body runs once for each element of the first sequence."""
+
+    reason = "its body runs once for each element of a sequence"
+
+    def iterate(self, values: Values, runner: Runner) -> list[Any]:
+        ins = [self.value(values, i) for i in range(len(self.item.inputs))]
+        first, rest = ins[0], ins[1:]
+        results: list[list[Any]] = [[] for _ in self.body.graph.outputs]
+        for i, element in enumerate(first):
+            others = [v[i] if isinstance(v, (list, tuple)) else v for v in rest]
+            for row, out in zip(results, self.body.run([element, *others], values, runner), strict=True):
+                row.append(out)
+        return list(results)
+
+
+def _shaped(scalar: Any, info: ValueInfo) -> Any:
+    """The scalar as the body declares it: some exporters declare a vector of one element."""
+    return scalar.reshape(1) if info.shape is not None and len(info.shape) == 1 else scalar
+
+
+class Column:
+    """The rows of one scan output."""
+
+    def __init__(self, info: ValueInfo) -> None:
+        self._info = info
+        self._parts: list[Any] = []  # some rows each
+
+    def add(self, row: Any) -> None:
+        """One more."""
+        self._parts.append(row[None])
+
+    def extend(self, rows: Any) -> None:
+        """Some more, along the first axis."""
+        self._parts.append(rows)
+
+    def stack(self, axis: int, reverse: bool = False) -> Any:
+        """All rows along a new axis; without any, an empty tensor of the declared type."""
+        info, parts = self._info, self._parts
+        if not parts:
+            dims = [d if isinstance(d, int) else 0 for d in info.shape or ()]
+            dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 0)
+            return np.empty(dims, info.dtype.np if info.dtype is not None else np.float32)
+        shapes = {p.shape[1:] for p in parts}
+        if len(shapes) > 1:
+            raise ModelError(
+                f"scan output '{info.name}' has different shapes in different iterations: {sorted(shapes)}"
+            )
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if reverse:
+            whole = whole[::-1]
+        at = axis if axis >= 0 else axis + whole.ndim
+        return np.ascontiguousarray(np.moveaxis(whole, 0, at) if at else whole)
+
+
+def _pad_stack(rows: Sequence[Any]) -> Any:
+    """Batch rows stacked; shorter ones are filled with zeros at the end (Scan of opset 8 with sequence lengths)."""
+    arrays = [np.asarray(r) for r in rows]
+    shape = np.max([a.shape for a in arrays], axis=0) if arrays[0].ndim else ()
+    out = np.zeros((len(arrays), *shape), arrays[0].dtype)
+    for i, a in enumerate(arrays):
+        filled: Any = (i, *(slice(d) for d in a.shape))
+        out[filled] = a
+    return out

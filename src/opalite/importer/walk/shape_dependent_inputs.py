@@ -1,0 +1,107 @@
+"""Given: what a segment gets besides its inputs, because it follows from sizes alone.
+
+Positions, masks and lengths that a model makes of its sizes are computed on the host, once for every choice of sizes,
+and arrive as further inputs of the segment's graph, or as its exports.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ...ir.graph import Graph, Node, Value
+from ...ir.symbols import AtSizes, Moved, Trace
+from ...ir.tensor_type import TensorType
+from .constant_evaluation import evaluate_nodes
+
+Array = np.ndarray[Any, Any]
+
+_KEPT = 16  # choices of sizes
+
+
+class Given:
+    """Computes values of `trace`'s sizes.
+
+    leaves: tensors with expressions for elements; nodes: what is computed from those and from constants, in order;
+    wanted: values by the names that the run gives them.
+    """
+
+    def __init__(
+        self, trace: Trace, leaves: Mapping[Value, Array], nodes: Sequence[Node], wanted: Mapping[str, Value]
+    ) -> None:
+        self.trace = trace
+        self.leaves = {v: a.reshape(-1).tolist() for v, a in leaves.items()}
+        self.nodes = list(nodes)
+        self.wanted = dict(wanted)
+        self._lock = Lock()
+        self._found: OrderedDict[tuple[int, ...], dict[str, Array]] = OrderedDict()
+
+    def at(self, sizes: tuple[int, ...]) -> Mapping[str, Array]:
+        """The values by name; the same arrays again for sizes that came lately."""
+        with self._lock:
+            found = self._found.get(sizes)
+            if found is None:
+                found = self._found[sizes] = self._compute(sizes)
+                if len(self._found) > _KEPT:
+                    self._found.popitem(last=False)
+            else:
+                self._found.move_to_end(sizes)
+            return found
+
+    def _compute(self, sizes: tuple[int, ...]) -> dict[str, Array]:
+        at = AtSizes(self.trace, sizes)
+        at.learn([v for row in self.leaves.values() for v in row])
+        known = {v: np.array(at(row), v.dtype.np).reshape(v.shape) for v, row in self.leaves.items()}
+        arrays = evaluate_nodes(*concrete(self.nodes, known, list(self.wanted.values()), at))
+        return dict(zip(self.wanted, arrays, strict=True))
+
+
+def concrete(
+    nodes: Sequence[Node], known: Mapping[Value, Array], wanted: Sequence[Value], at: AtSizes
+) -> tuple[list[Node], dict[Value, Array], list[Value]]:
+    """Nodes, what they start from and what is wanted of them, with plain sizes."""
+    made: dict[Value, Value] = {}
+
+    def copied(v: Value) -> Value:
+        if v.is_const:
+            return v
+        if v not in made:
+            made[v] = Value(v.name, TensorType(v.dtype, at(v.shape)))
+        return made[v]
+
+    copies = [
+        Node(
+            at(n.op), [None if v is None else copied(v) for v in n.inputs], [copied(v) for v in n.outputs], name=n.name
+        )
+        for n in nodes
+    ]
+    return copies, {copied(v): a for v, a in known.items()}, [copied(v) for v in wanted]
+
+
+def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
+    """A copy of `graph` with plain numbers in the place of its symbols, which have the values `sizes`."""
+    assert graph.trace is not None
+    return _changed(graph, AtSizes(graph.trace, sizes), None)
+
+
+def graph_moved(graph: Graph, sizes: tuple[int, ...]) -> Graph:
+    """A copy of `graph` whose symbols have the values `sizes` at hand; what is planned of it guards no other copy."""
+    assert graph.trace is not None
+    at = Moved(graph.trace, sizes)
+    return _changed(graph, at, at.trace)
+
+
+def _changed(graph: Graph, at: AtSizes, trace: Trace | None) -> Graph:
+    made = graph.copy()
+    made.trace = trace
+    for v in made.values():
+        if not v.is_const:
+            v.type = replace(v.type, shape=at(v.shape))
+    for node in made.nodes:
+        node.op = at(node.op)
+    return made

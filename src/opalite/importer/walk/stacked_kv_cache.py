@@ -1,0 +1,89 @@
+"""Stacked caches: keys and values of a layer in one tensor, as in GPT-2's older exports and onnxruntime's Attention.
+
+Such a model takes the past apart, puts what is new behind each part, and stacks the parts again. Put behind the past
+as one, what is new can be appended in place.
+"""
+
+from __future__ import annotations
+
+from ...ir.graph import Graph, Node, Value, fresh_value
+from ...ir.symbols import always_equal
+from ...ir.tensor_type import TensorType
+from ...ops.data_movement import Concat, Reshape, Slice
+from ...ops.gather import Gather
+
+
+def unstack(graph: Graph, past: Value, present: Value, axis: int) -> bool:
+    """Where `present` stacks parts of `past` with something behind each along `axis`, have it be `past` with all of
+    that behind it, and the parts be parts of it. Whether it was so."""
+    stack = present.producer
+    if stack is None or not isinstance(stack.op, Concat) or stack.op.axis == axis:
+        return False
+    across = stack.op.axis
+    parts = [_part(past, v, i, across, axis) for i, v in enumerate(stack.inputs)]
+    if len(parts) != past.shape[across] or not all(parts):
+        return False
+    found = [p for p in parts if p is not None]
+    nodes, fresh = list[Node](), list[Value]()
+    for join, new in found:
+        shape = (*new.shape[:across], 1, *new.shape[across:])
+        nodes.append(join.beside(Reshape(shape), [new]))
+        fresh.append(nodes[-1].y)
+    nodes.append(stack.beside(Concat(across), fresh))
+    whole = Node(Concat(axis), [past, nodes[-1].y], [present], name=stack.name, origin=stack.origin)
+    present.producer = whole
+    nodes.append(whole)
+    for i, (join, _) in enumerate(found):
+        starts = tuple(i if k == across else 0 for k in range(len(present.shape)))
+        sizes = tuple(1 if k == across else d for k, d in enumerate(present.shape))
+        part = fresh_value(join.y.name, TensorType(present.dtype, sizes))
+        cut = Node(Slice(starts, (1,) * len(sizes), sizes), [present], [part], name=join.name, origin=join.origin)
+        shown = Node(Reshape(join.y.shape), [part], [join.y], name=join.name, origin=join.origin)
+        part.producer, join.y.producer = cut, shown
+        nodes += cut, shown
+    gone = {stack, *(join for join, _ in found)}
+    graph.nodes[:] = [n for n in graph.nodes if n not in gone] + nodes
+    graph.sort()
+    return True
+
+
+def _part(past: Value, piece: Value | None, i: int, across: int, axis: int) -> tuple[Node, Value] | None:
+    """(the Concat of part `i` of `past` and what is new, that) if `piece` of the stack is such, under one more axis."""
+    lift = None if piece is None else piece.producer
+    if lift is None or not isinstance(lift.op, Reshape) or piece is None:
+        return None
+    joined = lift.x
+    join = joined.producer
+    if join is None or not isinstance(join.op, Concat) or len(join.inputs) != 2:
+        return None
+    if join.op.axis != axis - (axis > across) or not always_equal(piece.shape, _lifted(joined, across)):
+        return None
+    old = join.x
+    is_part = always_equal(_lifted(old, across), _one(past, across)) and _picks(past, old, i, across)
+    return (join, join.input(1)) if is_part else None
+
+
+def _lifted(v: Value, across: int) -> tuple[int, ...]:
+    return (*v.shape[:across], 1, *v.shape[across:])
+
+
+def _one(past: Value, across: int) -> tuple[int, ...]:
+    return (*past.shape[:across], 1, *past.shape[across + 1 :])
+
+
+def _picks(past: Value, old: Value, i: int, across: int) -> bool:
+    """Whether `old` is entry `i` of `past` along `across`."""
+    node = old.producer
+    if node is not None and isinstance(node.op, Reshape):
+        node = node.x.producer
+    if node is None or not node.inputs or node.x is not past:
+        return False
+    match node.op:
+        case Gather(axis=axis):
+            index = node.input(1).data
+            at = None if index is None or index.size != 1 else int(index.reshape(()))
+            return axis == across and at in (i, i - past.shape[across])
+        case Slice(starts=starts, sizes=sizes):
+            begins = tuple(i if k == across else 0 for k in range(len(past.shape)))
+            return starts == begins and always_equal(sizes, _one(past, across))
+    return False

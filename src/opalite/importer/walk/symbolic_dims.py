@@ -1,0 +1,181 @@
+"""Open dimensions: which sizes of what arrives are symbols, and by what segments are told apart.
+
+A dimension is a symbol if the model leaves it open: one symbol for all that bear one name, where the sizes given for
+that name agree, else one for each axis. What nothing declares - inputs of loops' bodies, results of the host - is taken
+as it comes first, and is open once it has come in another size. 0 and 1 are never symbols.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtype import DType
+from ...ir.feeds import dtype_of, is_tensor
+from ...ir.growable_tensor import Reserved
+from ...ir.symbols import Trace, hint_of
+
+Array = np.ndarray[Any, Any]
+
+RESERVED = "positions reserved"
+"""How messages call the size of reserved memory."""
+
+MOST_CONTENTS = 64
+"""Elements of a tensor of sizes up to which they are symbols."""
+
+
+@dataclass(frozen=True)
+class Open:
+    """A dimension that is open from the start. name: those of one name are one size, if they agree."""
+
+    name: str = ""
+
+
+CLOSED = None
+Declared = Sequence["Open | None"]
+"""For each axis, whether it is open; None for one that is as it comes."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What arrived, as far as it decides an import. key: what segments are told apart by, guards aside.
+
+    sizes: the values of the symbols, in order. places: for each symbol, its name for messages. shapes: by name of the
+    tensor, for each axis the number of its symbol, or None. contents: the same for the elements of tensors of sizes.
+    reserved: what lies in reserved memory, by name; capacity: the symbol that says how many positions that is for.
+    """
+
+    key: Any
+    sizes: tuple[int, ...]
+    places: tuple[str, ...]
+    shapes: Mapping[str, tuple[int | None, ...]]
+    contents: Mapping[str, tuple[int | None, ...]]
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)
+    capacity: int = -1
+
+    def symbols(self, trace: Trace) -> list[int]:
+        """A new symbol of `trace` for each size."""
+        return [trace.symbol(size, place) for size, place in zip(self.sizes, self.places, strict=True)]
+
+
+class OpenDims:
+    """The dimensions of what arrives at one stage."""
+
+    def __init__(self, declared: Mapping[str, Declared], contents: frozenset[str], learns: bool) -> None:
+        """declared: by name of the tensor; contents: tensors whose elements are sizes; learns: whether what is not
+        declared becomes open when it changes."""
+        self._declared = declared
+        self._contents = contents
+        self._learns = learns
+        self._seen: dict[tuple[str, int], int] = {}
+        self._changed: set[tuple[str, int]] = set()
+
+    @property
+    def contents(self) -> frozenset[str]:
+        """Tensors whose elements are sizes."""
+        return self._contents
+
+    def with_contents(self, names: Iterable[str]) -> OpenDims:
+        """The same where the elements of these tensors are sizes too."""
+        return OpenDims(self._declared, self._contents.union(names), self._learns)
+
+    def arrive(self, incoming: Sequence[str], values: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrival:
+        """keys: of the incoming values that are told apart by their contents. Tensors of sizes have to be arrays."""
+        tensors = {n: values[n] for n in incoming if n not in keys and is_tensor(values[n])}
+        named = self._agreeing(tensors)
+        numbers: dict[Any, int] = {}
+        sizes: list[int] = []
+        places: list[str] = []
+
+        def number(group: Any, size: int, place: str) -> int:
+            if group not in numbers:
+                numbers[group] = len(sizes)
+                sizes.append(size)
+                places.append(place)
+            return numbers[group]
+
+        parts: list[Any] = []
+        shapes: dict[str, tuple[int | None, ...]] = {}
+        contents: dict[str, tuple[int | None, ...]] = {}
+        reserved: dict[str, Reserved] = {}
+        capacity = -1
+        for n in incoming:
+            value = values[n]
+            if n in keys:
+                parts.append(keys[n])
+            elif not is_tensor(value):
+                parts.append("none" if value is None else "list")
+            elif n in self._contents:
+                flat = np.asarray(value).reshape(-1).tolist()
+                found = tuple(
+                    number((n, i, ""), v, f"element {i} of '{n}'") if v > 1 else None for i, v in enumerate(flat)
+                )
+                contents[n] = found
+                fixed = tuple(v if k is None else "size" for k, v in zip(found, flat, strict=True))
+                parts.append((dtype_of(value), tuple(value.shape), fixed))
+            else:
+                axes = []
+                for axis, size in enumerate(value.shape):
+                    # Rows of a cache have one size, though exporters may leave it open: kernels are made for it.
+                    is_row = isinstance(value, Reserved) and axis > value.axis
+                    group = None if is_row else self._group(n, axis, size, named)
+                    axes.append(None if group is None else number(group, size, _place(n, axis, group)))
+                shapes[n] = tuple(axes)
+                parts.append(
+                    (dtype_of(value), tuple(d if k is None else -k - 1 for k, d in zip(axes, value.shape, strict=True)))
+                )
+                if isinstance(value, Reserved):
+                    if value.grows:
+                        capacity = number((RESERVED,), value.capacity, RESERVED)
+                    parts.append((RESERVED, value.axis, value.grows, value.narrow))
+                    reserved[n] = value
+        return Arrival(tuple(parts), tuple(sizes), tuple(places), shapes, contents, reserved, capacity)
+
+    def _agreeing(self, tensors: Mapping[str, Any]) -> set[str]:
+        """Names of dimensions for which all tensors have one size."""
+        found: dict[str, set[int]] = {}
+        for n, value in tensors.items():
+            declared = self._declared.get(n)
+            if declared is not None and len(declared) == len(value.shape):
+                for dim, size in zip(declared, value.shape, strict=True):
+                    if dim is not None and dim.name:
+                        found.setdefault(dim.name, set()).add(size)
+        return {name for name, given in found.items() if len(given) == 1}
+
+    def _group(self, n: str, axis: int, size: int, named: set[str]) -> Any:
+        """What the axis' symbol is a size of; None where it is no symbol."""
+        declared = self._declared.get(n)
+        if declared is None or len(declared) <= axis:
+            if not self._is_open(n, axis, size) or size < 2:
+                return None
+            return n, axis, ""
+        dim = declared[axis]
+        if dim is None or size < 2:
+            return None
+        return dim.name if dim.name in named else (n, axis, dim.name)
+
+    def _is_open(self, n: str, axis: int, size: int) -> bool:
+        if not self._learns:
+            return False
+        place = (n, axis)
+        if self._seen.setdefault(place, size) != size:
+            self._changed.add(place)
+        return place in self._changed
+
+
+def _place(n: str, axis: int, group: Any) -> str:
+    name = group if isinstance(group, str) else group[2]
+    return f"axis {axis} of '{n}'" + (f" ({name})" if name else "")
+
+
+def may_hold_sizes(dtype: DType, shape: Sequence[int]) -> bool:
+    """Whether the elements of a tensor may be symbols: whole numbers, and few."""
+    return dtype in (DType.INT32, DType.INT64) and hint_of(math.prod(shape)) <= MOST_CONTENTS
+
+
+CLOSED_DIMS = OpenDims({}, frozenset(), learns=False)
+"""No dimension is a symbol."""

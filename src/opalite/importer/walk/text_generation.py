@@ -1,0 +1,350 @@
+"""BeamSearch, GreedySearch, Sampling and WhisperBeamSearch of com.microsoft: loops on the host over a decoder.
+
+The decoder, and the encoder of models that have one, are models of their own that run on the device; the next tokens
+are chosen on the host (`host/token_search.py`). Where beams change places, the caches are put in order by the decoder
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from onnx import AttributeProto
+
+from ...errors import ModelError, OpaliteError, UnsupportedOpError
+from ...ir.dtype import DType
+from ..host.token_search import BeamChoice, Chance, Nucleus, Rules, log_softmax
+from ..proto.decode import Array, ValueInfo
+from ..proto.graphdef import Attr, GraphDef, NodeDef
+from .host_tasks import ItemTask, Runner, Values
+from .loop_body_tasks import Body
+from .name_scopes import Item
+
+ORDER = "opalite/order"
+"""The input of a rewritten graph that says which rows of its caches, or of its outputs, to take."""
+
+_GPT, _WHISPER = 0, 2
+
+_BEAM_INPUTS = (
+    *("max_length", "min_length", "num_beams", "num_return_sequences", "length_penalty", "repetition_penalty"),
+    *("vocab_mask", "prefix_vocab_mask", "attention_mask", "decoder_input_ids", "logits_processor"),
+)
+_INPUTS = {
+    "BeamSearch": _BEAM_INPUTS,
+    "WhisperBeamSearch": (*_BEAM_INPUTS, "cross_qk_layer_head", "extra_decoding_ids", "temperature"),
+    "GreedySearch": (
+        *("max_length", "min_length", "repetition_penalty", "vocab_mask", "prefix_vocab_mask", "attention_mask"),
+    ),
+    "Sampling": (
+        *("max_length", "min_length", "repetition_penalty", "vocab_mask", "prefix_vocab_mask", "attention_mask"),
+        *("presence_mask", "seed"),
+    ),
+}
+"""Names of the inputs after the first one, which are the prompt's tokens or what an encoder reads."""
+
+
+def taking_rows(graph: GraphDef, names: Sequence[str], axis: int) -> GraphDef:
+    """The graph whose inputs `names` are first put in the order that the further input ORDER gives, along `axis`."""
+    taken = {n: f"{n}/{ORDER}" for n in names}
+    inputs = [replace(v, name=taken.get(v.name, v.name)) for v in graph.inputs]
+    nodes = [_gather(old, n, axis) for n, old in taken.items()]
+    order = ValueInfo(ORDER, "tensor", DType.INT32, (None,))
+    return replace(graph, inputs=(*inputs, order), nodes=(*nodes, *graph.nodes))
+
+
+def giving_rows(graph: GraphDef, first: int) -> GraphDef:
+    """The graph whose outputs from number `first` on are the rows that the further input ORDER gives."""
+    outputs = [replace(v, name=f"{v.name}/{ORDER}") if i >= first else v for i, v in enumerate(graph.outputs)]
+    pairs = zip(graph.outputs[first:], outputs[first:], strict=True)
+    nodes = [_gather(own.name, given.name, 0) for own, given in pairs]
+    order = ValueInfo(ORDER, "tensor", DType.INT32, (None,))
+    return replace(graph, inputs=(*graph.inputs, order), outputs=tuple(outputs), nodes=(*graph.nodes, *nodes))
+
+
+def _gather(source: str, target: str, axis: int) -> NodeDef:
+    attributes = {"axis": Attr(AttributeProto.INT, axis)}
+    return NodeDef("Gather", "", 13, target, (source, ORDER), (target,), attributes, used=(True,))
+
+
+class GenerationTask(ItemTask):
+    """One of the four operators. bodies: by the name of the graph attribute, and "reorder" for the decoder whose caches
+    are put in the order of the beams, "expand" for the encoder whose outputs are repeated for each beam."""
+
+    reason = "a decoder runs once for each token"
+
+    def __init__(self, item: Item, bodies: Mapping[str, Body]) -> None:
+        super().__init__(item)
+        self.bodies = bodies
+        self._attrs = item.node.attrs
+
+    def run(self, values: Values, runner: Runner) -> list[Any]:
+        try:
+            found = _Generation(self, values, runner).run()
+        except OpaliteError as e:
+            e.add_context(f"while running {self.label}")
+            raise
+        except (ValueError, TypeError, IndexError, KeyError) as e:
+            raise ModelError(f"{self.label} cannot run: {type(e).__name__}: {e}") from e
+        return (found + [None] * len(self.outputs))[: len(self.outputs)]
+
+    def named(self, values: Values) -> dict[str, Any]:
+        """What the node is given besides its first input, by name; arrays on the host."""
+        names = _INPUTS[self.item.node.op_type]
+        given = ((name, self.value(values, 1 + i)) for i, name in enumerate(names))
+        return {name: np.asarray(v) for name, v in given if v is not None}
+
+
+class _Generation:
+    """One run."""
+
+    def __init__(self, task: GenerationTask, values: Values, runner: Runner) -> None:
+        self.task, self.values, self.runner = task, values, runner
+        attrs = task.item.node.attrs
+        given = task.named(values)
+        self.attrs, self.given = attrs, given
+
+        def number(name: str, default: float) -> Any:
+            return given[name].reshape(-1)[0].item() if name in given else default
+
+        searches = "num_beams" in _INPUTS[task.item.node.op_type]
+        self.beams = int(number("num_beams", 1)) if searches else 1
+        self.returned = int(number("num_return_sequences", 1)) if searches else 1
+        self.max_length = int(number("max_length", 4096))
+        self.penalty = float(number("length_penalty", 1.0))
+        self.pad, self.eos = int(attrs["pad_token_id"]), int(attrs["eos_token_id"])
+        self.kind = int(attrs.get("model_type", _WHISPER if task.item.node.op_type == "WhisperBeamSearch" else _GPT))
+        self.seed = int(number("seed", 0)) if "seed" in given else int(np.random.default_rng().integers(1, 1 << 31))
+        if len(task.outputs) > 3 and task.outputs[3]:
+            raise UnsupportedOpError(f"{task.label} has the output cross_qk, which needs caches of a fixed size")
+        if self.returned > self.beams or self.beams < 1:
+            raise ModelError(
+                f"{task.label} returns {self.returned} sequences of {self.beams} beams; they must be fewer"
+            )
+        self.rules = Rules(
+            eos=self.eos,
+            repetition_penalty=float(number("repetition_penalty", 1.0)),
+            ngram=int(attrs.get("no_repeat_ngram_size", 0)),
+            vocab_mask=given.get("vocab_mask"),
+            prefix_mask=given.get("prefix_vocab_mask"),
+            min_length=int(number("min_length", 0)),
+            temperature=float(attrs.get("temperature", number("temperature", 1.0))),
+            presence_mask=given.get("presence_mask"),
+            presence_penalty=float(attrs.get("presence_penalty", 0.0)),
+            timestamps=self.kind == _WHISPER and int(number("logits_processor", 0)) == 1,
+        )
+
+    def run(self) -> list[Any]:
+        """Outputs of the node."""
+        decoder = _Decoder(self) if self.kind == _GPT else _EncodedDecoder(self)
+        if decoder.start.shape[1] >= self.max_length:
+            raise ModelError(
+                f"{self.task.label} has max_length {self.max_length}; the sequences begin with "
+                f"{decoder.start.shape[1]} tokens already"
+            )
+        return self._search(decoder) if "num_beams" in self.given else self._follow(decoder)
+
+    def words(self, logits: Any) -> Array:
+        """Scores [rows, V] of the next token, in float32, of logits [rows, steps, V]."""
+        last = np.asarray(logits)[:, -1].astype(np.float32)
+        count = int(self.attrs.get("vocab_size", -1))
+        return np.ascontiguousarray(last[:, :count] if count > 0 else last)
+
+    def _search(self, decoder: _Decoder) -> list[Any]:
+        batch, start = len(decoder.start), np.repeat(decoder.start, self.beams, axis=0)
+        early = bool(self.attrs.get("early_stopping", 0))
+        choice = BeamChoice(start, batch, self.beams, self.pad, self.eos, self.penalty, early)
+        length, wants_scores = start.shape[1], len(self.task.outputs) > 2 and bool(self.task.outputs[2])
+        history: list[Array] = []
+        logits, first = decoder.begin(), True
+        speech = self._speechless(logits)
+        while True:
+            scores = log_softmax(self.words(logits))
+            if len(scores) < len(choice.scores):
+                scores = np.repeat(scores, self.beams, axis=0)
+            self.rules.apply(scores, choice.sequences, first)
+            scores += choice.scores[:, None]
+            if wants_scores:
+                history.append(scores.reshape(batch, self.beams, -1).copy())
+            tokens, follows = choice.choose(scores)
+            if all(choice.done) or choice.sequences.shape[1] >= self.max_length:
+                break
+            logits, first = decoder.step(tokens, follows, choice.sequences), False
+        found, sums = choice.results(self.returned, self.max_length)
+        results: list[Any] = [found, sums]
+        if wants_scores:
+            whole = np.zeros((self.max_length - length, *history[0].shape), np.float32)
+            whole[: len(history)] = history
+            results.append(whole)
+        return [*results, *[None] * (4 - len(results)), speech]
+
+    def _speechless(self, logits: Any) -> Array | None:
+        """Chances [B] of the token that says that nothing is spoken, at the first step, if the node gives them."""
+        token = int(self.attrs.get("no_speech_token_id", -1))
+        if len(self.task.outputs) < 5 or not self.task.outputs[4]:
+            return None
+        if token < 0:
+            raise ModelError(f"{self.task.label} has the output non_speech_probs, but no no_speech_token_id")
+        return np.exp(log_softmax(self.words(logits)))[:, token]
+
+    def _follow(self, decoder: _Decoder) -> list[Any]:
+        """One sequence for each batch entry: the likeliest tokens, or drawn ones."""
+        draws = self.task.item.node.op_type == "Sampling"
+        keep = int(self.attrs.get("min_tokens_to_keep", 0))
+        nucleus = Nucleus(
+            float(self.attrs.get("top_p", 0.0)),
+            float(self.attrs.get("filter_value", -1e20)),
+            keep,
+            bool(self.attrs.get("custom", 0)),
+        )
+        chance, sequences = Chance(self.seed), decoder.start
+        ended = np.zeros(len(sequences), bool)
+        logits, first = decoder.begin(), True
+        while True:
+            scores = self.words(logits)
+            self.rules.apply(scores, sequences, first)
+            tokens = nucleus.draw(scores, chance) if draws else scores.argmax(axis=1).astype(np.int32)
+            ended |= tokens == self.eos
+            tokens = np.where(ended, np.int32(self.pad), tokens)
+            sequences = np.concatenate([sequences, tokens[:, None]], axis=1)
+            if ended.all() or sequences.shape[1] >= self.max_length:
+                break
+            logits, first = decoder.step(tokens, np.arange(len(tokens), dtype=np.int32), sequences), False
+        result = np.full((len(sequences), self.max_length), self.pad, np.int32)
+        result[:, : sequences.shape[1]] = sequences
+        return [result, scores]
+
+    def call(self, body: str, inputs: Sequence[Any]) -> list[Any]:
+        """Outputs of one run of a graph."""
+        of = self.task.bodies[body]
+        if len(inputs) != len(of.graph.inputs):
+            raise UnsupportedOpError(
+                f"{self.task.label} has a {body} of {len(of.graph.inputs)} inputs, expected {len(inputs)}: caches of a "
+                "fixed size (past_present_share_buffer) are for GPUs of NVIDIA; export the model without them"
+            )
+        typed = zip(of.graph.inputs, inputs, strict=True)
+        given = [v.astype(i.dtype.np) if type(v) is np.ndarray and i.dtype is not None else v for i, v in typed]
+        return of.run(given, self.values, self.runner)
+
+
+class _Decoder:
+    """A decoder alone (GPT-2): tokens, positions and a mask, then for each layer keys and values in one tensor."""
+
+    def __init__(self, run: _Generation) -> None:
+        self.run = run
+        self.start = np.asarray(run.task.value(run.values, 0)).astype(np.int32)
+        self._caches: list[Any] = []
+        given = run.given.get("attention_mask")
+        words = np.repeat(self.start != run.pad, run.beams, axis=0)
+        self._mask = words.astype(np.int32) if given is None else np.repeat(given.astype(np.int32), run.beams, axis=0)
+        # Padding has no place, whatever the mask says.
+        self._places = np.where(words, np.cumsum(words, axis=1) - 1, 0).astype(np.int32)
+        self._length = words.sum(axis=1, dtype=np.int32)
+
+    def begin(self) -> Any:
+        """Logits of the prompt."""
+        run = self.run
+        graph = "init_decoder" if "init_decoder" in run.task.bodies else "decoder"
+        tokens = np.repeat(self.start, run.beams, axis=0)
+        empty = [self._empty(v, len(tokens)) for v in run.task.bodies[graph].graph.inputs[3:]]
+        logits, *self._caches = run.call(graph, [tokens, self._places, self._mask, *empty])
+        return logits
+
+    def _empty(self, info: ValueInfo, rows: int) -> Array:
+        shape = info.shape or ()
+        if len(shape) != 5 or not isinstance(shape[2], int) or not isinstance(shape[4], int):
+            raise UnsupportedOpError(
+                f"{self.run.task.label} has a decoder whose input '{info.name}' is not [2, batch, heads, past, size] "
+                "with known heads and size"
+            )
+        return np.zeros((2, rows, shape[2], 0, shape[4]), info.dtype.np if info.dtype is not None else np.float32)
+
+    def step(self, tokens: Array, follows: Array, sequences: Array) -> Any:
+        """Logits after `tokens`, each of which follows what beam `follows` had."""
+        run = self.run
+        self._mask = np.concatenate([self._mask, np.ones((len(tokens), 1), np.int32)], axis=1)
+        places, self._length = self._length[:, None], self._length + 1
+        inputs = [tokens[:, None], places, self._mask, *self._caches]
+        graph, order = ("reorder", [follows]) if run.beams > 1 else ("decoder", [])
+        logits, *self._caches = run.call(graph, [*inputs, *order])
+        return logits
+
+
+class _EncodedDecoder(_Decoder):
+    """A decoder beside an encoder (T5, Whisper), whose caches are keys and values of what is said, and of what is read.
+
+    The encoder begins the decoder's text itself, or it gives the latter caches alone.
+    """
+
+    def __init__(self, run: _Generation) -> None:
+        self.run = run
+        self._read = np.asarray(run.task.value(run.values, 0))
+        batch, token = len(self._read), int(run.attrs.get("decoder_start_token_id", -1))
+        given = run.given.get("decoder_input_ids")
+        self.start = np.full((batch, 1), token, np.int32) if given is None else given.astype(np.int32)
+        self._encoder = run.task.bodies["encoder"].graph
+        self._decoder = run.task.bodies["decoder"].graph
+        self._kept: list[Any] = []  # what the decoder reads besides tokens and caches: a mask, what the encoder made
+        self._said: list[Any] = []
+        self._heard: list[Any] = []
+
+    def begin(self) -> Any:
+        run, beams = self.run, self.run.beams
+        masked = any("mask" in v.name for v in self._encoder.inputs)
+        inputs: list[Any] = [self._read]
+        if masked:
+            mask = self._padding()
+            inputs.append(mask)
+        begins = len(self._encoder.inputs) > len(inputs)
+        if begins:
+            inputs.append(self.start)
+        if begins != (self._encoder.outputs[0].name == "logits"):
+            raise UnsupportedOpError(f"{run.task.label} has an encoder whose first output is not the decoder's logits")
+        rows = np.repeat(np.arange(len(self._read), dtype=np.int32), beams)
+        found = run.call("expand", [*inputs, rows])
+        names = [v.name for v in self._decoder.inputs]
+        if masked and "encoder_attention_mask" in names:
+            self._kept.append(np.repeat(mask, beams, axis=0))
+        has_states = "encoder_hidden_states" in names
+        if has_states:
+            self._kept.append(found[1] if begins else found[0])
+        layers = (len(names) - 1 - len(self._kept)) // 4
+        caches = found[2:] if begins else found[1:] if has_states else found
+        if begins:
+            self._said, self._heard = list(caches[: 2 * layers]), list(caches[2 * layers :])
+            return found[0]
+        self._heard = list(caches)
+        said = self._decoder.inputs[1 + len(self._kept) : 1 + len(self._kept) + 2 * layers]
+        self._said = [self._none_said(v, len(rows)) for v in said]
+        tokens = np.repeat(self.start, beams, axis=0)
+        return self._decode(tokens, None)
+
+    def _none_said(self, info: ValueInfo, rows: int) -> Array:
+        shape = info.shape or ()
+        if len(shape) != 4 or not isinstance(shape[1], int) or not isinstance(shape[3], int):
+            raise UnsupportedOpError(
+                f"{self.run.task.label} has a decoder whose input '{info.name}' is not [batch, heads, past, size] with "
+                "known heads and size"
+            )
+        return np.zeros((rows, shape[1], 0, shape[3]), info.dtype.np if info.dtype is not None else np.float32)
+
+    def _padding(self) -> Array:
+        """1 for each token that is read, 0 for padding before the first one."""
+        given = self.run.given.get("attention_mask")
+        if given is not None:
+            return np.asarray(given, np.int32)
+        return (np.cumsum(self._read != self.run.pad, axis=1) > 0).astype(np.int32)
+
+    def step(self, tokens: Array, follows: Array, sequences: Array) -> Any:
+        shape = self._decoder.inputs[0].shape
+        one = shape is not None and len(shape) == 2 and shape[1] == 1
+        return self._decode(tokens[:, None] if one else sequences, follows if self.run.beams > 1 else None)
+
+    def _decode(self, tokens: Array, follows: Array | None) -> Any:
+        inputs = [tokens, *self._kept, *self._said, *self._heard]
+        graph, order = ("decoder", []) if follows is None else ("reorder", [follows])
+        logits, *self._said = self.run.call(graph, [*inputs, *order])
+        return logits

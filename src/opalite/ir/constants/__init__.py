@@ -1,0 +1,1 @@
+"""Constants: arrays loaded on use, quantized constants, content hashes."""

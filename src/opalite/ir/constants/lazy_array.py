@@ -1,0 +1,265 @@
+"""Arrays that lie elsewhere, such as in a model's file, and are in memory as long as somebody works with them.
+
+Weights are needed while a graph is rewritten and packed, and again where it is planned anew; in between the device has
+them in a form of its own. So a graph's large constants are held as StoredArray, read when their contents are asked for.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .content_hash import Contents, contents_of
+
+Array = np.ndarray[Any, Any]
+_T = TypeVar("_T")
+
+LARGE = 1 << 18
+"""Bytes from which an array gets memory pages of its own, which the system has back at once when it goes."""
+
+
+SLICE = 4 << 20
+"""Bytes of an array that are in memory at a time where it is read by slices."""
+
+_ALIGN = (
+    512  # bytes; the most that a driver asks for of memory that it uses in place (plan/weights/safetensors_file.py)
+)
+_HUGE_PAGE = 2 << 20  # bytes, of x86-64 and of most AArch64 kernels; another size costs nothing but alignment
+
+
+class StoredArray:
+    """An array of known type that `load` brings to memory. All who ask at one time are given the same one."""
+
+    def __init__(
+        self,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        load: Callable[[], Array],
+        held: Array | None = None,
+        load_bytes: Callable[[int, int], Array] | None = None,
+        load_rows: Callable[[int, int], Array] | None = None,
+        key: Hashable = None,
+        mapped: Callable[[], StoredArray] | None = None,
+    ) -> None:
+        """`load` gives an array of exactly that type, and raises where it cannot. held: what it would give now, kept
+        until `let_go`. load_bytes: gives as many bytes of it from one on, as uint8, where parts can be read apart;
+        load_rows: the part of the first axis from one position to before another, where that is computed. key: equal
+        for arrays that hold the same; by default of this one alone. mapped: gives the same array in a file's own pages,
+        where it lies in one as it is."""
+        self.dtype = dtype
+        self.shape = shape
+        self._load = load
+        self._load_bytes = load_bytes
+        self._load_rows = load_rows
+        self.mapped = mapped
+        self.is_mapped = False  # what `load` gives are a file's own pages
+        self.source: tuple[str, int] | None = None  # of these: the file's path, and where they begin
+        self.key: Hashable = object() if key is None else key
+        self._contents: Contents | None = None
+        self._answers: dict[Callable[[Any], Any], Any] = {}
+        self._lock = threading.Lock()
+        self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
+        self._held = held
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def contents(self) -> Contents:
+        """What is known of all arrays with this one's key."""
+        if self._contents is None:
+            self._contents = contents_of(self.key)
+        return self._contents
+
+    def hold(self) -> None:
+        """Load it now, and keep it until `let_go`."""
+        self._held = self.read()
+
+    def let_go(self) -> None:
+        """Load it again when it is asked for, unless somebody else has it still."""
+        self._held = None
+
+    def read_rows(self, first: int, last: int) -> Array:
+        """The part from `first` to before `last` of the first axis, read only; memory of its own where that can be."""
+        with self._lock:
+            found = self._found()
+        if found is None and self._load_rows is not None:
+            part = self._load_rows(first, last)
+            part.flags.writeable = False
+            return part
+        if found is None and self._load_bytes is not None:
+            row = self.nbytes // max(1, self.shape[0])
+            part = self._load_bytes(first * row, (last - first) * row).view(self.dtype)
+            part.flags.writeable = False
+            return part.reshape(last - first, *self.shape[1:])
+        return (self.read() if found is None else found)[first:last]
+
+    def ask(self, question: Callable[[StoredArray], _T]) -> _T:
+        """What `question` says of the contents; found once, for every plan asks."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        found: _T = self._answers[question]
+        return found
+
+    def read(self) -> Array:
+        """The array, read only."""
+        with self._lock:
+            found = self._found()
+            if found is None:
+                found = self._load()
+                found.flags.writeable = False
+                self._found = weakref.ref(found)
+            return found
+
+
+def _nothing() -> None:
+    return None
+
+
+def hold_all(
+    arrays: Iterable[Array | StoredArray],
+    each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
+    is_elsewhere: Callable[[StoredArray], bool] = lambda _: False,
+) -> None:
+    """Have in memory what is stored, until it is let go, but for what `is_elsewhere` as it is wanted, and not read.
+
+    each: loads what is not there, perhaps side by side.
+    """
+    stored = dict.fromkeys(a for a in arrays if isinstance(a, StoredArray))
+    for _ in each(StoredArray.hold, [a for a in stored if not is_elsewhere(a)]):
+        pass
+
+
+def let_go_all(arrays: Iterable[Array | StoredArray]) -> None:
+    """Have what is stored in memory no longer than others hold it."""
+    for array in arrays:
+        if isinstance(array, StoredArray):
+            array.let_go()
+
+
+def read_part(held: Array | StoredArray, first: int, last: int) -> Array:
+    """Rows `first` to before `last` of an array, wherever it lies."""
+    return held.read_rows(first, last) if isinstance(held, StoredArray) else held[first:last]
+
+
+def reshaped(held: StoredArray, shape: tuple[int, ...]) -> StoredArray:
+    """The same elements in another shape, read from where they are."""
+    load_bytes = held._load_bytes
+    key = (held.key, shape)
+    mapped = None if held.mapped is None else lambda: reshaped(held.mapped(), shape)  # type: ignore[misc]
+    made = StoredArray(held.dtype, shape, lambda: held.read().reshape(shape), None, load_bytes, None, key, mapped)
+    made.contents.digest = made.contents.digest or (held.contents.digest if held.is_mapped else "")
+    made.is_mapped, made.source = held.is_mapped, held.source
+    return made
+
+
+def mapped_part(
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    name: str,
+    load: Callable[[], Array],
+    source: tuple[str, int] | None = None,
+) -> StoredArray:
+    """An array in pages of a file, of which nobody reads all: `name` stands for its contents. load: gives its bytes.
+    source: the file's path, and at which byte it begins there, by which other processes find it."""
+    made = StoredArray(dtype, shape, lambda: load().view(dtype).reshape(shape), key=(name, dtype, shape))
+    made.contents.digest, made.is_mapped, made.source = name, True, source
+    return made
+
+
+def converted(held: Array | StoredArray, dtype: Any) -> Array | StoredArray:
+    """The same elements in another type, by rows where they lie elsewhere."""
+    if held.dtype == dtype:
+        return held
+    if not isinstance(held, StoredArray):
+        return held.astype(dtype)
+
+    def rows(first: int, last: int) -> Array:
+        return held.read_rows(first, last).astype(dtype)
+
+    kind = np.dtype(dtype)
+    return StoredArray(kind, held.shape, lambda: rows(0, held.shape[0]), load_rows=rows, key=(held.key, kind))
+
+
+def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[slice, Array]]:
+    """Parts of an array along its first axis, in order: where each lies, and its contents. Of a stored array one part
+    of about SLICE bytes is in memory at a time. multiple: of which each part but the last has rows.
+    """
+    rows = held.shape[0]
+    step = max(1, SLICE * rows // max(1, held.nbytes) // multiple) * multiple
+    for first in range(0, rows, step):
+        part = slice(first, min(first + step, rows))
+        yield part, read_part(held, part.start, part.stop)
+
+
+def largest(held: Array | StoredArray) -> float:
+    """The largest absolute value of floats, but for those that are not finite; 0 of none."""
+    if isinstance(held, StoredArray):
+        return max((_largest(part) for _, part in read_slices(held)), default=0.0)
+    return _largest(held)
+
+
+def _largest(part: Array) -> float:
+    if not part.size:
+        return 0.0
+    found = max(float(part.max()), -float(part.min()))
+    return found if np.isfinite(found) else float(np.abs(part[np.isfinite(part)]).max(initial=0.0))
+
+
+def page_empty(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An uninitialised array; a large one begins at a page, as devices want of memory that they use in place."""
+    kind = np.dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if count * kind.itemsize < LARGE or kind.hasobject:
+        return np.empty(shape, kind)
+    return np.frombuffer(_pages(count * kind.itemsize), kind, count).reshape(shape)
+
+
+def _pages(nbytes: int) -> mmap.mmap | memoryview:
+    """Zeroed memory of this process's own; on Linux in huge pages, as many as it fills."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, nbytes)
+    huge = nbytes // _HUGE_PAGE * _HUGE_PAGE if hasattr(mmap, "MADV_HUGEPAGE") else 0
+    # More addresses than bytes are used, so that huge pages can begin with them.
+    held = mmap.mmap(-1, nbytes + (_HUGE_PAGE if huge else 0), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if not huge:
+        return held
+    first = -np.frombuffer(held, np.uint8, 1).__array_interface__["data"][0] % _HUGE_PAGE
+    with suppress(OSError):  # a kernel without them
+        held.madvise(mmap.MADV_HUGEPAGE, first, huge)
+    return memoryview(held)[first : first + nbytes]
+
+
+def page_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+    """`page_empty` of zeros."""
+    found = page_empty(shape, dtype)
+    if found.nbytes < LARGE:  # the system's pages are zeros already
+        found.fill(0)
+    return found
+
+
+def at_page(array: Array) -> Array:
+    """`array`, or a large one that does not begin where devices could use it in place, copied to where they can."""
+    if array.nbytes < LARGE or array.dtype.hasobject or array.__array_interface__["data"][0] % _ALIGN == 0:
+        return array
+    found = page_empty(array.shape, array.dtype)
+    found[...] = array
+    return found
+
+
+def page_contiguous(array: Array, dtype: Any = None) -> Array:
+    """`array` in C order and as `dtype`; a large one that is not so yet becomes one of `page_empty`."""
+    kind = array.dtype if dtype is None else np.dtype(dtype)
+    if array.flags.c_contiguous and array.dtype == kind:
+        return array
+    found = page_empty(array.shape, kind)
+    found[...] = array
+    return found

@@ -1,0 +1,86 @@
+"""Levels: the integers of a few bits that a constant was dequantised from, with their scales and zero points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .lazy_array import Array, StoredArray, page_empty, read_part, read_slices
+
+SMALLEST = 1 << 14
+"""Elements of a constant from which on its integers are kept: fewer stay in a core's cache as floats too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """A constant that is (q - zero) * scale, computed in float32.
+
+    codes: q, which may lie in the model's file and be read by parts. bits: of each of its elements that count. scale,
+    zero (None: 0): they broadcast against q after each element was repeated `block` times along `axis`, as far as q
+    goes; `block` 0 repeats nothing. A scale that lies elsewhere is a matrix with a row for each of q's. turned: the
+    constant is the transpose of that matrix. rounds: what it is multiplied by may be rounded to 8 bits, in groups.
+    table: what q numbers, where it does not stand for itself.
+    """
+
+    codes: Array | StoredArray
+    scale: Array | StoredArray
+    zero: Array | None
+    bits: int = 8
+    axis: int = 0
+    block: int = 0
+    turned: bool = False
+    rounds: bool = False
+    table: tuple[float, ...] = ()
+
+    @property
+    def q(self) -> Array:
+        """All integers, in memory."""
+        return self.codes.read() if isinstance(self.codes, StoredArray) else self.codes
+
+    @property
+    def scales(self) -> Array:
+        """All scales, in memory."""
+        return self.scale.read() if isinstance(self.scale, StoredArray) else self.scale
+
+    def rows(self, first: int, last: int, dtype: Any = np.float32) -> Array:
+        """Rows `first` to before `last` of what the integers stand for, the first axis being that of `codes`."""
+        read = read_part(self.codes, first, last)
+        real = np.array(self.table, np.float32)[read] if self.table else read.astype(np.float32)
+        if self.zero is not None:
+            real -= self._spread(self.zero, first, last)
+        real *= self._spread(self.scale, first, last)
+        return real.astype(dtype, copy=False)
+
+    def contents(self, dtype: Any) -> StoredArray:
+        """The constant, computed whenever somebody asks for it, by rows where they are asked for."""
+        shape = self.codes.shape
+
+        def load() -> Array:
+            out = page_empty(shape[::-1] if self.turned else shape, dtype)
+            whole = out.T if self.turned else out
+            for part, _ in read_slices(self.codes):
+                whole[part] = self.rows(part.start, part.stop, dtype)
+            return out
+
+        if self.turned:
+            return StoredArray(np.dtype(dtype), shape[::-1], load)
+        return StoredArray(np.dtype(dtype), shape, load, load_rows=lambda a, b: self.rows(a, b, dtype))
+
+    def _spread(self, part: Array | StoredArray, first: int, last: int) -> Array:
+        """A scale or zero point in float32, as it broadcasts against those rows of q."""
+        if isinstance(part, StoredArray):
+            part, first, last = part.read_rows(first, last), 0, last - first
+        shape, axis = self.codes.shape, self.axis % max(1, len(self.codes.shape))
+        wide = part.astype(np.float32, copy=False)
+        if wide.size == 1:
+            return wide.reshape(())
+        wide = wide.reshape((1,) * (len(shape) - wide.ndim) + wide.shape)
+        if self.block and axis == 0:
+            return wide[np.arange(first, last) // self.block]
+        if wide.shape[0] > 1:
+            wide = wide[first:last]
+        if self.block:
+            wide = np.repeat(wide, self.block, axis)[(slice(None),) * axis + (slice(shape[axis]),)]
+        return wide

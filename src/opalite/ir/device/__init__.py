@@ -1,0 +1,1 @@
+"""DeviceInfo: a device as plain data, and the properties of device families."""

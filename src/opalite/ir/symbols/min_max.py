@@ -1,0 +1,76 @@
+"""The smallest and the largest of sizes, as expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .maybe_symbolic import hint_of
+from .polynomial import add
+from .symbol_trace import Trace
+from .symbolic_int import Dim, as_poly
+
+
+def at_most(values: Iterable[Any]) -> Any:
+    """The smallest of integers, as an expression: `min` would guard which one it is."""
+    return _extreme("min", min, values)
+
+
+def at_least(values: Iterable[Any]) -> Any:
+    """The largest of integers, as an expression: `max` would guard which one it is."""
+    return _extreme("max", max, values)
+
+
+def fitted(limit: int, size: Any) -> int:
+    """A tile of at most `limit` that the size at hand is no smaller than, as a plain number.
+
+    Other sizes of a trace may be smaller: `may_be_less(size, tile)` says whether.
+    """
+    tile: int = min(limit, hint_of(size))
+    return tile
+
+
+def may_be_less(size: Any, least: int) -> bool:
+    """Whether a size is, or is at others of its trace, less than `least`. It records no guard."""
+    if type(size) is not Dim:
+        return bool(size < least)
+    low, _ = size.trace.bounds(size.poly)
+    return low is None or low < least
+
+
+def may_leave_rest(size: Any, of: int) -> bool:
+    """Whether a size is, or is at others of its trace, no multiple of a plain number. It records no guard."""
+    rest = size % of
+    return type(rest) is Dim or bool(rest != 0)
+
+
+def _extreme(name: str, pick: Callable[[Iterable[Any]], Any], values: Iterable[Any]) -> Any:
+    found = list(dict.fromkeys(values))
+    trace = next((v.trace for v in found if type(v) is Dim), None)
+    if trace is None:
+        return pick(found)
+    sign = 1 if name == "max" else -1
+    kept = [
+        v
+        for i, v in enumerate(found)  # drop what another one is known to reach
+        if not any(_is_past(trace, w, v, sign) for w in found[:i])
+        and not any(_is_past(trace, w, v, sign) and not _is_past(trace, v, w, sign) for w in found[i + 1 :])
+    ]
+    if len(kept) == 1:
+        return kept[0]
+    bounds = [trace.bounds(as_poly(v) or ()) for v in kept]
+    lows, highs = [b[0] for b in bounds], [b[1] for b in bounds]
+    if name == "max":
+        low = max((v for v in lows if v is not None), default=None)
+        high = None if None in highs else max(v for v in highs if v is not None)
+    else:
+        low = None if None in lows else min(v for v in lows if v is not None)
+        high = min((v for v in highs if v is not None), default=None)
+    texts = [v.text if type(v) is Dim else str(v) for v in kept]
+    return trace.atom(f"{name}({', '.join(texts)})", pick(hint_of(kept)), (low, high))
+
+
+def _is_past(trace: Trace, a: Any, b: Any, sign: int) -> bool:
+    """Whether a >= b (sign 1) or a <= b (sign -1) follows from bounds."""
+    low, high = trace.bounds(add(as_poly(a) or (), as_poly(b) or (), -1))
+    return (low is not None and low >= 0) if sign > 0 else (high is not None and high <= 0)

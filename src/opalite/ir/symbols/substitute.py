@@ -1,0 +1,75 @@
+"""AtSizes: what was made with symbols, with plain numbers for given sizes in their place. Moved: with other sizes at
+hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from .compile_expressions import compile_numbers
+from .symbol_trace import Trace
+from .symbolic_float import Real
+from .symbolic_int import Dim
+
+
+class AtSizes:
+    """Numbers for one choice of sizes, which the caller has checked against the guards."""
+
+    def __init__(self, trace: Trace, sizes: Sequence[int]) -> None:
+        """sizes: the values of the trace's symbols, in order."""
+        self._count = len(trace.symbols)
+        self._sizes = tuple(sizes)
+        self._known: dict[str, Any] = {}
+
+    def learn(self, values: Sequence[Any]) -> None:
+        """Compute all of `values` in one go, which is faster than one by one."""
+        texts = list(dict.fromkeys(v.text for v in values if type(v) in (Dim, Real) and v.text not in self._known))
+        if texts:
+            found = compile_numbers(self._count, (), texts)(*self._sizes)
+            assert found is not None, "there is no guard"
+            self._known.update(zip(texts, found, strict=True))
+
+    def __call__(self, value: Any) -> Any:
+        """`value` with plain numbers: a number, a tuple, a list, or a dataclass with those in its fields."""
+        if type(value) in (Dim, Real):
+            return self._number(value)
+        if type(value) in (tuple, list):
+            return type(value)(map(self, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            held = {f.name: getattr(value, f.name) for f in fields(value)}
+            changed = {name: self(v) for name, v in held.items() if holds_symbols(v)}
+            return replace(value, **changed) if changed else value
+        return value
+
+    def _number(self, value: Any) -> Any:
+        self.learn([value])
+        number = self._known[value.text]
+        return int(number) if type(value) is Dim else float(number)
+
+
+class Moved(AtSizes):
+    """The same expressions with other sizes at hand; in a trace of their own, so that what is decided about them is no
+    guard of the first."""
+
+    def __init__(self, trace: Trace, sizes: Sequence[int]) -> None:
+        super().__init__(trace, sizes)
+        self.trace = trace.moved(sizes)
+
+    def _number(self, value: Any) -> Any:
+        if type(value) is Dim:
+            return self.trace.dim(value.poly)
+        return Real(self.trace, value.text, super()._number(value), value.ratio)
+
+
+def holds_symbols(value: Any) -> bool:
+    """Whether a number, a tuple, a list, or a dataclass with those in its fields came from sizes."""
+    if type(value) in (Dim, Real):
+        return True
+    if type(value) in (tuple, list):
+        return any(map(holds_symbols, value))
+    return (
+        is_dataclass(value)
+        and not isinstance(value, type)
+        and any(holds_symbols(getattr(value, f.name)) for f in fields(value))
+    )

@@ -1,0 +1,252 @@
+"""Real: a float that came from sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .numpy_ufuncs import call_ufunc
+from .polynomial import constant, multiply
+from .rational import Ratio, combined, plain_ratio
+
+if TYPE_CHECKING:
+    from .symbol_trace import Trace
+
+
+_Step = tuple[str, Any, Any]
+"""A sign of arithmetic and what is on both sides of it."""
+
+
+def _real_text(value: Any) -> str:
+    if type(value) is Real:
+        return value.text
+    if hasattr(value, "poly"):
+        return f"({value.text})"
+    return repr(float(value))
+
+
+class Real:
+    """A float that came from sizes: costs, scales, reciprocals.
+
+    Order is not guarded: `<` between reals decides what is faster, never what is right. Equality and plain numbers are.
+    """
+
+    __slots__ = ("_of", "hint", "text", "trace")
+
+    def __init__(self, trace: Trace, text: str, hint: float, of: Ratio | _Step | None = None) -> None:
+        """of: its ratio, if there is one, or the step in which it is computed, of which the ratio follows."""
+        self.trace, self.text, self.hint, self._of = trace, text, hint, of
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Of integers, with the same floor and ceiling; None where there is none. Most are not asked for it."""
+        if type(self._of) is tuple:
+            sign, a, b = self._of
+            self._of = combined(sign, ratio_of(a), ratio_of(b))
+        return self._of  # type: ignore[return-value]
+
+    @property
+    def __class__(self) -> type:
+        return float
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        raise TypeError("the class of a Real is not to be set")
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Arithmetic with NumPy's scalars is that of floats; arrays take plain numbers."""
+        return call_ufunc(function, method, inputs, options, lambda x: x.fix() if hasattr(x, "fix") else x)
+
+    def __repr__(self) -> str:
+        return f"<{self.text} = {self.hint}>"
+
+    def fix(self) -> float:
+        """The plain float, to which this is fixed from now on."""
+        self.trace.guard(f"{self.text} == {self.hint!r}", fixes=True)
+        return self.hint
+
+    __float__ = fix
+
+    def __int__(self) -> int:
+        return int(self.fix())
+
+    __trunc__ = __int__
+
+    def __str__(self) -> str:
+        return str(self.fix())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.fix(), spec)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __bool__(self) -> bool:
+        return self != 0.0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, int | float):
+            return NotImplemented
+        text = _real_text(other)
+        if text == self.text:
+            return True
+        is_so = bool(self.hint == _at_hand(other))
+        self.trace.guard(f"{self.text} {'==' if is_so else '!='} {text}", fixes=is_so)
+        return is_so
+
+    def __ne__(self, other: object) -> bool:
+        found = self.__eq__(other)
+        return found if found is NotImplemented else not found
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.hint < _at_hand(other))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.hint <= _at_hand(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self.hint > _at_hand(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self.hint >= _at_hand(other))
+
+    def _with(self, other: Any, sign: str, fn: Callable[[Any, Any], Any], swap: bool = False) -> Any:
+        if not isinstance(other, int | float) and not type(other).__name__.startswith(("float", "int", "uint")):
+            return NotImplemented
+        a, b = (other, self) if swap else (self, other)
+        hint = fn(float(_at_hand(a)), float(_at_hand(b)))
+        text = f"({_real_text(a)}{sign}{_real_text(b)})"
+        return _made(self.trace, text, hint, (sign, a, b))
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, "+", lambda a, b: a + b)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, "+", lambda a, b: a + b, True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, "-", lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, "-", lambda a, b: a - b, True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, "*", lambda a, b: a * b)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, "*", lambda a, b: a * b, True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(other, "/", lambda a, b: a / b)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with(other, "/", lambda a, b: a / b, True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, "//", lambda a, b: a // b)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._with(other, "//", lambda a, b: a // b, True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with(other, "%", lambda a, b: a % b)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._with(other, "%", lambda a, b: a % b, True)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._with(other, "**", lambda a, b: a**b)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._with(other, "**", lambda a, b: a**b, True)
+
+    def __neg__(self) -> Any:
+        return _made(self.trace, f"(-{self.text})", -self.hint, ("*", self, -1.0))
+
+    def __abs__(self) -> Any:
+        return _made(self.trace, f"abs({self.text})", abs(self.hint))
+
+    def __ceil__(self) -> Any:
+        if self.ratio is not None:
+            return self.ratio.ceil(self.trace)
+        return self.trace.atom(f"ceil({self.text})", math.ceil(self.hint), (None, None))
+
+    def __floor__(self) -> Any:
+        if self.ratio is not None:
+            return self.ratio.floor(self.trace)
+        return self.trace.atom(f"floor({self.text})", math.floor(self.hint), (None, None))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits:
+            return round(self.fix(), digits)
+        return self.trace.atom(f"round({self.text})", round(self.hint), (None, None))
+
+    def float32(self) -> Any:
+        """Rounded to float32, as NumPy's arithmetic in it is at every step."""
+        ratio = self.ratio
+        if ratio is not None:
+            low, high = self.trace.bounds(ratio.top)
+            if low is None or high is None or max(-low, high) > FLOAT32_WHOLE:
+                ratio = None
+        return self._as_float32(ratio)
+
+    def float32_where_exact(self) -> Any:
+        """The same; sizes at which the ratio's dividend is no whole number of float32 are guarded against."""
+        ratio = self.ratio
+        if ratio is not None:
+            top = self.trace.dim(ratio.top)
+            if abs(_at_hand(top)) > FLOAT32_WHOLE or not -FLOAT32_WHOLE <= top <= FLOAT32_WHOLE:
+                ratio = None
+        return self._as_float32(ratio)
+
+    def _as_float32(self, ratio: Ratio | None) -> Any:
+        return _made(self.trace, f"float32({self.text})", float(np.float32(self.hint)), ratio)
+
+
+FLOAT32_WHOLE = 1 << 24
+"""Up to here a float32 holds every whole number."""
+
+
+def _made(trace: Trace, text: str, hint: float, of: Ratio | _Step | None = None) -> Any:
+    """A Real; a plain float where its text is too long, or nests too deep, and its sizes are fixed for that."""
+    if trace.fixed_for_length(text):
+        return hint
+    return Real(trace, text, hint, of)
+
+
+def ratio_of(value: Any) -> Ratio | None:
+    """Of integers, with the same floor and ceiling as a number that came from sizes, or a plain one."""
+    if type(value) is Real:
+        return value.ratio
+    if hasattr(value, "poly"):
+        return Ratio(value.poly, 1)
+    return plain_ratio(value)
+
+
+def is_less(a: Any, b: Any, or_equal: bool = False) -> bool:
+    """Whether a < b (or a <= b), as a guard where either came from sizes: for what has to be right, not only fast."""
+    if (whole := _less_of_ratios(a, b, or_equal)) is not None:
+        return whole
+    is_so = bool(_at_hand(a) <= _at_hand(b) if or_equal else _at_hand(a) < _at_hand(b))
+    trace = next((v.trace for v in (a, b) if hasattr(v, "trace")), None)
+    if trace is not None:
+        sign = ("<=" if is_so else ">") if or_equal else ("<" if is_so else ">=")
+        trace.guard(f"{_real_text(a)} {sign} {_real_text(b)}")
+    return is_so
+
+
+def _less_of_ratios(a: Any, b: Any, or_equal: bool) -> bool | None:
+    """The same by integers, of which bounds may be known; None where these are not what is asked."""
+    trace = next((v.trace for v in (a, b) if hasattr(v, "trace")), None)
+    p, q = ratio_of(a), ratio_of(b)
+    if trace is None or p is None or q is None or not (p.by == 1 or q.by == 1 or (p.is_exact and q.is_exact)):
+        return None
+    left, right = trace.dim(multiply(p.top, constant(q.by))), trace.dim(multiply(q.top, constant(p.by)))
+    return bool(left <= right if or_equal else left < right)
+
+
+def _at_hand(value: Any) -> Any:
+    return getattr(value, "hint", value)

@@ -1,0 +1,117 @@
+"""Attention of few queries to many keys on GPUs, as of a token after a cache: keys are shared out over work-groups."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.dtype import DType
+from ...ir.symbols import hint_of, is_dim
+from ...ops.operator import Cost
+from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..kernel_registry import register
+from .attention_problem import (
+    AttentionProblem,
+    attention_args,
+    attention_defines,
+    attention_refusal,
+    factors,
+    most_rows,
+    turns_s,
+)
+
+MOST_ROWS = 16  # queries that share keys
+LEAST_SPAN = 32  # keys of a part
+GROUPS_A_UNIT = 2  # work-groups for each compute unit that keep its memory busy
+JOIN = 32  # work-items that join the parts of a query
+PACKS = (8, 4, 2, 1)
+
+
+@register
+class AttentionSplit(Kernel):
+    """WG work-items take KEYS keys at a time for ROWS queries; the keys of a head are divided into PARTS."""
+
+    op = "Attention"
+    problem = AttentionProblem
+    source = "attention/decode_split_kv.cl"
+    space: ClassVar[Space] = {
+        "WG": (128, 64, 256),
+        "KEYS": (128, 64, 32),
+        "ROWS": (1, 2, 4, 8),
+        "PARTS": (1, 2, 4, 8, 16, 32, 64),
+    }
+
+    def refuse(self, p: AttentionProblem) -> str | None:
+        s = p.sizes
+        if is_dim(s.size) or is_dim(s.columns):
+            return "the size of heads is not known beforehand"
+        if not all(n > 0 for n in (s.batches, s.heads, s.queries, s.keys, s.size, s.columns)):
+            return "the tensors hold no elements"
+        if s.queries * (s.heads // s.shared) > most_rows(p, MOST_ROWS):
+            return f"more than {most_rows(p, MOST_ROWS)} queries share the keys of a head"
+        if next(self.points(p), None) is None:
+            return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
+        return attention_refusal(p, takes_bytes=True)
+
+    def illegal(self, p: AttentionProblem, params: Params) -> str | None:
+        s, wg = p.sizes, params["WG"]
+        pack = _pack(p)
+        if max(wg, JOIN) > p.device.max_work_group_size:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
+        if params["ROWS"] * params["KEYS"] % wg:
+            return f"{params['ROWS']} rows of {params['KEYS']} scores leave work-items idle"
+        if max(s.size, s.columns) // pack > wg:
+            return f"a row of {max(s.size, s.columns)} elements has more than {wg} vectors of {pack}"
+        cells = params["ROWS"] * params["KEYS"] * ((s.size // pack | 1) + 1) + wg // (s.columns // pack) * s.columns
+        if cells * _cell(p) > p.device.local_mem:
+            return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
+        return None
+
+    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+        s = p.sizes
+        rows = hint_of(s.queries * (s.heads // s.shared))
+        legal = {t: None for params in self.points(p) if (t := (params["WG"], params["KEYS"], params["ROWS"]))}
+        # Each block of queries reads the keys again.
+        wg, keys, each = min(legal, key=lambda t: (-(-rows // t[2]), t[2], self.space["WG"].index(t[0]), t[1]))
+        groups, wanted = hint_of(s.batches * s.shared) * -(-rows // each), GROUPS_A_UNIT * p.device.compute_units
+        parts = (n for n in self.space["PARTS"] if n * groups >= wanted or 2 * n * LEAST_SPAN > hint_of(s.keys))
+        return {"WG": wg, "KEYS": keys, "ROWS": each, "PARTS": next(parts, self.space["PARTS"][-1])}
+
+    def seconds(self, p: AttentionProblem, cost: Cost) -> float:
+        if p.device.is_cpu:  # it runs work-items one after the other and has no local memory apart
+            return 20 * super().seconds(p, cost)
+        # Keys and values pass once, at the speed of memory, and a launch joins the parts.
+        params = self.defaults(p)
+        walk = turns_s(p, params["KEYS"] * params["PARTS"])
+        launches = 1.0 if params["PARTS"] == 1 else 2.0
+        return max(cost.bytes / p.device.bandwidth, walk) + launches * p.device.launch_s
+
+    def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
+        node, s, parts = p.node, p.sizes, params["PARTS"]
+        defines = attention_defines(p) | {"PACK": _pack(p), "D": s.size, "DV": s.columns, "JOIN": JOIN, **params}
+        rows = s.batches * s.heads * s.queries if parts > 1 else 1
+        left: Arg = Scratch("left", rows * parts * (s.columns + 2) * _cell(p))
+        args: dict[str, Arg] = {
+            **attention_args(p, "size", "columns"),
+            **factors(node),
+            "left": left,
+            "span": ceil_div(s.keys, parts),
+        }
+        blocks = ceil_div(s.queries * (s.heads // s.shared), params["ROWS"])
+        wg = params["WG"]
+        split = Launch("attention_split", args, (parts * wg, s.shared * blocks, s.batches), (wg, 1, 1), defines)
+        if parts == 1:
+            return [split]
+        places = {k: v for k, v in s.step_args.items() if k.startswith("y_")}
+        ends: dict[str, Arg] = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
+        ends |= {"columns": s.columns, **places}
+        return [split, Launch("join_split", ends, (s.queries * JOIN, s.heads, s.batches), (JOIN, 1, 1), defines)]
+
+
+def _pack(p: AttentionProblem) -> int:
+    """Elements that a work-item reads at once."""
+    most = 8 if p.node.y.type.storage is DType.FLOAT16 else 4
+    return next(n for n in PACKS if n <= most and p.sizes.size % n == 0 and p.sizes.columns % n == 0)
+
+
+def _cell(p: AttentionProblem) -> int:
+    return 8 if p.node.y.type.storage is DType.FLOAT64 else 4

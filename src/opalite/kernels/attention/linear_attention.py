@@ -1,0 +1,56 @@
+"""LinearAttention: a work-item for some columns of a head's state, which walks through all positions."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...cost.cost_tables import Walk
+from ...ops.linear_attention import LinearAttention
+from ...ops.operator import Cost
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..launch_workgroups import group_refusal
+
+
+@register
+class LinearAttentionWalk(Kernel):
+    """The state stays in the caches of whoever walks: no work-item reads what another one wrote."""
+
+    op, source = "LinearAttention", "attention/linear_attention.cl"
+    space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"VEC": min(16, p.device.native_float_width), "WG": 4} if p.device.is_cpu else {"VEC": 1, "WG": 64}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        op = node.as_(LinearAttention)
+        k, state = node.input(1), node.input(3)
+        decay, beta = node.get(4), node.get(5)
+        batch, heads, dk, dv = state.shape
+        chunks = ceil_div(dv, params["VEC"])
+        args: dict[str, Arg] = {"q": node.x, "k": k, "v": node.input(2), "state": state}
+        defines = {"STORAGE": STORAGE[node.y.type.storage], "VEC": params["VEC"], "DELTA": 0, "GATED": 0}
+        if decay is not None:
+            args["decay"] = decay
+            defines["GATED"] = 1 if decay.shape[2] == heads else 2
+        if beta is not None:
+            args["beta"] = beta
+            defines |= {"DELTA": 1, "ONE_RATE": int(beta.shape[2] == 1)}
+        items = batch * heads * chunks
+        if params["VEC"] > 1:
+            args["held"] = Scratch("state", items * dk * params["VEC"] * node.y.type.storage.size)
+        args |= {"y": node.y, "after": node.outputs[1], "items": items, "chunks": chunks, "steps": k.shape[1]}
+        args |= {"queries": op.queries, "heads": heads, "dk": dk, "dv": dv, "scale": op.scale}
+        return [Launch("linear_attention", args, (items,), (params["WG"],), defines)]
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        state = p.node.input(3)
+        walk = Walk.named(self.name, p.device)
+        rows = p.node.input(1).shape[1] * state.shape[2]
+        turns = walk.turns(state.type.count // max(state.shape[2], 1), p.device)
+        return cost.bytes / p.device.bandwidth + turns * rows * walk.step_s + p.device.launch_s

@@ -1,0 +1,70 @@
+"""Attention on GPUs: a work-group holds scores of some queries and keys in local memory. Serves every node."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.dtype import DType
+from ...ops.operator import Cost
+from ..kernel import Kernel, Launch, Params, Space, ceil_div
+from ..kernel_registry import register
+from .attention_problem import (
+    AttentionProblem,
+    attention_args,
+    attention_defines,
+    attention_refusal,
+    blocks_seconds,
+    factors,
+    most_queries,
+)
+
+CHUNK = 32  # elements of a head that are in local memory at once
+MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers
+
+
+@register
+class AttentionTile(Kernel):
+    """RM queries and KN keys for each of TX x TY work-items."""
+
+    op = "Attention"
+    problem = AttentionProblem
+    source = "attention/tiled_gpu.cl"
+    space: ClassVar[Space] = {"TX": (16, 8, 32), "TY": (16, 8, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
+
+    def refuse(self, p: AttentionProblem) -> str | None:
+        return attention_refusal(p)
+
+    def illegal(self, p: AttentionProblem, params: Params) -> str | None:
+        tx, ty = params["TX"], params["TY"]
+        if tx * ty > p.device.max_work_group_size or ty > p.device.max_work_item_sizes[1]:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
+        queries, keys = ty * params["RM"], tx * params["KN"]
+        cells = CHUNK * (queries + 1) + max(CHUNK * (keys + 1), keys * (CHUNK + 1)) + queries * (keys + 1)
+        if cells * (8 if p.node.y.type.storage is DType.FLOAT64 else 4) > p.device.local_mem:
+            return f"the blocks do not fit the {p.device.local_mem} bytes of local memory"
+        return None
+
+    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+        legal = list(self.points(p))
+        if p.device.is_cpu:  # a work-group is a loop on one core, and barriers split it
+            return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])
+        fitting = [t for t in legal if t["TY"] * t["RM"] <= most_queries(p)] or legal
+        return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
+
+    def seconds(self, p: AttentionProblem, cost: Cost) -> float:
+        return blocks_seconds(p, super().seconds(p, cost), self.defaults(p))
+
+    def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
+        s = p.sizes
+        tx, ty = params["TX"], params["TY"]
+        chunks = min(MOST_CHUNKS, max(1, ceil_div(s.columns, CHUNK)))
+        parts = max(1, ceil_div(s.columns, chunks * CHUNK))
+        return [
+            Launch(
+                "attention_tile",
+                {**attention_args(p), **factors(p.node), "parts": parts},
+                (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts),
+                (tx, ty, 1),
+                attention_defines(p) | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params},
+            )
+        ]

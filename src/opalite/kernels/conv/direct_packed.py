@@ -1,0 +1,199 @@
+"""Direct convolution on channel-packed tensors: the workhorse for CPUs and GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ir.place import FLAT, Layout, packed
+from ...ir.symbols import at_most, fitted, may_be_less
+from ...ops.operator import Cost
+from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
+from ..filter_window import Window, find_span, window_seconds
+from ..kernel import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .pack_filters import ConvProblem, Groups, bias_weight, filter_weight
+from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, Chunks, find_tile, tile_refusal
+
+_MOST_STAGED = 64  # columns of a tile's input that may be staged at the edges of rows
+_MOST_UNROLLED = 8  # filter columns that are unrolled
+MAX_MERGE = 64  # groups that may count as one; the filters grow by this factor
+
+
+@register
+class ConvPacked(Kernel):
+    """NCHWc to NCHWc; each work-item owns tiles of TW columns and TB output blocks."""
+
+    problem = ConvProblem
+    half_sums = True
+    op = "Conv"
+    source = "conv/direct_packed.cl"
+    entry: ClassVar[str] = "conv_packed"
+    space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
+    unroll: ClassVar[int] = 1  # channels in one turn on a CPU, untuned
+    chunked: ClassVar[bool] = True  # whether the kernel takes its filters in chunks
+    moves_back: ClassVar[bool] = (
+        True  # whether the last tile of a line moves back, for which a line must not be shorter
+    )
+    banded: ClassVar[bool] = True  # whether it passes by the input blocks of other groups where groups are merged
+
+    def in_pack(self, pack: int) -> int:
+        """Channels in a block of x where y has blocks of `pack`."""
+        return pack
+
+    def in_layout(self, device: DeviceInfo) -> Layout:
+        """Layout of x."""
+        return packed(device.pack)
+
+    def lines(self, win: Window) -> tuple[int, int]:
+        """(neighbouring output positions from which tiles are cut, number of such lines in a channel)."""
+        d, h, w = win.out
+        return w, d * h
+
+    def sizes(self, win: Window) -> dict[str, int]:
+        """Sizes along the spatial axes, as the kernel takes them."""
+        return win.args()
+
+    def window_defines(
+        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
+    ) -> dict[str, Any]:
+        """The defines that depend on the filter, for tiles of `tw` columns."""
+        _, run, step = win.runs()
+        columns = (tw - 1) * win.strides[2] + (win.kernel[2] - 1) * win.dilations[2] + 1
+        table = {"IN_PACK": groups.in_pack, "RUN": run, "STEP": step, "DIRECT": 0, "UNROLL_K": 1}
+        if (
+            groups.in_pack == 1
+            and device.one_address_space
+            and storage in (DType.FLOAT32, DType.INT32)
+            and columns <= _MOST_STAGED
+        ):
+            run = win.kernel[2]
+            table |= {"RUN": run, "STEP": 1, "DIRECT": 1, "UNROLL_K": run if run <= _MOST_UNROLLED else 1}
+        return win.defines() | table
+
+    def filters(self, node: Node, groups: Groups, tile: int) -> Weight:
+        """The filters for tiles of `tile` output blocks."""
+        return filter_weight(node.input(1), groups, tile, node.x.type.storage)
+
+    def groups(self, p: ConvProblem) -> Groups:
+        """How the node's groups fill channel blocks."""
+        return p.groups(self.in_pack(p.block), p.block)
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        why = p.packed_refusal
+        if why is not None:
+            return why
+        merged = self.groups(p).merged
+        return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
+
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((self.in_layout(p.device), *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        if not p.device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:
+            return "a GPU unrolls a whole block"
+        return tile_refusal(params["TW"], params["TB"], p.block, p.device)
+
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        win, groups = p.window, self.groups(p)
+        columns, rows = self.lines(win)
+        rows *= p.node.x.shape[0] * groups.count
+        reach = groups.reach if self.banded and groups.merged > 1 else None
+        staged = self.staged(win, groups)
+        tw, tb = find_tile(columns, rows, groups.out_blocks, groups.pack, p.device, staged, reach=reach)
+        return {"TW": tw, "TB": tb, "UNROLL": self.unroll if p.device.is_cpu else 1}
+
+    def staged(self, win: Window, groups: Groups) -> float:
+        """What copying one pixel's input costs, in multiply-adds of one block of outputs."""
+        return 2.0 * win.runs()[0] / (win.kernel[2] * groups.in_pack)
+
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        groups = self.groups(p)
+        met = groups.reach(1) / groups.in_blocks if self.banded else 1.0
+        waste = groups.merged * met * groups.out_blocks * groups.pack / groups.filters
+        padding = (groups.in_blocks * groups.in_pack / groups.channels - 1) * p.node.x.type.nbytes
+        return window_seconds(cost.flops * waste, cost.bytes + padding, self.share(p.device), p.device)
+
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y = node.x, node.get(2), node.y
+        storage, win, g = x.type.storage, p.window, self.groups(p)
+        columns, rows = self.lines(win)
+        tw, tb = fitted(params["TW"], columns), params["TB"]
+        tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
+        row_bytes = win.kernel[2] * g.in_pack * tb * g.pack * storage.size
+        rows = g.in_blocks * win.kernel[0] * win.kernel[1]
+        span = find_span(tiles, blocks * x.shape[0], p.device, rows * row_bytes)
+        chunks = Chunks.of(rows, row_bytes, at_most([tiles, span]), tw * tb, blocks, p.device)
+        epilogue = packed_epilogue(node, p.device)
+        args: dict[str, Arg] = {"x": x, "weights": self.filters(node, g, tb), "y": y, "span": span}
+        args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}
+        args |= chunks.args if self.chunked else {}
+        args |= {"batch": x.shape[0], "groups": g.count, "cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks}
+        if self.banded and g.merged > 1:
+            args |= {"own_in": g.channels // g.merged, "own_out": g.filters // g.merged}
+        args |= {"m": y.shape[1], **self.sizes(win), **epilogue.args}
+        defines = self.window_defines(win, g, tw, node.x.type.storage, p.device) | {
+            "PACK": g.pack,
+            "TW": tw,
+            "TB": tb,
+            "UNROLL": min(params["UNROLL"], g.in_pack),
+            "GROUP": chunks.group if self.chunked else 1,
+            "IN_REGISTERS": not p.device.is_cpu,
+            "BANDED": self.banded and g.merged > 1,
+            "HAS_BIAS": bias is not None,
+            "MASK": y.shape[1] % g.pack != 0 and not keeps_zeros(node),
+            "STORAGE": STORAGE[storage],
+        }
+        if self.moves_back and may_be_less(columns, tw):
+            defines["NARROW"] = 1
+        grid = (ceil_div(tiles, span), blocks, x.shape[0])
+        work_group = (1, 1, 1) if p.device.is_cpu else None
+        return [Launch(self.entry, args, grid, work_group, defines, epilogue.prelude)]
+
+
+@register
+class ConvFirst(ConvPacked):
+    """NCHW to NCHWc, for inputs of few channels: reads the row-major input as it is, wasting no lanes."""
+
+    def staged(self, win: Window, groups: Groups) -> float:
+        return 0.1  # at the ends of rows only
+
+    def in_pack(self, pack: int) -> int:
+        return 1
+
+    def in_layout(self, device: DeviceInfo) -> Layout:
+        return FLAT
+
+
+@register
+class ConvPointwise(ConvPacked):
+    """1x1 filters of stride 1: a matrix product over positions, whatever rows they lie in."""
+
+    source = "conv/pointwise.cl"
+    entry = "conv_pointwise"
+    unroll = 2
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        return super().refuse(p) or (None if p.window.is_pointwise else "the filter is not 1x1")
+
+    def lines(self, win: Window) -> tuple[int, int]:
+        return math.prod(win.out), 1
+
+    def sizes(self, win: Window) -> dict[str, int]:
+        return {"s": math.prod(win.out)}
+
+    def staged(self, win: Window, groups: Groups) -> float:
+        return 0.0
+
+    def window_defines(
+        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
+    ) -> dict[str, Any]:
+        return {}

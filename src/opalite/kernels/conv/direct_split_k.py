@@ -1,0 +1,150 @@
+"""Direct convolution whose sums are shared out over work-items: for GPUs, which small images alone would not fill."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cost.cost_tables import SplitConv
+from ...ir.graph import Node
+from ...ir.place import packed
+from ...ops.conv import Convolution
+from ...ops.operator import Cost
+from ..codegen.epilogue import operand_layouts, packed_epilogue
+from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .direct_packed import MAX_MERGE
+from .pack_filters import ConvProblem, bias_weight, pack_filters
+
+_ACCUMULATORS = 64  # numbers that a work-item sums, so that enough work-items fit a compute unit
+_MOST_ITEMS = 256  # in a work-group; NVIDIA's driver reports this limit even where the kernel requires more
+
+
+@register
+class ConvSplit(Kernel):
+    """NCHWc to NCHWc; SPLIT work-items share the taps and channels of TP positions of TB output blocks."""
+
+    problem = ConvProblem
+    half_sums = True
+    op = "Conv"
+    source = "conv/direct_split_k.cl"
+    space: ClassVar[Space] = {
+        "LX": (32, 16, 64),
+        "SPLIT": (1, 2, 4, 8),
+        "TP": (1, 2, 4),
+        "TB": (1, 2, 4),
+        "UNROLL": (4, 1, 2),
+    }
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
+        if p.device.is_cpu:
+            return "a CPU's cores need no more work-items than there are output tiles"
+        if node.as_(Convolution).group == node.x.shape[1]:
+            return "one channel to a group leaves nothing to share out"
+        why = p.packed_refusal
+        if why is not None:
+            return why
+        merged = p.groups(p.block, p.block).merged
+        return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
+
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        items, tile = params["LX"] * params["SPLIT"], params["TP"] * params["TB"]
+        pack = p.block
+        if items > min(_MOST_ITEMS, p.device.max_work_group_size) or params["SPLIT"] > p.device.max_work_item_sizes[1]:
+            return f"the group exceeds {min(_MOST_ITEMS, p.device.max_work_group_size)} work-items"
+        if tile * pack > _ACCUMULATORS:
+            return f"the tile exceeds {_ACCUMULATORS} accumulators"
+        if params["SPLIT"] > 1 and items * tile * pack * 4 > p.device.local_mem:
+            return f"the partial sums do not fit the {p.device.local_mem} bytes of local memory"
+        return None
+
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        points = self.points(p)
+        if not p.device.local_mem_dedicated:  # partial sums would go through memory
+            points = (point for point in points if point["SPLIT"] == 1)
+        known: dict[tuple[int, ...], float] = {}  # turns that are unrolled do not count
+
+        def order(point: Params) -> tuple[float, int]:
+            tile = tuple(point[name] for name in ("LX", "SPLIT", "TP", "TB"))
+            if tile not in known:
+                known[tile] = self._cycles(p, point)
+            return known[tile], -point["UNROLL"]
+
+        return min(points, key=order)
+
+    def _cycles(self, p: ConvProblem, params: Params) -> float:
+        """Estimated clocks: the busiest of arithmetic, caches and waiting, work-groups shared out evenly."""
+        c, groups, pack, device = SplitConv.of(p.device), p.groups(p.block, p.block), p.block, p.device
+        lx, split, tp, tb = params["LX"], params["SPLIT"], params["TP"], params["TB"]
+        tiles = ceil_div(self._positions(p.node), lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
+        per_unit = ceil_div(tiles, device.compute_units)
+        wave = max(device.wave_size, 16)
+        waves = ceil_div(lx * split, wave)
+        terms = ceil_div(math.prod(p.window.kernel) * groups.in_blocks, split)
+        arithmetic = tp * tb * pack * pack * wave / device.lanes
+        loads = c.load * tp + c.shared_load * pack * tb * ceil_div(wave, lx)
+        busy = max(arithmetic, loads) * terms * waves * per_unit
+        resident = max(1, 65536 // (waves * wave * (tp * tb * pack + 40)))
+        waiting = (c.term + c.weight * tb) * terms * ceil_div(per_unit, resident)
+        return float(max(busy, waiting) + c.mixed * (busy + waiting) + (c.reduce if split > 1 else 0.0))
+
+    def untuned_cycles(self, p: ConvProblem) -> float:
+        """Clocks from launch to launch with untuned parameters: what is measured is a multiple of what orders those."""
+        c = SplitConv.of(p.device)
+        return c.begin_and_end + c.slower * self._cycles(p, self.defaults(p))
+
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        groups = p.groups(p.block, p.block)
+        waste = groups.merged * groups.out_blocks * groups.pack / groups.filters
+        return max(
+            cost.flops * waste / (p.device.peak_flops * self.share(p.device)), cost.bytes / p.device.bandwidth
+        ) + (p.device.launch_s)
+
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y, win = node.x, node.get(2), node.y, p.window
+        storage, g, positions = y.type.storage, p.groups(p.block, p.block), self._positions(node)
+        lx, split, tb = params["LX"], params["SPLIT"], params["TB"]
+
+        def pack(data: Array) -> Array:
+            return np.ascontiguousarray(pack_filters(data, g, tb, storage).swapaxes(2, 3))
+
+        form = f"filter taps first {g.count}x{g.merged} groups i{g.in_pack} o{g.pack} tile {tb} {storage}"
+        epilogue = packed_epilogue(node, p.device)
+        args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), form, pack), "y": y, "positions": positions}
+        args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}
+        args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
+        args |= {**win.args(), **epilogue.args}
+        defines = win.defines() | dict(params) | {"PACK": g.pack, "STORAGE": STORAGE[storage]}
+        defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % g.pack != 0}
+        grid = (ceil_div(positions, lx * params["TP"]) * lx, g.count * ceil_div(g.out_blocks, tb) * split)
+        return [Launch("conv_split", args, grid, (lx, split), defines, epilogue.prelude)]
+
+    @staticmethod
+    def _positions(node: Node) -> int:
+        return node.y.shape[0] * math.prod(node.y.shape[2:])
+
+
+def seconds_beside_split(p: ConvProblem, cost: Cost, cycles: float) -> float:
+    """Expected time of another kernel for GPUs that takes `cycles`: as much less or more than ConvSplit's.
+
+    Their models tell the two apart; ConvSplit's time is a share of the device's peak, as with all other kernels, whose
+    estimates are optimistic alike.
+    """
+    split, device = ConvSplit(), p.device
+    ratio = cycles / split.untuned_cycles(p)
+    if device.prefers_images:  # nobody measured there whether buffers then beat images: tuning does
+        ratio = max(ratio, 1.01)
+    seconds = (split.seconds(p, cost) - device.launch_s) * ratio
+    moved = cost.bytes / device.bandwidth * (0.99 + 0.01 * ratio)  # no tile moves fewer bytes; they only break ties
+    return max(seconds, moved) + device.launch_s

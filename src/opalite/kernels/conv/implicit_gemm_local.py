@@ -1,0 +1,154 @@
+"""Convolution on GPUs as a matrix product over positions, whose work-groups share tiles through local memory."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.place import packed
+from ...ops.conv import Convolution
+from ...ops.operator import Cost
+from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
+from ..fma.tile_parameters import (
+    SPACE,
+    Sums,
+    find_tile,
+    full_operands,
+    group_size,
+    legal_tiles,
+    slab,
+    tile_cycles,
+    tile_defines,
+    tile_illegal,
+    tile_size,
+    to_panels,
+)
+from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .direct_packed import MAX_MERGE
+from .direct_split_k import seconds_beside_split
+from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
+
+MOST_TAPS = 63  # which of them lie inside the input is a set of bits
+PACK = 4
+
+
+@register
+class ConvLocal(Kernel):
+    """NC4HW4 to NC4HW4 by register tiles of positions by output channels."""
+
+    problem = ConvProblem
+    half_sums = True
+    op = "Conv"
+    source = "conv/implicit_gemm_local.cl"
+    space: ClassVar[Space] = SPACE
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        node = p.node
+        if why := local_refusal(p.device):
+            return why
+        if node.as_(Convolution).group == node.x.shape[1]:
+            return "one channel to a group leaves nothing to share"
+        if why := p.packed_refusal:
+            return why
+        taps = math.prod(p.window.kernel)
+        if taps > MOST_TAPS:
+            return f"filters of {taps} taps, at most {MOST_TAPS} are told apart"
+        merged = p.groups(PACK, PACK).merged
+        return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
+
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        return tile_illegal(params, p.device)
+
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        return find_tile(_sums(p), p.device)
+
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        cycles = tile_cycles(self.defaults(p), _sums(p), p.device)
+        return seconds_beside_split(p, cost, cycles)
+
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y, win = node.x, node.get(2), node.y, p.window
+        storage, g, taps = y.type.storage, p.groups(PACK, PACK), math.prod(p.window.kernel)
+        (rows, columns), group = tile_size(params), group_size(params)
+        turns = ceil_div(taps * g.in_blocks * PACK, slab(params))
+        positions = y.shape[0] * math.prod(y.shape[2:])
+        form, pack = filter_panels(g, taps, params, storage)
+        epilogue = packed_epilogue(node, p.device)
+        weights = Weight(node.input(1), form, pack)
+        blocks, parts = g.count * g.out_blocks, params["PARTS"]
+        args: dict[str, Arg] = {"x": x, "weights": weights, "positions": positions, **win.args()}
+        args |= {"groups": g.count, "turns": turns, "ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
+        if not win.is_pointwise:
+            args["quads"] = _quad_table(taps, g.in_blocks, turns * slab(params) // PACK)
+        finish: dict[str, Arg] = {"y": y, **epilogue.args}
+        finish |= {} if bias is None else {"bias": bias_weight(bias, PACK, storage)}
+        defines = win.defines() | tile_defines(params) | {"PACK": PACK, "STORAGE": STORAGE[storage]}
+        defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % PACK != 0 and not keeps_zeros(node)}
+        defines |= {"POINTWISE": win.is_pointwise, "WIDE": taps > 31}
+        grid = (ceil_div(positions, rows) * group, g.count * ceil_div(g.out_blocks * PACK, columns), parts)
+        if parts == 1:
+            return [Launch("conv_local", {**args, **finish}, grid, (group, 1, 1), defines, epilogue.prelude)]
+        sums = Scratch("parts", parts * blocks * positions * PACK * 4)
+        finish |= {"parts": sums, "positions": positions, "blocks": blocks}
+        finish |= {"m": y.shape[1], "spatial": math.prod(win.out)}
+        return [
+            Launch("conv_local", {**args, "parts": sums}, grid, (group, 1, 1), defines, epilogue.prelude),
+            Launch("conv_parts", finish, (positions, blocks), None, defines, epilogue.prelude),
+        ]
+
+
+def local_refusal(device: DeviceInfo) -> str | None:
+    """Why tiles in local memory do not serve `device`, or None."""
+    if device.on_host:
+        return "a CPU has no local memory apart: tiles of it would leave the registers"
+    if not device.local_mem_dedicated:
+        return "the device's local memory lies in global memory"
+    if next(legal_tiles(device), None) is None:
+        return f"no tile fits work-groups of {device.max_work_group_size} with {device.local_mem} bytes"
+    return None
+
+
+def takes_local(device: DeviceInfo) -> bool:
+    """Whether tiles in local memory serve `device`."""
+    return local_refusal(device) is None
+
+
+def filter_panels(g: Groups, taps: int, params: Params, storage: DType) -> tuple[str, Callable[[Array], Array]]:
+    """(form, function) of filters of `taps` as [groups, panels, turns * SLAB, BN]."""
+    form, panels = to_panels(params, storage)
+
+    def pack(data: Array) -> Array:
+        # [groups, taps, in_blocks, PACK, out_blocks, PACK]
+        dense = pack_filters(data, g, g.out_blocks, storage)[:, 0].swapaxes(1, 2)
+        return panels(dense.reshape(g.count, taps * g.in_blocks * PACK, -1))
+
+    return f"filter panels {g.count}x{g.merged} groups, {form}", pack
+
+
+def _sums(p: ConvProblem) -> Sums:
+    """Positions by output channels, of taps and input channels, for each group."""
+    y, g = p.node.y.shape, p.groups(PACK, PACK)
+    terms = math.prod(p.window.kernel) * g.in_blocks * PACK
+    return Sums(y[0] * math.prod(y[2:]), g.out_blocks * PACK, terms, g.count, full_operands(p.node))
+
+
+def _quad_table(taps: int, in_blocks: int, count: int) -> Array:
+    """int32[count, 2]: block and tap of each quad; the tap after the last past the end."""
+    table = np.full((count, 2), (0, taps), np.int32)
+    blocks = operator.index(in_blocks)  # those of the filters, also where the input's channels are open
+    table[: taps * blocks, 1], table[: taps * blocks, 0] = np.divmod(np.arange(taps * blocks), blocks)
+    return table

@@ -1,0 +1,49 @@
+"""Convolution of channel-packed halves on NVIDIA's matrix units, through inline PTX."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..codegen.epilogue import packed_epilogue
+from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..mma.implicit_gemm_base import PACK, MmaConv, conv_product, filter_quads
+from ..mma.mma_tile import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
+from .pack_filters import ConvProblem, bias_weight
+
+
+@register
+class ConvMma(MmaConv):
+    """Operands straight into registers; few tiles share out their steps over warps."""
+
+    source = "conv/implicit_gemm_mma.cl"
+    space: ClassVar[Space] = SPACE
+    staged = False
+
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        return tile_illegal(params, p.device)
+
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        positions, channels, quads = conv_product(p).sizes
+        return find_tile(positions, channels, ceil_div(quads, QUADS), p.device)
+
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y, win = node.x, node.get(2), node.y, p.window
+        positions, channels, quads = conv_product(p).sizes
+        blocks, in_blocks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK)
+        epilogue = packed_epilogue(node, p.device)
+        args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), "filter mma", _pack_filters), "y": y}
+        args |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
+        args |= {"positions": positions, "tiles": ceil_div(channels, 16), "steps": ceil_div(quads, QUADS)}
+        args |= {"ib": in_blocks, "ob": blocks, "m": channels, **win.args(), **epilogue.args}
+        defines = win.defines() | tile_defines(params)
+        defines |= {"PACK": PACK, "HAS_BIAS": bias is not None, "MASK": channels % PACK != 0}
+        defines["STORAGE"] = STORAGE[y.type.storage]
+        grid, group = tile_grid(params, positions, channels)
+        return [Launch("conv_mma", args, grid, group, defines, epilogue.prelude)]
+
+
+def _pack_filters(data: Array) -> Array:
+    return pack_weights(filter_quads(data))

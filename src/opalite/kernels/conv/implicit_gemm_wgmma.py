@@ -1,0 +1,97 @@
+"""Convolution of channel-packed halves by Hopper's warpgroups."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ops.operator import Cost
+from ..codegen.epilogue import packed_epilogue
+from ..fma.tile_parameters import full_operands
+from ..kernel import Arg, Array, Launch, Params, Scratch, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..mma.implicit_gemm_base import PACK, MmaConv, conv_product
+from ..mma.mma_cost import FEWEST_POSITIONS, copies_pair, warpgroup_seconds
+from ..mma.wgmma_tile import (
+    CHUNK,
+    SPACE,
+    Work,
+    find_tile,
+    pack_chunks,
+    tile_defines,
+    tile_grid,
+    tile_illegal,
+    tile_size,
+    warpgroup_refusal,
+)
+from .implicit_gemm_mma_staged import MOST_TAPS, quad_table
+from .pack_filters import ConvProblem, bias_weight
+
+
+@register
+class ConvWarpgroup(MmaConv):
+    """Pixels straight to who multiplies them, filters through local memory."""
+
+    source = "conv/implicit_gemm_wgmma.cl"
+    space: ClassVar[Space] = SPACE
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        if why := warpgroup_refusal(p.device) or super().refuse(p):
+            return why
+        product, channels = conv_product(p), p.node.x.shape[1]
+        if channels % (PACK * CHUNK):
+            return f"{channels} channels are not a multiple of {PACK * CHUNK}"
+        if product.positions < FEWEST_POSITIONS:
+            return f"{product.positions} positions would leave most of a tile empty"
+        taps = math.prod(product.window.kernel)
+        return f"filters of {taps} taps, at most {MOST_TAPS} are told apart" if taps > MOST_TAPS else None
+
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        return tile_illegal(params)
+
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        return find_tile(_work(p), p.device)
+
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        return warpgroup_seconds(_work(p), p.device, cost, paired=copies_pair(p.window))
+
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node, product = p.node, conv_product(p)
+        x, bias, y, win = node.x, node.get(2), node.y, product.window
+        positions, channels, quads = product.sizes
+        blocks, in_blocks, chunks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK), ceil_div(quads, CHUNK)
+        (rows, columns), parts = tile_size(params), params["PARTS"]
+        epilogue = packed_epilogue(node, p.device)
+
+        def pack(data: Array) -> Array:
+            return pack_chunks(product.filters(data), columns)
+
+        args: dict[str, Arg] = {
+            "x": x,
+            "weights": Weight(node.input(1), f"{product.form} warpgroup by {columns}", pack),
+        }
+        args["starts"] = np.ascontiguousarray(quad_table(win, in_blocks, (chunks + 1) * CHUNK)[::CHUNK])
+        high, wide = ceil_div(positions, rows), ceil_div(channels, columns)
+        args |= {"positions": positions, "chunks": chunks, "high": high, "wide": wide}
+        args |= {"ib": in_blocks, "ob": blocks, "m": channels, **win.args()}
+        finish: dict[str, Arg] = {"y": y, **epilogue.args}
+        finish |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
+        defines = win.defines() | tile_defines(params, node) | {"PACK": PACK, "STORAGE": STORAGE[y.type.storage]}
+        defines |= {"HAS_BIAS": bias is not None, "MASK": channels % PACK != 0, "WIDE": math.prod(win.kernel) > 31}
+        defines["SKIP"] = max(win.dilations) > 1
+        grid, group = tile_grid(params, high, wide)
+        if parts == 1:
+            return [Launch("conv_warpgroup", args | finish, grid, group, defines, epilogue.prelude)]
+        sums = {"parts": Scratch("parts", parts * blocks * positions * PACK * 4)}
+        finish |= {"positions": positions, "blocks": blocks, "m": channels, "spatial": math.prod(win.out)}
+        return [
+            Launch("conv_warpgroup", args | sums, grid, group, defines, epilogue.prelude),
+            Launch("conv_parts", finish | sums, (positions, blocks), None, defines, epilogue.prelude),
+        ]
+
+
+def _work(p: ConvProblem) -> Work:
+    return Work(*conv_product(p).sizes, pieces=True, operands=full_operands(p.node))

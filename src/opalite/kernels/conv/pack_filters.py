@@ -1,0 +1,139 @@
+"""Filters and biases in the forms that channel-packed convolutions read, and how groups fill channel blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...ir.constants.lazy_array import page_contiguous, page_zeros
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ops.conv import Convolution
+from ..codegen.epilogue import epilogue_refusal
+from ..filter_window import PACKED_TYPES, WindowProblem, empty_refusal, window_refusal
+from ..kernel import Array, Weight, ceil_div
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A grouped convolution as channel blocks see it.
+
+    `merged` neighbouring groups of the node count as one whose filters are zero off the diagonal, so that each group's
+    channels are whole blocks of `in_pack` and `pack` (or there is one group, padded at its end). A tile of output
+    blocks goes through those input blocks alone that its own channels' groups lie in (`reach`).
+    """
+
+    count: int
+    merged: int
+    channels: int  # input channels of one (merged) group
+    filters: int  # output channels of one (merged) group
+    in_pack: int
+    pack: int
+
+    @property
+    def in_blocks(self) -> int:
+        """Input blocks of one group."""
+        return ceil_div(self.channels, self.in_pack)
+
+    @property
+    def out_blocks(self) -> int:
+        """Output blocks of one group."""
+        return ceil_div(self.filters, self.pack)
+
+    def reach(self, tile: int) -> float:
+        """Input blocks that a tile of `tile` output blocks meets, on average; of all others its filters are zero."""
+        own, filters, met = self.channels // self.merged, self.filters // self.merged, 0
+        starts = range(0, self.filters, tile * self.pack)
+        for start in starts:
+            last = min(start + tile * self.pack, self.filters) - 1
+            met += ceil_div((last // filters + 1) * own, self.in_pack) - start // filters * own // self.in_pack
+        return met / len(starts)
+
+    @classmethod
+    def of(cls, node: Node, in_pack: int, pack: int) -> Groups:
+        """The fewest merged groups that fill blocks."""
+        count = node.as_(Convolution).group
+        cg, mg = node.x.shape[1] // count, node.y.shape[1] // count
+        for merged in range(1, count + 1):
+            whole = merged * cg % in_pack == 0 and merged * mg % pack == 0
+            if count % merged == 0 and (whole or merged == count):
+                break
+        return cls(count // merged, merged, merged * cg, merged * mg, in_pack, pack)
+
+
+class ConvProblem(WindowProblem):
+    """A convolution with its window and groups."""
+
+    @cached_property
+    def _groups(self) -> dict[tuple[int, int], Groups]:
+        return {}
+
+    @cached_property
+    def packed_refusal(self) -> str | None:
+        """Why channel-packed convolutions do not take the node, whatever its shape; None if they do."""
+        node = self.node
+        if node.x.dtype not in PACKED_TYPES:
+            return f"channel-packed tensors do not hold {node.x.dtype}"
+        for i in (1, 2):
+            v = node.get(i)
+            if v is not None and not v.is_const:
+                return f"input {i} is not constant, so it cannot be packed ahead of time"
+        return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
+
+    def groups(self, in_pack: int, pack: int) -> Groups:
+        """How the node's groups fill blocks of `in_pack` input and `pack` output channels."""
+        if (in_pack, pack) not in self._groups:
+            self._groups[in_pack, pack] = Groups.of(self.node, in_pack, pack)
+        return self._groups[in_pack, pack]
+
+
+def pack_filters(filters: Array, groups: Groups, tile: int, storage: DType) -> Array:
+    """`filters` [groups * M/g, C/g, K...] in the order in which work-items read them for tiles of `tile` output blocks.
+
+    That is [groups, ceil(out_blocks / tile), in_blocks, taps, in_pack, tile, pack].
+    """
+    g = groups
+    taps = int(np.prod(filters.shape[2:], dtype=np.int64))
+    mg, cg = g.filters // g.merged, g.channels // g.merged
+    tiles = ceil_div(g.out_blocks, tile)
+    wide = (g.count, tiles * tile * g.pack, g.in_blocks * g.in_pack, taps)
+    parts = filters.reshape(g.count, g.merged, mg, cg, taps)
+    if g.merged == 1 and (mg, cg) == wide[1:3]:
+        dense = parts[:, 0]
+    else:
+        dense = page_zeros(wide, storage.np)
+        for i in range(g.merged):
+            dense[:, i * mg : (i + 1) * mg, i * cg : (i + 1) * cg] = parts[:, i]
+    blocks = dense.reshape(g.count, tiles, tile, g.pack, g.in_blocks, g.in_pack, taps)
+    return page_contiguous(blocks.transpose(0, 1, 4, 6, 5, 2, 3), storage.np)
+
+
+def filter_weight(w: Value, groups: Groups, tile: int, storage: DType, transposed: bool = False) -> Weight:
+    """`w` [M,C/g,K...], or [C,M/g,K...] where `transposed`, packed by `pack_filters`."""
+
+    def pack(data: Array) -> Array:
+        if transposed:
+            count = groups.count * groups.merged
+            parts = data.reshape(count, data.shape[0] // count, *data.shape[1:]).swapaxes(1, 2)
+            data = parts.reshape(-1, *parts.shape[2:])
+        return pack_filters(data, groups, tile, storage)
+
+    order = "cm" if transposed else "mc"
+    form = (
+        f"filter {order} {groups.count}x{groups.merged} groups i{groups.in_pack} o{groups.pack} tile {tile} {storage}"
+    )
+    return Weight(w, form, pack)
+
+
+def bias_weight(bias: Value, pack: int, storage: DType) -> Weight:
+    """`bias` [M] padded with zeros to whole blocks of `pack`."""
+
+    def padded(data: Array) -> Array:
+        out: np.ndarray[Any, Any] = np.zeros(ceil_div(data.size, pack) * pack, storage.np)
+        out[: data.size] = data
+        return out
+
+    return Weight(bias, f"bias o{pack} {storage}", padded)

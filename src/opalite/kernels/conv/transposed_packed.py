@@ -1,0 +1,39 @@
+"""Transposed convolution on channel-packed tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ..filter_window import Window
+from ..kernel import Weight, ceil_div
+from ..kernel_registry import register
+from .direct_packed import ConvPacked
+from .pack_filters import Groups, filter_weight
+
+
+@register
+class ConvTransposePacked(ConvPacked):
+    """NCHWc to NCHWc; tiles are output columns that meet the same filter columns."""
+
+    op = "ConvTranspose"
+    source = "conv/transposed_packed.cl"
+    entry = "conv_transpose_packed"
+    chunked = False
+    moves_back = False
+    banded = False
+
+    def lines(self, win: Window) -> tuple[int, int]:
+        d, h, w = win.out
+        phases = win.strides[2]
+        return ceil_div(w, phases), d * h * phases
+
+    def window_defines(
+        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
+    ) -> dict[str, Any]:
+        return win.defines()
+
+    def filters(self, node: Node, groups: Groups, tile: int) -> Weight:
+        return filter_weight(node.input(1), groups, tile, node.x.type.storage, transposed=True)

@@ -1,0 +1,23 @@
+"""Transposed convolution from channel-packed blocks to few row-major channels, as segmentation networks end."""
+
+from __future__ import annotations
+
+from ..filter_window import Window
+from ..kernel import Array
+from ..kernel_registry import register
+from .packed_to_row_major import ConvLast
+
+
+@register
+class ConvTransposeLast(ConvLast):
+    """NCHWc to NCHW; tiles are output columns that meet the same filter columns."""
+
+    op = "ConvTranspose"
+    source = "conv/transposed_packed_to_row_major.cl"
+    entry = "conv_transpose_last"
+
+    def phases(self, win: Window) -> int:
+        return win.strides[2]
+
+    def filters(self, data: Array) -> Array:
+        return data.swapaxes(0, 1)

@@ -1,0 +1,82 @@
+"""Rows of int8 with a scale each (ir/constants/int8_rows.py): floats appended to memory as such, and floats made of
+them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from ...ir.device.device_info import DeviceInfo
+from ...ops.append import Append, WidenRows
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..launch_workgroups import group_refusal
+
+_PACKS = (16, 8, 4, 2, 1)
+_GROUP = 32  # work-items that share a row on GPUs
+
+
+def _pack(device: DeviceInfo, size: int) -> int:
+    """Elements of a row that a work-item takes at once."""
+    most = device.pack if device.is_cpu else 4
+    return next(n for n in _PACKS if n <= most and size % n == 0)
+
+
+@register
+class AppendBytes(Kernel):
+    """Floats become int8 on their way to where they belong: a row for each work-item, or for each group."""
+
+    op, source = "Append", "data_movement/append_int8_rows.cl"
+    space: ClassVar[Space] = {"WG": (1, 32)}
+
+    def refuse(self, p: Problem) -> str | None:
+        return None if p.node.y.dtype is not p.node.input(1).dtype else "what is new has the memory's type"
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"WG": 1 if p.device.is_cpu or p.device.max_work_group_size < _GROUP else _GROUP}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node, wg = p.node, params["WG"]
+        op, new, starts = node.as_(Append), node.input(1), node.get(2)
+        batch, *middle = new.shape[: op.axis]
+        each = math.prod(middle)
+        # Rows between the axis and the last one belong to one position.
+        rows = math.prod(new.shape[op.axis + 1 : -1])
+        count, inner = new.shape[op.axis] * rows, new.shape[-1]
+        lines = batch * each * count
+        args: dict[str, Arg] = {"x": new, "y": node.y, "lines": lines, "middle": each, "count": count, "inner": inner}
+        args |= {"size": node.y.shape[op.axis] * rows, "at": op.at * rows}
+        if starts is not None:
+            args["starts"] = starts
+        defines = {"STORAGE": STORAGE[new.type.storage], "PACK": _pack(p.device, inner), "WG": wg}
+        defines |= {"STARTS": int(starts is not None), "CIRCULAR": int(op.circular), "ROWS": rows}
+        return [Launch("append_bytes", args, (lines * wg,), (wg,), defines)] if new.type.count else []
+
+
+@register
+class WidenBytes(Kernel):
+    """A row for each line of the grid, PACK elements for each work-item."""
+
+    op, source = "WidenRows", "data_movement/dequantize_int8_rows.cl"
+    space: ClassVar[Space] = {"WG": (64, 1, 128)}
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        op, x, y = node.as_(WidenRows), node.x, node.y
+        rows = math.prod(x.shape[op.axis + 1 : -1])
+        size, held, inner = op.size * rows, x.shape[op.axis] * rows, y.shape[-1]
+        lines = math.prod(y.shape[: op.axis]) * size
+        args: dict[str, Arg] = {"x": x, "y": y, "lines": lines, "size": size, "held": held, "inner": inner}
+        pack = _pack(p.device, inner)
+        defines = {"STORAGE": STORAGE[y.type.storage], "PACK": pack}
+        # On CPUs a work-item takes a whole row.
+        grid = (lines, 1) if p.device.is_cpu else (lines, ceil_div(inner, pack))
+        defines["WHOLE"] = int(p.device.is_cpu)
+        return [Launch("widen_rows", args, grid, (params["WG"], 1), defines)] if y.type.count else []

@@ -1,0 +1,88 @@
+"""Pad, all four modes, on row-major and on channel-packed tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.graph import Node
+from ...ir.place import FLAT, Layout, packed
+from ...ops.data_movement import Pad
+from ..codegen.vector_types import Vec
+from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
+from ..kernel_registry import register
+from ..kernel_sources import ELEMENT
+from .strided_copy_axes import MAX_AXES, accesses, row_major
+
+MODES = {"constant": 0, "reflect": 1, "edge": 2, "wrap": 3}
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+@register
+class PadRows(Kernel):
+    """Rows of the output: border, then x, then border. Packed tensors move a channel block as one element."""
+
+    op = "Pad"
+    source = "data_movement/pad.cl"
+    space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
+
+    def refuse(self, p: Problem) -> str | None:
+        axes = len(merged_axes(p.node, FLAT))
+        return f"{axes} axes that cannot be merged are more than {MAX_AXES + 1}" if axes > MAX_AXES + 1 else None
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        node = p.node
+        flat, layout, rank = flat_binding(node), packed(p.device.pack), len(node.x.shape)
+        if rank not in (3, 4, 5) or not node.x.dtype.is_float:
+            return (flat,)
+        pads = node.as_(Pad).pads
+        # The lanes past C must stay zero, whatever the border holds.
+        fills = node.as_(Pad).mode == "constant" and node.as_(Pad).value != 0 and node.x.shape[1] % layout.pack
+        if fills or any(pads[k] for k in (0, 1, rank, rank + 1)):
+            return (flat,)
+        return flat, Binding((layout,), (layout,))
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"VEC": 16, "EACH": 256} if p.device.is_cpu else {"VEC": 1, "EACH": 1}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        pack, storage = node.y.type.layout.pack, node.x.type.storage
+        axes = merged_axes(node, node.y.type.layout)
+        columns, begin, wide = axes[-1]
+        vec = params["VEC"] if node.y.type.layout.is_row_major else 1
+        while vec > max(1, columns):
+            vec //= 2
+        element = Vec(ELEMENT[storage.size], pack)
+        load, store = accesses(storage.size, vec)
+        defines = {"T": element, "V": element.base, "MODE": MODES[node.as_(Pad).mode], "OUTER": len(axes) - 1}
+        prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
+        value = np.asarray(node.as_(Pad).value).astype(storage.np).reshape(()).view(_UNSIGNED[storage.size])[()]
+        rows = math.prod(a[2] for a in axes[:-1])
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "value": value, "columns": columns, "begin": begin}
+        args |= {"wide": wide, "each": params["EACH"], "rows": rows}
+        strides = row_major([a[0] for a in axes])
+        for k, (extent, first, padded) in enumerate(axes[:-1]):
+            args |= {f"x_{k}": extent, f"b_{k}": first, f"y_{k}": padded, f"s_{k}": strides[k]}
+        grid = (ceil_div(wide, params["EACH"]), rows)
+        return [Launch("pad", args, grid, defines={**defines, "VEC": vec}, prelude=prelude)]
+
+
+def merged_axes(node: Node, layout: Layout) -> list[tuple[int, int, int]]:
+    """(extent of x, begin of the border, extent of y) of each axis in elements or, packed, in channel blocks.
+
+    Axes without border are merged into the one before.
+    """
+    x, y, pads = list(node.x.shape), list(node.y.shape), node.as_(Pad).pads
+    if not layout.is_row_major:
+        x[1] = y[1] = ceil_div(x[1], layout.pack)
+    axes: list[tuple[int, int, int]] = []
+    for extent, begin, padded in zip(x, pads[: len(x)], y, strict=True):
+        if axes and extent == padded and axes[-1][0] == axes[-1][2]:
+            axes[-1] = (axes[-1][0] * extent, 0, axes[-1][2] * padded)
+        else:
+            axes.append((extent, begin, padded))
+    return axes or [(1, 0, 1)]

@@ -1,0 +1,59 @@
+"""MoveRows: rows copied from where a table says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ops.permute_rows import MoveRows, moved_shape, table_of
+from ..codegen.vector_types import Vec
+from ..kernel import Arg, Kernel, Launch, MadeTable, Params, Problem, Space, Table, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import ELEMENT
+from .strided_copy_axes import accesses
+
+_WORDS = ((16, Vec("uint", 4)), (8, Vec("uint", 2)), (4, Vec("uint", 1)), (2, Vec("ushort", 1)), (1, Vec("uchar", 1)))
+"""Types by their size in bytes; rows are aligned to the first that divides them."""
+
+
+@register
+class MoveRowsTable(Kernel):
+    """On a GPU a work-item moves one word of a row, on a CPU several rows."""
+
+    op = "MoveRows"
+    source = "data_movement/permute_rows.cl"
+    space: ClassVar[Space] = {"EACH": (1, 4, 16, 64)}
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"EACH": 16 if p.device.is_cpu else 1}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        row, size, count = node.as_(MoveRows).row, node.x.type.storage.size, node.y.type.count
+        rows = count // row
+        if p.device.is_cpu:
+            word, columns, vec = Vec(ELEMENT[size], 1), row, min(16, 64 // size)
+            while vec > row:
+                vec //= 2
+            load, store = accesses(size, vec)
+            zeros, span = f"({Vec(word.base, vec)})(0)", row
+        else:
+            bytes_, word = next(w for w in _WORDS if row * size % w[0] == 0)
+            columns, vec, span = row * size // bytes_, 1, 1
+            load, store, zeros = "(*(p))", "(*(p) = (v))", f"({word})(0)"
+        each = params["EACH"]
+        defines = {"T": word, "VEC": vec, "SPAN": span, "EACH": each}
+        prelude = f"#define VLOADV(p) {load}\n#define VSTOREV(v, p) {store}\n#define ZEROS {zeros}\n"
+        args: dict[str, Arg] = {"x": node.x, "rows": _table(p), "y": node.y, "columns": columns, "count": rows}
+        return [Launch("move_rows", args, (ceil_div(columns, span), ceil_div(rows, each)), None, defines, prelude)]
+
+
+def _table(p: Problem) -> Table:
+    op, shape = p.node.as_(MoveRows), p.node.x.shape
+    table = table_of(op, shape)
+    if table is not None:
+        return table
+    given = op.rows_shape(shape), op.steps
+    return MadeTable("row_table", given, math.prod(moved_shape(*given)), np.dtype(np.int32))

@@ -1,0 +1,165 @@
+"""Transpose, Slice and Concat as copies between strided views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.graph import Node, Value
+from ...ir.place import FLAT, Layout, packed
+from ...ir.symbols import always_equal, hint_of
+from ...ops.data_movement import Concat, Slice, Transpose
+from ...ops.operator import Cost
+from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
+from ..kernel_registry import register
+from ..kernel_sources import ELEMENT
+from .concat_runs import join_copies
+from .strided_copy_axes import MAX_AXES, Copy, accesses, row_major
+
+_SHORT = 8  # an inner axis shorter than this is not worth a loop
+
+
+def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
+    """The launch of one copy from x's memory to y's."""
+    c = copy.merged()
+    inner = _inner_axis(c)
+    lines = c.without(inner)
+    columns, xs, ys = c.extents[inner], c.source[inner], c.target[inner]
+    contiguous = always_equal((xs, ys), (1, 1))
+    vec = params["VEC"]
+    while vec > 1 and (not contiguous or vec > hint_of(columns)):
+        vec //= 2
+    items = params["ITEMS"] if contiguous else 4 * params["ITEMS"]
+    load, store = accesses(x.type.storage.size, vec)
+    defines: dict[str, Any] = {
+        "T": ELEMENT[x.type.storage.size],
+        "AXES": len(lines.extents),
+        "CONTIGUOUS": contiguous,
+        "VEC": vec,
+        "ITEMS": items,
+    }
+    prelude = f"#define VLOADV(p) {load}\n#define VSTOREV(v, p) {store}\n"
+    args: dict[str, Arg] = {"x": x, "y": y, "x0": copy.source_start, "y0": copy.target_start, "columns": columns}
+    args |= {"xs_in": xs, "ys_in": ys, "rows": lines.count, **lines.axis_args}
+    grid = (ceil_div(columns, vec * items), lines.count)
+    return Launch("strided_copy", args, grid, defines=defines, prelude=prelude)
+
+
+def _inner_axis(copy: Copy) -> int:
+    """Axis that a work-item runs along: the target's innermost, or a longer one where that is short and strided."""
+    last = len(copy.extents) - 1
+    extents: tuple[int, ...] = hint_of(copy.extents)
+    if extents[last] >= _SHORT or always_equal((copy.source[last], copy.target[last]), (1, 1)):
+        return last
+    return max(range(last + 1), key=lambda k: (extents[k] >= _SHORT and always_equal(copy.source[k], 1), extents[k]))
+
+
+class StridedCopy(Kernel):
+    """What Transpose, Slice and Concat share."""
+
+    source = "data_movement/strided_copy.cl"
+    space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
+
+    def refuse(self, p: Problem) -> str | None:
+        if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(p.node, FLAT)):
+            return f"the copy has more than {MAX_AXES + 1} axes that cannot be merged"
+        return None
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"VEC": 16, "ITEMS": 4} if p.device.is_cpu else {"VEC": 4, "ITEMS": 1}
+
+    def copies(self, node: Node, layout: Layout) -> list[Copy]:
+        """One copy for each input, in elements or, packed, in channel blocks."""
+        raise NotImplementedError
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        inputs = [v for v in node.inputs if v is not None]
+        return [
+            copy_launch(x, node.y, copy, params)
+            for x, copy in zip(inputs, self.copies(node, node.y.type.layout), strict=True)
+            if x.type.count
+        ]
+
+
+@register
+class TransposeCopy(StridedCopy):
+    """Reads strided, writes in order."""
+
+    op = "Transpose"
+
+    def copies(self, node: Node, layout: Layout) -> list[Copy]:
+        return [transpose_copy(node)]
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        copy = transpose_copy(p.node).merged()
+        in_order = copy.source[-1] == copy.target[-1] == 1
+        return super().seconds(p, Cost(cost.flops, cost.bytes * (1 if in_order else 6)))
+
+
+def transpose_copy(node: Node) -> Copy:
+    """A Transpose of row-major tensors as a copy."""
+    strides = row_major(node.x.shape)
+    return Copy(node.y.shape, tuple(strides[p] for p in node.as_(Transpose).perm), row_major(node.y.shape))
+
+
+@register
+class SliceCopy(StridedCopy):
+    """Row-major, or packed where whole channel blocks are taken."""
+
+    op = "Slice"
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        node = p.node
+        op, layout = node.as_(Slice), packed(p.device.pack)
+        whole = len(node.x.shape) in (3, 4) and op.steps[1] == 1 and op.starts[1] % p.device.pack == 0
+        ends = op.starts[1] + op.sizes[1] if whole else 0
+        if whole and (ends == node.x.shape[1] or always_equal(op.sizes[1] % p.device.pack, 0)):
+            return flat_binding(node), Binding((layout,), (layout,))
+        return (flat_binding(node),)
+
+    def copies(self, node: Node, layout: Layout) -> list[Copy]:
+        op = node.as_(Slice)
+        starts, steps = list(op.starts), list(op.steps)
+        x_shape, y_shape = layout.storage_shape(node.x.shape), layout.storage_shape(node.y.shape)
+        if not layout.is_row_major:
+            starts[1] //= layout.pack
+            starts, steps = [*starts, 0], [*steps, 1]
+        strides = row_major(x_shape)
+        first = sum(s * k for s, k in zip(starts, strides, strict=True))
+        return [Copy(y_shape, tuple(s * k for s, k in zip(steps, strides, strict=True)), row_major(y_shape), first)]
+
+
+@register
+class ConcatCopy(StridedCopy):
+    """One copy for each input; packed where the inputs fill whole channel blocks."""
+
+    op = "Concat"
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        node = p.node
+        flat = flat_binding(node)
+        inputs = [v for v in node.inputs if v is not None]
+        if len(node.y.shape) not in (3, 4) or not node.y.dtype.is_float or any(v.is_const for v in inputs):
+            return (flat,)
+        if node.as_(Concat).axis == 1 and not all(always_equal(v.shape[1] % p.device.pack, 0) for v in inputs[:-1]):
+            return (flat,)
+        layout = packed(p.device.pack)
+        return flat, Binding((layout,) * len(inputs), (layout,))
+
+    def join(self, p: Problem, inputs: Sequence[int]) -> list[Launch] | None:
+        if p.device.is_cpu:
+            return None  # memory is the limit, not the number of launches
+        copies = self.copies(p.node, p.node.y.type.layout)
+        return join_copies(p.node, [p.node.input(i) for i in inputs], [copies[i] for i in inputs])
+
+    def copies(self, node: Node, layout: Layout) -> list[Copy]:
+        axis = node.as_(Concat).axis
+        target = row_major(layout.storage_shape(node.y.shape))
+        found, start = [], 0
+        for v in node.inputs:
+            assert v is not None
+            shape = layout.storage_shape(v.shape)
+            found.append(Copy(shape, row_major(shape), target, 0, start * target[axis]))
+            start += shape[axis]
+        return found

@@ -1,0 +1,185 @@
+"""Transpose where the innermost axis moves: squares in registers (CPUs) or local memory (GPUs), short axes zipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...cost.cost_tables import Movement
+from ...ir.graph import Node
+from ...ir.symbols import at_most, hint_of, is_symbolic, may_be_less
+from ...ops.operator import Cost
+from ..codegen.vector_types import Vec
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import ELEMENT
+from ..launch_workgroups import group_refusal
+from .strided_copy import transpose_copy
+from .strided_copy_axes import MAX_AXES, Copy, accesses
+
+_THIN = 8  # elements of a short axis
+_LEAST = 4  # shorter sides fill too little of a square
+_SIDE = 32  # of the square in local memory
+_ROWS = 8  # work-items of a group along it
+
+
+@dataclass(frozen=True)
+class Square:
+    """Two axes that change places: a is in order in x, b in y. `lines` are the outer axes."""
+
+    a: int
+    b: int
+    source_stride: int  # of b in x
+    target_stride: int  # of a in y
+    lines: Copy
+
+    @property
+    def args(self) -> dict[str, Arg]:
+        """Their extents and strides as kernel arguments."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "xs_b": self.source_stride,
+            "ys_a": self.target_stride,
+            **self.lines.axis_args,
+        }
+
+
+def find_square(node: Node) -> Square | None:
+    """The two axes of a Transpose that change places; None if the innermost axis stays."""
+    copy = transpose_copy(node).merged()
+    last = len(copy.extents) - 1
+    inner = next((k for k in range(last) if copy.source[k] == 1), None)
+    if inner is None:
+        return None
+    lines = copy.without(inner, last)
+    return Square(copy.extents[inner], copy.extents[last], copy.source[last], copy.target[inner], lines)
+
+
+def _refusal(node: Node, least: int) -> str | None:
+    square = find_square(node) if node.y.type.count else None
+    if square is None:
+        return "the innermost axis stays, so lines can be copied"
+    if hint_of(at_most([square.a, square.b])) < least:
+        return f"the axes that change places have {square.a!r} and {square.b!r} elements; squares need {least}"
+    if len(square.lines.extents) > MAX_AXES:
+        return f"more than {MAX_AXES} outer axes cannot be merged"
+    return None
+
+
+@register
+class TransposeTile(Kernel):
+    """Squares of up to 16 x 16 in vector registers."""
+
+    op = "Transpose"
+    source = "data_movement/transpose_register_tile.cl"
+    space: ClassVar[Space] = {"TILE": (16, 8, 4), "EACH": (8, 2, 32)}
+
+    def refuse(self, p: Problem) -> str | None:
+        return _refusal(p.node, _LEAST)
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        square = find_square(p.node)
+        assert square is not None
+        if params["TILE"] > hint_of(at_most([square.a, square.b])):
+            return f"the axes are shorter than {params['TILE']}"
+        return "too many registers" if params["TILE"] * p.node.x.type.storage.size > 64 else None
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        return super().seconds(p, Cost(cost.flops, cost.bytes * (1 if p.device.is_cpu else 50)))
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        square = find_square(p.node)
+        assert square is not None
+        size, tile, each = p.node.x.type.storage.size, params["TILE"], params["EACH"]
+        held = "uint" if size < 4 else ELEMENT[size]
+        load, store = accesses(size, tile, held)
+        defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "TILE": tile, "TILE_V": Vec(held, tile)}
+        if may_be_less(square.a, tile) or may_be_less(square.b, tile):
+            defines["NARROW"] = 1
+        prelude = f"#define LOAD_TILE(p) {load}\n#define STORE_TILE(v, p) {store}\n"
+        rows = square.lines.count
+        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, **square.args, "each": each, "rows": rows}
+        grid = (ceil_div(square.b, tile * each), ceil_div(square.a, tile), rows)
+        return [Launch("transpose_tile_copy", args, grid, defines=defines, prelude=prelude)]
+
+
+@register
+class TransposeLocal(Kernel):
+    """Squares of 32 x 32 in local memory."""
+
+    op = "Transpose"
+    source = "data_movement/transpose_local_memory.cl"
+
+    def refuse(self, p: Problem) -> str | None:
+        if p.device.local_mem < _SIDE * (_SIDE + 1) * 8:
+            return f"{p.device.local_mem} bytes of local memory do not hold a square"
+        return group_refusal(_SIDE * _ROWS, p.device) or _refusal(p.node, 2 * _LEAST)
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        return super().seconds(p, Cost(cost.flops, cost.bytes * (8 if p.device.is_cpu else 1)))
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        square = find_square(p.node)
+        assert square is not None
+        defines: dict[str, Any] = {
+            "T": ELEMENT[p.node.x.type.storage.size],
+            "AXES": len(square.lines.extents),
+            "ROWS": _ROWS,
+        }
+        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, **square.args}
+        grid = (ceil_div(square.a, _SIDE) * _SIDE, ceil_div(square.b, _SIDE) * _ROWS, square.lines.count)
+        return [Launch("transpose_local", args, grid, (_SIDE, _ROWS, 1), defines)]
+
+
+def _is_thin(extent: int) -> bool:
+    """Whether an axis is short at all sizes: programs are made for one."""
+    return not is_symbolic(extent) and extent <= _THIN
+
+
+@register
+class TransposeThin(Kernel):
+    """A short axis zipped into, or out of, a long one: pixel shuffles, and images of a few channels."""
+
+    op = "Transpose"
+    source = "data_movement/transpose_short_axis.cl"
+    space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (16, 4, 1)}
+
+    def refuse(self, p: Problem) -> str | None:
+        reason = _refusal(p.node, 2)
+        if reason is not None:
+            return reason
+        square = find_square(p.node)
+        assert square is not None
+        zips = _is_thin(square.b) and square.target_stride == square.b
+        unzips = _is_thin(square.a) and square.source_stride == square.a
+        if not zips and not unzips:
+            return f"no axis of up to {_THIN} elements changes places with its neighbour"
+        return None
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return "too many registers" if params["VEC"] * p.node.x.type.storage.size > 64 else None
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        return super().seconds(p, Cost(cost.flops, cost.bytes * Movement.of(p.device).square))
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        if not p.device.is_cpu:
+            return {"VEC": 4, "EACH": 1}
+        return {"VEC": min(16, 64 // p.node.x.type.storage.size), "EACH": 16}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        square = find_square(p.node)
+        assert square is not None
+        zips = _is_thin(square.b) and square.target_stride == square.b
+        thin, steps = (square.b, square.a) if zips else (square.a, square.b)
+        size, vec, each = p.node.x.type.storage.size, params["VEC"], params["EACH"]
+        load, store = accesses(size, vec)
+        defines = {"T": ELEMENT[size], "AXES": len(square.lines.extents), "THIN": thin, "VEC": vec}
+        prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
+        stride = square.source_stride if zips else square.target_stride
+        rows = square.lines.count
+        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, "steps": steps, "stride": stride, "each": each}
+        args |= {"rows": rows, **square.lines.axis_args}
+        entry = "zip_lines" if zips else "unzip_lines"
+        return [Launch(entry, args, (ceil_div(steps, vec * each), rows), defines=defines, prelude=prelude)]

@@ -1,0 +1,48 @@
+"""Random numbers in flat layout."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.dtype import DType
+from ...ops.random import KINDS, Random, uniform_bits
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import ELEMENT, STORAGE
+from ..launch_workgroups import group_refusal
+
+
+@register
+class RandomPhilox(Kernel):
+    """One work-item for each block of four numbers."""
+
+    op = "Random"
+    source = "elementwise/philox_random.cl"
+    space: ClassVar[Space] = {"WG": (64, 128, 256)}
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        op, y = p.node.as_(Random), p.node.y
+        count = y.type.count
+        blocks = ceil_div(count, 4)
+        args: dict[str, Arg] = {"y": y, "blocks": blocks, "count": count}
+        args |= {"key0": np.uint32(op.seed & 0xFFFFFFFF), "key1": np.uint32(op.seed >> 32 & 0xFFFFFFFF)}
+        defines: dict[str, Any] = {"KIND": KINDS.index(op.kind)}
+        if op.kind == "bernoulli":
+            x, stored = p.node.x, y.type.storage
+            one = np.ones((), stored.np).view(f"uint{8 * stored.size}")
+            defines |= {"ELEM": ELEMENT[stored.size], "ONE": f"{int(one)}ul"}
+            defines |= {"STORAGE": STORAGE[x.type.storage], "BITS": uniform_bits(x.dtype)}
+            return [Launch("random_bernoulli", {**args, "x": x}, (blocks,), (params["WG"],), defines)]
+        defines |= {"STORAGE": STORAGE[y.type.storage], "BITS": uniform_bits(y.dtype)}
+        if op.kind == "uniform":
+            line = (op.low, op.high - op.low)
+        else:
+            line = (op.mean, op.scale)
+        number = np.float64 if y.type.storage is DType.FLOAT64 else np.float32
+        args |= {"first": number(line[0]), "factor": number(line[1])}
+        return [Launch("random_real", args, (blocks,), (params["WG"],), defines)]

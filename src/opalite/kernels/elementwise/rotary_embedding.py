@@ -1,0 +1,128 @@
+"""Rotate and RotateAppend: by vectors on CPUs, some pairs for each work-item elsewhere; x is read where it lies, and y
+written where it belongs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ...ir.graph import Value
+from ...ir.symbols import at_least, hint_of, may_leave_rest
+from ...ir.tensor_type import Shape
+from ...ops.rotary_append import RotateAppend
+from ...ops.rotary_embedding import Rotate
+from ...ops.strided_view import View
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..launch_workgroups import group_refusal
+
+MOST = 1 << 31
+"""Elements that 32-bit steps reach."""
+
+
+@dataclass(frozen=True, eq=False)
+class RotationProblem(Problem):
+    """A rotation of either operator, whose last inputs are x and the tables."""
+
+    @property
+    def x(self) -> Value:
+        """What is rotated."""
+        return self.node.input(-3)
+
+    @property
+    def cosines(self) -> Value:
+        """The table of cosines, of the shape that the table of sines has."""
+        return self.node.input(-2)
+
+    @property
+    def sines(self) -> Value:
+        """The table of sines."""
+        return self.node.input(-1)
+
+    @cached_property
+    def source(self) -> View:
+        """Of x, with the axes in the order of y."""
+        op = self.node.op
+        assert isinstance(op, Rotate | RotateAppend)
+        return View.whole(self.x.shape).transpose(op.perm)
+
+    @cached_property
+    def target(self) -> View:
+        """Of y, the part that is written."""
+        whole, op = View.whole(self.node.y.shape), self.node.op
+        start = op.at * whole.strides[op.axis] if isinstance(op, RotateAppend) else 0
+        return View(self.source.shape, whole.strides, start)
+
+    @cached_property
+    def steps(self) -> dict[str, int]:
+        """Elements from one b, h and s to the next in x and in the tables, of half a row, and to the tables' second
+        half, by the kernel's names for them."""
+        size = self.x.shape[-1]
+        x_b, x_h, x_s = self.source.strides[:3]
+        t_b, t_h, t_s = _table_steps(self.cosines.shape)
+        second = size // 2 if self.cosines.shape[-1] == size else 0
+        steps = {"x_b": x_b, "x_h": x_h, "x_s": x_s, "t_b": t_b, "t_h": t_h, "t_s": t_s}
+        return steps | {"half_row": size // 2, "second": second}
+
+
+class Rotation(Kernel):
+    """PAIRS: how many pairs a work-item turns, in groups of WG; 0: all heads of a position."""
+
+    problem = RotationProblem
+    source = "elementwise/rotary_embedding.cl"
+    space: ClassVar[Space] = {"PAIRS": (4, 1, 0), "WG": (128, 1, 32, 64, 256)}
+
+    def refuse(self, p: RotationProblem) -> str | None:
+        largest = at_least(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
+        return f"a tensor of {largest!r} elements is beyond 32-bit indices" if largest >= MOST else None
+
+    def illegal(self, p: RotationProblem, params: Params) -> str | None:
+        if not params["PAIRS"] and params["WG"] > 1:
+            return "a work-item takes whole rows"
+        # Rows of y lie some rows apart.
+        if params["PAIRS"] > 1 and any(may_leave_rest(n, params["PAIRS"]) for n in p.steps.values()):
+            return f"not all vectors of {params['PAIRS']} elements begin at multiples of that"
+        return group_refusal(params["WG"], p.device)
+
+    def defaults(self, p: RotationProblem) -> dict[str, Any]:
+        return {"PAIRS": 0, "WG": 1} if p.device.is_cpu else super().defaults(p)
+
+    def launch(self, p: RotationProblem, params: Params) -> list[Launch]:
+        if not p.x.type.count:
+            return []
+        y, target = p.node.y, p.target
+        batches, heads, rows = target.shape[:3]
+        args: dict[str, Arg] = {"x": p.x, "cosines": p.cosines, "sines": p.sines, "y": y}
+        args |= {"batches": batches, "heads": heads, "S": rows, **p.steps, "y_start": target.offset}
+        args |= dict(zip(("y_b", "y_h", "y_s"), target.strides, strict=False))
+        pairs = params["PAIRS"]
+        defines = {"STORAGE": STORAGE[y.type.storage], "PACK": pairs if pairs > 1 else p.device.pack, "PAIRS": pairs}
+        if not pairs:
+            return [Launch("rotate_rows", args, (rows, batches), (params["WG"], 1), defines)]
+        across = ceil_div(p.steps["half_row"], pairs)
+        along = min(params["WG"], 1 << (hint_of(across) - 1).bit_length())
+        return [Launch("rotate_rows", args, (across, batches * heads * rows), (along, params["WG"] // along), defines)]
+
+
+@register
+class RotateRows(Rotation):
+    """Into a tensor of its own."""
+
+    op = "Rotate"
+
+
+@register
+class RotateAppendRows(Rotation):
+    """Into memory of more rows, which is y's already."""
+
+    op = "RotateAppend"
+
+
+def _table_steps(shape: Shape) -> tuple[int, int, int]:
+    """Elements from one b, h and s to the next in tables of `shape`; 0 where they broadcast."""
+    whole = (1,) * (4 - len(shape)) + tuple(shape)
+    strides = View.whole(whole).strides
+    b, h, s = (0 if type(size) is int and size == 1 else step for size, step in zip(whole[:3], strides, strict=False))
+    return b, h, s

@@ -1,0 +1,45 @@
+"""ExpertMatMul of few bits and many rows on CPUs: panels are widened into the first-level cache."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...cost.cost_tables import Unpacking
+from ...ops.operator import Cost
+from ..kernel import Launch, Params, Space, ceil_div
+from ..kernel_registry import register
+from ..quantized.pack_low_bit import VECTORS, Panels, panels_of
+from ..quantized.quantized_matmul_cpu import GROUP, TILES, most_rows
+from .expert_problem import ExpertKernel, ExpertProblem
+
+
+@register
+class ExpertPanel(ExpertKernel):
+    """A panel is widened by chunks, once for many of an expert's rows."""
+
+    source, entry = "experts/expert_gemm_cpu.cl", "expert_panel"
+    space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2)}
+
+    def panels(self, p: ExpertProblem) -> Panels:
+        return panels_of(p.device)
+
+    def refuse(self, p: ExpertProblem) -> str | None:
+        if not p.device.is_cpu:
+            return "register tiles of one work-item are for CPUs"
+        if not p.op.bits:
+            return "the matrices are floats, which need no widening"
+        return super().refuse(p)
+
+    def illegal(self, p: ExpertProblem, params: Params) -> str | None:
+        if params["MR"] > most_rows(p.device.pack):
+            return "the sums do not fit the registers"
+        return None
+
+    def seconds(self, p: ExpertProblem, cost: Cost) -> float:
+        m, tile = p.rows_of_an_expert, most_rows(p.device.pack)
+        padded = ceil_div(m, tile) * tile / m
+        widened = ceil_div(m, TILES * tile) * Unpacking.of(p.device).in_cache / m
+        return super().seconds(p, Cost(cost.flops * (padded + widened), cost.bytes))
+
+    def launch(self, p: ExpertProblem, params: Params) -> list[Launch]:
+        return self.made(p, params, 1, GROUP[:2], {"MR": params["MR"], "NV": VECTORS, "PACK": p.device.pack})

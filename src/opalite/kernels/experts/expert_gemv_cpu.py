@@ -1,0 +1,53 @@
+"""ExpertMatMul on CPUs: a panel of a picked expert is read from memory once for several of its rows."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...cost.cost_tables import Unpacking
+from ...ir.symbols import hint_of
+from ...ops.operator import Cost
+from ..kernel import Launch, Params, Space
+from ..kernel_registry import register
+from ..quantized.pack_low_bit import VECTORS, Panels, panels_of
+from ..quantized.quantized_matmul_cpu import GROUP, most_rows
+from .expert_problem import ExpertKernel, ExpertProblem
+
+
+@register
+class ExpertRows(ExpertKernel):
+    """Sums of MR rows by a panel stay in registers."""
+
+    source, entry = "experts/expert_gemv_cpu.cl", "expert_rows"
+    space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
+
+    def panels(self, p: ExpertProblem) -> Panels:
+        return panels_of(p.device)
+
+    def refuse(self, p: ExpertProblem) -> str | None:
+        if not p.device.is_cpu:
+            return "register tiles of one work-item are for CPUs"
+        return super().refuse(p)
+
+    def illegal(self, p: ExpertProblem, params: Params) -> str | None:
+        if params["MR"] > most_rows(p.device.pack):
+            return "the sums do not fit the registers"
+        if params["MR"] > max(1, hint_of(p.slots)):  # it would be right, and slower
+            return "the tile has more rows than the product"
+        return None
+
+    def defaults(self, p: ExpertProblem) -> dict[str, Any]:
+        """One token's experts are all different; of several tokens', an expert may have many rows."""
+        slots = hint_of(p.slots)
+        if slots <= p.node.input(1).shape[1]:
+            return {"MR": 1}
+        return {"MR": min(most_rows(p.device.pack), slots, max(2, p.rows_of_an_expert))}
+
+    def seconds(self, p: ExpertProblem, cost: Cost) -> float:
+        rows = min(most_rows(p.device.pack), p.rows_of_an_expert)
+        widen = Unpacking.of(p.device).in_registers / rows if p.op.bits else 0.0
+        return super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes))
+
+    def launch(self, p: ExpertProblem, params: Params) -> list[Launch]:
+        own = {"MR": params["MR"], "NV": VECTORS, "KS": 2 if params["MR"] == 1 else 1, "PACK": p.device.pack}
+        return self.made(p, params, 1, GROUP[:2], own)

@@ -1,0 +1,122 @@
+"""An ExpertMatMul node as its kernels see it, and what their launches share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.dtype import DType
+from ...ir.symbols import at_least, hint_of
+from ...ops.expert_matmul import ExpertMatMul
+from ..codegen.epilogue import epilogue_refusal, rows_epilogue
+from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Scratch, Weight, ceil_div, flat_binding
+from ..kernel_sources import STORAGE
+from ..matmul.gemm_cpu import to_panels
+from ..quantized.pack_low_bit import Panels, words_args, words_refusal
+
+
+class ExpertProblem(Problem):
+    """A product of rows with the matrices of the experts that were picked for them."""
+
+    @cached_property
+    def op(self) -> ExpertMatMul:
+        """Its attributes."""
+        return self.node.as_(ExpertMatMul)
+
+    @property
+    def slots(self) -> int:
+        """Picks: rows of y."""
+        return self.node.input(1).type.count
+
+    @property
+    def n(self) -> int:
+        """Columns of y: rows that each expert has in w."""
+        return int(self.node.input(2).shape[0]) // self.op.experts
+
+    @property
+    def k(self) -> int:
+        """Terms of a sum."""
+        return int(self.node.input(2).shape[1])
+
+    @property
+    def each(self) -> int:
+        """Slots that share a row of x."""
+        return self.node.input(1).shape[1] if len(self.node.x.shape) == 2 else 1
+
+    @property
+    def rows_of_an_expert(self) -> int:
+        """Slots that an expert has if all have as many, at the sizes planned for."""
+        return max(1, ceil_div(hint_of(self.slots), self.op.experts))
+
+
+class ExpertKernel(Kernel):
+    """What they share. MR: slots of one expert that a panel is read for at once; with 1, slots come as they are."""
+
+    op = "ExpertMatMul"
+    problem = ExpertProblem
+    entry: ClassVar[str]
+
+    def panels(self, p: ExpertProblem) -> Panels:
+        """How the matrices are held."""
+        raise NotImplementedError
+
+    def refuse(self, p: ExpertProblem) -> str | None:
+        node, op = p.node, p.op
+        if not node.input(2).is_const:
+            return "the experts' matrices must be a constant"
+        if at_least(v.type.count for v in (node.x, node.y)) >= 1 << 31:
+            return "a tensor is beyond 32-bit indices"
+        if op.bits:
+            why = words_refusal(node.input(2), node.input(4), node.get(5), op.bits, op.block, p.k)
+            if why:
+                return why
+        return epilogue_refusal(node, "rows")
+
+    def bindings(self, p: ExpertProblem) -> Sequence[Binding]:
+        flat = flat_binding(p.node)
+        return (Binding(tuple(None if i in (2, 4, 5) else at for i, at in enumerate(flat.inputs)), flat.outputs),)
+
+    def made(
+        self, p: ExpertProblem, params: Params, across: int, group: tuple[int, ...], own: dict[str, Any]
+    ) -> list[Launch]:
+        """Launches for panels of an expert side by side, of which work-groups take `across` items each."""
+        node, op = p.node, p.op
+        index = {"INDEX": "long" if node.input(1).dtype is DType.INT64 else "int"}
+        args, defines = _matrices(p, self.panels(p))
+        args |= {"x": node.x, "y": node.y, "slots": p.slots, "N": p.n, "K": p.k, "each": p.each, "experts": op.experts}
+        bias = node.get(3)
+        if bias is not None:
+            args["bias"] = bias
+        launches: list[Launch] = []
+        is_sorted = params["MR"] > 1
+        if is_sorted:
+            args["starts"] = Scratch("starts", 4 * (op.experts + 1))
+            args["order"] = Scratch("order", at_least([4, 4 * p.slots]))
+            given: dict[str, Arg] = {"picks": node.input(1), "starts": args["starts"], "order": args["order"]}
+            given |= {"count": p.slots, "experts": op.experts}
+            launches = [Launch("order_slots", given, (op.experts,), defines=index, source="experts/sort_by_expert.cl")]
+        else:
+            args["picks"] = node.input(1)
+        epilogue = rows_epilogue(node, p.device)
+        # Columns of an expert that begin anywhere in a panel lie in one more.
+        width = self.panels(p).width
+        touched = p.n // width if p.n % width == 0 else ceil_div(p.n - 1, width) + 1
+        grid = (touched * across, op.experts if is_sorted else p.slots)
+        defines |= {"STORAGE": STORAGE[node.y.type.storage], "SORTED": int(is_sorted), **index, **own}
+        defines["HAS_BIAS"] = int(bias is not None)
+        return [*launches, Launch(self.entry, {**args, **epilogue.args}, grid, group, defines, epilogue.prelude)]
+
+
+def _matrices(p: ExpertProblem, panels: Panels) -> tuple[dict[str, Arg], dict[str, Any]]:
+    """(arguments, defines) of the matrices, one below the other, and of their scales and zero points."""
+    node, op, w = p.node, p.op, p.node.input(2)
+    if op.bits:
+        args, defines = words_args(w, node.input(4), node.get(5), op.bits, True, panels)
+        return {**args, "block": op.block}, defines
+    storage, width = node.y.type.storage, panels.width
+    made = np.dtype(storage.np), (ceil_div(w.shape[0], width), p.k, width)
+    held = Weight(w, f"panels{width}t:{storage}", to_panels(width, True, storage.np), by_slices=True, made=made)
+    return {"b": held}, {"BITS": 0}

@@ -1,0 +1,150 @@
+"""Filter windows as kernels see them: every rank as three spatial axes, the missing leading ones of size 1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..cost.cost_tables import Windows
+from ..ir.device.device_info import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from ..ir.symbols import always_equal, at_least, at_most
+from ..ops.conv import Windowed
+from ..ops.pool import Pool
+from .kernel import Problem
+from .kernel_sources import STORAGE
+
+MAX_RANK = 3
+PACKED_TYPES = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.INT32)
+"""Element types of which channel-packed window kernels compute."""
+
+MAX_RUN = 16  # columns that taps may reach beyond a tile before each tap gets a run of its own
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a Conv, ConvTranspose or Pool node along depth, height and width (elements).
+
+    Axes on which nothing happens (size 1 in and out, no window, no padding) are left out unless the caller keeps them,
+    so that the longest runs of neighbouring elements lie along the width.
+    """
+
+    kernel: Triple
+    strides: Triple
+    dilations: Triple
+    begin: Triple  # padding before the first element; negative crops
+    end: Triple
+    size: Triple  # of the input
+    out: Triple
+
+    @classmethod
+    def of(cls, node: Node, squeeze: bool = True) -> Window:
+        """The window of `node`, whose spatial rank is at most MAX_RANK. `squeeze` leaves out axes as above."""
+        op = node.as_(Windowed)
+        size, out = node.x.shape[2:], node.y.shape[2:]
+        kernel = op.kernel if isinstance(op, Pool) else node.input(1).shape[2:]
+        rank = len(size)
+        begin, end = op.pads[:rank], op.pads[rank:]
+        given = zip(kernel, op.strides, op.dilations, begin, end, size, out, strict=True)
+        axes = [axis for axis in given if not squeeze or not _is_idle(*axis)]
+        d, h, w = [_IDLE] * (MAX_RANK - len(axes)) + axes
+        return cls(*zip(d, h, w, strict=True))
+
+    @property
+    def is_pointwise(self) -> bool:
+        """A 1x1 filter on the input's own positions."""
+        return self.kernel == self.strides == (1, 1, 1) and not any(self.begin + self.end)
+
+    def runs(self) -> tuple[int, int, int]:
+        """(input columns loaded for each output column, RUN, STEP) of kernels that load runs of a row.
+
+        A run holds every STEP-th column that RUN taps of neighbouring output columns meet: all taps of a row, or one
+        tap where they lie too far apart to share.
+        """
+        kw, sw, dw = self.kernel[2], self.strides[2], self.dilations[2]
+        step = math.gcd(sw, dw) if kw > 1 else sw
+        if (kw - 1) * dw // step > MAX_RUN:
+            return kw, 1, sw
+        return sw // step, kw, step
+
+    def args(self, ends: bool = False) -> dict[str, int]:
+        """id, ih, iw (size of the input), od.. (of the output), pd.. (padding before it); with `ends` qd.. (behind)."""
+        table = {"i": self.size, "o": self.out, "p": self.begin} | ({"q": self.end} if ends else {})
+        return {letter + axis: v for letter, values in table.items() for axis, v in zip("dhw", values, strict=True)}
+
+    def defines(self) -> dict[str, Any]:
+        """KD, KH, KW (filter), SD.. (stride) and DD.. (dilation)."""
+        table: dict[str, Any] = {}
+        for letter, values in (("K", self.kernel), ("S", self.strides), ("D", self.dilations)):
+            table |= {letter + axis: v for axis, v in zip("DHW", values, strict=True)}
+        return table
+
+
+_IDLE = (1, 1, 1, 0, 0, 1, 1)
+"""An axis on which nothing happens: kernel, stride, dilation, padding before and behind, size in and out."""
+
+
+def _is_idle(kernel: int, stride: int, dilation: int, begin: int, end: int, size: int, out: int) -> bool:
+    return always_equal((size, out, kernel, begin, end), (1, 1, 1, 0, 0))
+
+
+class WindowProblem(Problem):
+    """A node that moves a window over its input; `window` is for at most MAX_RANK spatial axes (window_refusal)."""
+
+    @cached_property
+    def window(self) -> Window:
+        """Its geometry, without idle axes."""
+        return Window.of(self.node)
+
+    @cached_property
+    def block(self) -> int:
+        """Channels in a block of its packed values."""
+        return block_size(self.node, self.device)
+
+
+def window_refusal(node: Node) -> str | None:
+    """Why no window kernel takes `node`: rank or element type; None if they fit."""
+    rank = len(node.x.shape) - 2
+    if rank > MAX_RANK:
+        return f"{rank} spatial axes; kernels serve up to {MAX_RANK}"
+    if node.x.dtype not in STORAGE:
+        return f"element type {node.x.dtype} has no arithmetic on the device"
+    return None
+
+
+def empty_refusal(node: Node) -> str | None:
+    """Why kernels that estimate by sizes leave `node` to the direct ones: it has no elements; None if it has."""
+    return None if node.x.type.count and node.y.type.count else "the tensors hold no elements"
+
+
+def block_size(node: Node, device: DeviceInfo) -> int:
+    """Channels in a block of the node's packed values; the device's own block where none is packed yet."""
+    layouts = [v.type.layout for v in (node.x, node.y) if not v.type.layout.is_row_major]
+    return layouts[0].pack if layouts else device.pack
+
+
+def window_seconds(flops: float, nbytes: float, efficiency: float, device: DeviceInfo) -> float:
+    """Estimated time where arithmetic and memory traffic overlap little, so that each of them tells kernels apart.
+
+    On a GPU, work-items that own whole sums wait for memory most of the time.
+    """
+    efficiency *= Windows.of(device).waiting
+    return flops / (device.peak_flops * efficiency) + nbytes / device.bandwidth + device.launch_s
+
+
+def find_span(tiles: int, others: int, device: DeviceInfo, filter_bytes: int = 0) -> int:
+    """Neighbouring tiles that one work-item computes in turn, of `tiles` in each of `others` rows of the grid.
+
+    A GPU wants every work-item it can get. On a CPU a work-group costs as much as a small tile: 16 for each core share
+    the work out evenly, and where the tiles of a row share more filters than the first-level cache holds, 4 have them
+    read from memory less often.
+    """
+    if not device.is_cpu:
+        return 1
+    groups = device.compute_units * (4 if filter_bytes > 1 << 16 else 16)
+    span: int = at_least([1, at_most([tiles, tiles * others // groups])])
+    return span

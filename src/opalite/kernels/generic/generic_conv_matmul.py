@@ -1,0 +1,246 @@
+"""Convolutions and matrix products of any size by one program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.constants.lazy_array import StoredArray, page_empty, read_slices
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node, Value
+from ...ir.tensor_type import Shape
+from ...ops.conv import Conv, ConvTranspose
+from ..data_movement.strided_copy_axes import row_major
+from ..filter_window import Triple, Window, WindowProblem, window_refusal
+from ..kernel import Arg, Array, Launch, Params, Scratch, Weight, ceil_div
+from ..kernel_registry import register
+from ..matmul.matmul_problem import MatmulProblem
+from .generic_data_movement import MoveAxis, move_build, move_launch
+from .generic_kernel import INT_MAX, Build, GeneralKernel, clamp_of, float_refusal, vector_defines
+
+ROWS = 4  # of generic_conv_matmul.cl
+_BEYOND = 1 << 20  # more positions than a row's lanes reach
+
+
+class Product(GeneralKernel):
+    """What convolutions and matrix products share."""
+
+    source = "generic/generic_conv_matmul.cl"
+    by_column: ClassVar[bool]
+    """Whether positions are the last axis of y, so that what is like that can be added."""
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [Build(self.source, vector_defines(device))]
+
+    def refuse_epilogue(self, node: Node) -> str | None:
+        """Why the program does not compute the node's epilogue, or None."""
+        if clamp_of(node.epilogue) is not None:
+            return float_refusal(node)
+        if clamp_of(node.epilogue, adds=True) is None:
+            return "of epilogues, the general kernel adds a tensor and clamps"
+        added = node.inputs[node.op.arity]
+        if added is None or not (
+            added.shape == node.y.shape
+            or added.type.count == 1
+            or (self.by_column and added.shape[-1] == added.type.count == node.y.shape[-1])
+        ):
+            return f"{added!r} is broadcast; the general kernel adds what is like the output"
+        return float_refusal(node)
+
+    def product(self, p: Any, args: dict[str, Arg], stacks: int) -> list[Launch]:
+        """The launch with the given arguments, and those that follow from them."""
+        node = p.node
+        defines = Product.builds(self, p.device)[0].defines
+        span = defines["PACK"] * defines["VECTORS"]
+        clamp = clamp_of(node.epilogue)
+        args |= {"added": node.x, "has_added": 0} | {f"added_step_{axis}": 0 for axis in "smp"}
+        if clamp is None:
+            clamp, added = clamp_of(node.epilogue, adds=True), node.inputs[node.op.arity]
+            assert added is not None
+            args |= {"added": added, "has_added": 1} | _added_steps(added.shape, node.y.shape, args)
+        assert clamp is not None
+        positions, rows, line, wrap = (args[name] for name in ("positions", "rows", "ow", "ow"))
+        assert isinstance(positions, int)
+        assert isinstance(rows, int)
+        assert isinstance(line, int)
+        # Lanes read neighbours in x as long as they step alike: over the ends of rows only where x has as many columns.
+        if args["sw"] != 1 or args["iw"] == line:
+            line = positions
+        else:
+            wrap = _BEYOND
+        args |= {"line": line, "wrap": wrap}
+        blocks, tiles = positions // max(line, 1) * ceil_div(line, span), ceil_div(rows, ROWS)
+        # Neighbours on a CPU share what they read of x, in its cache; on a GPU they read and write neighbours.
+        first = p.device.is_cpu
+        args |= {"y": node.y, "low": clamp[0], "high": clamp[1], "rows_first": int(first), "stacks": stacks}
+        grid = (tiles, blocks, stacks) if first else (blocks, tiles, stacks)
+        return [Launch("product", args, grid, defines=defines)]
+
+
+@register
+class ConvGeneral(Product):
+    """Convolutions in groups, of up to three spatial axes."""
+
+    op = "Conv"
+    by_column = False
+    problem = WindowProblem
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        return window_refusal(p.node) or self.refuse_epilogue(p.node)
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node, win = p.node, p.window
+        x, w, bias = node.x, node.input(1), node.get(2)
+        groups, depth = node.as_(Conv).group, w.shape[1]
+        rows, taps = w.shape[0] // groups, math.prod(win.kernel)
+        plane = math.prod(win.size)
+        args: dict[str, Arg] = {"x": x, "w": w, "bias": x if bias is None else bias, "has_bias": int(bias is not None)}
+        args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
+        args |= {"x_count": x.type.count, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane, "x_step_c": plane}
+        args |= {"w_begin": 0, "w_step_b": 0, "w_step_g": rows * depth * taps, "w_step_m": depth * taps}
+        args |= {"w_step_c": taps, "w_step_t": 1, **_walk(win)}
+        return self.product(p, args, x.shape[0] * groups)
+
+
+@register
+class ConvTransposeGeneral(Product):
+    """As a convolution by the filters read backwards, of x with zeros between its elements."""
+
+    op = "ConvTranspose"
+    by_column = False
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [*super().builds(device), move_build(device)]
+
+    problem = WindowProblem
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        return window_refusal(p.node) or self.refuse_epilogue(p.node)
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node, win = p.node, p.window
+        x, w, bias = node.x, node.input(1), node.get(2)
+        groups = node.as_(ConvTranspose).group
+        depth, rows, taps = w.shape[0] // groups, w.shape[1], math.prod(win.kernel)
+        spread = _triple((n - 1) * s + 1 for n, s in zip(win.size, win.strides, strict=True))
+        lead = _triple(d * (k - 1) - b for d, k, b in zip(win.dilations, win.kernel, win.begin, strict=True))
+        plane, planes = math.prod(spread), x.shape[0] * x.shape[1]
+        launches: list[Launch] = []
+        source: Value | Scratch = x
+        if any(s > 1 for s in win.strides):
+            source = Scratch("spread", 4 * planes * plane)
+            sizes, wide = (planes, *win.size), (planes, *spread)
+            each = zip(wide, row_major(sizes), row_major(wide), sizes, (1, *win.strides), strict=True)
+            axes = [MoveAxis(e, xs, ys, n, 0, gap) for e, xs, ys, n, gap in each]
+            launches.append(replace(move_launch(x, source, axes, p.device), source="generic/generic_data_movement.cl"))
+        args: dict[str, Arg] = {"x": source, "w": w, "bias": bias or x, "has_bias": int(bias is not None)}
+        args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
+        args |= {"x_count": planes * plane, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane}
+        args |= {"x_step_c": plane, "w_begin": taps - 1, "w_step_t": -1, "w_step_b": 0}
+        args |= {"w_step_g": depth * rows * taps, "w_step_m": taps, "w_step_c": rows * taps}
+        args |= _walk(replace(win, size=spread, strides=(1, 1, 1), begin=lead))
+        return [*launches, *self.product(p, args, x.shape[0] * groups)]
+
+
+def _triple(values: Iterable[int]) -> Triple:
+    d, h, w = values
+    return d, h, w
+
+
+def _walk(win: Window) -> dict[str, Arg]:
+    """The arguments of generic_conv_matmul.cl that say how windows move over x."""
+    args: dict[str, Arg] = {}
+    for letter, sizes in (("k", win.kernel), ("s", win.strides), ("d", win.dilations), ("p", win.begin)):
+        args |= {letter + axis: n for axis, n in zip("dhw", sizes, strict=True)}
+    (args["id"], args["ih"], args["iw"]), (_, args["oh"], args["ow"]) = win.size, win.out
+    return args
+
+
+@register
+class MatmulGeneral(Product):
+    """Matrix products whose batch dimensions are two at most once merged."""
+
+    op = "MatMul"
+    by_column = True
+    problem = MatmulProblem
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if (why := self.refuse_epilogue(p.node)) is not None:
+            return why
+        s = p.sizes
+        if len(s.batch) > 2:
+            return f"{len(s.batch)} batch dimensions that cannot be merged; the general kernel walks two"
+        if s.n * s.ldb > INT_MAX or s.m * s.lda > INT_MAX:
+            return "a matrix is beyond 32-bit indices"
+        return None
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, s = p.node, p.sizes
+        (outer, a_outer, b_outer), (inner, a_inner, b_inner) = ((1, 0, 0),) * (2 - len(s.batch)) + s.batch
+        a_size, b_size = s.m * s.k, s.k * s.n
+        w = _Side(node.x, *((1, s.lda) if s.trans_a else (s.lda, 1)), a_outer * a_size, a_inner * a_size)
+        x = _Side(node.input(1), *((s.ldb, 1) if s.trans_b else (1, s.ldb)), b_outer * b_size, b_inner * b_size)
+        rows, positions = s.m, s.n
+        if s.trans_b and s.m == 1:  # that is as well the product of b's rows and one column
+            w, x, rows, positions = x, w, s.n, 1
+        elif s.trans_b and node.input(1).is_const:  # neighbours along n are read as vectors
+            x = replace(x, arg=_transposed_weight(node.input(1)), line=1, depth=s.n)
+        args: dict[str, Arg] = {"x": x.arg, "w": w.arg, "bias": node.x, "has_bias": 0}
+        args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
+        args |= {"x_count": b_size * s.b_count if x.arg is not node.x else a_size * s.a_count}
+        args |= {"x_step_b": x.outer, "x_step_g": x.inner, "x_step_c": x.depth}
+        args |= {
+            "w_begin": 0,
+            "w_step_t": 1,
+            "w_step_b": w.outer,
+            "w_step_g": w.inner,
+            "w_step_m": w.line,
+            "w_step_c": w.depth,
+        }
+        args |= {name + axis: n for name, n in (("k", 1), ("s", 1), ("d", 1), ("p", 0)) for axis in "dhw"}
+        args |= {"sw": x.line, "id": 1, "ih": 1, "iw": positions * x.line, "oh": 1, "ow": positions}
+        return self.product(p, args, outer * inner)
+
+
+def _added_steps(added: Shape, y: Shape, args: Mapping[str, Arg]) -> dict[str, Arg]:
+    """The steps of what is added from one stack, row and position of generic_conv_matmul.cl to the next."""
+    rows, positions = args["rows"], args["positions"]
+    assert isinstance(rows, int)
+    assert isinstance(positions, int)
+    if added == y:
+        steps = rows * positions, positions, 1
+    elif math.prod(added) == 1:
+        steps = 0, 0, 0
+    else:  # one for each column, which are the rows of a product that is computed the other way round
+        steps = (0, 0, 1) if positions == y[-1] else (0, 1, 0)
+    return {f"added_step_{axis}": step for axis, step in zip("smp", steps, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A stack of matrices: elements from one line (row of a, column of b) to the next, from one term of a sum to the
+    next, and from one matrix to the next along both batch dimensions."""
+
+    arg: Value | Weight
+    line: int
+    depth: int
+    outer: int
+    inner: int
+
+
+def _transposed_weight(v: Value) -> Weight:
+    made = np.dtype(np.float32), (*v.shape[:-2], v.shape[-1], v.shape[-2])
+    return Weight(v, "transposed", _transposed, by_slices=True, made=made)
+
+
+def _transposed(held: Array | StoredArray) -> Array:
+    """A stack of matrices with their last axes exchanged, in float32."""
+    *batch, rows, columns = held.shape
+    out = page_empty((*batch, columns, rows), np.dtype(np.float32))
+    for part, found in read_slices(held):
+        out[part if batch else (slice(None), part)] = np.swapaxes(found, -1, -2)
+    return out

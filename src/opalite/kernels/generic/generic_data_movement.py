@@ -1,0 +1,185 @@
+"""Transpose, Slice, Concat, Pad, and Resize that repeats elements, of any shape and element type by one program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node, Value
+from ...ir.place import FLAT
+from ...ir.symbols import always_equal
+from ...ops.data_movement import Pad
+from ...ops.resize import Resize
+from ..data_movement.pad import MODES, merged_axes
+from ..data_movement.strided_copy import ConcatCopy, SliceCopy, StridedCopy, TransposeCopy
+from ..data_movement.strided_copy_axes import Copy, row_major
+from ..kernel import Arg, Launch, Params, Problem, Scratch, ceil_div
+from ..kernel_registry import register
+from .generic_kernel import Build, GeneralKernel, vector_defines
+
+AXES = 6  # of move.cl
+_REPEATS = 4  # mode of move.cl
+
+
+@dataclass(frozen=True)
+class MoveAxis:
+    """An axis of what is written: its extent, steps in x and y, and the `size` elements of x that lie in it, from
+    `begin` on and `gap` apart."""
+
+    extent: int
+    x_step: int
+    y_step: int
+    size: int
+    begin: int = 0
+    gap: int = 1
+
+
+def move_launch(
+    x: Value,
+    y: Value | Scratch,
+    axes: Sequence[MoveAxis],
+    device: DeviceInfo,
+    start: tuple[int, int] = (0, 0),
+    mode: int = 0,
+    fill: int = 0,
+) -> Launch:
+    """The launch of a movement. start: first element of x and of y; mode, fill: of what lies outside x, as move.cl has
+    it, and its bits."""
+    whole = [MoveAxis(1, 0, 0, 1)] * (AXES - len(axes)) + list(axes)
+    build = move_build(device)
+    span = build.defines["SPAN"]
+    rows = math.prod(a.extent for a in whole[:-1])
+    args: dict[str, Arg] = {"x": x, "y": y, "x0": start[0], "y0": start[1], "rows": rows}
+    args |= {"bytes": x.type.storage.size, "mode": mode, "fill": np.uint64(fill)}
+    for k, a in enumerate(whole):
+        args |= {f"e{k}": a.extent, f"xs{k}": a.x_step, f"ys{k}": a.y_step}
+        args |= {f"begin{k}": a.begin, f"gap{k}": a.gap, f"size{k}": a.size}
+    return Launch("move", args, (ceil_div(whole[-1].extent, span), rows), defines=build.defines)
+
+
+def move_build(device: DeviceInfo) -> Build:
+    """The program of `device`."""
+    return Build(
+        "generic/generic_data_movement.cl", {"SPAN": 64 if device.is_cpu else 4, "PACK": vector_defines(device)["PACK"]}
+    )
+
+
+class Mover(GeneralKernel):
+    """What all of them share."""
+
+    source = "generic/generic_data_movement.cl"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [move_build(device)]
+
+
+class Move(Mover):
+    """Copies between strided views, as the special kernels have them."""
+
+    special: StridedCopy
+
+    def refuse(self, p: Problem) -> str | None:
+        if any(len(copy.merged().extents) > AXES for copy in self.special.copies(p.node, FLAT)):
+            return f"the copy has more than {AXES} axes that cannot be merged"
+        return None
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        inputs = [v for v in p.node.inputs if v is not None]
+        copies = self.special.copies(p.node, FLAT)
+        return [
+            move_launch(x, p.node.y, _axes(copy.merged()), p.device, (copy.source_start, copy.target_start))
+            for x, copy in zip(inputs, copies, strict=True)
+            if x.type.count
+        ]
+
+
+def _axes(copy: Copy) -> list[MoveAxis]:
+    return [MoveAxis(e, s, t, e) for e, s, t in zip(copy.extents, copy.source, copy.target, strict=True)]
+
+
+@register
+class TransposeGeneral(Move):
+    """Reads strided, writes in order."""
+
+    op, special = "Transpose", TransposeCopy()
+
+
+@register
+class SliceGeneral(Move):
+    """Reads strided, writes in order."""
+
+    op, special = "Slice", SliceCopy()
+
+
+@register
+class ConcatGeneral(Move):
+    """One launch for each input."""
+
+    op, special = "Concat", ConcatCopy()
+
+
+@register
+class ResizeRepeat(Mover):
+    """Nearest neighbours where each element of x appears a whole number of times along each axis."""
+
+    op = "Resize"
+
+    def refuse(self, p: Problem) -> str | None:
+        if p.node.x.type.rank > AXES:
+            return f"x has more than {AXES} axes"
+        return None if repeats(p.node) else "its elements are not each repeated equally often"
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        x, y, times = p.node.x, p.node.y, repeats(p.node)
+        assert times is not None
+        x_steps, y_steps = row_major(x.shape), row_major(y.shape)
+        axes = [
+            MoveAxis(wide, xs, ys, size, gap=gap)
+            for wide, xs, ys, size, gap in zip(y.shape, x_steps, y_steps, x.shape, times, strict=True)
+        ]
+        return [move_launch(x, y, axes, p.device, mode=_REPEATS)]
+
+
+def repeats(node: Node) -> list[int] | None:
+    """How often a Resize repeats x along each axis, whatever the sizes; None where it does something else."""
+    op = node.as_(Resize)
+    if (op.mode, op.coordinate, op.nearest_mode) != ("nearest", "asymmetric", "floor"):
+        return None
+    if not all(type(s) is float and s.is_integer() for s in op.scales):
+        return None
+    times = [int(s) for s in op.scales]
+    wide = [d * n for d, n in zip(node.x.shape, times, strict=True)]
+    return times if all(always_equal(o, w) for o, w in zip(op.sizes, wide, strict=True)) else None
+
+
+@register
+class PadGeneral(Mover):
+    """All four modes."""
+
+    op = "Pad"
+
+    def refuse(self, p: Problem) -> str | None:
+        axes = len(merged_axes(p.node, FLAT))
+        return f"{axes} axes that cannot be merged are more than {AXES}" if axes > AXES else None
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node, op = p.node, p.node.as_(Pad)
+        merged = merged_axes(node, FLAT)
+        x_steps, y_steps = row_major([a[0] for a in merged]), row_major([a[2] for a in merged])
+        axes = [
+            MoveAxis(wide, xs, ys, size, begin)
+            for (size, begin, wide), xs, ys in zip(merged, x_steps, y_steps, strict=True)
+        ]
+        return [move_launch(node.x, node.y, axes, p.device, mode=MODES[op.mode], fill=bits_of(op.value, node))]
+
+
+def bits_of(value: Any, node: Node) -> int:
+    """The bits of `value` as an element of node's x."""
+    storage = node.x.type.storage
+    with np.errstate(all="ignore"):
+        return int(np.asarray(value).astype(storage.np).reshape(()).view(f"u{storage.size}")[()])

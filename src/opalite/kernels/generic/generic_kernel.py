@@ -1,0 +1,95 @@
+"""What the general kernels share: the tier they are of, what they refuse, and vectors that suit a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...expr.expression import Expr, In, Lit, Tmp
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.precision import Precision
+from ..kernel import Kernel
+
+INT_MAX = 2**31 - 1
+WIDE = float("inf")
+
+
+@dataclass(frozen=True)
+class Build:
+    """A program of a device: the file, its defines and what is generated in front."""
+
+    source: str
+    defines: Mapping[str, Any] = field(default_factory=dict)
+    prelude: str = ""
+
+
+class GeneralKernel(Kernel):
+    """A kernel whose program is the same for all models: sizes, strides, windows and kinds are its arguments.
+
+    It computes in float32 on row-major tensors, or moves elements of any type, and has no parameters to tune.
+    """
+
+    tier = "general"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        """All programs that its launches on `device` are of."""
+        raise NotImplementedError
+
+
+def float_refusal(node: Node) -> str | None:
+    """Why a kernel that computes float32 from float32 does not take `node`, or None."""
+    for v in (*node.inputs, *node.outputs):
+        if v is not None and held_as(node, v) is not DType.FLOAT32:
+            return f"{v!r} is {held_as(node, v)}; the general kernel computes float32"
+    if node.precision not in (Precision.FP32, Precision.WIDE):
+        return f"the general kernel stores float32, not {node.precision.value}"
+    return None
+
+
+def held_as(node: Node, v: Value) -> DType:
+    """Element type in memory of what `node` reads or writes of `v`, which may be cast for it."""
+    return node.precision.override(v.dtype) or v.type.storage
+
+
+def clamped_refusal(node: Node) -> str | None:
+    """Why a kernel that computes float32, and clamps what it stores, does not take `node`, or None."""
+    if clamp_of(node.epilogue) is None:
+        return "of epilogues, the general kernel clamps alone"
+    return float_refusal(node)
+
+
+def vector_defines(device: DeviceInfo) -> dict[str, Any]:
+    """PACK and VECTORS of a device: what its registers hold on a CPU, little elsewhere."""
+    if not device.is_cpu:
+        return {"PACK": 4, "VECTORS": 1}
+    pack = max(4, min(16, device.native_float_width))
+    return {"PACK": pack, "VECTORS": 4 if pack == 16 else 2}
+
+
+def clamp_of(epilogue: Expr | None, adds: bool = False) -> tuple[float, float] | None:
+    """(low, high) of an epilogue that does no more than clamp the result between numbers; None for any other.
+
+    adds: of one that first adds an operand, and does no more than that.
+    """
+    low, high = -WIDE, WIDE
+    if epilogue is None:
+        return None if adds else (low, high)
+    if len(epilogue.dtypes) != 1 + adds or any(d is not DType.FLOAT32 for d in (*epilogue.dtypes, epilogue.dtype)):
+        return None
+    for k, ins in enumerate(epilogue.instrs):
+        before = In(0) if k == 0 else Tmp(k - 1)
+        if adds and k == 0:
+            if ins.fn != "add" or set(ins.args) != {In(0), In(1)}:
+                return None
+            continue
+        if ins.fn not in ("max", "min") or before not in ins.args:
+            return None
+        bound = ins.args[1] if ins.args[0] == before else ins.args[0]
+        if not isinstance(bound, Lit) or bound.value != bound.value:
+            return None
+        value = float(bound.value)
+        low, high = (max(low, value), max(high, value)) if ins.fn == "max" else (min(low, value), min(high, value))
+    return low, high

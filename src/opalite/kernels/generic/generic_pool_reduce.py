@@ -1,0 +1,174 @@
+"""Pooling and reductions of any window by one program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.symbols import always_equal
+from ...ir.tensor_type import Shape
+from ...ops.pool import Pool
+from ...ops.reduce import Reduce
+from ..filter_window import WindowProblem, window_refusal
+from ..kernel import Arg, Launch, Params, Problem, ceil_div
+from ..kernel_registry import register
+from .generic_kernel import Build, GeneralKernel, clamp_of, clamped_refusal
+
+_SUM, _MAX, _MIN, _PRODUCT, _MAX_NUMBER = range(5)  # `join` of generic_pool_reduce.cl
+_PLAIN, _ABS, _SQUARE = range(3)  # `change`
+_AS_IT_IS, _MEAN, _ROOT, _LOG = range(4)  # `finish`
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is made of the elements of a window."""
+
+    join: int = _SUM
+    change: int = _PLAIN
+    finish: int = _AS_IT_IS
+    start: float = 0.0
+
+    @property
+    def args(self) -> dict[str, Arg]:
+        return {"join": self.join, "change": self.change, "finish": self.finish, "start": self.start}
+
+
+_REDUCTIONS = {
+    "sum": _Kind(),
+    "mean": _Kind(finish=_MEAN),
+    "max": _Kind(_MAX, start=-math.inf),
+    "min": _Kind(_MIN, start=math.inf),
+    "prod": _Kind(_PRODUCT, start=1.0),
+    "l1": _Kind(change=_ABS),
+    "l2": _Kind(change=_SQUARE, finish=_ROOT),
+    "sumsq": _Kind(change=_SQUARE),
+    "logsum": _Kind(finish=_LOG),
+}
+_POOLS = {
+    ("max", 0): _Kind(_MAX_NUMBER, start=-math.inf),
+    ("average", 0): _Kind(finish=_MEAN),
+    ("lp", 1): _Kind(change=_ABS),
+    ("lp", 2): _Kind(change=_SQUARE, finish=_ROOT),
+}
+
+
+def _pool_kind(op: Pool) -> _Kind | None:
+    return _POOLS.get((op.kind, op.p if op.kind == "lp" else 0))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An output axis and the window axis that moves along it, as generic_pool_reduce.cl has them; by default of one
+    element."""
+
+    o: int = 1
+    s: int = 0
+    k: int = 1
+    w: int = 0
+    move: int = 0
+    pad: int = 0
+    gap: int = 0
+    size: int = 1
+    begin: int = 0
+    end: int = 1
+
+    def args(self, axis: int) -> dict[str, Arg]:
+        """The arguments of axis number `axis`."""
+        names = {"o": self.o, "s": self.s, "k": self.k, "w": self.w, "move": self.move, "pad": self.pad}
+        names |= {"gap": self.gap, "size": self.size, "from": self.begin, "to": self.end}
+        return {f"{name}{axis}": value for name, value in names.items()}
+
+
+class Windows(GeneralKernel):
+    """What pooling and reductions share."""
+
+    source = "generic/generic_pool_reduce.cl"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [Build(self.source, {"SPAN": 16 if device.is_cpu else 1})]
+
+    def windows(self, p: Problem, kind: _Kind, first: tuple[int, int], axes: list[_Axis], x0: int = 0) -> list[Launch]:
+        """The launch for outputs of extent and step `first`, and of three more axes."""
+        node = p.node
+        clamp = clamp_of(node.epilogue)
+        assert clamp is not None
+        (build,) = self.builds(p.device)
+        span = build.defines["SPAN"]
+        rows = first[0] * axes[0].o * axes[1].o
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "x0": x0, "rows": rows, "o0": first[0], "s0": first[1]}
+        for number, axis in enumerate(axes, 1):
+            args |= axis.args(number)
+        args |= {**kind.args, "low": clamp[0], "high": clamp[1]}
+        return [Launch("windows", args, (ceil_div(axes[2].o, span), rows), defines=build.defines)]
+
+
+@register
+class PoolGeneral(Windows):
+    """Pooling over up to three spatial axes, without the positions of maxima."""
+
+    op = "Pool"
+    problem = WindowProblem
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        op = p.node.as_(Pool)
+        if len(p.node.outputs) > 1:
+            return "the general kernel gives no positions of maxima"
+        if _pool_kind(op) is None:
+            return f"the general kernel takes no norm of {op.p}"
+        return window_refusal(p.node) or clamped_refusal(p.node)
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node, win, op = p.node, p.window, p.node.as_(Pool)
+        kind = _pool_kind(op)
+        assert kind is not None
+        axes, x0 = [], 0
+        for a in range(3):
+            step = math.prod(win.size[a + 1 :])
+            begin, size = win.begin[a], win.size[a]
+            counted = (-begin, size + win.end[a]) if op.count_include_pad else (0, size)
+            move, gap = win.strides[a], win.dilations[a]
+            x0 -= begin * step
+            axes.append(_Axis(win.out[a], move * step, win.kernel[a], gap * step, move, begin, gap, size, *counted))
+        return self.windows(p, kind, (node.x.shape[0] * node.x.shape[1], math.prod(win.size)), axes, x0)
+
+
+@register
+class ReduceGeneral(Windows):
+    """Reductions along axes that merge into three, of which four remain."""
+
+    op = "Reduce"
+
+    def refuse(self, p: Problem) -> str | None:
+        op = p.node.as_(Reduce)
+        if op.kind not in _REDUCTIONS:
+            return f"the general kernel has no {op.kind}"
+        kept, reduced = _split(p.node.x.shape, op.axes)
+        if len(kept) > 4 or len(reduced) > 3:
+            return (
+                f"{len(reduced)} axes to reduce and {len(kept)} to keep, once merged; the general kernel takes 3 and 4"
+            )
+        return clamped_refusal(p.node)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        op = p.node.as_(Reduce)
+        kept, reduced = _split(p.node.x.shape, op.axes)
+        kept, reduced = [(1, 0)] * (4 - len(kept)) + kept, [(1, 0)] * (3 - len(reduced)) + reduced
+        axes = [_Axis(o, s, k, w) for (o, s), (k, w) in zip(kept[1:], reduced, strict=True)]
+        return self.windows(p, _REDUCTIONS[op.kind], kept[0], axes)
+
+
+def _split(shape: Shape, reduced: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """(extent, step) of the axes that are kept and of those that are reduced, neighbours merged."""
+    found: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+    before = -1
+    for axis, extent in enumerate(shape):
+        which, step = int(axis in reduced), math.prod(shape[axis + 1 :])
+        if always_equal(extent, 1):
+            continue
+        if which == before:
+            extent *= found[which].pop()[0]
+        found[which].append((extent, step))
+        before = which
+    return found

@@ -1,0 +1,123 @@
+"""Products with, and rows of, matrices of a few bits, by one program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.symbols import at_least
+from ...ops.quantized_matmul import QuantizedGather, QuantizedMatMul
+from ..kernel import Arg, Binding, Launch, Params, Problem, Scratch, Weight, ceil_div
+from ..kernel_registry import register
+from ..matmul.matmul_problem import MatmulProblem
+from ..quantized.dynamic_quantization_choice import columns_of, group_of, why_exact
+from ..quantized.pack_low_bit import panel_width, panels_of, to_panels, words_args, words_binding, words_refusal
+from .generic_kernel import INT_MAX, Build, GeneralKernel, held_as, vector_defines
+
+ROWS = 4  # of generic_quantized_matmul.cl
+
+
+class Words(GeneralKernel):
+    """What both share."""
+
+    source = "generic/generic_quantized_matmul.cl"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        width, deep = panels_of(device)
+        defines = {"PACK": vector_defines(device)["PACK"], "WIDTH": width}
+        return [Build(self.source, defines if deep == 1 else defines | {"DEEP": deep})]
+
+    def words(
+        self, p: Problem, entry: str, op: QuantizedMatMul | QuantizedGather, held: Sequence[Value | None], turned: bool
+    ) -> Launch:
+        """A launch of `entry` with the matrix `held` (integers, scales, zero points); grid and the rest are to come."""
+        b, scale, zero = held
+        assert b is not None
+        assert scale is not None
+        args, _ = words_args(b, scale, zero, op.bits, turned, panels_of(p.device))
+        width = panel_width(p.device)
+        offset = 1 << (op.bits - 1) if b.dtype is DType.INT8 else 0
+        middle = args.pop("middle")
+        assert isinstance(middle, float)
+        args["scale"] = _floats(scale, width, 0)
+        args["zeros"] = args["scale"] if "zeros" not in args or zero is None else _floats(zero, width, offset)
+        args |= {"bits": op.bits, "block": op.block, "has_zeros": int(args["zeros"] is not args["scale"])}
+        args["zero"] = (middle - 1.0) * (1 << op.bits)
+        (build,) = self.builds(p.device)
+        return Launch(entry, args, (), defines=build.defines)
+
+
+def _floats(v: Value, width: int, offset: int) -> Weight:
+    return Weight(v, f"panels{width}+{offset}:f32", to_panels(width, np.dtype(np.float32), offset), by_slices=True)
+
+
+def _refusal(node: Node, *floats: Value) -> str | None:
+    """Why a kernel that reads and gives float32, the matrix apart, does not take `node`, or None."""
+    if node.epilogue is not None:
+        return "the general kernel has no epilogue"
+    for v in floats:
+        if held_as(node, v) is not DType.FLOAT32:
+            return f"{v!r} is {held_as(node, v)}; the general kernel computes float32"
+        if v.type.count > INT_MAX:
+            return f"{v!r} is beyond 32-bit indices"
+    return None
+
+
+@register
+class QuantizedMatmulGeneral(Words):
+    """A few rows by a vector of columns."""
+
+    op = "QuantizedMatMul"
+    problem = MatmulProblem
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        node, op = p.node, p.node.as_(QuantizedMatMul)
+        if op.table:
+            return "the general kernel knows no tables of values"
+        why = words_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
+        return why or _refusal(node, node.x, node.y)
+
+    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+        return (words_binding(p.node, 1),)
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
+        made = self.words(p, "multiply_words", op, [node.input(1), node.input(2), node.get(3)], op.trans_b)
+        args: dict[str, Arg] = {**made.args, "a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
+        width = panel_width(p.device)
+        grid = (ceil_div(s.n, width) * (width // made.defines["PACK"]), ceil_div(s.m, ROWS))
+        product = Launch(made.entry, args, grid, defines=made.defines)
+        if why_exact(p) is not None:
+            return [product]
+        args["a"] = Scratch("rounded", at_least([4, 4 * s.m * s.k]))
+        size = group_of(op.block, columns_of(p))
+        given: dict[str, Arg] = {"a": node.x, "rounded": args["a"], "M": s.m, "K": s.k, "group": size}
+        return [Launch("round_floats", given, (ceil_div(s.k, size), s.m), defines=made.defines), product]
+
+
+@register
+class QuantizedGatherGeneral(Words):
+    """A word of a row for each work-item."""
+
+    op = "QuantizedGather"
+
+    def refuse(self, p: Problem) -> str | None:
+        node, op = p.node, p.node.as_(QuantizedGather)
+        why = words_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
+        return why or _refusal(node, node.y)
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        return (words_binding(p.node, 0),)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node, op = p.node, p.node.as_(QuantizedGather)
+        made = self.words(p, "read_words", op, [node.x, node.input(2), node.get(3)], True)
+        (size, columns), indices = node.x.shape, node.input(1)
+        args: dict[str, Arg] = {**made.args, "indices": indices, "y": node.y, "count": indices.type.count}
+        args |= {"size": size, "columns": columns, "wide": int(indices.dtype is DType.INT64)}
+        grid = (ceil_div(columns, 32 // op.bits), indices.type.count)
+        return [Launch(made.entry, args, grid, defines=made.defines)]

@@ -1,0 +1,59 @@
+"""Resize of up to five axes: the programs of the special kernels, with as many axes and taps as there may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ops.resize import Resize
+from ...ops.resize_tables import Axis
+from ..kernel import Params, Problem, Space
+from ..kernel_registry import register
+from ..kernel_sources import ELEMENT, STORAGE
+from ..vision.resize import MAX_RANK, ResizeKernel
+from .generic_data_movement import repeats
+from .generic_kernel import Build, GeneralKernel, float_refusal, held_as
+
+
+class _ResizeGeneral(ResizeKernel, GeneralKernel):
+    """Axes of one element fill up to the most there are, and the last one is never known to be copied."""
+
+    space: ClassVar[Space] = {"SPAN": (64, 1), "WG": (16, 64)}
+    rank = MAX_RANK
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        own = self.defaults(p) == params
+        return super().illegal(p, params) if own else "a device has one program"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        of_mode = {"ELEM": ELEMENT[4]} if self.nearest else {"STORAGE": STORAGE[DType.FLOAT32], "LAST_TAPS": 0}
+        return [Build(self.source, {"PACK": 1, "RANK": MAX_RANK, "SPAN": 64 if device.is_cpu else 1, **of_mode})]
+
+    def last_taps(self, op: Resize, last: Axis) -> int:
+        return 0
+
+
+@register
+class ResizeNearestGeneral(_ResizeGeneral):
+    """Nearest neighbours of elements of four bytes."""
+
+    nearest = True
+
+    def refuse(self, p: Problem) -> str | None:
+        if held_as(p.node, p.node.y).size != 4:
+            return "the general kernel moves elements of four bytes"
+        if repeats(p.node):
+            return "generic/generic_data_movement.cl repeats elements, a program that most models need anyway"
+        return super().refuse(p)
+
+
+@register
+class ResizeWeightedGeneral(_ResizeGeneral):
+    """Linear, cubic and antialiased interpolation of float32."""
+
+    nearest = False
+
+    def refuse(self, p: Problem) -> str | None:
+        return float_refusal(p.node) or super().refuse(p)

@@ -1,0 +1,76 @@
+"""Softmax and normalisation along lines of any length by one program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node
+from ...ops.normalize import TRAILING, Normalize
+from ...ops.softmax import Softmax
+from ..kernel import Arg, Launch, Params, Problem
+from ..kernel_registry import register
+from ..norm.layer_norm_rows import RowView
+from .generic_kernel import Build, GeneralKernel, clamp_of, clamped_refusal
+
+_SOFTMAX, _LOG_SOFTMAX, _CENTRED, _MEAN_SQUARE = range(4)  # `kind` of lines.cl
+
+
+class Lines(GeneralKernel):
+    """What both operators share: a work-item a line."""
+
+    source = "generic/generic_softmax_norm.cl"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [Build(self.source)]
+
+    def lines(self, node: Node, kind: int, count: int, size: int, inner: int, more: Mapping[str, Arg]) -> list[Launch]:
+        """The launch for `count` lines of `size` elements that lie `inner` apart; `more` arguments than the least."""
+        clamp = clamp_of(node.epilogue)
+        assert clamp is not None
+        args: dict[str, Arg] = {"x": node.x, "scale": node.x, "bias": node.x, "y": node.y, "kind": kind}
+        args |= {"count": count, "size": size, "inner": inner, "has_scale": 0, "has_bias": 0, "epsilon": 0.0}
+        args |= {"period": 1, "per_line": 0, "shared": 1, "low": clamp[0], "high": clamp[1], **more}
+        return [Launch("lines", args, (count,))]
+
+
+@register
+class SoftmaxGeneral(Lines):
+    """Along any axis."""
+
+    op = "Softmax"
+
+    def refuse(self, p: Problem) -> str | None:
+        return clamped_refusal(p.node)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node, op = p.node, p.node.as_(Softmax)
+        size, inner = node.x.shape[op.axis], math.prod(node.x.shape[op.axis + 1 :])
+        count = math.prod(node.x.shape[: op.axis]) * inner
+        return self.lines(node, _LOG_SOFTMAX if op.log else _SOFTMAX, count, size, inner, {})
+
+
+@register
+class NormalizeGeneral(Lines):
+    """All kinds; scale and bias of trailing axes as large as these."""
+
+    op = "Normalize"
+
+    def refuse(self, p: Problem) -> str | None:
+        node, view = p.node, RowView.of(p.node)
+        if node.as_(Normalize).kind in TRAILING:
+            for v in (node.get(1), node.get(2)):
+                if v is not None and v.type.count != view.columns:
+                    return f"{v!r} is broadcast; the general kernel reads one for each element of a line"
+        return clamped_refusal(node)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node, op, view = p.node, p.node.as_(Normalize), RowView.of(p.node)
+        scale, bias = node.get(1), node.get(2)
+        more: dict[str, Arg] = {"epsilon": float(op.epsilon), "has_scale": int(scale is not None)}
+        more |= {"has_bias": int(bias is not None), "scale": scale or node.x, "bias": bias or node.x}
+        if op.kind not in TRAILING:
+            more |= {"period": view.period, "per_line": view.segments, "shared": max(view.run, 1)}
+        kind = _MEAN_SQUARE if op.kind == "rms" else _CENTRED
+        return self.lines(node, kind, view.rows, view.columns, 1, more)

@@ -1,0 +1,125 @@
+"""Attention whose queries, keys and values are rows of images, as products write them; y is a row-major buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.graph import Node
+from ...ir.place import FLAT, IMAGE
+from ...ir.symbols import always_equal, is_dim, is_multiple
+from ...ops.operator import Cost
+from ...ops.strided_view import View
+from ..attention.attention_problem import (
+    AttentionProblem,
+    attention_args,
+    attention_defines,
+    attention_refusal,
+    blocks_seconds,
+    factors,
+    most_queries,
+)
+from ..kernel import Arg, Binding, Launch, Params, Space, ceil_div
+from ..kernel_registry import register
+from .image_layout import ImageKernel, image_prelude, image_refusal
+
+MOST_TEXELS = 4  # texels of a row of the output that a work-item keeps in registers
+
+
+@register
+class ImageAttention(ImageKernel):
+    """RM queries and KN keys for each of TX x TY work-items; heads of whole texels, up to three dimensions."""
+
+    op = "Attention"
+    problem = AttentionProblem
+    source = "image/image_attention.cl"
+    ranks = (1, 2, 3)
+    overlaps = True
+    space: ClassVar[Space] = {"TX": (8, 16, 4), "TY": (8, 16, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
+
+    def refuse(self, p: AttentionProblem) -> str | None:
+        node = p.node
+        why = attention_refusal(p) or image_refusal(p.device, *(v.type for v in _operands(node)), ranks=self.ranks)
+        if why is not None:
+            return why
+        if not is_multiple(p.sizes.columns, 4):
+            return f"a row of {p.sizes.columns} columns is not made of whole texels"
+        for name, v, view in zip("qkv", _operands(node), p.sizes.places, strict=False):
+            place = texel_place(view, v.shape[-1])
+            if isinstance(place, str):
+                return f"{name}: {place}"
+        return None
+
+    def bindings(self, p: AttentionProblem) -> Sequence[Binding]:
+        mask = (FLAT,) if p.node.get(3) is not None else (None,) * (len(p.node.inputs) - 3)
+        return (Binding((IMAGE, IMAGE, IMAGE, *mask), (FLAT,)),)
+
+    def illegal(self, p: AttentionProblem, params: Params) -> str | None:
+        tx, ty = params["TX"], params["TY"]
+        if tx * ty > p.device.max_work_group_size or ty > p.device.max_work_item_sizes[1]:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
+        if ty * params["RM"] * (tx * params["KN"] + 1) * 4 > p.device.local_mem:
+            return f"the weights do not fit the {p.device.local_mem} bytes of local memory"
+        return None
+
+    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+        s = p.sizes
+        legal = list(self.points(p))
+        fitting = [t for t in legal if t["TY"] * t["RM"] <= most_queries(p)] or legal
+        wide = ceil_div(s.columns, 4)
+        return max(fitting, key=lambda t: (t["TY"] * t["RM"] * min(t["TX"], wide) * t["KN"], t["TX"] * t["TY"]))
+
+    def seconds(self, p: AttentionProblem, cost: Cost) -> float:
+        return blocks_seconds(p, super().seconds(p, cost), self.defaults(p))
+
+    def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
+        node, s = p.node, p.sizes
+        tx, ty, texels = params["TX"], params["TY"], ceil_div(s.columns, 4)
+        own = min(MOST_TEXELS, ceil_div(texels, tx))
+        parts = ceil_div(texels, tx * own)
+        shared = attention_args(p)
+        kept = ("q", "k", "v", "y", "heads", "sharing", "S", "T", "mask_b", "mask_h", "mask_s")
+        args: dict[str, Arg] = {name: shared[name] for name in kept}
+        args |= {name: shared[name] for name in ("y_at", "y_b", "y_h", "y_s")}
+        args["mask"] = node.get(3) or node.y  # any buffer, where nothing reads it
+        for name, v, view in zip("qkv", _operands(node), s.places, strict=False):
+            place = texel_place(view, v.shape[-1])
+            assert isinstance(place, dict), place
+            args |= {f"{name}_{key}": step for key, step in place.items()}
+        args |= {"texels_q": ceil_div(s.size, 4), "texels_v": texels, **factors(node), "parts": parts}
+        grid = (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts)
+        defines = attention_defines(p) | {"PACK": 4, "OWN": own, **params}
+        return [Launch("image_attention", args, grid, (tx, ty, 1), defines, image_prelude(node))]
+
+
+def _operands(node: Node) -> list[Any]:
+    return [node.input(i) for i in range(3)]
+
+
+def texel_place(view: View, columns: int) -> dict[str, Any] | str:
+    """Where the rows of `view` of B, H, S, D begin in the image of a tensor whose rows have `columns` elements.
+
+    x, y: the first one's texel; bx, by, hx, hy: from a batch or head to the next; sy: from a row to the next. Or a
+    sentence that says why they are not made of whole texels.
+    """
+    found: dict[str, Any] = {}
+    size, reach = view.shape[3], 0
+    if is_dim(columns) or is_dim(size) or columns % 4 or size % 4:
+        return f"rows of {columns} with heads of {size} are not made of whole texels"
+    for axis, step in (("", view.offset), ("b", view.strides[0]), ("h", view.strides[1]), ("s", view.strides[2])):
+        count = 2 if axis == "" else view.shape["bhs".index(axis)]
+        if axis and always_equal(count, 1):
+            rows, rest = 0, 0
+        elif is_multiple(step, columns):
+            rows, rest = step // columns, 0
+        elif is_dim(step) or is_dim(count) or step % 4:
+            return f"{axis or 'the first row'} begins {step} elements further on, which is no whole row or texel"
+        else:
+            rows, rest = step // columns, step % columns
+            reach += rest * (count - 1)
+        if axis == "s" and rest:
+            return f"the next row lies {step} elements further on, not whole rows of {columns}"
+        found |= {f"{axis}y": rows} if axis == "s" else {f"{axis}x": rest // 4, f"{axis}y": rows}
+    if reach + size > columns:
+        return f"heads of {size} reach beyond rows of {columns} elements"
+    return found

@@ -1,0 +1,42 @@
+"""Softmax over the channels of tensors held as images."""
+
+from __future__ import annotations
+
+from ...ops.softmax import Softmax
+from ..kernel import Arg, Launch, Params, Problem, ceil_div
+from ..kernel_registry import register
+from .image_layout import ImageKernel, image_prelude
+
+
+@register
+class ImageSoftmax(ImageKernel):
+    """A work-item walks the channels of one position."""
+
+    op = "Softmax"
+    source = "image/image_channel_softmax.cl"
+
+    def refuse(self, p: Problem) -> str | None:
+        if p.node.as_(Softmax).axis != 1:
+            return f"channels are axis 1, the sum is over axis {p.node.as_(Softmax).axis}"
+        return super().refuse(p)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        n, channels, height, width = node.x.shape
+        args: dict[str, Arg] = {
+            "x": node.x,
+            "y": node.y,
+            "channels": channels,
+            "blocks": ceil_div(channels, 4),
+            "width": width,
+        }
+        defines = {"LOG": node.as_(Softmax).log}
+        return [
+            Launch(
+                "image_softmax",
+                {**args, "rows": n * height},
+                (width, n * height),
+                defines=defines,
+                prelude=image_prelude(node),
+            )
+        ]

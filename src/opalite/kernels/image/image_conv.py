@@ -1,0 +1,126 @@
+"""Convolution, transposed too, of tensors held as images, filters and bias in image shapes of their own, as in MNN."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ops.operator import Cost
+from ..codegen.epilogue import image_epilogue
+from ..conv.pack_filters import ConvProblem, Groups, bias_weight, filter_weight
+from ..filter_window import Window
+from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from .image_layout import ImageKernel, image_prelude, image_window, texture_refusal
+
+MAX_MERGE = 16  # groups that may count as one; the filters grow by this factor
+
+
+class _ImageConvolution(ImageKernel):
+    problem = ConvProblem
+    half_sums = True
+    entry: ClassVar[str]
+    transposed: ClassVar[bool] = False
+    space: ClassVar[Space] = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        why = super().refuse(p)
+        if why is not None:
+            return why
+        groups = p.groups(4, 4)
+        if groups.merged > MAX_MERGE:
+            return f"{groups.merged} groups would have to be merged to fill texels"
+        height, width, _ = _filter_shape(p.node.input(1), groups)
+        why = texture_refusal(p.device, width, height)
+        return None if why is None else f"its filter {why}"
+
+    def columns(self, win: Window, tw: int) -> int:
+        """Work-items along the columns of the output, TW of which each computes."""
+        raise NotImplementedError
+
+    def bounds(self, win: Window) -> dict[str, Any]:
+        """Defines that say whether taps may lie outside the input."""
+        return {}
+
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        blocks = p.groups(4, 4).out_blocks
+        items = p.node.y.type.count // 16
+        # Two blocks share the columns that are read, where enough work-items remain.
+        return {"TW": 4, "TB": 2 if blocks % 2 == 0 and items >= 2048 * p.device.compute_units else 1}
+
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        g = p.groups(4, 4)
+        waste = g.merged * g.out_blocks * g.pack / g.filters
+        return super().seconds(p, Cost(cost.flops * waste, cost.bytes))
+
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node = p.node
+        x, bias, y = node.x, node.get(2), node.y
+        win, g, storage = image_window(node), p.groups(4, 4), node.x.type.storage
+        batch, m, oh, _ = y.shape
+        tw, tb = params["TW"], min(params["TB"], g.out_blocks)
+        epilogue = image_epilogue(node, p.device)
+        weights = filter_texels(node.input(1), g, storage, self.transposed)
+        args: dict[str, Arg] = {"x": x, "weights": weights, "y": y}
+        args |= {} if bias is None else {"bias": bias_texels(bias, storage)}
+        args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": m, "rows": batch * oh}
+        sizes = win.args()
+        args |= {**{k: sizes[k] for k in ("ih", "iw", "oh", "ow", "ph", "pw")}, **epilogue.args}
+        defines = win.defines() | {"TW": tw, "TB": tb, "HAS_BIAS": bias is not None, **self.bounds(win)}
+        grid = (self.columns(win, tw), batch * oh, g.count * ceil_div(g.out_blocks, tb))
+        return [Launch(self.entry, args, grid, defines=defines, prelude=image_prelude(node, epilogue))]
+
+
+@register
+class ImageConv(_ImageConvolution):
+    """Filters of any size, 1x1 included; grouped ones are merged until they fill texels."""
+
+    op = "Conv"
+    source = "image/image_conv.cl"
+    entry = "image_conv"
+
+    def columns(self, win: Window, tw: int) -> int:
+        return ceil_div(win.out[2], tw)
+
+    def bounds(self, win: Window) -> dict[str, Any]:
+        return {"BOUNDS": not win.is_pointwise}
+
+
+@register
+class ImageConvTranspose(_ImageConvolution):
+    """Tiles are output columns that meet the same filter columns."""
+
+    op = "ConvTranspose"
+    source = "image/image_conv_transpose.cl"
+    entry = "image_conv_transpose"
+    transposed = True
+
+    def columns(self, win: Window, tw: int) -> int:
+        return win.strides[2] * ceil_div(ceil_div(win.out[2], win.strides[2]), tw)
+
+
+def _filter_shape(w: Value, groups: Groups) -> tuple[int, int, int]:
+    taps = int(np.prod(w.shape[2:]))
+    return groups.count * groups.out_blocks * taps, groups.in_blocks * 4, 4
+
+
+def filter_texels(w: Value, groups: Groups, storage: DType, transposed: bool = False) -> Weight:
+    """`w` [M,C/g,KH,KW], or [C,M/g,KH,KW] where `transposed`, as an image: input channels along the width, output
+    blocks and taps along the height."""
+    packed = filter_weight(w, groups, 1, storage, transposed)
+    shape = _filter_shape(w, groups)
+
+    def texels(data: Array) -> Array:
+        # From [groups, out_blocks, in_blocks, taps, in_pack, 1, pack] to [groups, out_blocks, taps, in_blocks, ...].
+        return np.ascontiguousarray(packed.fn(data).swapaxes(2, 3).reshape(shape))
+
+    return Weight(w, f"image {packed.form}", texels, image=True)
+
+
+def bias_texels(bias: Value, storage: DType) -> Weight:
+    """`bias` [M] as an image of one row: a texel for each block."""
+    packed = bias_weight(bias, 4, storage)
+    return Weight(bias, f"image {packed.form}", lambda data: packed.fn(data).reshape(1, -1, 4), image=True)

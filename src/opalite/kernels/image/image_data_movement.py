@@ -1,0 +1,126 @@
+"""Transpose, Slice and Pad of tensors held as images; one side may be a row-major buffer, which saves a cast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...ir.graph import Node
+from ...ir.place import FLAT, IMAGE, texel_dims
+from ...ir.symbols import always_equal, is_multiple
+from ...ops.data_movement import Pad, Slice, Transpose
+from ..data_movement.pad import MODES
+from ..kernel import Arg, Binding, Launch, Params, Problem, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .image_layout import AXES, RANKS, ImageKernel, image_prelude, image_refusal
+
+
+class Source(NamedTuple):
+    """Where an element comes from: an expression for each axis of an image, its parameters, and what is known of it.
+
+    whole: texels move as they are. borders: an expression may be -1. mode, fill: of the border.
+    """
+
+    expressions: Mapping[str, str]
+    params: Mapping[str, Arg]
+    whole: bool = False
+    borders: bool = False
+    mode: int = 0
+    fill: float = 0.0
+
+
+class _ImageMove(ImageKernel):
+    source = "image/image_data_movement.cl"
+    ranks = RANKS
+
+    def refuse(self, p: Problem) -> str | None:
+        return image_refusal(p.device, p.node.x.type, p.node.y.type)
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        sides = ((IMAGE, IMAGE), (FLAT, IMAGE), (IMAGE, FLAT))
+        return tuple(Binding((x, *(None,) * (len(p.node.inputs) - 1)), (y,)) for x, y in sides)
+
+    def find_source(self, node: Node) -> Source:
+        """Where the elements of the node's output come from."""
+        raise NotImplementedError
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        found = self.find_source(node)
+        batch, channels, height, width = texel_dims(node.y.shape)
+        _, xc, xh, xw = texel_dims(node.x.shape)
+        blocks = ceil_div(channels, 4)
+        from_buffer, to_buffer = node.x.type.layout.is_row_major, node.y.type.layout.is_row_major
+        defines = {
+            "STORAGE": STORAGE[node.y.type.storage],
+            "SRC_BUFFER": from_buffer,
+            "DST_BUFFER": to_buffer,
+            "ROWS": len(node.x.shape) < 4,
+            "WHOLE": found.whole and not from_buffer,
+            "BORDERS": found.borders,
+            "MODE": found.mode,
+        }
+        text = image_prelude(node) + f"#define MOVE_PARAMS {''.join(f', int {name}' for name in found.params)}\n"
+        for axis in "nchw":
+            text += f"#define SOURCE_{axis.upper()} ({found.expressions.get(axis, '0')})\n"
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "fill": found.fill, "channels": channels, "blocks": blocks}
+        args |= {"height": height, "width": width, "rows": batch * height, "xc": xc, "xh": xh, "xw": xw, **found.params}
+        return [Launch("image_move", args, (blocks * width, batch * height), defines=defines, prelude=text)]
+
+
+@register
+class ImageTranspose(_ImageMove):
+    """Any order of the axes."""
+
+    op = "Transpose"
+
+    def find_source(self, node: Node) -> Source:
+        axes, perm = AXES[len(node.x.shape)], node.as_(Transpose).perm
+        expressions = {axes[of]: axes[to] for to, of in enumerate(perm)}
+        return Source(expressions, {}, whole=expressions["c"] == "c")
+
+
+@register
+class ImageSlice(_ImageMove):
+    """Any starts and steps."""
+
+    op = "Slice"
+
+    def find_source(self, node: Node) -> Source:
+        op, expressions, params = node.as_(Slice), {}, {}
+        whole = True
+        for axis, start, step in zip(AXES[len(node.x.shape)], op.starts, op.steps, strict=True):
+            expressions[axis] = axis
+            if not always_equal(step, 1):
+                expressions[axis] = f"{axis} * step_{axis}"
+                params[f"step_{axis}"] = step
+                whole = whole and axis != "c"
+            if not always_equal(start, 0):
+                expressions[axis] += f" + start_{axis}"
+                params[f"start_{axis}"] = start
+                whole = whole and (axis != "c" or is_multiple(start, 4))
+        return Source(expressions, params, whole)
+
+
+@register
+class ImagePad(_ImageMove):
+    """All four modes."""
+
+    op = "Pad"
+
+    def find_source(self, node: Node) -> Source:
+        op, rank = node.as_(Pad), len(node.x.shape)
+        expressions, params = {}, {}
+        for i, axis in enumerate(AXES[rank]):
+            expressions[axis] = axis
+            if always_equal(op.pads[i], 0) and always_equal(op.pads[i + rank], 0):
+                continue
+            extent = {"n": "bordered", "c": "xc", "h": "xh", "w": "xw"}[axis]
+            if axis == "n":
+                params["bordered"] = node.x.shape[i]
+            expressions[axis] = f"inner({axis} - begin_{axis}, {extent})"
+            params[f"begin_{axis}"] = op.pads[i]
+        borders = op.mode == "constant" and bool(params)
+        whole = expressions["c"] == "c"
+        return Source(expressions, params, whole, borders, MODES[op.mode], float(op.value))

@@ -1,0 +1,105 @@
+"""Depthwise convolution and pooling of tensors held as images: four pixels to a work-item, as in MNN."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ops.conv import Convolution
+from ..codegen.epilogue import image_epilogue
+from ..conv.pack_filters import ConvProblem
+from ..filter_window import WindowProblem
+from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..pool.pool_row_major import kind_defines
+from .image_conv import bias_texels
+from .image_layout import ImageKernel, image_prelude, image_window, texture_refusal
+
+
+class _Channelwise(ImageKernel):
+    """Windows over each channel by itself; a work-item owns TW columns of one block."""
+
+    problem = WindowProblem
+    source = "image/image_depthwise_pool.cl"
+    space: ClassVar[Space] = {"TW": (4, 2, 1, 8)}
+
+    def constants(self, node: Node) -> dict[str, Arg]:
+        """Kernel arguments between input and output."""
+        return {}
+
+    def kind(self, node: Node) -> dict[str, Any]:
+        """The defines that say what is computed over a window."""
+        return kind_defines(node)
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node = p.node
+        win, epilogue = image_window(node), image_epilogue(node, p.device)
+        batch, channels, oh, ow = node.y.shape
+        blocks = ceil_div(channels, 4)
+        _, run, step = win.runs()
+        args: dict[str, Arg] = {
+            "x": node.x,
+            **self.constants(node),
+            "y": node.y,
+            "blocks": blocks,
+            "channels": channels,
+        }
+        sizes = win.args()
+        args |= {"rows": batch * oh, **{k: sizes[k] for k in ("ih", "iw", "oh", "ow", "ph", "pw")}}
+        args |= {"rh": win.end[1], "rw": win.end[2], **epilogue.args}
+        defines = {**win.defines(), **self.kind(node), "TW": params["TW"], "RUN": run, "STEP": step}
+        grid = (ceil_div(ow, params["TW"]), batch * oh, blocks)
+        return [Launch("image_channelwise", args, grid, defines=defines, prelude=image_prelude(node, epilogue))]
+
+
+@register
+class ImageDepthwise(_Channelwise):
+    """Conv with one filter for each channel (group = C = M)."""
+
+    problem = ConvProblem
+    op = "Conv"
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        node = p.node
+        why = super().refuse(p)
+        if why is not None:
+            return why
+        channels = (node.x.shape[1], node.y.shape[1])
+        if channels != (node.as_(Convolution).group,) * 2:
+            return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
+        why = texture_refusal(p.device, int(np.prod(node.input(1).shape[2:])), ceil_div(channels[0], 4))
+        return None if why is None else f"its filter {why}"
+
+    def constants(self, node: Node) -> dict[str, Arg]:
+        storage, bias = node.x.type.storage, node.get(2)
+        filters = depthwise_texels(node.input(1), storage)
+        args: dict[str, Arg] = {"weights": filters}
+        return args if bias is None else {**args, "bias": bias_texels(bias, storage)}
+
+    def kind(self, node: Node) -> dict[str, Any]:
+        return {"KIND": 3, "HAS_BIAS": node.get(2) is not None}
+
+
+@register
+class ImagePool(_Channelwise):
+    """Maximum, average and Lp pooling without indices."""
+
+    op = "Pool"
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        return "positions of the maxima are asked for" if len(p.node.outputs) > 1 else super().refuse(p)
+
+
+def depthwise_texels(w: Value, storage: DType) -> Weight:
+    """`w` [C,1,KH,KW] as an image: taps along the width, channel blocks along the height."""
+
+    def texels(data: Array) -> Array:
+        channels, taps = data.shape[0], int(np.prod(data.shape[1:]))
+        padded: Array = np.zeros((ceil_div(channels, 4) * 4, taps), storage.np)
+        padded[:channels] = data.reshape(channels, taps)
+        return np.ascontiguousarray(padded.reshape(-1, 4, taps).swapaxes(1, 2))
+
+    return Weight(w, f"image depthwise filter {storage}", texels, image=True)

@@ -1,0 +1,44 @@
+"""Elementwise on tensors held as images: the expression becomes the epilogue of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.place import IMAGE, texel_dims
+from ..codegen.epilogue import image_epilogue
+from ..elementwise.elementwise_packed import as_epilogue, copy_binding, copy_refusal, main_operand
+from ..kernel import Arg, Binding, Launch, Params, Problem, ceil_div
+from ..kernel_registry import register
+from .image_layout import ImageKernel, image_prelude, image_refusal
+
+
+@register
+class ImageElementwise(ImageKernel):
+    """One operand has the output's shape and is copied through the expression; any axis of the others may be 1."""
+
+    op = "Elementwise"
+    source = "image/image_elementwise.cl"
+
+    def refuse(self, p: Problem) -> str | None:
+        node = p.node
+        return image_refusal(p.device, node.y.type) or copy_refusal(node, "image")
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        return (copy_binding(p.node, "image", IMAGE),)
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        main = main_operand(node)
+        assert main is not None
+        epilogue = image_epilogue(as_epilogue(node, main), p.device)
+        n, channels, height, width = texel_dims(node.y.shape)
+        blocks = ceil_div(channels, 4)
+        args: dict[str, Arg] = {
+            "x": node.input(main),
+            "y": node.y,
+            "channels": channels,
+            "blocks": blocks,
+            "height": height,
+        }
+        args |= {"width": width, "rows": n * height, **epilogue.args}
+        return [Launch("image_elementwise", args, (blocks * width, n * height), prelude=image_prelude(node, epilogue))]

@@ -1,0 +1,131 @@
+"""Matrix products of tensors held as images, texels along their rows; one side may be a row-major buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.place import FLAT, IMAGE, Layout
+from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts, rows_epilogue
+from ..kernel import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..matmul.matmul_problem import MatmulProblem
+from .image_layout import IMAGE_TYPES, ImageKernel, image_prelude, image_refusal, texture_refusal
+
+CONSTANT, PLAIN, TRANSPOSED = 0, 1, 2
+_LONG = 2048  # terms of a work-item that are not summed in one number
+_GX = 16  # columns of work-items whose terms are shared
+
+
+@register
+class ImageMatmul(ImageKernel):
+    """Products of up to three dimensions. A constant `b` that all share lies in texels of its own form."""
+
+    problem = MatmulProblem
+    half_sums = True
+    op = "MatMul"
+    source = "image/image_matmul.cl"
+    ranks = (1, 2, 3)
+    overlaps = True
+    space: ClassVar[Space] = {"TM": (4, 2, 1, 8), "TB": (1, 2, 4), "SPLIT": (1, 4, 8, 16)}
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        node, s = p.node, p.sizes
+        why = image_refusal(p.device, node.x.type, node.y.type, ranks=self.ranks)
+        if why is not None:
+            return why
+        if s.trans_a:
+            return "texels of a lie along its columns, not along the terms"
+        b = node.input(1)
+        if not _is_packed(p):
+            why = image_refusal(p.device, b.type, ranks=self.ranks)
+        elif b.dtype not in IMAGE_TYPES:
+            why = f"images hold floats, not {b.dtype}"
+        else:
+            why = texture_refusal(p.device, ceil_div(s.k, 4) * 4, ceil_div(s.n, 4))
+        if why is not None:
+            return f"b: {why}"
+        refusals = [epilogue_refusal(node, kind) for kind in ("image", "rows")]
+        return refusals[0] if all(refusals) else None
+
+    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+        b = None if _is_packed(p) else IMAGE
+        found = []
+        for a, y in ((IMAGE, IMAGE), (FLAT, IMAGE), (IMAGE, FLAT)):
+            kind = _kind(y)
+            if epilogue_refusal(p.node, kind) is None:
+                found.append(Binding((a, b, *operand_layouts(p.node, kind, y)), (y,)))
+        return found
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if params["SPLIT"] == 1:
+            return None
+        items, nbytes = _GX * params["SPLIT"], _GX * params["SPLIT"] * params["TM"] * params["TB"] * 16
+        if items > p.device.max_work_group_size or params["SPLIT"] > p.device.max_work_item_sizes[2]:
+            return f"the device runs at most {p.device.max_work_group_size} work-items in a group, got {items}"
+        return f"the sums take {nbytes} bytes of local memory" if nbytes > p.device.local_mem else None
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s, device = p.sizes, p.device
+        tm = next(t for t in (4, 2, 1) if t <= max(s.m, 1))
+        blocks = ceil_div(s.n, 4)
+        wanted = device.compute_units * device.lanes
+        tb = 2 if s.batches * ceil_div(s.m, tm) * blocks >= 8 * wanted else 1
+        items = s.batches * ceil_div(s.m, tm) * ceil_div(blocks, tb)
+        params = {"TM": tm, "TB": tb, "SPLIT": 1}
+        if device.is_cpu or items >= wanted:
+            return params
+        shared = (split for split in (16, 8, 4) if split * items <= 4 * wanted and split * 8 <= s.k)
+        return next((q for n in shared if self.illegal(p, q := {**params, "SPLIT": n}) is None), params)
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, s, b = p.node, p.sizes, p.node.input(1)
+        tm, tb, split = params["TM"], params["TB"], params["SPLIT"]
+        to_buffer = node.y.type.layout.is_row_major
+        epilogue = (rows_epilogue if to_buffer else image_epilogue)(node, p.device)
+        constant = _is_packed(p)
+        right: Arg = product_texels(b, s.trans_b, node.x.type.storage) if constant else b
+        args: dict[str, Arg] = {"a": node.x, "b": right, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
+        args |= {"H": node.y.shape[-2], "spread": s.m if s.a_count > 1 or s.batches == 1 else 0, "batches": s.batches}
+        defines = {
+            **{"TM": tm, "TB": tb, "SPLIT": split, "A_BUFFER": node.x.type.layout.is_row_major},
+            **{"Y_BUFFER": to_buffer, "STORAGE": STORAGE[node.y.type.storage]},
+            "LONG": s.k > _LONG * split,
+            "B": CONSTANT if constant else TRANSPOSED if s.trans_b else PLAIN,
+        }
+        blocks = ceil_div(ceil_div(s.n, 4), tb)
+        group = None
+        if split > 1:
+            defines["GX"], group, blocks = _GX, (_GX, 1, split), ceil_div(blocks, _GX) * _GX
+        grid = (blocks, ceil_div(s.m, tm), s.batches * split)
+        return [Launch("image_matmul", {**args, **epilogue.args}, grid, group, defines, image_prelude(node, epilogue))]
+
+
+def _kind(y: Layout) -> str:
+    """Coordinates of an epilogue that writes in layout `y`."""
+    return "image" if y.is_image else "rows"
+
+
+def _is_packed(p: MatmulProblem) -> bool:
+    """Whether `b` is packed ahead of time into texels of its own form."""
+    return p.node.input(1).is_const and p.sizes.b_count == 1
+
+
+def product_texels(b: Value, transposed: bool, storage: DType) -> Weight:
+    """The one matrix of `b`, [K,N] or [N,K] where `transposed`, as an image: terms along the width, blocks of columns
+    along the height."""
+
+    def texels(data: Array) -> Array:
+        matrix = data.reshape(data.shape[-2:])
+        matrix = matrix.T if transposed else matrix
+        k, n = matrix.shape
+        padded: Array = np.zeros((ceil_div(k, 4) * 4, ceil_div(n, 4) * 4), storage.np)
+        padded[:k, :n] = matrix
+        return np.ascontiguousarray(padded.reshape(padded.shape[0], -1, 4).swapaxes(0, 1))
+
+    return Weight(b, f"image {'nk' if transposed else 'kn'} {storage}", texels, image=True)

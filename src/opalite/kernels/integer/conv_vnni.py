@@ -1,0 +1,153 @@
+"""Convolution of 8-bit integers on CPUs, on channel-packed tensors, four channels to a lane's instruction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cost.cost_tables import IntegerTile
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.place import Layout, packed
+from ...ir.symbols import fitted, hint_of, may_be_less
+from ...ops.conv import Convolution
+from ...ops.operator import Cost
+from ..codegen.epilogue import packed_epilogue
+from ..conv.direct_packed import MAX_MERGE
+from ..conv.pack_filters import ConvProblem, Groups, pack_filters
+from ..conv.register_tiles import TILE_BLOCKS, TILE_WIDTHS
+from ..filter_window import find_span
+from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .dot4_common import WORD, digest
+from .int8_filter_window import integer_binding, padded, zero_define
+from .vnni_common import fours_refusal, has_filter_zeros, start_of, turns_seconds, zero_args
+
+_REGISTERS = {16: 32}  # vector registers of a CPU, by the lanes of its vectors; 16 of others
+
+
+@register
+class ConvFours(Kernel):
+    """NCHWc to NCHWc; each work-item owns tiles of TW columns and TB output blocks. x may have blocks of 4 channels."""
+
+    problem = ConvProblem
+    op = "IntegerConv"
+    source = "integer/conv_vnni.cl"
+    space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS}
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        why = fours_refusal(p)
+        if why is not None:
+            return why
+        op, channels = p.node.as_(Convolution), p.node.x.shape[1]
+        if op.group == channels == p.node.y.shape[1] > 1:
+            return "a depthwise convolution has one channel to sum"
+        merged = p.groups(p.device.pack, p.device.pack).merged
+        if merged > MAX_MERGE:
+            return f"{merged} groups would have to be merged to fill channel blocks"
+        return "merged groups share sums of x" if merged > 1 and has_filter_zeros(p.node) else None
+
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        y = packed(p.device.pack)
+        own = integer_binding(p.node, y)
+        x = packed(WORD) if p.node.x.shape[1] <= WORD < p.device.pack else y
+        return (Binding((x, *own.inputs[1:]), own.outputs),)
+
+    def illegal(self, p: ConvProblem, params: Params) -> str | None:
+        tw, tb = params["TW"], params["TB"]
+        more = tw if has_filter_zeros(p.node) else 0
+        held = tw * tb + tb + 1 + more
+        return "the tile exceeds the registers" if held > _REGISTERS.get(p.device.pack, 16) else None
+
+    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+        return min(self.points(p), key=lambda point: self._turns(p, point["TW"], point["TB"]))
+
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        tile = self.defaults(p)
+        return turns_seconds(p, self._turns(p, tile["TW"], tile["TB"]), self.share(p.device), cost)
+
+    def _turns(self, p: ConvProblem, tw: int, tb: int) -> float:
+        """What one core takes, in instructions of four products to a lane."""
+        win, c, g = p.window, IntegerTile.of(p.device), p.groups(_in_pack(p), p.device.pack)
+        columns, rows = hint_of(_lines(p))
+        tiles = ceil_div(columns, tw) * rows * hint_of(p.node.x.shape[0])
+        blocks = g.count * ceil_div(g.out_blocks, tb)
+        met = g.in_blocks if g.merged == 1 else g.reach(tb)
+        words = met / g.in_blocks * ceil_div(g.channels, WORD) * math.prod(win.kernel)
+        turn = max(tw * tb, c.latency, c.load * (tb + tw)) + c.turn + (tw if has_filter_zeros(p.node) else 0)
+        staged = 0.0
+        if not win.is_pointwise or p.node.x.dtype is DType.INT8:
+            loads, _, _ = win.runs()
+            staged = c.stage * met * math.prod(win.kernel[:2]) * loads * tw
+        each = c.begin + words * turn + staged + c.finish * tw * tb
+        return ceil_div(tiles * blocks, p.device.compute_units) * each
+
+    def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
+        node, win, pack = p.node, p.window, p.device.pack
+        x, w, x_zero, y = node.x, node.input(1), node.get(3), node.y
+        g, tw, tb = p.groups(x.type.layout.pack, pack), params["TW"], params["TB"]
+        columns, rows = _lines(p)
+        tw = fitted(tw, columns)
+        tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
+        span = find_span(tiles, blocks * x.shape[0], p.device, math.prod(win.kernel) * g.channels * tb * pack)
+        epilogue = packed_epilogue(node, p.device)
+        args: dict[str, Arg] = {"x": x, "weights": _filters(w, g, tb), "start": start_of(node, pack), "y": y}
+        args |= zero_args(node, pack)
+        if has_filter_zeros(node):
+            args["w_zero"] = _zeros(node, pack)
+        args |= {"span": span, "batch": x.shape[0], "groups": g.count, "cg": g.channels}
+        args |= {"ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
+        if g.merged > 1:
+            args |= {"own_in": g.channels // g.merged, "own_out": g.filters // g.merged}
+        sizes = win.args()
+        if win.is_pointwise:
+            sizes |= {"id": 1, "ih": 1, "od": 1, "oh": 1, "iw": columns, "ow": columns}
+        _, run, step = win.runs()
+        defines = win.defines() | {"PACK": pack, "TW": tw, "TB": tb, "DOTS": 2, "RUN": run, "STEP": step}
+        defines |= {"POINTWISE": win.is_pointwise, "X_WORDS": g.in_pack // WORD, "X_ZERO": zero_define(x_zero)}
+        defines |= {"A_SIGNED": x.dtype is DType.INT8, "W_ZERO": has_filter_zeros(node), "BANDED": g.merged > 1}
+        defines |= {"MASK": y.shape[1] % pack != 0, "STORAGE": STORAGE[y.type.storage]}
+        defines["NARROW"] = bool(may_be_less(columns, tw))
+        grid = (ceil_div(tiles, span), blocks, x.shape[0])
+        return [Launch("conv_fours", {**args, **sizes, **epilogue.args}, grid, (1, 1, 1), defines, epilogue.prelude)]
+
+
+def _in_pack(p: ConvProblem) -> int:
+    layout: Layout = p.node.x.type.layout
+    if not layout.is_row_major:
+        return layout.pack
+    return WORD if p.node.x.shape[1] <= WORD else p.device.pack
+
+
+def _lines(p: ConvProblem) -> tuple[int, int]:
+    """(neighbouring output positions from which tiles are cut, number of such lines in a channel)."""
+    d, h, w = p.window.out
+    return (d * h * w, 1) if p.window.is_pointwise else (w, d * h)
+
+
+def _filters(w: Value, groups: Groups, tile: int) -> Weight:
+    """Filters [M, C / group, K...] as words of four signed bytes."""
+    g = groups
+
+    def pack(data: Array) -> Array:
+        signed = data if data.dtype == np.int8 else (data ^ 0x80).view(np.int8)
+        blocks = pack_filters(signed, g, tile, DType.INT8)  # ..., channels of a block, tile, lanes
+        shape = blocks.shape
+        held = blocks.reshape(*shape[:-3], g.in_pack // WORD, WORD, *shape[-2:])
+        return np.ascontiguousarray(np.moveaxis(held, -3, -1)).view("<u4")[..., 0]
+
+    form = f"filter fours {g.count}x{g.merged} groups i{g.in_pack} o{g.pack} tile {tile}"
+    return Weight(w, form, pack)
+
+
+def _zeros(node: Node, block: int) -> Weight:
+    """Zero points of the filters as the kernel holds these, by output channel."""
+    w, zero = node.input(1), node.get(4)
+    own = np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
+    shift = 128 if w.dtype is DType.UINT8 else 0
+    form = f"zeros {digest(zero)} of fours {block}"
+    return Weight(w, form, lambda data: padded(np.broadcast_to(own - shift, data.shape[0]), block))

@@ -1,0 +1,69 @@
+"""What convolutions of 8-bit integers on channel-packed tensors share."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...ir.place import FLAT, Layout
+from ..codegen.epilogue import operand_layouts
+from ..filter_window import MAX_RANK
+from ..kernel import Array, Binding, Weight, ceil_div
+from .dot4_common import digest
+
+
+def integer_refusal(node: Node) -> str | None:
+    """Why no such convolution takes `node`, whatever its shape; None if one may."""
+    rank = len(node.x.shape) - 2
+    if rank > MAX_RANK:
+        return f"{rank} spatial axes; kernels serve up to {MAX_RANK}"
+    for i in (1, 2, 4):
+        v = node.get(i)
+        if v is not None and not v.is_const:
+            return f"input {i} is not constant, so it cannot be packed ahead of time"
+    if not node.x.type.count or not node.y.type.count:
+        return "the tensors hold no elements"
+    largest = max(math.prod(node.x.shape) + 4 * node.x.shape[0] * math.prod(node.x.shape[2:]), node.y.type.count)
+    return f"a tensor of {largest} elements is beyond 32-bit indices" if largest >= 1 << 31 else None
+
+
+def integer_binding(node: Node, layout: Layout) -> Binding:
+    """x and y in `layout`; filters, bias and their zero points as weights."""
+    own = (layout, None, None, None if node.get(3) is None else FLAT, None)[: len(node.inputs)]
+    return Binding((*own, *operand_layouts(node, "packed", layout)), (layout,))
+
+
+def zero_define(zero: Value | None) -> int:
+    """X_ZERO of the kernels: 0 for no zero point of x, 1 for one known ahead of time, 2 for one in memory."""
+    return 0 if zero is None else 2 if zero.data is None else 1
+
+
+def less_zero(filters: Array, zero: Value | None) -> Array:
+    """Filters [M, C / group, K...] less their zero point in int32."""
+    wide = filters.astype(np.int32)
+    if zero is None or zero.data is None:
+        return wide
+    return wide - zero.data.astype(np.int32).reshape(-1, *(1,) * (filters.ndim - 1))
+
+
+def padded(data: Array, block: int) -> Array:
+    """Numbers in int32, filled up with zeros to whole blocks."""
+    out: Array = np.zeros(ceil_div(data.size, block) * block, np.int32)
+    out[: data.size] = data.reshape(-1)
+    return out
+
+
+def start_sums(node: Node, block: int) -> Weight | None:
+    """What the sums of products begin with, by output channel: the bias, and what a constant zero point of x adds."""
+    bias, x_zero, w_zero = node.get(2), node.get(3), node.get(4)
+    zero = 0 if x_zero is None or x_zero.data is None else int(x_zero.data.reshape(()))
+    if bias is None and not zero:
+        return None
+
+    def pack(data: Array) -> Array:
+        start = -zero * less_zero(data, w_zero).reshape(data.shape[0], -1).sum(1)
+        return padded(start if bias is None or bias.data is None else start + bias.data, block)
+
+    return Weight(node.input(1), f"start of sums {digest(bias)} {digest(x_zero)} {digest(w_zero)} by {block}", pack)

@@ -1,0 +1,196 @@
+"""MatMul on CPUs: register tiles over panels of b, which are made ahead of time, on the fly, or not at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.constants.lazy_array import StoredArray, page_zeros, read_slices
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node
+from ...ir.symbols import at_least, hint_of
+from ...ops.operator import Cost
+from ..codegen.epilogue import rows_epilogue
+from ..kernel import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
+from ..kernel_registry import register
+from .matmul_any import common_defines, common_refusal
+from .matmul_problem import MatmulProblem, MatmulSizes
+
+GROUP = (1, 1, 1)
+PACK_STEPS = 64  # rows that one work-item of matmul/pack_panels.cl copies
+ITEMS_A_CORE = 8  # work-items for each core that balance uneven cores
+PACKING_ROWS = 256  # packing b on the fly pays from so many rows of a on
+PACKING_SIZE = 1 << 20  # and from so many elements of b on: smaller ones stay in a core's cache as they are
+
+
+def tile_rows(m: int) -> int:
+    """Rows of a register tile for `m` rows in all: of 8 down to 5 what wastes least, fewer where there are fewer."""
+    if m <= 8:
+        return max(1, m)
+    return min((8, 7, 6, 5), key=lambda rows: (ceil_div(m, rows) * rows, -rows)) if m <= 48 else 8
+
+
+def panel_size(problem: MatmulSizes, width: int) -> int:
+    """Elements of one matrix of b in panels of `width` columns."""
+    return ceil_div(problem.n, width) * problem.k * width
+
+
+def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[Array | StoredArray], Array]:
+    """Function from b[..., K, N] (swapped if `transposed`) to [..., panels, K, width], zeros past N; by slices."""
+
+    def fill(out: Array, b: Array) -> None:
+        *batch, k, n = b.shape
+        whole, left = divmod(n, width)
+        panels = np.moveaxis(out, -2, -3)  # [..., K, panels, width]
+        panels[..., :whole, :] = b[..., : whole * width].reshape(*batch, k, whole, width)
+        if left:
+            panels[..., whole, :left] = b[..., whole * width :]
+
+    def fn(b: Array | StoredArray) -> Array:
+        *batch, k, n = (*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else b.shape
+        out = page_zeros((*batch, ceil_div(n, width), k, width), dtype)
+        for part, held in read_slices(b, width if transposed and not batch else 1):
+            rows = np.swapaxes(held, -1, -2) if transposed else held
+            if batch:
+                fill(out[part], rows)
+            elif transposed:
+                fill(out[part.start // width : ceil_div(part.stop, width)], rows)
+            else:
+                fill(out[:, part], rows)
+        return out
+
+    return fn
+
+
+@register
+class MatmulPanel(Kernel):
+    """MR x NV vectors of sums in registers.
+
+    FORM: "panels" (constant b reordered ahead of time, any other b by a launch in front) or "rows" (b as it is).
+    MR, NV, KS: see the source. ROWS: rows that one work-item walks down, 0 for a number that balances the cores.
+    """
+
+    half_sums = True
+    op = "MatMul"
+    problem = MatmulProblem
+    source = "matmul/gemm_cpu.cl"
+    space: ClassVar[Space] = {
+        "FORM": ("panels", "rows"),
+        "MR": (8, 7, 6, 5, 4, 3, 2, 1),
+        "NV": (2, 1, 3, 4),
+        "KS": (1, 2, 4),
+        "ROWS": (0, 16, 64, 256),
+    }
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if not p.device.is_cpu:
+            return "register tiles of one work-item are for CPUs"
+        return common_refusal(p.node, p.device)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        s = p.sizes
+        if params["FORM"] == "rows" and (s.trans_b or s.n < params["NV"] * p.device.pack):
+            return "b must be stored by rows of at least one panel's width"
+        if params["MR"] * params["NV"] * params["KS"] > 24:
+            return "the sums do not fit the registers"
+        if params["MR"] > max(hint_of(s.m), 1):  # it would be right, and slower
+            return "the tile has more rows than the product"
+        return None
+
+    def no_point(self, p: MatmulProblem) -> str | None:
+        return None  # one row of one panel is always legal, and the space has hundreds of points before it
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s = p.sizes
+        rows = tile_rows(s.m)
+        large = s.m >= PACKING_ROWS and s.k * s.n >= PACKING_SIZE
+        form = "panels" if p.node.input(1).is_const or s.trans_b or s.n < p.device.pack or large else "rows"
+        vectors = 2 if s.n >= 2 * p.device.pack or (form == "panels" and s.n > p.device.pack) else 1
+        # Fewer loads for each multiply-add, where no columns are wasted. Few rows have nothing of that: they read the
+        # panels that many rows want, so that a decoder holds its weights once, where all cores get some.
+        wide = 3 * p.device.pack
+        pays = rows >= 5 or s.n >= wide * ITEMS_A_CORE * p.device.compute_units
+        if form == "panels" and p.device.pack >= 16 and s.n % wide == 0 and pays:
+            vectors = 3
+        if rows == 1 and form == "rows" and s.n >= 4 * p.device.pack:
+            vectors = 4
+        tile = rows * vectors
+        return {
+            "FORM": form,
+            "MR": rows,
+            "NV": vectors,
+            "KS": 1 if tile >= 8 else 2 if tile >= 6 else 4,
+            "ROWS": 0,
+        }
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        node = p.node
+        s = p.sizes
+        chosen = self.defaults(p)
+        width = chosen["NV"] * p.device.pack
+        padding = ceil_div(s.n, width) * width / max(1, s.n)
+        seconds = super().seconds(p, Cost(cost.flops * padding, cost.bytes))
+        if chosen["FORM"] == "panels" and not node.input(1).is_const:
+            copied = 2 * s.b_count * panel_size(s, width) * node.y.type.storage.size
+            seconds += copied / p.device.bandwidth + p.device.launch_s
+        return seconds
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
+        width = params["NV"] * p.device.pack
+        panels = ceil_div(s.n, width)
+        in_panels = params["FORM"] == "panels"
+        launches: list[Launch] = []
+        b: Arg = node.input(1)
+        if in_panels:
+            b, launches = _panels(node, s, params["NV"], p.device)
+        rows = params["ROWS"] or _balanced_rows(s, panels, params["MR"], p.device)
+        rows = ceil_div(rows, params["MR"]) * params["MR"]
+        epilogue = rows_epilogue(node, p.device)
+        args: dict[str, Arg] = {"a": node.x, "b": b, "y": node.y, **s.args(panel_size(s, width) if in_panels else None)}
+        defines = {"MR": params["MR"], "NV": params["NV"], "KS": params["KS"], "PANELS": in_panels}
+        defines |= {"FETCH": params["NV"] if hint_of(s.m) <= params["MR"] else 1}
+        launches.append(
+            Launch(
+                "matmul_panel",
+                {**args, "rows": rows, **epilogue.args},
+                (panels, ceil_div(s.m, rows), s.batches),
+                GROUP,
+                common_defines(node, s, p.device.pack) | defines,
+                epilogue.prelude,
+            )
+        )
+        return launches
+
+
+def _balanced_rows(p: MatmulSizes, panels: int, tile: int, device: DeviceInfo) -> int:
+    """Rows for each work-item: as many as leave every core several work-items."""
+    pieces = at_least([1, ceil_div(ITEMS_A_CORE * device.compute_units, at_least([1, panels * p.batches]))])
+    rows: int = at_least([tile, ceil_div(ceil_div(p.m, pieces), tile) * tile])
+    return rows
+
+
+def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tuple[Arg, list[Launch]]:
+    """b in panels: prepared ahead of time if constant, else in scratch memory by a launch."""
+    b = node.input(1)
+    storage = b.type.storage
+    width = vectors * device.pack
+    if b.is_const:
+        form = f"panels{width}{'t' if p.trans_b else ''}:{storage}"
+        made = np.dtype(storage.np), (*b.shape[:-2], ceil_div(p.n, width), p.k, width)
+        return Weight(b, form, to_panels(width, p.trans_b, storage.np), by_slices=True, made=made), []
+    scratch = Scratch("panels", math.prod((p.b_count, panel_size(p, width), storage.size)))
+    launch = Launch(
+        "matmul_pack",
+        {"b": b, "out": scratch, "matrices": p.b_count, "N": p.n, "K": p.k},
+        (ceil_div(p.n, width), ceil_div(p.k, PACK_STEPS), p.b_count),
+        GROUP,
+        {"STORAGE": common_defines(node, p, device.pack)["STORAGE"], "PACK": device.pack}
+        | {"NV": vectors, "TRANS_B": p.trans_b},
+        source="matmul/pack_panels.cl",
+    )
+    return scratch, [launch]

@@ -1,0 +1,93 @@
+"""MatMul on GPUs: work-groups share tiles of both matrices through local memory."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...cost.cost_tables import LocalMemory
+from ...ir.symbols import may_leave_rest
+from ...ops.operator import Cost
+from ..codegen.epilogue import rows_epilogue
+from ..fma.tile_parameters import (
+    SPACE,
+    Sums,
+    find_tile,
+    full_operands,
+    group_size,
+    legal_tiles,
+    slab,
+    tile_defines,
+    tile_illegal,
+    tile_size,
+)
+from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
+from ..kernel_registry import register
+from .matmul_any import common_defines, common_refusal
+from .matmul_problem import MatmulProblem
+from .pack_column_panels import columns_weight
+
+VECTOR = 4
+
+
+@register
+class MatmulTile(Kernel):
+    """Register tiles of any element type; a constant b lies in panels, from which tiles load straight."""
+
+    half_sums = True
+    op = "MatMul"
+    problem = MatmulProblem
+    source = "matmul/gemm_local_tile.cl"
+    space: ClassVar[Space] = SPACE
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if next(legal_tiles(p.device, _element(p)), None) is None:
+            return "the device's work-groups are smaller than 64 work-items, or have no local memory for tiles"
+        return common_refusal(p.node, p.device)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if params["PARTS"] > 1 and may_leave_rest(p.sizes.n, VECTOR):
+            return "sums of parts are added up by vectors of whole rows"
+        return tile_illegal(params, p.device, _element(p))
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s = p.sizes
+        sums = Sums(s.m, s.n, s.k, s.batches, full_operands(p.node))
+        return find_tile(sums, p.device, _element(p), whole=may_leave_rest(s.n, VECTOR))
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        seconds = super().seconds(p, cost)
+        # A CPU runs work-items one after the other and has no local memory apart: the sums leave its registers.
+        if p.device.is_cpu:
+            return seconds * 20
+        return seconds if p.device.local_mem_dedicated else seconds * LocalMemory.of(p.device).through_memory
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, s, b = p.node, p.sizes, p.node.input(1)
+        panels = b.is_const and s.b_count == 1
+        inner = (s.m if s.trans_a else s.k, s.n, *(() if panels else (s.k if s.trans_b else s.n,)))
+        aligned = not any(may_leave_rest(size, VECTOR) for size in inner)
+        epilogue = rows_epilogue(node, p.device, aligned=aligned)
+        right: Arg = b
+        if panels:
+            right = columns_weight(b, s.trans_b, tile_size(params)[1], slab(params))
+        (rows, columns), group = tile_size(params), group_size(params)
+        defines = common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, **tile_defines(params)}
+        defines |= {"PANELS": panels, "ALIGNED": aligned}
+        parts = params["PARTS"]
+        grid = (ceil_div(s.n, columns) * group, ceil_div(s.m, rows), s.batches * parts)
+        args: dict[str, Arg] = {"a": node.x, "b": right, **s.args()}
+        if parts == 1:
+            args |= {"y": node.y, **epilogue.args}
+            return [Launch("matmul_tile", args, grid, (group, 1, 1), defines, epilogue.prelude)]
+        lines = s.batches * s.m
+        sums = Scratch("parts", parts * lines * s.n * _element(p))
+        last: dict[str, Arg] = {"parts": sums, "y": node.y, "rows": lines, "N": s.n, **epilogue.args}
+        return [
+            Launch("matmul_tile", {**args, "parts": sums}, grid, (group, 1, 1), defines, epilogue.prelude),
+            Launch("matmul_parts", last, (s.n // VECTOR, lines), None, defines, epilogue.prelude),
+        ]
+
+
+def _element(p: MatmulProblem) -> int:
+    """Bytes of a sum."""
+    return max(4, p.node.y.type.storage.size)

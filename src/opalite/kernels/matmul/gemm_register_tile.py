@@ -1,0 +1,66 @@
+"""MatMul on GPUs whose local memory is ordinary memory (Mali): register tiles fed by each work-item's own loads."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...cost.cost_tables import LocalMemory
+from ...ops.operator import Cost
+from ..codegen.epilogue import rows_epilogue
+from ..kernel import Arg, Kernel, Launch, Params, Space, ceil_div
+from ..kernel_registry import register
+from .matmul_any import common_defines, common_refusal
+from .matmul_problem import MatmulProblem
+from .pack_column_panels import columns_weight
+
+VECTOR = 4
+_FEW = 2048  # work-items of a compute unit from which each takes more columns
+
+
+@register
+class MatmulRegister(Kernel):
+    """TM rows by TN vectors of columns to a work-item, any element type; a constant b lies in panels."""
+
+    half_sums = True
+    op = "MatMul"
+    problem = MatmulProblem
+    source = "matmul/gemm_register_tile.cl"
+    space: ClassVar[Space] = {"TM": (4, 2, 1, 8), "TN": (1, 2, 4)}
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        return common_refusal(p.node, p.device)
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        rows = self._rows(p)
+        return {"TM": rows, "TN": 2 if self._items(p, rows) >= 2 * _FEW * p.device.compute_units else 1}
+
+    @staticmethod
+    def _rows(p: MatmulProblem) -> int:
+        return next(tm for tm in (4, 2, 1) if tm <= max(1, p.sizes.m))
+
+    @staticmethod
+    def _items(p: MatmulProblem, rows: int) -> int:
+        """Work-items that take one vector of columns each."""
+        return p.sizes.batches * ceil_div(p.sizes.m, rows) * ceil_div(p.sizes.n, VECTOR)
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        """Few work-items leave most of the device idle."""
+        wanted = p.device.compute_units * max(p.device.wave_size, 16)
+        idle = max(1.0, wanted / max(1, self._items(p, self._rows(p))))
+        seconds = super().seconds(p, Cost(idle * cost.flops, cost.bytes))
+        if p.device.is_cpu:
+            return seconds * 20  # MatmulPanel keeps whole tiles in a core's vector registers
+        return seconds * LocalMemory.of(p.device).repeated if p.device.local_mem_dedicated else seconds
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, s, b = p.node, p.sizes, p.node.input(1)
+        columns = params["TN"] * VECTOR
+        panels = b.is_const and s.b_count == 1
+        epilogue = rows_epilogue(node, p.device)
+        right: Arg = b
+        if panels:
+            right = columns_weight(b, s.trans_b, columns, VECTOR)
+        defines = common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, "PANELS": panels, **params}
+        grid = (ceil_div(s.n, columns), ceil_div(s.m, params["TM"]), s.batches)
+        args: dict[str, Arg] = {"a": node.x, "b": right, "y": node.y, **s.args(), **epilogue.args}
+        return [Launch("matmul_register", args, grid, defines=defines, prelude=epilogue.prelude)]

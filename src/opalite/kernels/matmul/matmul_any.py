@@ -1,0 +1,75 @@
+"""MatMul for every element type, size and stride: the general kernel."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node
+from ...ir.symbols import at_least
+from ...ops.operator import Cost
+from ..codegen.epilogue import epilogue_refusal, rows_epilogue
+from ..kernel import Kernel, Launch, Params, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .matmul_problem import MatmulProblem, MatmulSizes
+
+
+def common_refusal(node: Node, device: DeviceInfo) -> str | None:
+    """What no matrix product kernel can serve: its epilogue, or sizes beyond 32-bit indices."""
+    largest = at_least(t.count for t in (node.x.type, node.input(1).type, node.y.type))
+    if largest >= 1 << 31:
+        return f"a tensor of {largest!r} elements is beyond 32-bit indices"
+    return epilogue_refusal(node, "rows")
+
+
+def common_defines(node: Node, problem: MatmulSizes, pack: int) -> dict[str, Any]:
+    """Defines that all matrix product kernels share."""
+    return {
+        "STORAGE": STORAGE[node.y.type.storage],
+        "PACK": pack,
+        "TRANS_A": problem.trans_a,
+    }
+
+
+def fallback_params(device: DeviceInfo) -> dict[str, Any]:
+    """Parameters of a kernel whose work-items take PACK neighbours: on a GPU, neighbours go to neighbours."""
+    return {"PACK": device.pack if device.is_cpu else 1}
+
+
+@register
+class MatmulFlat(Kernel):
+    """One work-item for each vector of a row; no reuse beyond what caches give."""
+
+    half_sums = True
+    op = "MatMul"
+    problem = MatmulProblem
+    source = "matmul/matmul_any.cl"
+    space: ClassVar[Space] = {"PACK": (1, 2, 4, 8, 16)}
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        return common_refusal(p.node, p.device)
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        return fallback_params(p.device)
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        # A GPU's work-items that own a whole sum each wait for memory most of the time. A CPU walks down columns, a
+        # page or more at each step: half to a quarter of the bandwidth was measured.
+        if p.device.is_cpu:
+            return super().seconds(p, Cost(cost.flops, 2 * cost.bytes))
+        return super().seconds(p, cost) * 20
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
+        epilogue = rows_epilogue(node, p.device)
+        return [
+            Launch(
+                "matmul_flat",
+                {"a": node.x, "b": node.input(1), "y": node.y, **s.args(), **epilogue.args},
+                (ceil_div(s.n, params["PACK"]), s.m, s.batches),
+                defines=common_defines(node, s, params["PACK"]) | {"TRANS_B": s.trans_b},
+                prelude=epilogue.prelude,
+            )
+        ]

@@ -1,0 +1,51 @@
+"""Matrix products of halves with a constant right side on NVIDIA's matrix units, through inline PTX."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..codegen.epilogue import rows_epilogue
+from ..kernel import Arg, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..mma.matmul_base import Form, MmaProduct, packed_weight
+from ..mma.mma_tile import COLUMNS, QUADS, SPACE, WAVE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
+from .matmul_any import common_defines
+from .matmul_problem import MatmulProblem
+
+
+def packed_weights(p: MatmulProblem) -> Weight:
+    """The constant right side as tiles read it."""
+    return packed_weight(p.node.input(1), p.sizes, Form("mma", COLUMNS, 4 * QUADS, 1, (WAVE, 8)), pack_weights)
+
+
+@register
+class MatmulMma(MmaProduct):
+    """Operands straight into registers; few tiles share out their steps over warps."""
+
+    source = "matmul/matmul_mma.cl"
+    space: ClassVar[Space] = SPACE
+    staged = False
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        s = p.sizes
+        if s.k % 4 or s.n % 4:
+            return f"{s.k} terms and {s.n} columns are not both multiples of 4"
+        return super().refuse(p)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        return tile_illegal(params, p.device)
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s = p.sizes
+        return find_tile(s.m, s.n, ceil_div(s.k, 4 * QUADS), p.device)
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
+        epilogue = rows_epilogue(node, p.device, aligned=True)
+        weights = packed_weights(p)
+        grid, group = tile_grid(params, s.m, s.n)
+        args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n}
+        args |= {"tiles": ceil_div(s.n, 16), "steps": ceil_div(s.k, 4 * QUADS), "quads": s.k // 4, **epilogue.args}
+        defines = common_defines(node, s, 4) | tile_defines(params)
+        return [Launch("matmul_mma", args, grid, group, defines, epilogue.prelude)]

@@ -1,0 +1,96 @@
+"""A MatMul node as its kernels see it: sizes, strides, and batch dimensions merged as far as they go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...ir.graph import Node
+from ...ir.tensor_type import Shape
+from ...ops.matmul import MatrixProduct, matrix_dims
+from ..kernel import Arg, Problem, Table, make_table
+
+
+@dataclass(frozen=True)
+class MatmulSizes:
+    """y[z, m, n] = sum over k of a[z, m, k] * b[z, k, n], z running over `batch`.
+
+    batch: (size, matrices of a, matrices of b) from one index to the next, outermost first; a step of 0 broadcasts.
+    a_count, b_count: matrices that a and b hold.
+    """
+
+    m: int
+    n: int
+    k: int
+    trans_a: bool
+    trans_b: bool
+    batch: tuple[tuple[int, int, int], ...]
+    a_count: int
+    b_count: int
+
+    @property
+    def batches(self) -> int:
+        """Number of products."""
+        return math.prod(size for size, _, _ in self.batch)
+
+    @property
+    def lda(self) -> int:
+        """Elements from one stored row of `a` to the next."""
+        return self.m if self.trans_a else self.k
+
+    @property
+    def ldb(self) -> int:
+        """Elements from one stored row of `b` to the next."""
+        return self.k if self.trans_b else self.n
+
+    def args(self, b_matrix: int | None = None) -> dict[str, Arg]:
+        """The arguments that kernels share which find their matrices by matmul/batch_offsets.cl; `b_matrix` as in
+        `table`."""
+        dims: dict[str, Arg] = {"batch": self.table(b_matrix), "dims": max(len(self.batch), 1), "batches": self.batches}
+        return {**dims, "M": self.m, "N": self.n, "K": self.k, "lda": self.lda, "ldb": self.ldb}
+
+    def table(self, b_matrix: int | None = None) -> Table:
+        """The batch as int32[dims, 3]: size, step in a, step in b, in elements; `b_matrix`: elements of one b."""
+        a_size, b_size = self.m * self.k, self.k * self.n if b_matrix is None else b_matrix
+        return make_table([(size, a * a_size, b * b_size) for size, a, b in self.batch] or [(1, 0, 0)])
+
+
+class MatmulProblem(Problem):
+    """A MatMul node, or one that multiplies matrices like it, with its sizes."""
+
+    @cached_property
+    def sizes(self) -> MatmulSizes:
+        """Sizes, strides and merged batch dimensions, worked out once."""
+        return sizes_of(self.node)
+
+
+def sizes_of(node: Node) -> MatmulSizes:
+    """The sizes of a MatMul node. Where one `b` serves every batch, the batches of `a` become rows."""
+    a, b = node.x.shape, node.input(1).shape
+    trans_a, trans_b = bool(node.as_(MatrixProduct).trans_a), bool(node.as_(MatrixProduct).trans_b)
+    m, k = matrix_dims(a, trans_a)
+    n = matrix_dims(b, trans_b)[1]
+    a_count, b_count = math.prod(a[:-2]), math.prod(b[:-2])
+    batch = merge_batch(node.y.shape[:-2], a[:-2], b[:-2])
+    if b_count == 1 and not trans_a:
+        return MatmulSizes(m * a_count, n, k, trans_a, trans_b, (), 1, 1)
+    return MatmulSizes(m, n, k, trans_a, trans_b, batch, a_count, b_count)
+
+
+def merge_batch(out: Shape, a: Shape, b: Shape) -> tuple[tuple[int, int, int], ...]:
+    """(size, step in a, step in b) of each batch dimension, neighbours that step as one merged, in whole matrices."""
+    merged: list[tuple[int, int, int]] = []
+    steps_a, steps_b = _steps(a, len(out)), _steps(b, len(out))
+    for size, sa, sb in zip(out, steps_a, steps_b, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1:] == (sa * size, sb * size):
+            size *= merged.pop()[0]
+        merged.append((size, sa, sb))
+    return tuple(merged)
+
+
+def _steps(shape: Shape, rank: int) -> list[int]:
+    full = (1,) * (rank - len(shape)) + tuple(shape)
+    return [0 if size == 1 else math.prod(full[i + 1 :]) for i, size in enumerate(full)]

@@ -1,0 +1,94 @@
+"""Matrix products of halves with a constant right side by Hopper's warpgroups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ...ir.graph import Node
+from ...ops.operator import Cost
+from ..codegen.epilogue import rows_epilogue
+from ..fma.tile_parameters import full_operands
+from ..kernel import Arg, Array, Launch, Params, Scratch, Space, ceil_div
+from ..kernel_registry import register
+from ..mma.matmul_base import Form, MmaProduct, packed_weight
+from ..mma.mma_cost import FEWEST_POSITIONS, warpgroup_seconds
+from ..mma.wgmma_tile import (
+    CHUNK,
+    SPACE,
+    Work,
+    find_tile,
+    pack_chunks,
+    tile_defines,
+    tile_grid,
+    tile_illegal,
+    tile_size,
+    warpgroup_refusal,
+)
+from .matmul_any import common_defines
+from .matmul_problem import MatmulProblem
+
+
+@register
+class MatmulWarpgroup(MmaProduct):
+    """Rows straight to who multiplies them, weights through local memory."""
+
+    source = "matmul/matmul_wgmma.cl"
+    space: ClassVar[Space] = SPACE
+    further_defines: ClassVar[Mapping[str, Any]] = {}
+
+    def further_args(self, node: Node) -> dict[str, Arg]:
+        """What a kernel that does more takes behind the sizes."""
+        return {}
+
+    def work(self, p: MatmulProblem) -> Work:
+        """The product as warpgroups have it."""
+        s = p.sizes
+        return Work(s.m, s.n, ceil_div(s.k, 4), pieces=False, operands=full_operands(p.node))
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        s = p.sizes
+        if why := warpgroup_refusal(p.device):
+            return why
+        if s.k % 8 or s.n % 4:
+            return f"{s.k} terms are not a multiple of 8 or {s.n} columns not one of 4"
+        if s.m < FEWEST_POSITIONS:
+            return f"{s.m} rows would leave most of a tile empty"
+        return super().refuse(p)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        return tile_illegal(params)
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        return find_tile(self.work(p), p.device)
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        return warpgroup_seconds(self.work(p), p.device, cost, paired=True)
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node = p.node
+        s = p.sizes
+        epilogue = rows_epilogue(node, p.device, aligned=True)
+        rows, columns = tile_size(params)
+        chunks = ceil_div(s.k, 4 * CHUNK)
+
+        def pack(quads: Array) -> Array:
+            return pack_chunks(quads, columns, paired=True)  # a work-item has two neighbouring quads
+
+        form = Form("warpgroup", columns, 4 * CHUNK, 1, (2, columns // 8, 2, 8, 8))
+        weights = packed_weight(node.input(1), s, form, pack)
+        high, wide = ceil_div(s.m, rows), ceil_div(s.n, columns)
+        grid, group = tile_grid(params, high, wide)
+        args: dict[str, Arg] = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}
+        args |= {"chunks": chunks, "high": high, "wide": wide, **self.further_args(node)}
+        finish: dict[str, Arg] = {"y": node.y, **epilogue.args}
+        defines = common_defines(node, s, 4) | tile_defines(params, node, looks=self.work(p).looks)
+        defines |= self.further_defines
+        if (parts := params["PARTS"]) == 1:
+            return [Launch("matmul_warpgroup", args | finish, grid, group, defines, epilogue.prelude)]
+        sums = {"parts": Scratch("parts", parts * s.m * s.n * 4)}
+        finish |= {"rows": s.m, "N": s.n}
+        return [
+            Launch("matmul_warpgroup", args | sums, grid, group, defines, epilogue.prelude),
+            Launch("matmul_parts", finish | sums, (s.n // 4, s.m), None, defines, epilogue.prelude),
+        ]

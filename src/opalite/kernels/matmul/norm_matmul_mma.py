@@ -1,0 +1,106 @@
+"""Products of normalised rows with a constant right side on matrix units: no launch for the normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cost.cost_tables import MatrixUnits, WarpgroupTile
+from ...ir.graph import Node
+from ...ir.shape_hints import hinted_record
+from ...ops.normalized_matmul import NormalizedMatMul
+from ...ops.operator import Cost
+from ..kernel import Arg, Array, Params, Weight, ceil_div
+from ..kernel_registry import register
+from ..mma.mma_cost import warpgroup_share
+from ..mma.staged_tile import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
+from ..mma.wgmma_tile import Work
+from .matmul_mma_staged import MatmulStaged
+from .matmul_problem import MatmulProblem, sizes_of
+from .matmul_wgmma import MatmulWarpgroup
+
+
+@register
+class MatmulNormalized(MatmulStaged):
+    """MatmulStaged that adds up rows and their squares while they pass by, and applies them to the sums."""
+
+    op = "NormalizedMatMul"
+    further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        why = super().refuse(p)
+        if why is None and not any(_fits(point) for point in legal_tiles(p.device)):
+            return f"no stages with their rows' statistics fit the {p.device.local_mem} bytes of local memory"
+        return why
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if not _fits(params):
+            return "the statistics of rows do not fit the stages' memory beside the partial sums"
+        return super().illegal(p, params)
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        s = p.sizes
+        tiles = (t for t in legal_tiles(p.device) if _fits(t))
+        return min(tiles, key=lambda t: tile_cycles(t, s.m, s.n, s.k // 4, p.device, paired=True))
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        """That of the product, and every column of tiles looks at all rows."""
+        s = p.sizes
+        columns = tile_size(find_tile(s.m, s.n, s.k // 4, p.device, paired=True))[1]
+        looks = s.m * s.k * ceil_div(s.n, columns)
+        return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
+
+    def further_args(self, node: Node) -> dict[str, Arg]:
+        return _norm_args(node)
+
+
+@register
+class MatmulNormalizedWarpgroup(MatmulWarpgroup):
+    """MatmulWarpgroup that adds up rows and their squares while they pass by, and applies them to the sums."""
+
+    op = "NormalizedMatMul"
+    further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if why := super().refuse(p):
+            return why
+        share = warpgroup_share(hinted_record(self.work(p)), p.device, paired=True)  # what pays at the sizes at hand
+        if share > WarpgroupTile.of(p.device).ahead:
+            return (
+                f"products by other matrix units, which normalise rows in passing, take {1 / share:.1f} times as long"
+            )
+        return None
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if params["PARTS"] > 1:
+            return "who sees a part of a row does not know its statistics"
+        return super().illegal(p, params)
+
+    def work(self, p: MatmulProblem) -> Work:
+        return replace(super().work(p), looks=True)
+
+    def further_args(self, node: Node) -> dict[str, Arg]:
+        return _norm_args(node)
+
+
+def _norm_args(node: Node) -> dict[str, Arg]:
+    """What normalising takes beside the product's arguments."""
+    p = sizes_of(node)
+
+    def sums(data: Array) -> Array:
+        matrix = data.reshape(data.shape[-2:]).astype(np.float16).astype(np.float32)
+        return np.ascontiguousarray(matrix.sum(1 if p.trans_b else 0))
+
+    key = f"sums of halves {'nk' if p.trans_b else 'kn'}"
+    return {"column_sums": Weight(node.input(1), key, sums), "epsilon": float(node.as_(NormalizedMatMul).epsilon)}
+
+
+def _fits(params: Params) -> bool:
+    """Whether statistics lie in the stages' memory: first those of all warps, then the rows' beside partial sums."""
+    rows, columns = tile_size(params)
+    parts = 8 * rows * params["NW"] * params["SPLIT"]
+    sums = 4 * rows * columns * params["SPLIT"] if params["SPLIT"] > 1 else 0
+    return max(int(parts), int(sums)) + 8 * rows <= stage_bytes(params)

@@ -1,0 +1,97 @@
+"""Products of few rows of halves that normalise the rows they read, which need no launch for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...cost.cost_tables import MatrixUnits
+from ...ir.graph import Value
+from ...ops.operator import Cost
+from ...ops.row_norm_matmul import RowNormMatMul
+from ..kernel import Arg, Array, Launch, Params, Weight, ceil_div
+from ..kernel_registry import register
+from .skinny_mma import FewProblem, MatmulFew, fits, round_of, rows_of
+
+_MOST_HELD = 8  # vectors that a work-item keeps of all rows, where it has more than one of each
+_MOST_OF_ROW = 4
+
+
+@register
+class MatmulFewNormal(MatmulFew):
+    """MatmulFew whose groups each normalise all rows while they bring them into local memory, as Normalize does it."""
+
+    op = "RowNormMatMul"
+
+    def refuse(self, p: FewProblem) -> str | None:
+        k = p.sizes.k
+        for what, v in zip(("scale", "bias"), _parameters(p), strict=True):
+            if v is not None and not v.is_const:
+                return f"{what} {v.type} is not constant"
+        if why := super().refuse(p):
+            return why
+        if next(self.points(p), None) is None:
+            return f"{rows_of(p)} rows of {k} terms are more than a work-group holds as a whole"
+        return None
+
+    def illegal(self, p: FewProblem, params: Params) -> str | None:
+        if why := super().illegal(p, params):
+            return why
+        rows, rounds = params["MR"], _rounds(p, params)
+        if rows < rows_of(p):
+            return "groups of fewer rows would read the matrix several times"
+        if not rounds or not fits(params, rounds, p.device):
+            return f"rows of {p.sizes.k} terms do not fit the local memory as a whole"
+        held = ceil_div(rounds * round_of(params), params["PARTS"] * 32 * _vector(p))
+        if held > 1 and (held > _MOST_OF_ROW or held * rows > _MOST_HELD):
+            return f"a work-item would keep {held} vectors of each of {rows} rows"
+        return None
+
+    def seconds(self, p: FewProblem, cost: Cost) -> float:
+        """That of the product, and every group looks at all rows."""
+        s = p.sizes
+        looks = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
+        return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
+
+    def launch(self, p: FewProblem, params: Params) -> list[Launch]:
+        (launch,) = super().launch(p, params)
+        op = p.node.as_(RowNormMatMul)
+        args, defines = normal_args(op.kind, op.epsilon, *_parameters(p), p.sizes.k)
+        defines |= {"VECTOR": _vector(p), "ROUNDS": _rounds(p, params)}
+        return [replace(launch, args={**launch.args, **args}, defines={**launch.defines, **defines})]
+
+
+def normal_args(
+    kind: str, epsilon: float, scale: Value | None, bias: Value | None, k: int
+) -> tuple[dict[str, Arg], dict[str, Any]]:
+    """(arguments, defines) of normalize_rows_prologue.cl for rows of `k` terms, but for the vectors in which they are
+    read."""
+    args: dict[str, Arg] = {"epsilon": float(epsilon)}
+    args |= {n: _by_column(v, k) for n, v in (("row_scale", scale), ("row_bias", bias)) if v is not None}
+    defines: dict[str, Any] = {"NORMALIZED": 2 if kind == "rms" else 1}
+    return args, defines | {"HAS_SCALE": int(scale is not None), "HAS_BIAS": int(bias is not None)}
+
+
+def _parameters(p: FewProblem) -> tuple[Value | None, Value | None]:
+    return p.node.get(2), p.node.get(3)
+
+
+def _rounds(p: FewProblem, params: Params) -> int:
+    """Rounds of the loads of a group that go over a whole row; what the matrix has behind it is zeros."""
+    return ceil_div(p.sizes.k, round_of(params))
+
+
+def _vector(p: FewProblem) -> int:
+    """Halves of a row that are read at once."""
+    return 4 if p.sizes.k % 8 else 8
+
+
+def _by_column(v: Value, k: int) -> Weight:
+    """A scale or bias with one element for each of `k` terms."""
+
+    def spread(data: Array) -> Array:
+        return np.ascontiguousarray(np.broadcast_to(data.reshape(-1), (k,)).astype(np.float16))
+
+    return Weight(v, f"halves spread to {k}", spread)

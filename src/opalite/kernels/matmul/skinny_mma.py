@@ -1,0 +1,162 @@
+"""Products of few rows of halves with a constant matrix: as fast as that is read, in the order of prompts' kernels."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+from ...cost.cost_tables import MatrixUnits
+from ...ir.device.device_family import PTX_MMA
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Value
+from ...ir.growable_tensor import FEW, PROMPT
+from ...ir.symbols import hint_of
+from ...ir.tensor_type import TensorType
+from ...ops.matmul import MatMul, MatrixProduct
+from ...ops.operator import Cost
+from ..codegen.epilogue import rows_epilogue
+from ..kernel import Arg, Kernel, Launch, Params, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..mma.matmul_base import MmaProduct
+from .matmul_any import common_defines, common_refusal
+from .matmul_mma import MatmulMma, packed_weights
+from .matmul_mma_staged import MatmulStaged
+from .matmul_problem import MatmulProblem
+from .matmul_wgmma import MatmulWarpgroup
+
+MOST_ROWS = FEW
+
+FORMS: dict[int, MmaProduct] = {1: MatmulMma(), 2: MatmulStaged(), 3: MatmulWarpgroup()}
+"""Kernels for prompts by the form that few.cl knows theirs by."""
+
+_WAVE = 32
+_STEP = 16  # terms of a step
+_LOCAL_BYTES = 36 << 10  # of local memory, for rows and sums
+_ROW_BYTES = 16 << 10  # for rows, where there are several turns of them
+_MOST_ROUNDS = 8
+_ON_ITS_WAY = 8  # loads of a work-item that are enough
+_LARGEST = 256  # work-items of a group
+
+
+class Packed(NamedTuple):
+    """A constant matrix in the order of a kernel for matrix units.
+
+    form: as few.cl has it. steps: of 16 terms. columns: of a tile. weight: the matrix.
+    """
+
+    form: int
+    steps: int
+    columns: int
+    weight: Weight
+
+
+class FewProblem(MatmulProblem):
+    """A product of few rows."""
+
+    @cached_property
+    def packed(self) -> Packed:
+        """The matrix as the fastest kernel on matrix units takes it for a prompt, else as MatmulMma does."""
+        long = self._of_prompt()
+        legal = [(k.seconds(long, long.node.cost()), form, k) for form, k in FORMS.items() if k.refuse(long) is None]
+        if not legal:
+            return Packed(1, ceil_div(self.sizes.k, _STEP), 16, packed_weights(self))
+        _, form, kernel = min(legal, key=lambda found: found[0])
+        params = kernel.defaults(long)
+        launch = kernel.launch(long, params)[0]
+        weight, steps = launch.args["weights"], launch.args["chunks" if form == 3 else "steps"]
+        assert isinstance(weight, Weight)
+        assert isinstance(steps, int)
+        return Packed(form, 2 * steps, params["BN"], weight) if form == 3 else Packed(form, steps, 16, weight)
+
+    def _of_prompt(self) -> MatmulProblem:
+        """The product of PROMPT rows, without an epilogue."""
+        node, s = self.node, self.sizes
+        batch = (1,) * (len(node.input(1).shape) - 2)
+        rows = Value("rows", TensorType(node.x.dtype, (*batch, PROMPT, s.k), node.x.type.place))
+        y = Value("y", TensorType(node.y.dtype, (*batch, PROMPT, s.n), node.y.type.place))
+        op = MatMul(False, bool(node.as_(MatrixProduct).trans_b))
+        made = node.with_(op=op, inputs=[rows, node.input(1)], outputs=[y], epilogue=None)
+        return MatmulProblem(made, self.device)
+
+
+@register
+class MatmulFew(Kernel):
+    """PARTS warps to 16 columns; each work-item has UNROLL loads of 16 bytes on their way at any time."""
+
+    op = "MatMul"
+    problem = FewProblem
+    source = "matmul/skinny_mma.cl"
+    space: ClassVar[Space] = {"PARTS": (8, 4), "UNROLL": (8, 4, 16), "MR": (1, 2, 4, 8, 16)}
+
+    def refuse(self, p: FewProblem) -> str | None:
+        s, rows = p.sizes, p.sizes.m
+        if PTX_MMA not in p.device.quirks:
+            return "the device has no matrix units, in whose order it reads weights"
+        if p.node.y.type.storage is not DType.FLOAT16 or p.node.x.type.storage is not DType.FLOAT16:
+            return f"it multiplies halves, here {p.node.y.type.storage} is stored"
+        if not p.node.input(1).is_const or s.trans_a or s.batches != 1:
+            return "a must be one matrix, stored by rows, and b a constant one"
+        if rows > MOST_ROWS:  # a guard: a plan for few rows serves no prompt
+            return f"a has {rows!r} rows; this kernel is for at most {MOST_ROWS}"
+        if s.k % 4:
+            return f"{s.k} terms are no multiple of 4"
+        if p.device.max_work_group_size < min(self.space["PARTS"]) * _WAVE:
+            return f"the device's work-groups are smaller than {min(self.space['PARTS']) * _WAVE} work-items"
+        return common_refusal(p.node, p.device)
+
+    def illegal(self, p: FewProblem, params: Params) -> str | None:
+        items, rows = params["PARTS"] * _WAVE, params["MR"]
+        if items > min(_LARGEST, p.device.max_work_group_size, p.device.max_work_item_sizes[0]):
+            return f"the device runs fewer than {items} work-items in a group"
+        if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # it would be right, and slower
+            return "the group has more rows than the product, or too few of them"
+        if not fits(params, 1, p.device):
+            return "the rows do not fit the local memory"
+        return None
+
+    def defaults(self, p: FewProblem) -> dict[str, Any]:
+        """Most rows at once, and as much on its way as a column's terms fill; not so much that the code, which is
+        unrolled, comes late itself."""
+
+        def order(point: dict[str, Any]) -> tuple[int, ...]:
+            wasted = -p.sizes.k % round_of(point)
+            return -point["MR"], wasted >= p.sizes.k, -point["PARTS"], point["UNROLL"] > _ON_ITS_WAY, -point["UNROLL"]
+
+        return min(self.points(p), key=order)
+
+    def seconds(self, p: FewProblem, cost: Cost) -> float:
+        device = p.device
+        arithmetic = cost.flops / (device.peak_flops * self.share(device))
+        seconds = max(arithmetic, cost.bytes / device.bandwidth * MatrixUnits.of(device).streamed) + device.launch_s
+        return seconds * 20 if device.is_cpu else seconds
+
+    def launch(self, p: FewProblem, params: Params) -> list[Launch]:
+        node, s, packed = p.node, p.sizes, p.packed
+        epilogue = rows_epilogue(node, p.device)
+        group = params["PARTS"] * _WAVE
+        sixteens, strips = ceil_div(s.n, 16), ceil_div(s.m, params["MR"])
+        # A work-group for each compute unit reads on while it adds up.
+        blocks = max(1, ceil_div(hint_of(sixteens * strips), p.device.compute_units))
+        grid = (ceil_div(sixteens, blocks) * group, strips)
+        args: dict[str, Arg] = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
+        args |= {"steps": packed.steps, "blocks": blocks, **epilogue.args}
+        defines = common_defines(node, s, 4) | {"FORM": packed.form, "TILE": packed.columns, **params}
+        defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // (2 * params["MR"] * round_of(params))))
+        return [Launch("matmul_few", args, grid, (group, 1), defines, epilogue.prelude)]
+
+
+def rows_of(p: MatmulProblem) -> int:
+    """Rows of a group at most: a power of two that the product fills."""
+    return int(min(MOST_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
+
+
+def round_of(params: Params) -> int:
+    """Terms of a row that the loads of a group that are on their way at once multiply."""
+    return int(params["PARTS"] * params["UNROLL"] * _STEP)
+
+
+def fits(params: Params, rounds: int, device: DeviceInfo) -> bool:
+    """Whether `rounds` of a group's rows, and its sums, fit the local memory."""
+    nbytes = params["MR"] * (2 * rounds * round_of(params) + 2 * 64 * 2 * params["PARTS"])
+    return bool(nbytes <= min(_LOCAL_BYTES, device.local_mem // 4 * 3))

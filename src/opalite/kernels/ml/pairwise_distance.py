@@ -1,0 +1,48 @@
+"""Distance in flat layout: a tile of rows by neighbouring columns a work-item."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...ir.dtype import DType
+from ...ops.pairwise_distance import Distance
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+
+
+@register
+class DistanceTile(Kernel):
+    """Any sizes; columns that fill no vector are computed one at a time."""
+
+    op = "Distance"
+    source = "ml/pairwise_distance.cl"
+    space: ClassVar[Space] = {"PACK": (4, 1, 8, 16), "ROWS": (4, 1, 2, 8)}
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        rows, columns = p.node.y.shape
+        lanes = max(4, min(16, p.device.native_float_width)) if p.device.is_cpu else 4
+        if p.node.x.type.storage is DType.FLOAT64:
+            lanes = max(2, lanes // 2)
+        while lanes > 1 and columns < lanes:
+            lanes //= 2
+        return {
+            "PACK": lanes,
+            "ROWS": 8 if p.device.is_cpu and rows >= 8 else min(4, 1 << (max(1, rows).bit_length() - 1)),
+        }
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        rows, features = node.x.shape
+        columns = node.y.shape[1]
+        defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.as_(Distance).power), **params}
+        grid = (ceil_div(columns, params["PACK"]), ceil_div(rows, params["ROWS"]))
+        args: dict[str, Arg] = {
+            "x": node.x,
+            "c": node.input(1),
+            "y": node.y,
+            "rows": rows,
+            "features": features,
+            "columns": columns,
+        }
+        return [Launch("distance_tile", args, grid, defines=defines)]

@@ -1,0 +1,134 @@
+"""What convolutions of channel-packed halves on matrix units share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.place import packed
+from ...ops.conv import Convolution, ConvTranspose
+from ...ops.operator import Cost
+from ..codegen.epilogue import operand_layouts
+from ..conv.pack_filters import ConvProblem
+from ..filter_window import Window
+from ..kernel import Arg, Array, Binding, Kernel, ceil_div
+from .mma_cost import copies_pair, mma_seconds
+from .mma_tile import mma_refusal
+
+PACK = 4
+
+
+@dataclass(frozen=True)
+class ConvProduct:
+    """A convolution as a product of positions by channels: `positions` x `channels` results of `quads` quads of terms.
+
+    filters: of the node's weights, as [channels, quads, 4], in the form that `form` names. defines and args: of
+    conv/implicit_gemm_positions.cl beside the window's.
+    """
+
+    window: Window
+    positions: int
+    channels: int
+    quads: int
+    form: str
+    filters: Callable[[Array], Array]
+    defines: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Arg] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """(positions, channels, quads)."""
+        return self.positions, self.channels, self.quads
+
+
+def conv_product(p: ConvProblem) -> ConvProduct:
+    """The product that `p` is computed by."""
+    return _spread_product(p) if isinstance(p.node.op, ConvTranspose) else _plain_product(p)
+
+
+def _plain_product(p: ConvProblem) -> ConvProduct:
+    node = p.node
+    quads = math.prod(node.input(1).shape[2:]) * ceil_div(node.x.shape[1], PACK)
+    positions = node.y.shape[0] * math.prod(node.y.shape[2:])
+    return ConvProduct(p.window, positions, node.y.shape[1], quads, "filter", filter_quads)
+
+
+def _spread_product(p: ConvProblem) -> ConvProduct:
+    """A transposed convolution: of each position as many results, one beside the other, as strides are long.
+
+    Of output i, i + pad = stride * a + r: all that have the same a meet the same inputs a - j, for j below
+    ceil(kernel / stride), by the filter's elements r + stride * j. So a are the positions, and (r, channel) the
+    channels of a plain convolution. a begins where the first output needs it, before which y begins by `crop`.
+    """
+    node, win = p.node, p.window
+    reach = tuple(map(ceil_div, win.kernel, win.strides))
+    first = tuple(b // s for b, s in zip(win.begin, win.strides, strict=True))
+    out = tuple((o - 1 + b) // s - a + 1 for o, b, s, a in zip(win.out, win.begin, win.strides, first, strict=True))
+    begin = tuple(q - 1 - a for q, a in zip(reach, first, strict=True))
+    end = tuple(o + q - 1 - i - b for o, q, i, b in zip(out, reach, win.size, begin, strict=True))
+    inner = Window(reach, (1, 1, 1), (1, 1, 1), begin, end, win.size, out)  # type: ignore[arg-type]
+    channels = ceil_div(node.y.shape[1], PACK) * PACK
+    crop = {"c" + axis: b % s for axis, b, s in zip("dhw", win.begin, win.strides, strict=True)}
+    size = {"r" + axis: n for axis, n in zip("dhw", win.out, strict=True)}
+    defines = {"U" + axis: s for axis, s in zip("DHW", win.strides, strict=True)} | {"SPREAD": 1}
+    positions = node.y.shape[0] * math.prod(out)
+    quads = math.prod(reach) * ceil_div(node.x.shape[1], PACK)
+
+    def filters(data: Array) -> Array:
+        return filter_quads(_spread_filters(data, win))
+
+    form = f"filter spread by {win.strides}"
+    return ConvProduct(
+        inner, positions, math.prod(win.strides) * channels, quads, form, filters, defines, {**size, **crop}
+    )
+
+
+def _spread_filters(data: Array, win: Window) -> Array:
+    """Filters [C, M, K...] of a transposed convolution as [phases * M in whole blocks, C, taps...] of a plain one."""
+    (c, m), reach = data.shape[:2], tuple(map(ceil_div, win.kernel, win.strides))
+    whole = np.zeros(
+        (c, ceil_div(m, PACK) * PACK, *(q * s for q, s in zip(reach, win.strides, strict=True))), data.dtype
+    )
+    d, h, w = win.kernel
+    whole[:, :m, :d, :h, :w] = data.reshape(c, m, d, h, w)
+    (qd, qh, qw), (sd, sh, sw) = reach, win.strides
+    taken = whole.reshape(c, -1, qd, sd, qh, sh, qw, sw)[:, :, ::-1, :, ::-1, :, ::-1]
+    return taken.transpose(3, 5, 7, 1, 0, 2, 4, 6).reshape(-1, c, *reach)
+
+
+class MmaConv(Kernel):
+    """NC4HW4 to NC4HW4 in one group, as a matrix product over positions. staged: by way of local memory."""
+
+    problem = ConvProblem
+    op = "Conv"
+    staged: ClassVar[bool]
+
+    def refuse(self, p: ConvProblem) -> str | None:
+        node, op = p.node, p.node.as_(Convolution)
+        if op.group != 1:
+            return f"{op.group} groups; matrix units want all channels in one product"
+        if isinstance(op, ConvTranspose) and max(op.dilations) > 1:
+            return "a dilated filter's taps do not lie side by side for outputs beside each other"
+        return mma_refusal(node, p.device) or p.packed_refusal
+
+    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+        y = packed(PACK)
+        constants = (None,) * len(p.node.inputs[1:3])
+        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+
+    def seconds(self, p: ConvProblem, cost: Cost) -> float:
+        product = conv_product(p)
+        paired = copies_pair(product.window)
+        return mma_seconds(*product.sizes, p.device, cost, staged=self.staged, paired=paired)
+
+
+def filter_quads(data: Array) -> Array:
+    """Filters [M,C,K...] as [M, taps * channel blocks, 4], the taps outside the channel blocks."""
+    m, c = data.shape[:2]
+    padded = np.zeros((m, ceil_div(c, PACK) * PACK, math.prod(data.shape[2:])), np.float16)
+    padded[:, :c] = data.reshape(m, c, -1)
+    return padded.transpose(0, 2, 1).reshape(m, -1, 4)

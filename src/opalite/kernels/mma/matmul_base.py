@@ -1,0 +1,71 @@
+"""What matrix products of halves with a constant right side on matrix units share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...ir.constants.lazy_array import StoredArray, page_empty, read_slices
+from ...ir.graph import Value
+from ...ops.operator import Cost
+from ..kernel import Array, Kernel, Weight, ceil_div
+from ..matmul.matmul_any import common_refusal
+from ..matmul.matmul_problem import MatmulProblem, MatmulSizes
+from ..weight_packing import one_matrix
+from .mma_cost import mma_seconds
+from .mma_tile import mma_refusal
+from .pack_half_quads import quads_of
+
+
+@dataclass(frozen=True)
+class Form:
+    """An order of halves, [tiles of `columns`, `steps` to each `terms` terms, *inner]."""
+
+    name: str
+    columns: int
+    terms: int
+    steps: int
+    inner: tuple[int, ...]
+
+
+class MmaProduct(Kernel):
+    """Row-major a by packed b. staged: by way of local memory."""
+
+    op = "MatMul"
+    problem = MatmulProblem
+    staged: ClassVar[bool]
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        s = p.sizes
+        if s.trans_a or s.batches != 1:
+            return "the left side must be one matrix, stored by rows"
+        return mma_refusal(p.node, p.device) or common_refusal(p.node, p.device)
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        s = p.sizes
+        return mma_seconds(s.m, s.n, ceil_div(s.k, 4), p.device, cost, staged=self.staged, paired=True)
+
+
+def packed_weight(b: Value, p: MatmulSizes, form: Form, pack: Callable[[Array], Array]) -> Weight:
+    """The constant right side, packed by slices. pack: gives quads of halves [n, k / 4, 4] in that form, zeros past
+    both."""
+    shape = (ceil_div(p.n, form.columns), ceil_div(p.k, form.terms) * form.steps, *form.inner)
+
+    def fn(held: Array | StoredArray) -> Array:
+        matrix = one_matrix(held)
+        out = page_empty(shape, np.float16)
+        unit = form.columns if p.trans_b else form.terms
+        for part, found in read_slices(matrix, unit):
+            packed = pack(quads_of(found, p.trans_b))
+            first, last = part.start // unit, ceil_div(part.stop, unit)
+            if p.trans_b:
+                out[first:last] = packed
+            else:
+                out[:, first * form.steps : last * form.steps] = packed
+        return out
+
+    name = f"{form.name} {'nk' if p.trans_b else 'kn'} of {form.columns} x {form.terms}"
+    return Weight(b, name, fn, by_slices=True, made=(np.dtype(np.float16), shape))

@@ -1,0 +1,70 @@
+"""The launches of a kernel on a node, with the arithmetic that the node's precision asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import KernelError
+from ..ir.device.device_info import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from ..ir.precision import Precision
+from .kernel import Kernel, Launch, Params, Problem
+from .kernel_sources import STORAGE, read_source
+
+
+def launches_of(kernel: Kernel, p: Problem, params: Params) -> list[Launch]:
+    """`kernel.launch`, summing halves in half (ACC_HALF of include/common.cl) where node and kernel do.
+
+    KernelError where a value's layout is of a kind that the kernel does not bind there.
+    """
+    node, device = p.node, p.device
+    _check_layouts(kernel, p)
+    launches = kernel.launch(p, params)
+    if not sums_in_half(kernel, node, device):
+        return launches
+    half = {"STORAGE": STORAGE[DType.FLOAT16], "ACC_HALF": 1}
+    functions = "" if device.half_functions else read_source("include/half_math.cl")
+    return [
+        replace(x, defines={**x.defines, **half}, prelude=functions + x.prelude) if _holds_half(x, node) else x
+        for x in launches
+    ]
+
+
+def _check_layouts(kernel: Kernel, p: Problem) -> None:
+    """Kernels ask how large blocks are, not what order they are in: no tensor of another kind may reach them."""
+    bindings = kernel.bindings(p)
+    for i, v in enumerate((*p.node.inputs, *p.node.outputs)):
+        if v is None:
+            continue
+        bound = [(*b.inputs, *b.outputs)[i] for b in bindings]
+        kinds = {layout.kind for layout in bound if layout is not None}
+        if None not in bound and v.type.layout.kind not in kinds:
+            wanted = " or ".join(sorted(kind.value for kind in kinds))
+            raise KernelError(
+                f"{p.node.label}: kernel {kernel.name} takes {v!r} in a {wanted}, and is given layout {v.type.layout}"
+            )
+
+
+def sums_in_half(kernel: Kernel, node: Node, device: DeviceInfo) -> bool:
+    """Whether `kernel` computes `node` in half arithmetic: fp16_fast, float32 values, a kernel whose sums bear it.
+
+    Texels are read as halves only where the driver lists the extension, of which read_imageh is a part.
+    """
+    return (
+        kernel.half_sums
+        and node.precision is Precision.FP16_FAST
+        and node.y.dtype is DType.FLOAT32
+        and node.y.type.storage is DType.FLOAT16
+        and (device.has("cl_khr_fp16") or not _has_images(node))
+    )
+
+
+def _has_images(node: Node) -> bool:
+    return any(v is not None and v.type.layout.is_image for v in (*node.inputs, *node.outputs))
+
+
+def _holds_half(launch: Launch, node: Node) -> bool:
+    """Whether the launch's ACC may be half; kernels on images, whose texels convert by themselves, state no storage."""
+    stored = launch.defines.get("STORAGE")
+    return stored == STORAGE[DType.FLOAT16] or (stored is None and node.y.type.layout.is_image)

@@ -1,0 +1,79 @@
+"""LocalResponseNorm in flat layout: neighbouring positions as vectors, channel after channel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cost.cost_tables import Movement
+from ...expr.trace_function import trace
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.local_response import LocalResponseNorm, neighbours
+from ...ops.operator import Cost
+from ..codegen.epilogue import epilogue_refusal, packed_epilogue
+from ..codegen.expression_code import generate
+from ..codegen.vector_types import compute_type
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+
+
+def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present: str) -> str:
+    """Functions response_WIDTH(d): d to the power of -beta. `present`: the text in front, with its helpers."""
+    dtype = DType.FLOAT64 if node.x.type.storage is DType.FLOAT64 else DType.FLOAT32
+    expr = trace(lambda d: d.call("pow", -float(node.as_(LocalResponseNorm).beta)), dtype)
+    text = ""
+    for width in sorted(set(widths)):
+        t = compute_type(dtype, width)
+        code = generate(expr, width, ["d"], device=device)
+        text += "".join(h for h in code.helpers.values() if h not in present)
+        text += f"static inline {t} response_{width}({t} d) {{\n{code.body()}    return {code.result};\n}}\n"
+    return text
+
+
+def response_args(node: Node) -> dict[str, Arg]:
+    """alpha / size and bias in the type that kernels compute in."""
+    op = node.as_(LocalResponseNorm)
+    number = np.float64 if node.x.type.storage is DType.FLOAT64 else np.float32
+    return {"alpha": number(float(op.alpha) / op.size), "bias": number(float(op.bias))}
+
+
+@register
+class LocalResponseFlat(Kernel):
+    """Any rank from 2 on, any size."""
+
+    op = "LocalResponseNorm"
+    source = "norm/local_response_row_major.cl"
+    space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2), "EACH": (1, 4, 16, 64)}
+
+    def refuse(self, p: Problem) -> str | None:
+        return epilogue_refusal(p.node, "packed")
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        if not p.device.is_cpu:
+            return {"PACK": 1, "EACH": 1}
+        return {"PACK": max(4, min(16, p.device.native_float_width)), "EACH": 64}
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        """Positions that fill no vector are computed one at a time."""
+        spatial = math.prod(p.node.x.shape[2:])
+        slow = Movement.of(p.device).gathered_lanes if spatial < p.device.native_float_width else 1.0
+        return super().seconds(p, Cost(slow * cost.flops, cost.bytes))
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        batch, channels, *rest = node.x.shape
+        spatial, pack, each = math.prod(rest), params["PACK"], params["EACH"]
+        epilogue = packed_epilogue(node, p.device)
+        before, behind = neighbours(node.as_(LocalResponseNorm).size)
+        args: dict[str, Arg] = {"x": node.x, "y": node.y, "batch": batch, "channels": channels, "spatial": spatial}
+        args |= {"before": before, "behind": behind, "each": each, **response_args(node), **epilogue.args}
+        defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
+        prelude = epilogue.prelude + response_text(node, p.device, (1, pack), epilogue.prelude)
+        grid = (ceil_div(spatial, pack), ceil_div(channels, each), batch)
+        return [Launch("local_response_flat", args, grid, defines=defines, prelude=prelude)]

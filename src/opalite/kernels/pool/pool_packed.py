@@ -1,0 +1,40 @@
+"""Pooling on channel-packed tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.pool import Pool
+from ..codegen.epilogue import epilogue_refusal
+from ..conv.per_channel_window import ChannelwisePacked
+from ..filter_window import PACKED_TYPES, WindowProblem, empty_refusal, window_refusal
+from ..kernel import Arg
+from ..kernel_registry import register
+from .pool_row_major import kind_defines
+
+_TYPES = (*PACKED_TYPES, DType.INT8, DType.UINT8)  # the bytes of quantised models have a maximum too
+
+
+@register
+class PoolPacked(ChannelwisePacked):
+    """Maximum, average and Lp pooling without indices, NCHWc to NCHWc."""
+
+    op = "Pool"
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        node = p.node
+        if len(node.outputs) > 1:
+            return "positions of the maxima are asked for"
+        if node.x.dtype not in _TYPES:
+            return f"channel-packed tensors do not hold {node.x.dtype}"
+        if node.as_(Pool).kind != "max" and not node.x.dtype.is_float:
+            return f"{node.as_(Pool).kind} pooling of {node.x.dtype}"
+        return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
+
+    def constants(self, node: Node, pack: int) -> dict[str, Arg]:
+        return {}
+
+    def kind(self, node: Node) -> dict[str, Any]:
+        return kind_defines(node)

@@ -1,0 +1,49 @@
+"""The pooling that serves every valid node: row-major tensors, any rank up to 3, indices, all kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.graph import Node
+from ...ops.pool import Pool
+from ..codegen.epilogue import epilogue_refusal, packed_epilogue
+from ..filter_window import WindowProblem, window_refusal
+from ..kernel import Arg, Kernel, Launch, Params
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+
+KINDS = {"max": 0, "average": 1, "lp": 2}
+"""The KIND define of the pooling kernels."""
+
+
+def kind_defines(node: Node) -> dict[str, Any]:
+    """The defines that say what a Pool node computes over a window."""
+    op = node.as_(Pool)
+    return {"KIND": KINDS[op.kind], "COUNT_PADS": op.count_include_pad, "P": op.p}
+
+
+@register
+class PoolDirect(Kernel):
+    """One output element to a work-item, in NCHW."""
+
+    problem = WindowProblem
+    op = "Pool"
+    source = "pool/pool_row_major.cl"
+
+    def refuse(self, p: WindowProblem) -> str | None:
+        node = p.node
+        if node.as_(Pool).kind != "max" and not node.x.dtype.is_float:
+            return f"{node.as_(Pool).kind} pooling of {node.x.dtype}"
+        return window_refusal(node) or epilogue_refusal(node, "packed")
+
+    def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
+        node = p.node
+        win, x = p.window, node.x
+        indices = 0 if len(node.outputs) == 1 else 1 + node.as_(Pool).storage_order
+        epilogue = packed_epilogue(node, p.device)
+        args: dict[str, Arg] = dict(zip(("y", "index"), node.outputs, strict=False))
+        args |= {"x": x, "batch": x.shape[0], "channels": x.shape[1], **win.args(ends=True), **epilogue.args}
+        defines = {**win.defines(), **kind_defines(node), "INDICES": indices, "STORAGE": STORAGE[x.type.storage]}
+        d, h, w = win.out
+        grid = (d * h * w, x.shape[1], x.shape[0])
+        return [Launch("pool_direct", args, grid, defines=defines, prelude=epilogue.prelude)]

@@ -1,0 +1,182 @@
+"""QuantizedMatMul of many rows on GPUs: a launch widens the matrix into scratch memory, for kernels on floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
+
+from ...cost.cost_tables import Unpacking
+from ...ir.constants.lazy_array import StoredArray
+from ...ir.graph import Value
+from ...ir.tensor_type import TensorType
+from ...ops.matmul import MatMul
+from ...ops.operator import Cost
+from ...ops.quantized_matmul import QuantizedMatMul
+from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..matmul.gemm_local_tile import MatmulTile
+from ..matmul.gemm_register_tile import MatmulRegister
+from ..matmul.matmul_mma import MatmulMma
+from ..matmul.matmul_mma_staged import MatmulStaged
+from ..matmul.matmul_problem import MatmulProblem
+from ..matmul.matmul_wgmma import MatmulWarpgroup
+from .pack_low_bit import panels_of, table_defines, words_args
+from .quantized_matmul_cpu import QuantizedMatmul
+
+_PIECE = 16  # bytes that a work-item writes for matrix units
+
+
+class WidenedProblem(MatmulProblem):
+    """A QuantizedMatMul, and the MatMul of the widened matrix."""
+
+    @cached_property
+    def packed(self) -> MatmulProblem:
+        """With the matrix as a constant, which kernels take in a form of their own."""
+        return self._product(is_const=True)
+
+    @cached_property
+    def plain(self) -> MatmulProblem:
+        """With the matrix by rows, [K, N]."""
+        return self._product(is_const=False)
+
+    def _product(self, *, is_const: bool) -> MatmulProblem:
+        node, s = self.node, self.sizes
+        type_ = TensorType(node.y.dtype, (s.k, s.n), node.y.type.place)
+        data = StoredArray(type_.storage.np, type_.shape, _unread) if is_const else None
+        inputs = [node.x, Value("widened", type_, data), *node.inputs[node.op.arity :]]
+        # Its result is a value of its own: the graph's is given by the graph's node.
+        made = node.with_(op=MatMul(trans_a=False, trans_b=False), inputs=inputs)
+        return MatmulProblem(made, self.device)
+
+
+def _unread() -> NoReturn:
+    raise AssertionError("the matrix is widened on the device")
+
+
+class WidenedMatmul(QuantizedMatmul):
+    """One launch widens the matrix, the next are those of `product`, a kernel for MatMul.
+
+    form: the order in which that reads it, as dequantize_weights.cl has it.
+    """
+
+    problem = WidenedProblem
+    source = "quantized/dequantize_weights.cl"
+    on_gpu = True
+    product: ClassVar[Kernel]
+    form: ClassVar[int]
+
+    def inner(self, p: WidenedProblem) -> MatmulProblem:
+        """The product of the widened matrix."""
+        return p.packed if self.form else p.plain
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        assert isinstance(p, WidenedProblem)
+        if why := super().refuse(p) or self.product.refuse(self.inner(p)):
+            return why
+        nbytes = self.inner(p).node.input(1).type.nbytes
+        return f"{nbytes} bytes of a widened matrix are no buffer" if nbytes > p.device.max_alloc // 2 else None
+
+    def illegal(self, p: WidenedProblem, params: Params) -> str | None:
+        return self.product.illegal(self.inner(p), params)
+
+    def defaults(self, p: WidenedProblem) -> dict[str, Any]:
+        return self.product.defaults(self.inner(p))
+
+    def points(self, p: WidenedProblem) -> Iterator[dict[str, Any]]:
+        return self.product.points(self.inner(p))
+
+    def seconds(self, p: WidenedProblem, cost: Cost) -> float:
+        inner = self.inner(p)
+        size = p.sizes.k * p.sizes.n
+        moved = size * p.node.as_(QuantizedMatMul).bits / 8 + inner.node.input(1).type.nbytes
+        steps = 1 + Unpacking.of(p.device).in_registers  # with storing
+        operations = 2 * size * steps / (p.device.peak_flops * self.share(p.device))
+        product = self.product.seconds(inner, inner.node.cost())
+        return product + max(operations, moved / p.device.bandwidth) + p.device.launch_s
+
+    def launch(self, p: WidenedProblem, params: Params) -> list[Launch]:
+        node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
+        inner, panels = self.inner(p), panels_of(p.device)
+        launches = self.product.launch(inner, params)
+        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
+        middle = args.pop("middle")
+        assert isinstance(middle, float)
+        args |= {"N": s.n, "K": s.k, "block": op.block, "zero": (middle - 1.0) * (1 << op.bits)}
+        own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 1, "WIDTH": panels.width, "FORM": self.form}
+        table, values = table_defines(p.device, op.table)
+        own |= table
+        grid: tuple[int, ...] = (ceil_div(s.n, panels.width) * panels.width, ceil_div(s.k, 32 // op.bits))
+        to = Scratch("widened", inner.node.input(1).type.nbytes)
+        if self.form:
+            tiles, steps, columns = self.tiles(launches[0], params)
+            pieces = tiles * steps * columns * 2
+            args |= {"pieces": pieces, "steps": steps}
+            own["TILE"] = columns
+            grid, to = (pieces,), Scratch("widened", pieces * _PIECE)
+        matrix, y = inner.node.input(1), inner.node.y
+
+        def given(a: Arg) -> Arg:
+            if a is y:
+                return node.y
+            return to if a is matrix or (isinstance(a, Weight) and a.value is matrix) else a
+
+        products = [replace(x.with_arguments(given), source=x.source or self.product.source) for x in launches]
+        return [Launch("widen", {**args, "to": to}, grid, defines=own, prelude=values), *products]
+
+    def tiles(self, launch: Launch, params: Params) -> tuple[int, int, int]:
+        """(tiles along the columns, steps of 16 terms, columns of a tile) of a product by matrix units."""
+        tiles, steps = launch.args["tiles"], launch.args["steps"]
+        assert isinstance(tiles, int)
+        assert isinstance(steps, int)
+        return tiles, steps, 16
+
+
+@register
+class WidenedMma(WidenedMatmul):
+    """By MatmulMma."""
+
+    product, form = MatmulMma(), 1
+    space: ClassVar[Space] = MatmulMma.space
+
+
+@register
+class WidenedStaged(WidenedMatmul):
+    """By MatmulStaged."""
+
+    product, form = MatmulStaged(), 2
+    space: ClassVar[Space] = MatmulStaged.space
+
+
+@register
+class WidenedWarpgroup(WidenedMatmul):
+    """By MatmulWarpgroup."""
+
+    product, form = MatmulWarpgroup(), 3
+    space: ClassVar[Space] = MatmulWarpgroup.space
+
+    def tiles(self, launch: Launch, params: Params) -> tuple[int, int, int]:
+        wide, chunks = launch.args["wide"], launch.args["chunks"]
+        assert isinstance(wide, int)
+        assert isinstance(chunks, int)
+        return wide, 2 * chunks, int(params["BN"])
+
+
+@register
+class WidenedTile(WidenedMatmul):
+    """By MatmulTile."""
+
+    product, form = MatmulTile(), 0
+    space: ClassVar[Space] = MatmulTile.space
+    half_sums = True
+
+
+@register
+class WidenedRegister(WidenedMatmul):
+    """By MatmulRegister."""
+
+    product, form = MatmulRegister(), 0
+    space: ClassVar[Space] = MatmulRegister.space
+    half_sums = True

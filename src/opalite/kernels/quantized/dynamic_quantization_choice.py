@@ -1,0 +1,44 @@
+"""Which products round their rows to 8 bits: on one device either all kernels of a product do, or none.
+
+Tiers and numbers of rows do not decide it, so that a decoder computes the same for a prompt as for single tokens, by
+first programs as by later ones, and chooses the tokens that onnxruntime does, which rounds in the same way.
+"""
+
+from __future__ import annotations
+
+from ...ops.quantized_matmul import QuantizedMatMul
+from ..matmul.matmul_problem import MatmulProblem
+
+LONGEST = 128
+"""Numbers of a row that share a scale at most: dot_low_bit_int8.cl has room for so many."""
+
+
+def group_of(block: int, columns: int) -> int:
+    """Numbers of a row that share a scale: a block's, or a part of a block that goes into it; 0 where none does."""
+    if block >= columns:
+        return min(LONGEST, columns)
+    size = block if block <= LONGEST else LONGEST
+    return 0 if size % 16 or block % size else size
+
+
+def columns_of(p: MatmulProblem) -> int:
+    """The terms of a sum: the matrix is a constant."""
+    b = p.node.input(1)
+    return int(b.shape[1 if p.node.as_(QuantizedMatMul).trans_b else 0])
+
+
+def why_exact(p: MatmulProblem) -> str | None:
+    """Why the rows of a QuantizedMatMul stay floats, or None where they are rounded."""
+    op, dots = p.node.as_(QuantizedMatMul), p.device.byte_dots
+    if not op.rounds or op.table:
+        return "sums of floats are wanted: neither accuracy_level 4 nor precision int8"
+    if not p.device.is_cpu or not dots:
+        return "the device has no sums of products of bytes in vectors"
+    if dots == "pairs" and op.bits > 4:
+        return "pairs of products of 8 bits exceed the 16 bits that they are summed in"
+    if not group_of(op.block, columns_of(p)):
+        return f"blocks of {op.block} numbers are no whole number of groups"
+    zero = p.node.get(3)
+    if zero is not None and zero.dtype.is_float and zero.type.count == 1:
+        return "the one zero point is a fraction"
+    return None

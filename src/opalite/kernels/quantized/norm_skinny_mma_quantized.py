@@ -1,0 +1,68 @@
+"""QuantizedMatMul of few rows of halves that normalises the rows it reads, which need no launch for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...cost.cost_tables import MatrixUnits
+from ...ir.graph import Value
+from ...ops.operator import Cost
+from ...ops.row_norm_quantized_matmul import RowNormQuantizedMatMul
+from ..kernel import Launch, Params, ceil_div
+from ..kernel_registry import register
+from ..matmul.matmul_problem import MatmulProblem
+from ..matmul.norm_skinny_mma import normal_args
+from ..matmul.skinny_mma import rows_of
+from .skinny_mma_quantized import QuantizedFew, held_words, round_of, rounds_held, rounds_of
+
+_VECTOR = 8  # halves of a row that are read at once
+_WORDS = 4  # of such a vector
+_HELD = 112  # words of quads, rows, scale and bias of a work-item that leave registers for sums
+
+
+@register
+class QuantizedFewNormal(QuantizedFew):
+    """QuantizedFew whose groups each normalise all rows while they bring them into local memory, as Normalize does."""
+
+    op = "RowNormQuantizedMatMul"
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        for what, v in zip(("row_scale", "row_bias"), _parameters(p), strict=True):
+            if v is not None and not v.is_const:
+                return f"{what} {v.type} is not constant"
+        if p.node.as_(RowNormQuantizedMatMul).bits == 2:
+            return "pairs of numbers of 2 bits are of two vectors of a row"
+        if p.sizes.k % _VECTOR:
+            return f"{p.sizes.k} terms are no multiple of {_VECTOR}"
+        return super().refuse(p)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if why := super().illegal(p, params):
+            return why
+        rows, rounds = params["MR"], rounds_of(p, params)
+        if rows < rows_of(p):
+            return "groups of fewer rows would read the matrix several times"
+        if rounds_held(p, params) < rounds:
+            return f"{rows} rows of {p.sizes.k} terms do not fit the local memory as a whole"
+        vectors = ceil_div(rounds * round_of(p, params), params["PARTS"] * 32 * _VECTOR)
+        given = sum(v is not None for v in _parameters(p))
+        if params["UNROLL"] * held_words(p) + vectors * (rows + given) * _WORDS > _HELD:
+            return f"a work-item would keep {vectors} vectors of each of {rows} rows beside {params['UNROLL']} quads"
+        return None
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        """That of the product, and every group looks at all rows."""
+        s = p.sizes
+        looks = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
+        return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        (launch,) = super().launch(p, params)
+        op, (scale, bias) = p.node.as_(RowNormQuantizedMatMul), _parameters(p)
+        args, defines = normal_args(op.kind, op.epsilon, scale, bias, p.sizes.k)
+        defines["VECTOR"] = _VECTOR
+        return [replace(launch, args={**launch.args, **args}, defines={**launch.defines, **defines})]
+
+
+def _parameters(p: MatmulProblem) -> tuple[Value | None, Value | None]:
+    return p.node.get(4), p.node.get(5)

@@ -1,0 +1,170 @@
+"""Matrices of a few bits as kernels hold them (unpack_low_bit.cl): panels of words, with their scales and zero
+points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...ir.constants.lazy_array import StoredArray, page_zeros, read_slices
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ..kernel import Arg, Array, Binding, Weight, ceil_div, flat_binding
+
+VECTORS = 4
+"""Vectors of a panel on CPUs: with fewer, kernels wait for memory; with more, sums leave the registers."""
+
+
+class Panels(NamedTuple):
+    """How panels hold words: `deep` neighbouring words of a column side by side, for `width` columns in turn."""
+
+    width: int
+    deep: int
+
+
+STREAMED = Panels(32, 4)
+"""For GPUs: a work-item reads 16 bytes of one column, its neighbours those of the next."""
+
+
+def panels_of(device: DeviceInfo) -> Panels:
+    """The same for all kernels of a device, so that they share one copy."""
+    return Panels(VECTORS * device.pack, 1) if device.is_cpu else STREAMED
+
+
+def panel_width(device: DeviceInfo) -> int:
+    """Columns of a panel."""
+    return panels_of(device).width
+
+
+def words_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block: int, columns: int) -> str | None:
+    """Why kernels cannot hold the matrix, or None."""
+    if not b.is_const or not scale.is_const or not (zero is None or zero.is_const):
+        return "the integers, their scales and zero points must be constants"
+    if block * bits % 32 and block < columns:
+        return f"blocks of {block} numbers of {bits} bits do not begin at words of 32"
+    return None
+
+
+def shared_zero(b: Value, zero: Value | None, bits: int) -> float | None:
+    """The zero point of all numbers as kernels hold them, or None where there are several."""
+    middle = float(_offset(b, bits))
+    if zero is None:
+        return middle
+    if zero.type.count != 1:
+        return None
+    assert zero.data is not None
+    return middle + float(zero.data.reshape(()))
+
+
+def _offset(b: Value, bits: int) -> int:
+    """What is added to the integers, for kernels hold numbers from 0 on."""
+    return 1 << (bits - 1) if b.dtype is DType.INT8 else 0
+
+
+def words_args(
+    b: Value, scale: Value, zero: Value | None, bits: int, turned: bool, panels: Panels
+) -> tuple[dict[str, Arg], dict[str, Any]]:
+    """(arguments, defines) of a matrix with a row of `scale` for each column; turned: it is stored by those columns."""
+    offset = _offset(b, bits)
+    width, deep = panels
+    form = f"words{bits}x{width}{f'x{deep}' if deep > 1 else ''}{'t' if turned else ''}{offset}"
+    n, k = b.shape if turned else b.shape[::-1]
+    shape = ceil_div(n, width), ceil_div(k, 32 // bits * deep), width, deep
+    made = np.dtype(np.uint32), shape if deep > 1 else shape[:-1]
+    args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, panels, turned, offset), by_slices=True, made=made)}
+    halves = scale.dtype is DType.FLOAT16
+    args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np), by_slices=True)
+    kind, middle = 0, shared_zero(b, zero, bits)
+    if middle is None:
+        assert zero is not None
+        middle = float(offset)
+        kind = 2 if zero.dtype.is_float else 1
+        dtype = np.dtype(np.float32 if kind == 2 else np.uint8)
+        args["zeros"] = Weight(zero, f"panels{width}+{offset}", to_panels(width, dtype, offset))
+    args["middle"] = 1.0 + middle / (1 << bits)
+    own: dict[str, Any] = {"BITS": bits, "ZEROS": kind, "HALF_SCALES": int(halves)}
+    return args, own if deep == 1 else own | {"DEEP": deep}
+
+
+def table_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[str, Any], str]:
+    """(defines, prelude) for numbers of 4 bits that number the values of `table`, if there is one."""
+    if not table:
+        return {}, ""
+    # Of sums of bytes in vectors it is known that AVX-512 or AVX2 does them, which have vpermps.
+    defines = {"TABLE": 1, "PERMUTE": int(device.is_cpu and device.assembly and bool(device.byte_dots))}
+    return defines, f"#define TABLE_VALUES {', '.join(f'{v!r}f' for v in table)}\n"
+
+
+def to_words(bits: int, panels: Panels, turned: bool, offset: int) -> Callable[[Array | StoredArray], Array]:
+    """Function from integers [K, N] ([N, K] if `turned`) plus `offset` to words [panels, groups, width, deep].
+
+    Of one word each, groups have no axis: [panels, groups, width].
+    """
+    width, deep = panels
+    per = 32 // bits * deep
+
+    def fn(b: Array | StoredArray) -> Array:
+        n, k = b.shape if turned else b.shape[::-1]
+        out = page_zeros((ceil_div(n, width), ceil_div(k, per), width, deep), np.dtype(np.uint32))
+        for part, held in read_slices(b, width if turned else per):
+            rows = held if turned else held.T  # [columns, k]
+            words = _words(rows, bits, offset)
+            if turned:
+                _fill(out[part.start // width : ceil_div(part.stop, width)], words)
+            else:
+                _fill(out[:, part.start // per : ceil_div(part.stop, per)], words)
+        return out if deep > 1 else out[..., 0]
+
+    return fn
+
+
+def _words(rows: Array, bits: int, offset: int) -> Array:
+    """[columns, k] as uint32 [columns, ceil(k / PER)], the first number in the low bits."""
+    columns, k = rows.shape
+    each = 8 // bits
+    count = ceil_div(k, 4 * each)
+    numbers = np.zeros((columns, count * 4 * each), np.uint8)
+    numbers[:, :k] = rows.view(np.uint8) if rows.flags.c_contiguous else np.ascontiguousarray(rows).view(np.uint8)
+    if offset:
+        numbers[:, :k] += np.uint8(offset)  # which wraps around, as the signed ones do
+    packed = numbers[:, ::each].copy()
+    for i in range(1, each):
+        packed |= numbers[:, i::each] << np.uint8(bits * i)
+    return packed.view("<u4").astype(np.uint32, copy=False)
+
+
+def _fill(out: Array, words: Array) -> None:
+    """Write words [columns, words] to panels [panels, words / deep, width, deep]."""
+    groups, width, deep = out.shape[1:]
+    if missing := groups * deep - words.shape[1]:
+        words = np.pad(words, ((0, 0), (0, missing)))
+    whole, left = divmod(words.shape[0], width)
+    out[:whole] = words[: whole * width].reshape(whole, width, groups, deep).swapaxes(1, 2)
+    if left:
+        out[whole, :, :left] = words[whole * width :].reshape(left, groups, deep).swapaxes(0, 1)
+
+
+def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array | StoredArray], Array]:
+    """Function from scales or zero points [N, blocks] plus `offset` to [panels, blocks, width], zeros past N."""
+
+    def fn(parts: Array | StoredArray) -> Array:
+        n, blocks = parts.shape
+        out = page_zeros((ceil_div(n, width), blocks, width), dtype)
+        for part, found in read_slices(parts, width):
+            wide = found.astype(np.int16) + offset if offset and found.dtype.kind in "iu" else found + offset
+            part_out = out[part.start // width : ceil_div(part.stop, width), ..., None]
+            _fill(part_out, wide.astype(dtype, copy=False))
+        return out
+
+    return fn
+
+
+def words_binding(node: Node, first: int) -> Binding:
+    """Everything in plain buffers, but for the matrix (input `first`) and what an operator has from input 2 on, which
+    become Weights."""
+    flat = flat_binding(node)
+    taken = {first, *range(2, node.op.arity)}
+    return Binding(tuple(None if i in taken else layout for i, layout in enumerate(flat.inputs)), flat.outputs)

@@ -1,0 +1,49 @@
+"""QuantizedGather: only the rows that indices name are widened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ops.quantized_matmul import QuantizedGather
+from ..kernel import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..launch_workgroups import group_refusal
+from .pack_low_bit import panels_of, words_args, words_binding, words_refusal
+
+
+@register
+class QuantizedGatherWords(Kernel):
+    """A work-item for each word of a row, from the panels that products read, so that one copy serves both."""
+
+    op = "QuantizedGather"
+    source = "quantized/quantized_gather.cl"
+    space: ClassVar[Space] = {"WG": (64, 128, 256)}
+
+    def refuse(self, p: Problem) -> str | None:
+        node, op = p.node, p.node.as_(QuantizedGather)
+        return words_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
+
+    def bindings(self, p: Problem) -> Sequence[Binding]:
+        return (words_binding(p.node, 0),)
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
+
+    def defines(self, device: DeviceInfo) -> dict[str, Any]:
+        """The defines that depend on the device alone."""
+        return {"WIDTH": panels_of(device).width, "PACK": 1}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node, op = p.node, p.node.as_(QuantizedGather)
+        panels, (size, columns), count = panels_of(p.device), node.x.shape, node.input(1).type.count
+        args, own = words_args(node.x, node.input(2), node.get(3), op.bits, True, panels)
+        args["x"] = args.pop("b")
+        args |= {"indices": node.input(1), "y": node.y, "count": count, "size": size, "columns": columns}
+        args["block"] = op.block
+        defines: dict[str, Any] = {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device), **own}
+        defines["INDEX"] = "long" if node.input(1).dtype is DType.INT64 else "int"
+        return [Launch("quantized_gather", args, (ceil_div(columns, 32 // op.bits), count), (params["WG"], 1), defines)]

@@ -1,0 +1,105 @@
+"""QuantizedMatMul of few rows on GPUs: as fast as the weights are read."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ...cost.cost_tables import Unpacking
+from ...ir.symbols import hint_of, may_leave_rest
+from ...ops.operator import Cost
+from ...ops.quantized_matmul import QuantizedMatMul
+from ..codegen.epilogue import rows_epilogue
+from ..kernel import Launch, Params, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..matmul.matmul_problem import MatmulProblem
+from .pack_low_bit import STREAMED, table_defines, words_args
+from .quantized_matmul_cpu import QuantizedMatmul
+
+MOST_ROWS = 64
+_GROUP_ROWS = 16
+_LEAST, _MOST = 64, 256  # work-items of a group
+_GROUPS = 2  # for each compute unit, so that one reads while another adds up
+_NARROW, _WIDE = 8, 16  # columns of a group, of which four read the 64 bytes that memory moves at least, or more
+
+
+@register
+class QuantizedSkinny(QuantizedMatmul):
+    """Neighbouring work-items read 16 bytes each of neighbouring columns, PARTS of them share out a column."""
+
+    source = "quantized/quantized_gemv_gpu.cl"
+    space: ClassVar[Space] = {
+        "COLS": (8, 16, 32),
+        "PARTS": (32, 16, 8),
+        "UNROLL": (2, 4, 1),
+        "MR": (1, 2, 4, 8, 16),
+    }
+    on_gpu = True
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if min(p.device.max_work_group_size, p.device.max_work_item_sizes[0]) < _LEAST:
+            return f"the device's work-groups are smaller than {_LEAST} work-items"
+        if p.sizes.m > MOST_ROWS:  # a guard: a plan for few rows serves no prompt
+            return f"a has {p.sizes.m!r} rows; this kernel is for at most {MOST_ROWS}"
+        return super().refuse(p)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        items, rows = params["COLS"] * params["PARTS"], params["MR"]
+        most = min(_MOST, p.device.max_work_group_size, p.device.max_work_item_sizes[0])
+        if not _LEAST <= items <= most:
+            return f"work-groups have {_LEAST} to {most} work-items, here {items}"
+        if not _rows(p) <= 2 * rows <= 2 * _rows(p):  # it would be right, and slower
+            return "the group has more rows than the product, or too few of them"
+        quad = 128 // p.node.as_(QuantizedMatMul).bits
+        nbytes = 4 * rows * max(params["PARTS"] * params["UNROLL"] * (quad + 4), items)
+        if nbytes > p.device.local_mem:
+            return f"the rows do not fit the {p.device.local_mem} bytes of local memory"
+        return None
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        """The widest columns that leave every compute unit some groups, and as few turns as may be."""
+        s = p.sizes
+        quads = ceil_div(s.k, 128 // p.node.as_(QuantizedMatMul).bits)
+        strips = ceil_div(hint_of(s.m), _rows(p))
+
+        def order(point: dict[str, Any]) -> tuple[Any, ...]:
+            columns, at_once = point["COLS"], point["PARTS"] * point["UNROLL"]
+            groups, turns = ceil_div(s.n, columns) * strips, ceil_div(quads, at_once)
+            idle = columns > _NARROW and groups < _GROUPS * p.device.compute_units
+            wasted = turns * at_once - quads
+            first = -point["MR"], idle, columns > _WIDE, wasted >= quads, -columns * point["PARTS"]
+            return *first, turns, -columns, wasted
+
+        return min(self.points(p), key=order)
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        strips = ceil_div(max(1, p.sizes.m), _rows(p))
+        widen = strips * Unpacking.of(p.device).in_registers / max(1, p.sizes.m)
+        seconds = super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes))
+        return seconds * 20 if p.device.is_cpu else seconds
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
+        aligned = not may_leave_rest(s.k, 4)
+        epilogue = rows_epilogue(node, p.device)
+        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, STREAMED)
+        middle = args.pop("middle")
+        assert isinstance(middle, float)
+        zero = (middle - 1.0) * (1 << op.bits)
+        blocks = ceil_div(s.k, op.block)
+        args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, **epilogue.args}
+        args |= {"blocks": blocks, "zero": zero}
+        own.pop("DEEP")
+        own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(aligned), **params}
+        own["SPAN"] = op.block * op.bits // 32 if blocks > 1 else 0
+        table, values = table_defines(p.device, op.table)
+        own |= table
+        own["FRACTION"] = int(own["ZEROS"] == 2 or not zero.is_integer() or abs(zero) > 1 << 9)
+        group = params["COLS"] * params["PARTS"]
+        grid = (ceil_div(s.n, params["COLS"]) * group, ceil_div(s.m, params["MR"]))
+        return [Launch("quantized_skinny", args, grid, (group, 1), own, values + epilogue.prelude)]
+
+
+def _rows(p: MatmulProblem) -> int:
+    """Rows of a group at most: a power of two that the product fills."""
+    return int(min(_GROUP_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))

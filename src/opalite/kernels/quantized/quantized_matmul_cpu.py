@@ -1,0 +1,158 @@
+"""QuantizedMatMul on CPUs: from registers for few rows and from the cache for many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...cost.cost_tables import Unpacking
+from ...ir.device.device_info import DeviceInfo
+from ...ir.symbols import at_least, hint_of
+from ...ops.operator import Cost
+from ...ops.quantized_matmul import QuantizedMatMul
+from ..codegen.epilogue import epilogue_refusal, rows_epilogue
+from ..kernel import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..matmul.matmul_problem import MatmulProblem
+from .dynamic_quantization_choice import why_exact
+from .pack_low_bit import VECTORS, panel_width, panels_of, table_defines, words_args, words_binding, words_refusal
+
+GROUP = (1, 1, 1)
+TILES = 24  # tiles of a work-item of panel.cl, whose sums are kept
+ITEMS_A_CORE = 8  # work-items for each core that balance uneven cores
+
+
+class QuantizedMatmul(Kernel):
+    """What the kernels share."""
+
+    op = "QuantizedMatMul"
+    problem = MatmulProblem
+    on_gpu: ClassVar[bool] = False
+    rounds: ClassVar[bool] = False
+    """Whether it rounds rows to 8 bits."""
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        if not p.device.is_cpu and not self.on_gpu:
+            return "register tiles of one work-item are for CPUs"
+        node, op = p.node, p.node.as_(QuantizedMatMul)
+        if at_least(v.type.count for v in (node.x, node.input(1), node.y)) >= 1 << 31:
+            return "a tensor is beyond 32-bit indices"
+        exact = why_exact(p)
+        if self.rounds and exact:
+            return exact
+        if not self.rounds and exact is None:
+            return "accuracy_level 4: all kernels of this device round rows to 8 bits"
+        why = words_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
+        return why or epilogue_refusal(node, "rows")
+
+    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+        return (words_binding(p.node, 1),)
+
+    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
+        """The defines that depend on the device and parameters alone."""
+        raise NotImplementedError
+
+    def made(
+        self, entry: str, p: MatmulProblem, params: Params, grid: tuple[Any, ...], group: tuple[int, ...], **more: Arg
+    ) -> list[Launch]:
+        """A launch of `entry`, which has `more` arguments than those that all have."""
+        node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
+        epilogue = rows_epilogue(node, p.device)
+        panels = panels_of(p.device)
+        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
+        args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, "block": op.block}
+        table, values = table_defines(p.device, op.table)
+        own |= {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device, params), **table}
+        return [Launch(entry, {**args, **more, **epilogue.args}, grid, group, own, values + epilogue.prelude)]
+
+
+def most_rows(device_pack: int) -> int:
+    """Rows of a tile of VECTORS vectors whose sums stay in registers: 32 of them with AVX-512, else 16."""
+    return 6 if device_pack >= 16 else 3
+
+
+@register
+class QuantizedRows(QuantizedMatmul):
+    """A panel's words are widened in registers, for MR rows at once."""
+
+    source = "quantized/dequant_gemv_cpu.cl"
+    space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
+
+    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
+        return {"MR": params["MR"], "NV": VECTORS, "KS": 2 if params["MR"] == 1 else 1, "PACK": device.pack}
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        return tile_refusal(p, params)
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        return {"MR": tile_rows(p)}
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        widen = ceil_div(p.sizes.m, tile_rows(p)) * Unpacking.of(p.device).in_registers / max(1, p.sizes.m)
+        return super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes))
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        s = p.sizes
+        grid = (ceil_div(s.n, panel_width(p.device)), ceil_div(s.m, params["MR"]), 1)
+        return self.made("quantized_rows", p, params, grid, GROUP)
+
+
+def tile_refusal(p: MatmulProblem, params: Params) -> str | None:
+    """Why tiles of MR rows whose sums stay in registers do not do for the product, or None."""
+    if params["MR"] > most_rows(p.device.pack):
+        return "the sums do not fit the registers"
+    if params["MR"] > max(hint_of(p.sizes.m), 1):  # it would be right, and slower
+        return "the tile has more rows than the product"
+    return None
+
+
+def tile_rows(p: MatmulProblem, each: float | None = None) -> int:
+    """Rows of a tile: as even as they can be. each: what a tile takes besides, in rows; by default, widening."""
+    m, most = max(1, p.sizes.m), most_rows(p.device.pack)
+    if m <= most:
+        return int(m)
+    more = Unpacking.of(p.device).in_registers if each is None else each
+    return min(range(most, max(0, most - 3), -1), key=lambda rows: (ceil_div(m, rows) * (rows + more), -rows))
+
+
+@register
+class QuantizedPanel(QuantizedMatmul):
+    """A panel is widened by chunks into memory that stays in the first-level cache, once for many rows."""
+
+    source = "quantized/dequant_gemm_cpu.cl"
+    space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}
+
+    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
+        return {"MR": params["MR"], "NV": VECTORS, "PACK": device.pack}
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if params["MR"] > most_rows(p.device.pack):
+            return "the sums do not fit the registers"
+        if params["ROWS"] > TILES * params["MR"]:
+            return f"a work-item keeps the sums of {TILES} tiles"
+        return None
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        return {"MR": most_rows(p.device.pack), "ROWS": 0}
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        m, tile = max(1, p.sizes.m), most_rows(p.device.pack)
+        padded = ceil_div(m, tile) * tile / m
+        widened = ceil_div(m, TILES * tile) * Unpacking.of(p.device).in_cache / m
+        return super().seconds(p, Cost(cost.flops * (padded + widened), cost.bytes))
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        s, tile = p.sizes, params["MR"]
+        panels = ceil_div(s.n, panel_width(p.device))
+        rows = params["ROWS"] or balanced_rows(s.m, panels, tile, p.device.compute_units)
+        rows = ceil_div(rows, tile) * tile
+        grid = (panels, ceil_div(s.m, rows), 1)
+        return self.made("quantized_panel", p, params, grid, GROUP, rows=rows)
+
+
+def balanced_rows(m: int, panels: int, tile: int, cores: int) -> int:
+    """Rows for each work-item: evenly many, at most what it keeps sums of, and as many as leave every core several."""
+    pieces = at_least([1, ceil_div(m, TILES * tile), ceil_div(ITEMS_A_CORE * cores // 2, at_least([1, panels]))])
+    rows: int = at_least([tile, ceil_div(ceil_div(m, pieces), tile) * tile])
+    return rows

@@ -1,0 +1,186 @@
+"""QuantizedMatMul of few rows of halves on matrix units: as fast as the integers are read."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cost.cost_tables import MatrixUnits, Unpacking
+from ...ir.device.device_family import PTX_MMA
+from ...ir.dtype import DType
+from ...ir.growable_tensor import FEW
+from ...ir.symbols import hint_of, may_leave_rest
+from ...ops.operator import Cost
+from ...ops.quantized_matmul import QuantizedMatMul
+from ..codegen.epilogue import rows_epilogue
+from ..kernel import Launch, Params, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from ..matmul.matmul_problem import MatmulProblem
+from ..matmul.skinny_mma import rows_of
+from .pack_low_bit import STREAMED, shared_zero, words_args
+from .quantized_matmul_cpu import QuantizedMatmul
+
+MOST_ROWS = FEW
+
+_WAVE = 32
+_COLUMNS = 16  # that the matrix units take at once, of a warp's quads
+_HELD = 96  # words of the quads, scales and zero points of a work-item that leave registers for sums
+_ON_ITS_WAY = 4  # quads of a work-item that are enough; more take registers, and memory from the steps before
+_LARGEST_ZERO = 512  # halves hold it less any number without rounding
+_UNIT = 2.0**-9  # a one in the kernel's halves
+
+
+@register
+class QuantizedFew(QuantizedMatmul):
+    """PARTS warps to 16 columns; each work-item has UNROLL quads of 16 bytes on their way at any time."""
+
+    source = "quantized/skinny_mma_quantized.cl"
+    space: ClassVar[Space] = {"PARTS": (8, 4), "UNROLL": (8, 6, 4, 2, 1), "MR": (1, 2, 4, 8, 16)}
+    on_gpu = True
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        node, op, rows = p.node, p.node.as_(QuantizedMatMul), p.sizes.m
+        if PTX_MMA not in p.device.quirks:
+            return "the device has no matrix units"
+        if node.y.type.storage is not DType.FLOAT16 or node.x.type.storage is not DType.FLOAT16:
+            return f"it multiplies halves, here {node.y.type.storage} is stored"
+        if rows > MOST_ROWS:  # a guard: a plan for few rows serves no prompt
+            return f"a has {rows!r} rows; this kernel is for at most {MOST_ROWS}"
+        if op.table:
+            return "numbers that stand for values of a table are no halves"
+        if op.bits == 8 and _span(p) % 2:
+            return f"blocks of {op.block} numbers end inside the 8 that are multiplied at once"
+        if min(p.device.max_work_group_size, p.device.max_work_item_sizes[0]) < min(self.space["PARTS"]) * _WAVE:
+            return f"the device's work-groups are smaller than {min(self.space['PARTS']) * _WAVE} work-items"
+        return super().refuse(p) or _zero_refusal(p) or self.no_point(p)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        items, rows, at_once = params["PARTS"] * _WAVE, params["MR"], params["UNROLL"]
+        if items > min(p.device.max_work_group_size, p.device.max_work_item_sizes[0]):
+            return f"the device runs fewer than {items} work-items in a group"
+        if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # it would be right, and slower
+            return "the group has more rows than the product, or too few of them"
+        if at_once > 1 and at_once * held_words(p) > _HELD:
+            return f"{at_once} quads with their scales do not fit the registers"
+        if at_once // _split(p, params) >= 2 * _steps(p, params):
+            return "a work-item has fewer quads than it would ask for"
+        return None if rounds_held(p, params) else "the rows do not fit the local memory"
+
+    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+        """Most rows at once, and as many quads on their way as pay, if they do not lead past a column's end."""
+
+        def order(point: dict[str, Any]) -> tuple[Any, ...]:
+            steps, turn = _steps(p, point), point["UNROLL"] // _split(p, point)
+            wasted = ceil_div(steps, turn) * turn - steps
+            return -point["MR"], -point["PARTS"], 4 * wasted > steps, -min(point["UNROLL"], _ON_ITS_WAY), wasted
+
+        return min(self.points(p), key=order)
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        """Unpacking takes as long as multiplying some rows, and the units take two rows at once."""
+        m = max(1, p.sizes.m)
+        operations = cost.flops / m * (ceil_div(m, 2) + Unpacking.of(p.device).in_registers)
+        arithmetic = operations / (p.device.peak_flops * self.share(p.device))
+        moved = cost.bytes / p.device.bandwidth * MatrixUnits.of(p.device).streamed
+        seconds = max(arithmetic, moved) + p.device.launch_s
+        return seconds * 20 if p.device.is_cpu else seconds
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
+        epilogue = rows_epilogue(node, p.device)
+        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, STREAMED)
+        del args["middle"], own["DEEP"]
+        sixteens = _sixteens(p, params)
+        args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, **epilogue.args}
+        args |= {"blocks": ceil_div(s.k, op.block), "sixteens": sixteens}
+        args["zero"] = _pair_of(-(shared_zero(node.input(1), node.get(3), op.bits) or 0.0) * _UNIT)
+        own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(not may_leave_rest(s.k, 4))}
+        own |= {**params, "SPLIT": _split(p, params), "ROUNDS": rounds_held(p, params), "SPAN": _span(p)}
+        group = params["PARTS"] * _WAVE
+        grid = (ceil_div(ceil_div(s.n, _COLUMNS), sixteens) * group, ceil_div(s.m, params["MR"]))
+        return [Launch("quantized_few", args, grid, (group, 1), own, epilogue.prelude)]
+
+
+def _pair_of(value: float) -> np.uint32:
+    """Two halves, each of them `value`."""
+    return np.uint32(int(np.float16(value).view(np.uint16)) * 0x10001)
+
+
+def _zero_refusal(p: MatmulProblem) -> str | None:
+    """Why numbers less their zero points are no halves, or None."""
+    zero, bits = p.node.get(3), p.node.as_(QuantizedMatMul).bits
+    shared = shared_zero(p.node.input(1), zero, bits)
+    if shared is None:
+        assert zero is not None
+        return "zero points of blocks are floats" if zero.dtype.is_float else None
+    if not shared.is_integer() or abs(shared) > _LARGEST_ZERO:
+        return f"the zero point {shared} is a fraction, or more than {_LARGEST_ZERO}"
+    return None
+
+
+def _has_zeros(p: MatmulProblem) -> bool:
+    zero = p.node.get(3)
+    return zero is not None and zero.type.count != 1
+
+
+def _span(p: MatmulProblem) -> int:
+    """Words of a block; 0 if there is one block a column."""
+    op = p.node.as_(QuantizedMatMul)
+    return op.block * op.bits // 32 if op.block < p.sizes.k else 0
+
+
+def _scales(p: MatmulProblem) -> int:
+    """Scales of a quad, as few.cl has it."""
+    span = _span(p)
+    return 1 if span % 4 == 0 else 2 if span % 2 == 0 else 4
+
+
+def held_words(p: MatmulProblem) -> int:
+    """Registers that a quad takes, with its scales and zero points."""
+    scales = _scales(p)
+    return 4 + 2 * scales + (scales if _has_zeros(p) else 0)
+
+
+def _quad(p: MatmulProblem) -> int:
+    """Numbers of a quad."""
+    return int(128 // p.node.as_(QuantizedMatMul).bits)
+
+
+def _steps(p: MatmulProblem, params: Params) -> int:
+    """Quads of each work-item in 16 columns."""
+    return max(1, ceil_div(ceil_div(p.sizes.k, _quad(p)), 2 * params["PARTS"]))
+
+
+def _sixteens(p: MatmulProblem, params: Params) -> int:
+    """Times 16 columns of a work-group: there is one for each compute unit, which reads on while it adds up."""
+    groups = ceil_div(p.sizes.n, _COLUMNS) * ceil_div(hint_of(p.sizes.m), params["MR"])
+    return max(1, ceil_div(groups, p.device.compute_units))
+
+
+def _split(p: MatmulProblem, params: Params) -> int:
+    """Times 16 columns whose quads are on their way at once, where those of one are few."""
+    most = params["UNROLL"] // _steps(p, params) if params["MR"] <= 4 else 1
+    fits = (n for n in (8, 4, 2) if n <= min(most, _sixteens(p, params)) and params["UNROLL"] % n == 0)
+    return next(fits, 1)
+
+
+def round_of(p: MatmulProblem, params: Params) -> int:
+    """Terms of a row that the quads of a group that are on their way at once multiply."""
+    return int(params["UNROLL"] // _split(p, params) * 2 * params["PARTS"] * _quad(p))
+
+
+def rounds_of(p: MatmulProblem, params: Params) -> int:
+    """Times the quads on their way that go over a whole row."""
+    return max(1, ceil_div(p.sizes.k, round_of(p, params)))
+
+
+def rounds_held(p: MatmulProblem, params: Params) -> int:
+    """Times the quads on their way whose part of the rows lies in local memory: all, or even parts; 0 if none fits."""
+    split, rows, parts = _split(p, params), params["MR"], params["PARTS"]
+    each = 2 * rows * round_of(p, params)
+    sums = (1 if rows > 4 else 2) * split * rows * parts * _COLUMNS * 4
+    most = (p.device.local_mem // 8 * 7 - sums - 4 * _quad(p)) // each
+    rounds = rounds_of(p, params)
+    return ceil_div(rounds, ceil_div(rounds, most)) if most > 0 else 0

@@ -1,0 +1,245 @@
+"""Recurrent layers whose weights lie spread over a GPU's work-groups, all of which run until the last step.
+
+Between two steps every group has to know what the others made. A launch for each step costs 4 to 10 µs; groups that
+meet at a counter in memory have waited for 1.3 (measured on an H200), and keep their weights in registers meanwhile, as
+Diamos et al. 2016 ("Persistent RNNs") do. All groups must be resident for that, so there is one for each compute unit
+at most. Who waits too long leaves, and a last launch then computes the layer again by groups that need nobody: however
+the device is shared, the walk ends and its result is right.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cost.cost_tables import Walk
+from ...ir.device.device_family import PTX_MMA
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node
+from ...ops.operator import Cost
+from ...ops.recurrent import GATES, Recurrent, directions
+from ..kernel import Arg, Array, Kernel, Launch, Local, Params, Problem, Scratch, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE
+from .pack_rnn_weights import bias_blocks, block_weight, in_blocks, peephole_blocks
+from .rnn_activations import activation_macros
+from .rnn_unit_blocks import KINDS, acc_bytes, input_product, pass_count, split_refusal, weights_refusal
+
+HELD_WORDS = 128  # registers of a work-item for weights at most
+REGISTERS = 60000  # of a compute unit that a group may take
+OTHER_WORDS = 44  # registers of a work-item besides weights
+ITEMS = 256  # in a group, unless more are needed to hold the weights
+
+
+@register
+class RecurrentResident(Kernel):
+    """GROUPS work-groups at most for NB sequences of a direction, WAYS work-items for each gate of BLOCK units.
+
+    WALK: groups "meet" after each step; each step is one of the "launches"; or one group is "alone".
+    """
+
+    op = "Recurrent"
+    source = "recurrent/persistent_rnn.cl"
+    space: ClassVar[Space] = {
+        "WALK": ("meet", "launches", "alone"),
+        "BLOCK": (4, 8, 2, 16, 1, 32),
+        "WAYS": (8, 16, 32, 4, 2, 1),
+        "NB": (1, 2, 4, 8),
+        "HELD": (True, False),
+    }
+
+    def refuse(self, p: Problem) -> str | None:
+        if p.node.as_(Recurrent).rounds_state:
+            return "a group does not know the range of the state"
+        return weights_refusal(p.node)
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        node, device = p.node, p.device
+        op = node.as_(Recurrent)
+        items = GATES[op.kind] * params["BLOCK"] * params["WAYS"]
+        if items > device.max_work_group_size:
+            return f"the device runs at most {device.max_work_group_size} work-items in a group"
+        if params["NB"] > params["WAYS"]:
+            return "a work-item would have several rows to add up"
+        if _work_bytes(node, params) > device.local_mem:
+            return f"the state does not fit the {device.local_mem} bytes of local memory"
+        if params["WALK"] == "meet":
+            if not may_meet(device):
+                return "groups of this device are not known to run at once"
+            if groups_room(p, params["NB"]) < 1:
+                return "there are more sequences than compute units"
+        elif params["WALK"] == "launches" and (refusal := split_refusal(node)) is not None:
+            return refusal
+        if params["HELD"] and (params["WALK"] != "meet" or _group_count(p, params) < _shares(node, params)):
+            return "a group has several shares"
+        if params["HELD"] and not _holds(node, params):
+            return "the weights do not fit the registers"
+        return None
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        node, device = p.node, p.device
+        op = node.as_(Recurrent)
+        gates, batch = GATES[op.kind], node.x.shape[1]
+        walk = "meet" if may_meet(device) else "launches" if split_refusal(node) is None else "alone"
+        # Sequences share what is read of the weights, unless those are held.
+        for nb in (1, 2, 4, 8):
+            if batch <= nb:
+                break
+        room = groups_room(p, nb) if walk == "meet" else device.compute_units
+        sizes = sorted(self.space["BLOCK"])
+        block = next((b for b in sizes if ceil_div(op.hidden, b) <= room), sizes[-1])
+        most = min(ITEMS, device.max_work_group_size)
+        params = {"WALK": walk, "BLOCK": block, "NB": nb, "HELD": walk == "meet"}
+        wanted = [n for n in sorted(self.space["WAYS"]) if n >= nb]
+        fitting = [n for n in wanted if gates * block * n <= most and 2 * n <= max(8, op.hidden)]
+        ways = fitting[-1] if fitting else wanted[0]
+        larger = [n for n in wanted if n >= ways]
+        for held in (True, False):
+            for n in larger if held else [ways, *reversed(wanted)]:
+                point = {**params, "WAYS": n, "HELD": held}
+                if self.illegal(p, point) is None:
+                    return point
+        return super().defaults(p)
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        """The product over all steps fills the device; each step of the walk takes a meeting or a launch."""
+        node = p.node
+        op = node.as_(Recurrent)
+        steps, batch, _ = node.x.shape
+        params = self.defaults(p)
+        chunks = ceil_div(batch, params["NB"]) * directions(op)
+        groups = max(1, chunks * _group_count(p, params))
+        ticks = steps * pass_count(op)
+        walk = 2.0 * steps * batch * node.input(2).type.count / p.device.peak_flops / self.share(p.device)
+        walk *= max(1.0, p.device.compute_units / groups)
+        each = p.device.launch_s if params["WALK"] == "launches" else 0.0
+        if params["WALK"] == "meet":
+            each = Walk.named(self.name, p.device).step_s
+        return walk + ticks * each + 3 * p.device.launch_s + cost.bytes / p.device.bandwidth
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        node = p.node
+        op = node.as_(Recurrent)
+        steps, batch, _ = node.x.shape
+        count, hidden, gates = directions(op), op.hidden, GATES[op.kind]
+        block, ways, nb = params["BLOCK"], params["WAYS"], params["NB"]
+        shares, chunks = _shares(node, params), ceil_div(batch, nb)
+        meets = params["WALK"] == "meet"
+        z = Scratch("gates", max(1, steps * batch * count * shares * block * gates) * node.x.type.storage.size)
+        states = Scratch("states", max(1, 4 * count * batch * hidden) * acc_bytes(node))
+        words = 1 + count * max(1, chunks)
+        sync = Scratch("sync", 4 * words)
+        bias, lens, h0, c0, peep = (node.get(i) for i in (3, 4, 5, 6, 7))
+        recurrent = block_weight(node, node.input(2), f"resident{ways}", block, partial(resident_rows, ways))
+        added = None if bias is None else block_weight(node, bias, "bias", block, bias_blocks)
+        holes = None if peep is None else block_weight(node, peep, "peepholes", block, peephole_blocks)
+        defines = {
+            "STORAGE": STORAGE[node.x.type.storage],
+            "PACK": 1,
+            "KIND": KINDS[op.kind],
+            "RESET_LATE": op.kind == "gru" and op.linear_before_reset,
+            "COUPLED": op.input_forget,
+            "BACKWARD": op.direction == "reverse",
+            "HAS_BIAS": bias is not None,
+            "HAS_LENS": lens is not None,
+            "HAS_H0": h0 is not None,
+            "HAS_C0": c0 is not None,
+            "HAS_PEEP": peep is not None,
+            "BLOCK": block,
+            "WAYS": ways,
+            "CHUNKS": _chunks(node, params),
+            "NB": nb,
+        }
+        # Where an input is absent its define is 0 and z, never read through it, takes its place.
+        names = ("bias", "peep", "lens", "h0", "c0")
+        args: dict[str, Arg] = {"z": z, "r": recurrent, "T": steps, "B": batch, "H": hidden, "directions": count}
+        args |= {k: z if v is None else v for k, v in zip(names, (added, holes, lens, h0, c0), strict=True)}
+        args |= dict(zip(("y", "yh", "yc"), (*node.outputs, z, z), strict=False))
+        args |= {"states": states, "sync": sync if meets else z, "shares": shares}
+        args["work"] = Local(_work_bytes(node, params))
+        prelude = activation_macros(node, 1, p.device)
+        items, ticks = gates * block * ways, steps * pass_count(op)
+
+        def walk(groups: int, first: Any, last: Any, **more: bool) -> Launch:
+            given = {"HELD": False, "MEETS": False, "REPAIRS": False, **more}
+            return Launch(
+                "recurrent_resident",
+                {**args, "first": first, "last": last},
+                (items * groups, count, chunks),
+                (items, 1, 1),
+                {**defines, **given},
+                prelude,
+            )
+
+        launches = input_product(node, z, block, p.device)
+        if meets:
+            words_given: dict[str, Arg] = {"sync": sync, "count": words, "failed": np.uint32(0)}
+            begin = Launch("recurrent_begin", words_given, (words,), None, dict(defines), prelude)
+            groups = _group_count(p, params)
+            return [
+                *launches,
+                begin,
+                walk(groups, 0, ticks, HELD=params["HELD"], MEETS=True),
+                walk(1, 0, ticks, REPAIRS=True),
+            ]
+        if params["WALK"] == "alone":
+            return [*launches, walk(1, 0, ticks)]
+        turns = [(k, k + 1) for k in range(ticks)]
+        return [*launches, *(walk(shares, first, last) for first, last in turns)]
+
+
+def may_meet(device: DeviceInfo) -> bool:
+    """Whether a work-group of each compute unit runs at once with the others, and can wait for them: known of NVIDIA,
+    whose instructions for that the compiler takes."""
+    return PTX_MMA in device.quirks
+
+
+def groups_room(p: Problem, nb: int) -> int:
+    """Groups that `nb` sequences of a direction may have if all are to run at once."""
+    sets = max(1, ceil_div(p.node.x.shape[1], nb) * directions(p.node.as_(Recurrent)))
+    return int(p.device.compute_units // sets)
+
+
+def resident_rows(ways: int, r: Array, gates: int, block: int) -> Array:
+    """r[D, gates * H, H] as [D, shares, chunks, gates, block, ways, 4], zeros past H."""
+    d, _, hidden = r.shape
+    rows = in_blocks(r.reshape(d, abs(gates), hidden, hidden), block)
+    chunks = ceil_div(hidden, 4 * ways)
+    wide = np.zeros((*rows.shape[:-1], chunks * ways * 4), r.dtype)
+    wide[..., :hidden] = rows
+    return np.moveaxis(wide.reshape(*rows.shape[:-1], chunks, ways, 4), -3, 2)
+
+
+def _shares(node: Node, params: Params) -> int:
+    return ceil_div(node.as_(Recurrent).hidden, params["BLOCK"])
+
+
+def _chunks(node: Node, params: Params) -> int:
+    return ceil_div(node.as_(Recurrent).hidden, 4 * params["WAYS"])
+
+
+def _group_count(p: Problem, params: Params) -> int:
+    """Groups for NB sequences of a direction."""
+    if params["WALK"] == "alone":
+        return 1
+    shares = _shares(p.node, params)
+    return min(shares, groups_room(p, params["NB"])) if params["WALK"] == "meet" else shares
+
+
+def _holds(node: Node, params: Params) -> bool:
+    """Whether a group's weights fit the registers of its work-items."""
+    words = 4 * _chunks(node, params) * acc_bytes(node) // 4
+    items = GATES[node.as_(Recurrent).kind] * params["BLOCK"] * params["WAYS"]
+    other = OTHER_WORDS + 4 * params["NB"]
+    return words <= HELD_WORDS and items * (words + other) <= REGISTERS
+
+
+def _work_bytes(node: Node, params: Params) -> int:
+    """Bytes of local memory: see the kernel's `work`."""
+    op = node.as_(Recurrent)
+    rows, ways = GATES[op.kind] * params["BLOCK"], params["WAYS"]
+    late = params["BLOCK"] if op.kind == "gru" and op.linear_before_reset else 0
+    each = _chunks(node, params) * ways * 4 + ways * (rows + 1) + 2 * rows
+    return int(params["NB"] * each + rows + late + 3 * params["BLOCK"]) * acc_bytes(node)

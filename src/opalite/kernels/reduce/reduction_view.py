@@ -1,0 +1,83 @@
+"""What the reduction kernels share: how axes merge, which kinds there are, and results that are taken in parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node
+from ...ir.place import Layout
+from ...ir.symbols import always_equal
+from ...ops.reduce import KINDS, Reduce
+from ..kernel import Scratch
+from ..kernel_sources import STORAGE
+
+NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+"""The KIND define of reduce/reduction_kinds.cl."""
+
+FLOAT_ONLY = ("l2", "logsum", "logsumexp")
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Parts in which one result may be taken, for tensors that give few results."""
+
+
+@dataclass(frozen=True)
+class ReduceView:
+    """x as [outer, length, inner], reduced along the middle axis."""
+
+    outer: int
+    length: int
+    inner: int
+
+    @classmethod
+    def of(cls, node: Node, layout: Layout | None = None) -> ReduceView | None:
+        """The view of a Reduce node's x as `layout` (by default its own) stores it; None if other axes lie between the
+        reduced ones."""
+        shape = (layout or node.x.type.layout).storage_shape(node.x.shape)
+        reduced = [a for a in node.as_(Reduce).axes if not always_equal(shape[a], 1)]
+        if not reduced:
+            return cls(1, 1, math.prod(shape))
+        first, end = reduced[0], reduced[-1] + 1
+        if any(not always_equal(shape[a], 1) for a in range(first, end) if a not in reduced):
+            return None
+        return cls(math.prod(shape[:first]), math.prod(shape[first:end]), math.prod(shape[end:]))
+
+
+def reduce_refusal(node: Node) -> str | None:
+    """What no reduction kernel can compute."""
+    if node.x.dtype not in STORAGE:
+        return f"{node.x.dtype} has no arithmetic"
+    if node.as_(Reduce).kind in FLOAT_ONLY and not node.x.dtype.is_float:
+        return f"{node.as_(Reduce).kind} of {node.x.dtype} needs floats"
+    return None
+
+
+def reduced_count(node: Node) -> int:
+    """Elements that go into one result."""
+    return math.prod(node.x.shape[a] for a in node.as_(Reduce).axes)
+
+
+def reduce_defines(node: Node) -> dict[str, Any]:
+    """Defines that all reduction kernels share."""
+    return {"STORAGE": STORAGE[node.x.type.storage], "KIND": NUMBERS[node.as_(Reduce).kind]}
+
+
+def useful_parts(node: Node, results: int, length: int, least: int, device: DeviceInfo) -> int:
+    """Parts of at least `least` elements for each of `results` reductions of `length` elements, to busy every core."""
+    if node.as_(Reduce).kind == "logsumexp":
+        return 1
+    wanted = min(2 * device.compute_units // max(results, 1), length // least)
+    return max(p for p in PARTS if p <= max(1, wanted))
+
+
+def parts_refusal(node: Node, parts: int) -> str | None:
+    """Why the result cannot be taken in so many parts, or None."""
+    if parts > 1 and node.as_(Reduce).kind == "logsumexp":
+        return "logsumexp needs the maximum of the whole before it sums"
+    return None
+
+
+def partial_results(node: Node, results: int) -> Scratch:
+    """Memory for `results` partial results in the type that the kernels compute in."""
+    return Scratch("partial", results * max(4, node.x.type.storage.size))

@@ -1,0 +1,71 @@
+"""How many work-items share a row, and how many rows a work-group takes, in kernels that walk rows
+(work_group_rows.cl)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.device.device_family import PTX_MMA
+from ...ir.device.device_info import DeviceInfo
+from ..kernel import Params, Space
+from ..kernel_sources import read_source
+
+ROW_SPACE: Space = {"WG": (32, 1, 2, 4, 8, 16, 64, 128, 256, 512, 1024), "ROWS": (1, 2, 4, 8, 16, 32, 64)}
+"""WG work-items along a row, ROWS rows in a work-group."""
+
+CPU_ELEMENTS = 4096  # that a CPU's work-group should have at least, to be worth its start
+GPU_ITEMS = 64  # that a GPU's work-group should have at least
+# Elements for each work-item of a row on a GPU, and where rows are too few to fill it; near the best on an H200, where
+# rows of 96 and 197 elements were fastest with 16 work-items.
+GPU_SHARE, GPU_SHARE_FEW = 16, 4
+SHORT_ROW_ITEMS = 16
+# Rows of this many elements or more gain from more work-items than linked launches have (linked_ptx_kernels.py).
+LONG_ROW = 8192
+
+
+def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
+    """WG and ROWS for `rows` rows of `columns` elements: one work-item for a row on a CPU, a work-group on a GPU."""
+    if device.is_cpu:
+        spread = max(1, rows // (4 * device.compute_units))
+        return {"WG": 1, "ROWS": _power(min(CPU_ELEMENTS // max(columns, 1), spread, 16))}
+    limit = device.max_work_group_size
+    few = rows <= 2 * device.compute_units
+    wanted = _power(columns // (GPU_SHARE_FEW if few else GPU_SHARE))
+    least = min(SHORT_ROW_ITEMS, _power(columns // 2))
+    wg = min(max(wanted, least), _power(limit), 1024 if few and columns > LONG_ROW else 256)
+    return {"WG": wg, "ROWS": min(max(1, GPU_ITEMS // wg), _power(limit // wg), 64)}
+
+
+def row_width(columns: int, device: DeviceInfo) -> int:
+    """Elements of rows of `columns` that a work-item takes at once: on a CPU no more lanes than a short row fills."""
+    if not device.is_cpu:
+        return 2
+    return min(16, device.native_float_width, 1 << max(columns - 1, 0).bit_length())
+
+
+def row_group_refusal(params: Params, device: DeviceInfo) -> str | None:
+    """Why the device cannot run work-groups of WG * ROWS work-items, or None."""
+    items = params["WG"] * params["ROWS"]
+    if items > device.max_work_group_size or params["ROWS"] > device.max_work_item_sizes[1]:
+        return f"the device runs at most {device.max_work_group_size} work-items in a group"
+    if device.is_cpu and params["WG"] > 1:
+        return "a CPU's work-item walks its row alone"
+    return None
+
+
+def row_prelude(device: DeviceInfo) -> str:
+    """Sources that kernels on rows are put after; where the device has sub-groups or warps, these fold sums and maxima,
+    and read rows in blocks where it has an instruction for that.
+    """
+    text = read_source("include/reduce_lanes.cl") + read_source("reduce/work_group_rows.cl")
+    if device.sub_groups:
+        text += read_source("reduce/sub_group_fold.cl")
+    elif PTX_MMA in device.quirks:
+        text += read_source("reduce/warp_shuffle_fold.cl")
+        text += f"#if FOLDS_BY_WARPS\n{read_source('reduce/sub_group_fold.cl')}#endif\n"
+    return text + read_source("reduce/intel_block_loads.cl") if device.block_loads else text
+
+
+def _power(n: int) -> int:
+    """The largest power of two that is at most `n`; 1 below that."""
+    return 1 << max(n, 1).bit_length() - 1

@@ -1,0 +1,118 @@
+"""NonMaxSuppression: a heap for each class, or parallel rounds by a work-group for each class."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cost.cost_tables import Walk
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node
+from ...ops.nms import NonMaxSuppression
+from ...ops.operator import Cost
+from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
+from ..kernel_registry import register
+from ..kernel_sources import STORAGE, read_source
+from ..launch_workgroups import group_refusal
+
+
+class _NonMaxSuppression(Kernel):
+    """What both share: the boxes kept for each class go to scratch, from where two launches order them."""
+
+    op = "NonMaxSuppression"
+    source = "vision/non_max_suppression.cl"
+
+    def refuse(self, p: Problem) -> str | None:
+        boxes, scores = p.node.input(0).type, p.node.input(1).type
+        return None if boxes.storage is scores.storage else f"boxes {boxes} and scores {scores} are stored differently"
+
+    def illegal(self, p: Problem, params: Params) -> str | None:
+        return group_refusal(params["WG"], p.device)
+
+    def _launches(
+        self, node: Node, params: Params, device: DeviceInfo, entry: str, items: int, counted: bool
+    ) -> list[Launch]:
+        """All launches; `entry` finds the kept boxes with `items` work-items and is told the lines if `counted`."""
+        boxes, scores, op = node.x, node.input(1), node.as_(NonMaxSuppression)
+        indices, count = node.outputs
+        batch, classes, size = scores.shape
+        lines, most = batch * classes, min(op.max_output, size)
+        stored = scores.type.storage
+        defines = {
+            "STORAGE": STORAGE[stored],
+            "LARGEST": True,
+            "WORST_ON_TOP": False,
+            "CENTRED": bool(op.center_point_box),
+            "THRESHOLD": op.score is not None,
+        }
+        if counted:
+            defines["PACK"] = device.pack
+        else:
+            defines["WG"] = params["WG"]
+        number = np.float64 if stored is DType.FLOAT64 else np.float32
+        limits = {"limit": number(op.iou), "threshold": number(op.score or 0)}
+        kept, counts, offsets = (
+            Scratch("kept", 4 * lines * most),
+            Scratch("counts", 4 * lines),
+            Scratch("offsets", 4 * lines),
+        )
+        args: dict[str, Arg] = {"boxes": boxes, "scores": scores, "kept": kept, "counts": counts}
+        args |= {"candidates": Scratch("candidates", 4 * lines * size), "classes": classes, "size": size, "most": most}
+        if counted:
+            room = ceil_div(most, device.pack) * device.pack
+            corners = Scratch("corners", number(0).itemsize * 5 * lines * room)
+            args |= {"corners": corners, "lines": lines, "room": room}
+        prelude = read_source("include/ordering_and_heap.cl")
+        rows = lines * most
+        found: dict[str, Arg] = {"counts": counts, "offsets": offsets, "count": count}
+        return [
+            Launch(entry, {**args, **limits}, (items,), (params["WG"],), defines, prelude),
+            Launch("nms_offsets", {**found, "lines": lines}, (1,), (1,), defines, prelude),
+            Launch(
+                "nms_write",
+                {**found, "kept": kept, "rows": indices, "items": rows, "classes": classes, "most": most},
+                (rows,),
+                (64,),
+                defines,
+                prelude,
+            ),
+        ]
+
+
+@register
+class NmsHeap(_NonMaxSuppression):
+    """One work-item for each batch entry and class."""
+
+    space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
+
+    def defaults(self, p: Problem) -> dict[str, Any]:
+        return {"WG": 1 if p.device.is_cpu else 64}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        batch, classes, _ = p.node.input(1).shape
+        return self._launches(p.node, params, p.device, "nms_heap", batch * classes, True)
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        batch, classes, size = p.node.input(1).shape
+        walk = Walk.named(self.name, p.device)
+        return walk.turns(batch * classes, p.device) * 10 * size * walk.step_s + 3 * p.device.launch_s
+
+
+@register
+class NmsRounds(_NonMaxSuppression):
+    """One work-group for each batch entry and class; the rounds of a class are parallel over its boxes."""
+
+    space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        batch, classes, _ = p.node.input(1).shape
+        return self._launches(p.node, params, p.device, "nms_rounds", batch * classes * params["WG"], False)
+
+    def seconds(self, p: Problem, cost: Cost) -> float:
+        batch, classes, size = p.node.input(1).shape
+        rounds = min(int(p.node.as_(NonMaxSuppression).max_output), size, 100)
+        walk = Walk.named(self.name, p.device)
+        steps = walk.turns(batch * classes, p.device) * rounds * ceil_div(size, 256)
+        return steps * walk.step_s + 3 * p.device.launch_s

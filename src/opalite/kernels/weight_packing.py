@@ -1,0 +1,81 @@
+"""Constants as kernels of several families want them, on the host: channel-packed arrays, matrices in panels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError
+from ..ir.constants.lazy_array import StoredArray, page_zeros, read_slices, reshaped
+from ..ir.place import Layout, texel_dims
+
+Array = np.ndarray[Any, Any]
+
+
+def pack_array(array: Array, layout: Layout) -> Array:
+    """`array` (N,C,D...) as `layout` stores it: [N, ceil(C/c), D..., c] with lanes past C zero, or as it is."""
+    if layout.is_row_major:
+        return np.ascontiguousarray(array)
+    if layout.is_image:
+        array = to_texel_dims(array)
+    n, c, *rest = array.shape
+    pack = layout.pack
+    whole, left = divmod(c, pack)
+    out = page_zeros((n, whole + (left > 0), *rest, pack), array.dtype)
+    blocks = np.moveaxis(out, -1, 2)
+    blocks[:, :whole] = array[:, : whole * pack].reshape(n, whole, pack, *rest)
+    if left:
+        blocks[:, whole, :left] = array[:, whole * pack :]
+    return out
+
+
+def unpack_array(stored: Array, shape: Sequence[int], layout: Layout) -> Array:
+    """The inverse of `pack_array`. DeviceError if lanes past C are not zero, which readers rely on."""
+    if layout.is_row_major:
+        return stored.reshape(shape)
+    n, c, *rest = texel_dims(tuple(shape)) if layout.is_image else shape
+    full = np.moveaxis(stored.reshape(layout.storage_shape(tuple(shape))), -1, 2).reshape(
+        n, -(-c // layout.pack) * layout.pack, *rest
+    )
+    if np.any(full[:, c:] != 0):
+        raise DeviceError(f"lanes past the {c} channels of a {layout} tensor are not zero")
+    found = np.ascontiguousarray(full[:, :c])
+    return np.ascontiguousarray(found.swapaxes(1, 2).reshape(shape)) if layout.is_image and len(shape) < 4 else found
+
+
+def to_texel_dims(array: Array) -> Array:
+    """`array` with the four dimensions that an image gives it (`texel_dims`)."""
+    n, c, h, w = texel_dims(array.shape)
+    return array if array.ndim == 4 else array.reshape(n, h, c, w).swapaxes(1, 2)
+
+
+def one_matrix(held: Array | StoredArray) -> Array | StoredArray:
+    """The matrix of a stack of one, where it lies."""
+    shape = held.shape[-2:]
+    if len(held.shape) == 2:
+        return held
+    return reshaped(held, shape) if isinstance(held, StoredArray) else held.reshape(shape)
+
+
+def pack_panels(held: Array | StoredArray, shape: tuple[int, int, int], turned: bool, dtype: Any) -> Array:
+    """The one matrix [K, N] of `held`, [N, K] if `turned`, in panels of columns: [panels, rows, columns] of `shape`,
+    zeros past K and N. It is read by slices."""
+    columns = shape[2]
+    matrix, out = one_matrix(held), page_zeros(shape, dtype)
+    for part, found in read_slices(matrix, columns if turned else 1):
+        if turned:
+            first = part.start // columns
+            whole, left = divmod(len(found), columns)
+            across = found[: whole * columns].reshape(whole, columns, found.shape[1]).swapaxes(1, 2)
+            out[first : first + whole, : found.shape[1]] = across
+            if left:
+                out[first + whole, : found.shape[1], :left] = found[whole * columns :].T
+        else:
+            whole, left = divmod(found.shape[1], columns)
+            across = found[:, : whole * columns].reshape(len(found), whole, columns).swapaxes(0, 1)
+            out[:whole, part] = across
+            if left:
+                out[whole, part, :left] = found[:, whole * columns :]
+    return out

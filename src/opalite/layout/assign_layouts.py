@@ -1,0 +1,258 @@
+"""Choose layouts and pick kernels: for each node the option that is cheapest with the casts it causes.
+
+Every node starts with its cheapest option; then nodes are visited again and again, each taking the option that is
+best given its neighbours' layouts, until nothing changes (iterated conditional modes). Two starts, one preferring
+packed layouts and one flat, guard against a poor local minimum; the cheaper end wins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import PlacementError
+from ..ir.device.device_info import DeviceInfo
+from ..ir.graph import Graph, Node, Value
+from ..ir.place import FLAT, HOST, Layout, Memory, Place, Target
+from ..ir.symbols import always_equal, hint_of
+from ..ir.tensor_type import TensorType
+from ..kernels.kernel import Binding, Tier
+from ..ops.data_movement import Reshape
+from ..ops.host import HostOp
+from .kernel_candidates import Answers, Choice, Measured, Option, confirm, find_options, only_on_host, view_options
+from .split_epilogue import unlink
+
+_NO_KERNEL = {True: "no kernel is registered", False: "no general kernel is registered"}
+HOST_SECONDS = 1e-3  # a host step costs about this much Python, transfers apart
+_SWEEPS = 12
+
+
+@dataclass
+class _Problem:
+    graph: Graph
+    device: DeviceInfo
+    options: dict[Node, list[Option]] = field(default_factory=dict)  # in order of their seconds
+    uses: dict[Value, list[tuple[Node, int]]] = field(default_factory=dict)
+    numbers: dict[Value, int] = field(default_factory=dict)  # of outputs, among those of their nodes
+    exposed: set[Value] = field(default_factory=set)
+
+    def find_uses(self) -> None:
+        """Who reads each value, and where it comes from."""
+        self.uses.clear()
+        self.numbers = {v: i for node in self.graph.nodes for i, v in enumerate(node.outputs)}
+        self.exposed = set(self.graph.outputs)
+        for node in self.graph.nodes:
+            for i, v in enumerate(node.inputs):
+                if v is not None:
+                    self.uses.setdefault(v, []).append((node, i))
+
+    def neighbours(self, node: Node) -> Iterator[Node]:
+        """Nodes whose casts depend on what is chosen for `node`."""
+        yield from (v.producer for v in node.inputs if v is not None and v.producer is not None)
+        yield from (user for out in node.outputs for user, _ in self.uses.get(out, ()))
+
+    def cast_seconds(self, t: TensorType, a: Layout, b: Layout) -> float:
+        """Time of one layout cast."""
+        if a is b or a == b:
+            return 0.0
+        shape: tuple[int, ...] = hint_of(t.shape)
+        if is_free_cast(shape, a, b):
+            return 0.0
+        return 2.0 * math.prod(shape) * t.dtype.size / self.device.bandwidth + self.device.launch_s
+
+
+def is_free_cast(shape: tuple[int, ...], a: Layout, b: Layout) -> bool:
+    """Whether both layouts store the tensor in the same bytes: one spatial position and whole channel blocks."""
+    if a.is_image or b.is_image:
+        return a == b
+    if a == b:
+        return True
+    return all(always_equal(d, 1) for d in shape[2:]) and all(_fills_blocks(shape, layout) for layout in (a, b))
+
+
+def _fills_blocks(shape: tuple[int, ...], layout: Layout) -> bool:
+    """Whether every lane of the layout's blocks holds an element."""
+    return layout.is_row_major or (layout.is_packed and len(shape) >= 2 and always_equal(shape[1] % layout.pack, 0))
+
+
+def pick_kernels(
+    graph: Graph,
+    device: DeviceInfo,
+    strict: bool = False,
+    memory: Memory | None = Memory.BUFFER,
+    measured: Measured | None = None,
+    tier: Tier = "special",
+    builds: bool = True,
+    answers: Answers | None = None,
+) -> None:
+    """Set `choice` of every node and the Place of every value. PlacementError in strict mode names the host nodes.
+
+    `memory`, `measured`, `tier`, `builds` and `answers` as in `find_options`.
+    """
+    answers = answers or Answers(device)
+    problem = _Problem(graph, device)
+    hosted: dict[Node, str] = {}
+    refusals: dict[Node, dict[str, str]] = {}
+
+    def ask(node: Node) -> None:
+        """Find the options of a node, or of what it is made of."""
+        options, refused = _options(node, device, memory, measured, tier, builds, answers)
+        consider(node, options, refused)
+
+    def consider(node: Node, options: list[Option], refused: dict[str, str]) -> None:
+        if not options and node.epilogue is not None:
+            for part in unlink(graph, node):
+                ask(part)
+        else:
+            refusals[node] = refused
+            problem.options[node] = options or _on_host(node, hosted, refused, builds)
+
+    for node in list(graph.nodes):
+        ask(node)
+    problem.find_uses()
+    chosen = _cheapest(problem)
+    while graph.trace is not None and (unfit := _unfit(graph, device, chosen)):
+        for node, why in unfit.items():
+            gone = chosen[node]
+            assert gone.kernel is not None
+            refused = refusals.pop(node) | {gone.kernel.name: why}
+            options = problem.options.pop(node)
+            consider(node, [o for o in options if (o.kernel, o.binding) != (gone.kernel, gone.binding)], refused)
+        problem.find_uses()
+        chosen = _cheapest(problem)
+    if strict and hosted:
+        lines = "\n".join(f"  {n.label}: {why}" for n, why in hosted.items())
+        raise PlacementError(f"strict mode refuses nodes that would run on the host:\n{lines}")
+    for node in graph.nodes:
+        option = chosen[node]
+        node.choice = Choice(option, problem.options[node], refusals[node], hosted.get(node, ""))
+        for out, layout in zip(node.outputs, option.binding.outputs, strict=True):
+            place = HOST if node in hosted else Place(Target.OPENCL, layout)
+            out.type = out.type.with_place(place)
+    for v in graph.inputs:
+        v.type = v.type.with_place(HOST)
+
+
+def _options(
+    node: Node,
+    device: DeviceInfo,
+    memory: Memory | None,
+    measured: Measured | None,
+    tier: Tier,
+    builds: bool,
+    answers: Answers,
+) -> tuple[list[Option], dict[str, str]]:
+    if isinstance(node.op, Reshape) and node.x.dtype.on_device:
+        views = view_options(node, device, memory)
+        # What general kernels read and write is row-major: nothing is to be packed for a view, nor unpacked after it.
+        return views[:1] if tier == "general" else views, {}
+    return find_options(node, device, memory, measured, tier=tier, builds=builds, answers=answers)
+
+
+def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], builds: bool) -> list[Option]:
+    """The one option of a node that no kernel takes."""
+    flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
+    if isinstance(node.op, HostOp):
+        hosted[node] = node.op.reason or "the operator has no canonical form"
+    elif node.host_dtype is not None:
+        hosted[node] = only_on_host(node.host_dtype)
+    else:
+        hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or _NO_KERNEL[builds]
+    return [Option(None, flat, HOST_SECONDS)]
+
+
+def _unfit(graph: Graph, device: DeviceInfo, chosen: Mapping[Node, Option]) -> dict[Node, str]:
+    """Nodes whose options do not serve other sizes, and why; what does is guarded."""
+    return {node: why for node in graph.nodes if (why := confirm(node, device, chosen[node])) is not None}
+
+
+def _cheapest(problem: _Problem) -> dict[Node, Option]:
+    """The better of what two starts come to."""
+    best: tuple[float, dict[Node, Option]] | None = None
+    for prefer_packed in (True, False):
+        chosen = {n: _start(o, prefer_packed) for n, o in problem.options.items()}
+        total = _improve(problem, chosen)
+        if best is None or total < best[0]:
+            best = (total, chosen)
+    assert best is not None
+    return best[1]
+
+
+def _start(options: list[Option], prefer_packed: bool) -> Option:
+    if prefer_packed:
+        packed = [o for o in options if o.binding.outputs and not o.binding.outputs[0].is_row_major]
+        return min(packed or options, key=lambda o: o.seconds)
+    flat = [o for o in options if o.binding.outputs and o.binding.outputs[0].is_row_major]
+    return min(flat or options, key=lambda o: o.seconds)
+
+
+def _improve(problem: _Problem, chosen: dict[Node, Option]) -> float:
+    stale = {node for node, options in problem.options.items() if len(options) > 1}
+    for sweep in range(_SWEEPS):
+        nodes = problem.graph.nodes if sweep % 2 == 0 else reversed(problem.graph.nodes)
+        for node in nodes:
+            if node not in stale:  # its neighbours chose nothing else since it was asked
+                continue
+            stale.remove(node)
+            best, seconds = _best(problem, chosen, node)
+            now = chosen[node]
+            kept = _local_seconds(problem, chosen, node, now)
+            cheaper = seconds < kept * (1 - 1e-9) or (seconds <= kept and _opens_casts(problem, best, now))
+            if best is not now and cheaper:
+                chosen[node] = best
+                stale.update(n for n in problem.neighbours(node) if len(problem.options[n]) > 1)
+        if not stale:
+            break
+    return sum(o.seconds for o in chosen.values()) + sum(
+        _input_casts(problem, chosen, node, option) for node, option in chosen.items()
+    )
+
+
+def _best(problem: _Problem, chosen: dict[Node, Option], node: Node) -> tuple[Option, float]:
+    """The option that is cheapest beside what the neighbours chose, and its seconds with the casts."""
+    first, *others = problem.options[node]
+    best, least = first, _local_seconds(problem, chosen, node, first)
+    for option in others:
+        if option.seconds >= least:  # so are those of all that follow, and casts only add to them
+            break
+        seconds = _local_seconds(problem, chosen, node, option)
+        if seconds < least:
+            best, least = option, seconds
+    return best, least
+
+
+def _opens_casts(problem: _Problem, best: Option, now: Option) -> bool:
+    """Whether a view between images is to be row-major, at no other cost: neighbours that move elements between images
+    and row-major buffers can then take one of its casts over."""
+    row_major = best.kernel is None and best.binding.outputs[0].is_row_major
+    return problem.device.prefers_images and row_major and not now.binding.outputs[0].is_row_major
+
+
+def _layout_of(problem: _Problem, chosen: dict[Node, Option], v: Value) -> Layout:
+    if v.producer is None:
+        return FLAT
+    return chosen[v.producer].binding.outputs[problem.numbers[v]]
+
+
+def _input_casts(problem: _Problem, chosen: dict[Node, Option], node: Node, option: Option) -> float:
+    total = 0.0
+    for v, want in zip(node.inputs, option.binding.inputs, strict=True):
+        if v is None or v.is_const or want is None:
+            continue
+        total += problem.cast_seconds(v.type, _layout_of(problem, chosen, v), want)
+    return total
+
+
+def _local_seconds(problem: _Problem, chosen: dict[Node, Option], node: Node, option: Option) -> float:
+    total = option.seconds + _input_casts(problem, chosen, node, option)
+    for out, layout in zip(node.outputs, option.binding.outputs, strict=True):
+        wanted: set[Layout] = set()
+        for user, i in problem.uses.get(out, ()):
+            want = chosen[user].binding.inputs[i]
+            if want is not None:
+                wanted.add(want)
+        if out in problem.exposed:
+            wanted.add(FLAT)
+        total += sum(problem.cast_seconds(out.type, layout, want) for want in wanted)
+    return total

@@ -1,0 +1,153 @@
+"""Put in the casts: wherever a reader wants a value in another place than its producer leaves it.
+
+One PlaceCast serves all readers that want the same place. Target casts (upload, download) move flat row-major arrays;
+layout and precision change on the device in one cast (as in MNN: host to buffer to image, never host to image).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import PlacementError
+from ..ir.device.device_info import DeviceInfo
+from ..ir.graph import Graph, Node, Value, fresh_value
+from ..ir.place import FLAT, HOST, OPENCL, Layout, Place, Target
+from ..ir.tensor_type import TensorType
+from ..kernels.image.image_layout import blocks_to_texels
+from ..kernels.kernel import Binding, Tier
+from ..kernels.weight_packing import pack_array
+from ..ops.elementwise import place_cast
+from .kernel_candidates import Answers, Choice, Measured, Option, confirm, find_options
+
+
+class _Caster:
+    def __init__(
+        self, graph: Graph, device: DeviceInfo, measured: Measured | None, tier: Tier, answers: Answers
+    ) -> None:
+        self.answers = answers
+        self.graph = graph
+        self.tier = tier
+        self.measured = measured
+        self.device = device
+        self.nodes: list[Node] = []
+        self.made: dict[tuple[Value, Place], Value] = {}
+
+    def to(self, v: Value, place: Place) -> Value:
+        """`v` in `place`, casting if it is elsewhere."""
+        if v.type.place == place:
+            return v
+        if v.is_const:
+            return self.constant(v, place)
+        found = self.made.get((v, place))
+        if found is None:
+            found = self._cast(v, place)
+            self.made[v, place] = found
+        return found
+
+    def constant(self, v: Value, place: Place) -> Value:
+        """A constant in `place`: cast ahead of time, once."""
+        found = self.made.get((v, place))
+        if found is None:
+            found = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
+            found.share(v)
+            self.made[v, place] = found
+        return found
+
+    def _cast(self, v: Value, place: Place) -> Value:
+        if v.type.place.target is Target.HOST:
+            near = self.to_node(v, OPENCL)
+            return self.to(near, place)
+        if place.target is Target.HOST:
+            return self.to_node(self.to(v, OPENCL), HOST)
+        return self.to_node(v, place)
+
+    def to_node(self, v: Value, place: Place) -> Value:
+        """One PlaceCast node, shared by all who ask for the same."""
+        if v.type.place == place:
+            return v
+        found = self.made.get((v, place))
+        if found is not None:
+            return found
+        out = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
+        node = place_cast(v, out)
+        binding = Binding((v.type.layout,), (place.layout,))
+        if v.type.place.target is place.target:
+            options, refusals = find_options(
+                node, self.device, None, self.measured, tier=self.tier, answers=self.answers
+            )
+            fits = (o for o in options if self.graph.trace is None or confirm(node, self.device, o) is None)
+            picked = next(fits, None)
+            if picked is None:
+                return self._by_rows(v, place, refusals)
+            node.choice = Choice(replace(picked, binding=binding), options, refusals)
+        else:
+            node.choice = Choice(Option(None, binding, 0.0))
+        self.nodes.append(node)
+        self.made[v, place] = out
+        return out
+
+    def _by_rows(self, v: Value, place: Place, refusals: Mapping[str, str]) -> Value:
+        """`v` in `place` by two casts: a layout need only have casts to row-major order and back, of one precision."""
+        source = v.type.place
+        between = (place if source.layout == FLAT else source).with_layout(FLAT)
+        if between in (source, place):
+            why = "; ".join(f"{kernel}: {reason}" for kernel, reason in refusals.items())
+            raise PlacementError(f"no kernel casts {v!r} from {source} to {place}, which a reader wants: {why}")
+        return self.to_node(self.to_node(v, between), place)
+
+
+def insert_casts(
+    graph: Graph,
+    device: DeviceInfo,
+    measured: Measured | None = None,
+    tier: Tier = "special",
+    answers: Answers | None = None,
+) -> None:
+    """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host, but
+    for memory that lasts.
+
+    tier: which kernels cast; what no general one does, a special one does. answers: as in `find_options`.
+    """
+    caster = _Caster(graph, device, measured, tier, answers or Answers(device))
+    lasting = {graph.outputs[o] for _, o in graph.reserved}
+    writers = {v: n for n in reversed(graph.nodes) for v in n.inputs} if graph.reserved else {}
+    for i, _ in graph.reserved:
+        memory = graph.inputs[i]
+        writer = writers[memory]
+        memory.type = memory.type.with_place(Place(Target.OPENCL, FLAT, writer.precision.override(memory.dtype)))
+    for node in graph.nodes:
+        on_host = bool(node.chosen.host_reason)
+        wanted: tuple[Layout | None, ...] = node.chosen.option.binding.inputs
+        if not on_host:
+            for out in node.outputs:
+                out.type = out.type.with_place(out.type.place.with_precision(node.precision.override(out.dtype)))
+        for i, (v, layout) in enumerate(zip(node.inputs, wanted, strict=True)):
+            if v is None or (layout is None and v.is_const):
+                continue
+            if on_host:
+                node.inputs[i] = caster.to(v, HOST)
+            else:
+                assert layout is not None
+                node.inputs[i] = caster.to(v, Place(Target.OPENCL, layout, node.stored_input(i)))
+        caster.nodes.append(node)
+    graph.outputs = [v if v in lasting else caster.to(v, HOST) for v in graph.outputs]
+    graph.nodes = caster.nodes
+
+
+def stored_array(v: Value) -> np.ndarray[Any, Any]:
+    """A constant's data as its place stores it: packed by channel, texels of an image, in the storage precision."""
+    data = v.data  # read once: it may lie in the model's file
+    assert data is not None
+    return stored_as(data, v.type)
+
+
+def stored_as(array: np.ndarray[Any, Any], type_: TensorType) -> np.ndarray[Any, Any]:
+    """`array` as a tensor of `type_` is stored in its place."""
+    data = pack_array(array, type_.layout)
+    if type_.layout.is_image:
+        data = blocks_to_texels(data)
+    return np.ascontiguousarray(data, type_.storage.np)

@@ -1,0 +1,130 @@
+"""Ports: which input of a decoder is what, found by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..run.model.model_inputs_outputs import NodeArg
+
+Array = np.ndarray[Any, Any]
+
+_ROLES = {
+    "tokens": ("input_ids", "decoder_input_ids", "tokens"),
+    "mask": ("attention_mask", "decoder_attention_mask"),
+    "positions": ("position_ids", "positions", "cache_position"),
+    "types": ("token_type_ids",),
+    "kept_logits": ("num_logits_to_keep", "logits_to_keep"),
+    "past_length": ("past_sequence_length", "past_seq_len", "write_indices"),
+    "total_length": ("total_sequence_length", "total_seq_len"),
+    "encoded": ("encoder_hidden_states",),
+    "encoder_mask": ("encoder_attention_mask",),
+}
+BRANCH = "use_cache_branch"
+"""The input of merged decoders that chooses the branch with a cache; the state feeds it."""
+_CACHE = re.compile(r"past|cache|cross")
+_LOGITS = ("logits", "lm_logits")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Names of a decoder's inputs by role, the output that holds the logits, and the pairs of its cache where a
+    configuration tells them (None: the session finds them by name)."""
+
+    roles: Mapping[str, NodeArg]
+    logits: str
+    pairs: Mapping[str, str] | None = None
+    caches: Sequence[str] = field(default_factory=tuple)
+
+    def feeds(self, tokens: Sequence[int], past: int) -> dict[str, Array]:
+        """The inputs of a run on `tokens` after `past` others."""
+        count = len(tokens)
+        values: dict[str, Any] = {
+            "tokens": [tokens],
+            "mask": np.ones((1, past + count)),
+            "positions": [np.arange(past, past + count)],
+            "types": np.zeros((1, count)),
+            "kept_logits": 1,
+            "past_length": past,
+            "total_length": past + count,
+        }
+        return {arg.name: _as(arg, values[role]) for role, arg in self.roles.items() if role in values}
+
+
+def find_ports(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> Ports:
+    """The ports of a decoder. told: what genai_config.json tells of its decoder, or nothing.
+
+    InputError lists what came where an input is unknown, or no output can be the logits.
+    """
+    named = {**told.get("inputs", {}), **told.get("outputs", {})}
+    pairs = _pairs(inputs, outputs, named)
+    roles: dict[str, NodeArg] = {}
+    caches, unknown = [], []
+    for arg in inputs:
+        role = _role(arg.name, named)
+        if role is not None and role not in roles:
+            roles[role] = arg
+        elif arg.name == BRANCH or arg.name in pairs or _CACHE.search(arg.name):
+            caches.append(arg.name)
+        elif not arg.is_optional:
+            unknown.append(arg.name)
+    if unknown or "tokens" not in roles:
+        what = f"does not know the input '{unknown[0]}'" if unknown else "finds no input that takes tokens"
+        raise InputError(
+            f"generation {what}: the decoder's inputs are {', '.join(a.name for a in inputs)}; it knows "
+            f"{', '.join(n for names in _ROLES.values() for n in names)}, {BRANCH} and caches named past..., or what "
+            "genai_config.json names"
+        )
+    return Ports(roles, _logits(outputs, told), pairs or None, tuple(caches))
+
+
+def _role(name: str, named: Mapping[str, Any]) -> str | None:
+    for role, names in _ROLES.items():
+        if name in names or any(named.get(n) == name for n in names):
+            return role
+    return None
+
+
+def logits_names(told: Mapping[str, Any]) -> list[str]:
+    """What the output that holds the logits may be called, the likeliest first. told: as `find_ports` has it."""
+    return [str(n) for n in (told.get("outputs", {}).get("logits"), *_LOGITS) if n is not None]
+
+
+def _logits(outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> str:
+    names = [a.name for a in outputs]
+    for name in logits_names(told):
+        if name in names:
+            return name
+    free = [a.name for a in outputs if not re.search(r"present|cache|past|hidden|attention", a.name)]
+    if len(free) != 1:
+        raise InputError(f"no output is named logits: the decoder's outputs are {', '.join(names)}")
+    return free[0]
+
+
+def _pairs(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], named: Mapping[str, Any]) -> dict[str, str]:
+    """Output by input, by genai_config.json's patterns such as past_key_values.%d.key."""
+    takes, gives = {a.name for a in inputs}, {a.name for a in outputs}
+    found = {}
+    for past, pattern in named.items():
+        if past.startswith("past") and "%d" in str(pattern):
+            present = named.get(past.replace("past", "present", 1), "")
+            for i in range(len(inputs)):
+                if (a := pattern.replace("%d", str(i))) in takes and (b := present.replace("%d", str(i))) in gives:
+                    found[a] = b
+    return found
+
+
+def _as(arg: NodeArg, value: Any) -> Array:
+    """The value in the input's type and number of axes; those that are missing or too many have size one."""
+    assert arg.dtype is not None
+    array = np.asarray(value, arg.dtype.np)
+    if arg.any_rank:
+        return array
+    return array.reshape((1,) * (len(arg.shape) - array.ndim) + array.shape[max(0, array.ndim - len(arg.shape)) :])

@@ -1,0 +1,123 @@
+"""Words: text to tokens, tokens to text piece by piece, and chats to text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, ModelFileError
+from ..extras import need
+from .model_folder import ModelFolder
+
+Message = Mapping[str, Any]
+_HELD = "\ufffd"
+"""What bytes that are no character yet are decoded to."""
+
+
+class Words:
+    """A folder's tokenizer.json and chat template. ModelFileError where there is no tokenizer.json."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        tokenizers = need("tokenizers", "turning text into tokens", "llm")
+        path = folder.path / "tokenizer.json"
+        if not path.exists():
+            raise ModelFileError(
+                f"{folder.path} has no tokenizer.json; AutoTokenizer.from_pretrained(...).save_pretrained(folder) of "
+                "transformers writes one"
+            )
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as e:  # the package raises Exception itself
+            raise InputError(f"{path} cannot be read: {e}") from e
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._folder = folder
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Tokens of the text, with those that the tokenizer puts around one where `special`."""
+        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of the tokens, without special ones."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def chat(self, messages: Sequence[Message]) -> str:
+        """The messages by the model's chat template, up to where its answer begins.
+
+        messages: {"role": "user", "content": "..."} and the like. InputError where there is no template, or it refuses.
+        """
+        template = self._template()
+        sandbox = need("jinja2.sandbox", "a chat template", "llm")
+        extensions = ["jinja2.ext.loopcontrols"]
+        made = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+        made.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        made.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
+        made.globals["raise_exception"] = _refuse
+        told = self._folder.tokenizer
+        special = {n: _content(told[n]) for n in told if n.endswith("_token") and told[n] is not None}
+        try:
+            return str(made.from_string(template).render(messages=messages, add_generation_prompt=True, **special))
+        except need("jinja2", "a chat template", "llm").TemplateError as e:
+            raise InputError(f"the chat template of {self._folder.path} does not take these messages: {e}") from e
+
+    def _template(self) -> str:
+        template = self._folder.tokenizer.get("chat_template")
+        if isinstance(template, list):  # several by name
+            named = {t["name"]: t["template"] for t in template}
+            template = named.get("default", next(iter(named.values()), None))
+        file = Path(self._folder.path) / "chat_template.jinja"
+        if template is None and file.exists():
+            template = file.read_text(encoding="utf-8")
+        if not isinstance(template, str):
+            raise InputError(
+                f"{self._folder.path} has no chat template (tokenizer_config.json or chat_template.jinja): the model "
+                "continues text; give a prompt without --chat"
+            )
+        return template
+
+
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, Mapping) else token
+
+
+def _refuse(message: str) -> None:
+    raise need("jinja2", "a chat template", "llm").TemplateError(message)
+
+
+class Pieces:
+    """Text of tokens that come one by one: each piece is whole characters, and all pieces joined are the text.
+
+    words: what decodes. before: tokens that come before, for the space between.
+    """
+
+    def __init__(self, words: Words, before: Sequence[int] = ()) -> None:
+        self._words = words
+        # A tokenizer may treat the first token of a text apart, so that a few tokens before are decoded, too.
+        self._tokens = list(before[-4:])
+        self._told = self._text().rstrip(_HELD)  # a character that is not whole yet is told once it is
+
+    def _text(self) -> str:
+        return self._words.decode(self._tokens)
+
+    def add(self, token: int) -> str:
+        """The characters that this token completes; '' while there are none."""
+        self._tokens.append(token)
+        text = self._text()
+        if text.endswith(_HELD) and len(self._tokens) < 64:
+            return ""
+        piece = self._tell(text)
+        if len(self._tokens) > 16:
+            self._tokens = self._tokens[-4:]
+            self._told = self._text()
+        return piece
+
+    def end(self) -> str:
+        """What was held back, bytes that are no character as U+FFFD."""
+        return self._tell(self._text())
+
+    def _tell(self, text: str) -> str:
+        piece, self._told = text[len(self._told) :], text
+        return piece

@@ -1,0 +1,157 @@
+"""Operators that move elements without arithmetic: Reshape, Transpose, Slice, Concat, Pad."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from ..ir.tensor_type import Shape, TensorType
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+
+
+class _Movement(Op):
+    """No floating-point work: only bytes."""
+
+    __slots__ = ()
+
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(0.0, 2.0 * moved_bytes((), outs))
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class Reshape(_Movement):
+    """The same elements in row-major order under another shape: a view."""
+
+    shape: Shape
+
+    def check_shape(self, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        need(
+            math.prod(self.shape) == x.count,
+            f"cannot reshape {x} with {x.count!r} elements to {self.shape} with {math.prod(self.shape)!r}",
+        )
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return [make_type(tensor(ins, 0, "x").dtype, self.shape)]
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        assert arrays[0] is not None
+        return [arrays[0].reshape(self.shape)]
+
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(0.0, 0.0)
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class Transpose(_Movement):
+    """y's axis i is x's axis perm[i]."""
+
+    perm: tuple[int, ...]
+
+    def check_shape(self, ins: Types) -> None:
+        x, perm = tensor(ins, 0, "x"), self.perm
+        need(sorted(perm) == list(range(x.rank)), f"perm {perm} does not permute the {x.rank} axes of {x}")
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x = tensor(ins, 0, "x")
+        return [make_type(x.dtype, [x.shape[p] for p in self.perm])]
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        assert arrays[0] is not None
+        return [np.ascontiguousarray(arrays[0].transpose(self.perm))]
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class Slice(_Movement):
+    """y[i] = x[starts + steps * i], along every axis of x; `sizes` is the shape of y."""
+
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    sizes: Shape
+
+    def check_shape(self, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        for what, got in (("starts", self.starts), ("steps", self.steps), ("sizes", self.sizes)):
+            need(len(got) == x.rank, f"{what} {got} needs one entry for each axis of {x}")
+        for axis, (start, step, size, extent) in enumerate(
+            zip(self.starts, self.steps, self.sizes, x.shape, strict=True)
+        ):
+            if size:
+                last = start + step * (size - 1)
+                need(
+                    size > 0 and 0 <= start < extent and 0 <= last < extent,
+                    f"slice of axis {axis} reads {start!r} to {last!r} of {extent!r} elements",
+                )
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return [make_type(tensor(ins, 0, "x").dtype, self.sizes)]
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        x = arrays[0]
+        assert x is not None
+        for axis, (start, step, size) in enumerate(zip(self.starts, self.steps, self.sizes, strict=True)):
+            x = np.take(x, start + step * np.arange(size), axis=axis)
+        return [np.ascontiguousarray(x)]
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class Concat(_Movement):
+    """Inputs one after another along `axis`."""
+
+    axis: int
+
+    def check_shape(self, ins: Types) -> None:
+        first, axis = tensor(ins, 0, "first input"), self.axis
+        need(0 <= axis < first.rank, f"axis {axis} is not an axis of {first}")
+        for i in range(1, len(ins)):
+            t = tensor(ins, i, "input to join")
+            same = t.rank == first.rank and all(
+                a == b for k, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if k != axis
+            )
+            need(same and t.dtype is first.dtype, f"input {i} {t} does not fit {first} off axis {axis}")
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        shape = list(tensor(ins, 0, "first input").shape)
+        shape[self.axis] = sum(t.shape[self.axis] for t in ins if t is not None)
+        return [make_type(tensor(ins, 0, "first input").dtype, shape)]
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        return [np.concatenate([a for a in arrays if a is not None], axis=self.axis)]
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class Pad(_Movement):
+    """x inside a border. pads: begins, then ends, all >= 0; mode: constant (of `value`), reflect, edge or wrap."""
+
+    pads: tuple[int, ...]
+    mode: str
+    value: float
+
+    def check_shape(self, ins: Types) -> None:
+        x, pads, mode = tensor(ins, 0, "x"), self.pads, self.mode
+        need(mode in ("constant", "reflect", "edge", "wrap"), f"padding mode {mode!r} is not known")
+        need(len(pads) == 2 * x.rank and all(p >= 0 for p in pads), f"pads {pads} do not fit {x}")
+        for axis, extent in enumerate(x.shape):
+            serves = mode == "constant" or extent or not (pads[axis] or pads[axis + x.rank])
+            need(serves, f"axis {axis} of {x} has nothing to pad with ({mode})")
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x, pads = tensor(ins, 0, "x"), self.pads
+        return [make_type(x.dtype, [d + pads[i] + pads[i + x.rank] for i, d in enumerate(x.shape)])]
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        x = arrays[0]
+        assert x is not None
+        widths = list(zip(self.pads[: x.ndim], self.pads[x.ndim :], strict=True))
+        if self.mode == "constant":
+            return [np.pad(x, widths, "constant", constant_values=self.value)]
+        return [np.pad(x, widths, cast(Any, self.mode))]

@@ -1,0 +1,161 @@
+"""MoveRows: rows of a tensor put elsewhere, which is what a chain of movements that leaves them whole comes to.
+
+The chain is kept as steps on a tensor that holds the number of each row, so that it says the same for every size:
+
+    ("reshape", shape)                  ("transpose", perm)         ("slice", starts, steps, sizes)
+    ("take", axis, indices)             ("expand", shape)           ("pad", pads)   rows of zeros around it
+    ("concat", axis, branches)          each branch is a chain of its own, which begins with the same tensor
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..ir.symbols import is_symbolic
+from ..ir.tensor_type import Shape, TensorType
+from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+
+Step = tuple[Any, ...]
+Steps = tuple[Step, ...]
+
+NONE = -1
+"""What stands in a table for a row of zeros."""
+
+
+@register_op
+@dataclass(frozen=True, slots=True)
+class MoveRows(Op):
+    """Row i of y is row t[i] of x, or zeros: t is what `steps` make of the numbers of x's rows.
+
+    Input x of any type, whose last dimension holds whole rows of `row` elements. y has the shape `shape`.
+    """
+
+    shape: Shape
+    row: int
+    steps: Steps
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", _tuples(self.steps))
+
+    def check_shape(self, ins: Types) -> None:
+        x = tensor(ins, 0, "x")
+        need(x.rank >= 1, f"x must have an axis, got {x}")
+        need(self.row >= 1 and x.shape[-1] % self.row == 0, f"rows of {self.row} elements do not divide {x}")
+        count = math.prod(moved_shape(self.rows_shape(x.shape), self.steps)) * self.row
+        need(count == math.prod(self.shape), f"the steps give {count!r} elements for {self.shape}")
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        return [make_type(tensor(ins, 0, "x").dtype, self.shape)]
+
+    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+        x = arrays[0]
+        assert x is not None
+        table = row_table(self.rows_shape(x.shape), self.steps)
+        rows = x.reshape(-1, self.row)
+        y = np.zeros((table.size, self.row), x.dtype)
+        y[table != NONE] = rows[table[table != NONE]]
+        return [y.reshape(self.shape)]
+
+    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+        return Cost(0.0, 2.0 * moved_bytes((), outs) + 4.0 * outs[0].count / self.row)
+
+    def rows_shape(self, shape: Shape) -> Shape:
+        """The shape of the tensor of row numbers, for x of `shape`."""
+        return (*shape[:-1], shape[-1] // self.row)
+
+
+def row_table(shape: Shape, steps: Steps) -> Array:
+    """int32[rows of y]: the row of x that each is, or NONE. shape: of the tensor of x's row numbers."""
+    return _table(tuple(shape), _tuples(steps))
+
+
+@lru_cache(maxsize=256)
+def _table(shape: Shape, steps: Steps) -> Array:
+    numbers = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    table = np.ascontiguousarray(_moved(numbers, steps)).reshape(-1)
+    table.flags.writeable = False
+    return table
+
+
+def table_of(op: MoveRows, x: Shape) -> Array | None:
+    """The table of a MoveRows whose input has shape `x`; None where it depends on sizes that are symbols."""
+    return None if is_symbolic((x, op.shape, op.steps)) else row_table(op.rows_shape(x), op.steps)
+
+
+def _moved(a: Array, steps: Steps) -> Array:
+    for step in steps:
+        match step:
+            case ("reshape", shape):
+                a = a.reshape(shape)
+            case ("transpose", perm):
+                a = a.transpose(perm)
+            case ("slice", starts, strides, sizes):
+                for axis, (start, stride, size) in enumerate(zip(starts, strides, sizes, strict=True)):
+                    a = np.take(a, start + stride * np.arange(size), axis=axis)
+            case ("take", axis, indices):
+                a = np.take(a, np.array(indices, np.int64), axis=axis)
+            case ("expand", shape):
+                a = np.broadcast_to(a, shape)
+            case ("pad", pads):
+                widths = list(zip(pads[: a.ndim], pads[a.ndim :], strict=True))
+                a = np.pad(a, widths, constant_values=NONE)
+            case ("concat", axis, branches):
+                a = np.concatenate([_moved(a, branch) for branch in branches], axis)
+            case _:
+                raise ValueError(f"{step[0]!r} is no step of MoveRows")
+    return a
+
+
+def moved_shape(shape: Shape, steps: Steps) -> Shape:
+    """What `steps` make of a tensor of `shape`."""
+    for step in steps:
+        match step:
+            case ("reshape" | "expand", new):
+                shape = new
+            case ("transpose", perm):
+                shape = tuple(shape[p] for p in perm)
+            case ("slice", _, _, sizes):
+                shape = sizes
+            case ("take", axis, indices):
+                shape = (*shape[:axis], len(indices), *shape[axis + 1 :])
+            case ("pad", pads):
+                shape = tuple(d + pads[i] + pads[i + len(shape)] for i, d in enumerate(shape))
+            case ("concat", axis, branches):
+                parts = [moved_shape(shape, branch) for branch in branches]
+                shape = (*parts[0][:axis], sum(p[axis] for p in parts), *parts[0][axis + 1 :])
+            case _:
+                need(False, f"{step[0]!r} is no step of MoveRows")
+    return shape
+
+
+def scaled(steps: Steps, up: int, down: int) -> Steps:
+    """`steps` on rows that are `up` / `down` times as short: the last axis has so many times the numbers."""
+
+    def last(sizes: Sequence[int]) -> tuple[int, ...]:
+        return (*sizes[:-1], sizes[-1] * up // down)
+
+    made: list[Step] = []
+    for step in steps:
+        match step:
+            case ("reshape" | "expand" as kind, shape):
+                made.append((kind, last(shape)))
+            case ("slice", starts, strides, sizes):
+                made.append(("slice", last(starts), strides, last(sizes)))
+            case ("pad", pads):
+                rank = len(pads) // 2
+                made.append(("pad", (*last(pads[:rank]), *last(pads[rank:]))))
+            case ("concat", axis, branches):
+                made.append(("concat", axis, tuple(scaled(branch, up, down) for branch in branches)))
+            case _:
+                made.append(step)
+    return tuple(made)
+
+
+def _tuples(x: Any) -> Any:
+    return tuple(_tuples(i) for i in x) if isinstance(x, list | tuple) else x

@@ -1,0 +1,21 @@
+"""Running an operator by its NumPy reference, a fused epilogue included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..expr.expression import Expr, evaluate
+from .operator import Array, Op
+
+
+def run_reference(op: Op, epilogue: Expr | None, arrays: Sequence[Array | None]) -> list[Array]:
+    """Outputs of `op`; operands of an epilogue follow the operator's own inputs. Floating-point warnings are silent."""
+    with np.errstate(all="ignore"):
+        if epilogue is None:
+            return op.reference(arrays)
+        outs = list(op.reference(arrays[: op.arity]))
+        operands = [a for a in arrays[op.arity :] if a is not None]
+        outs[0] = evaluate(epilogue, [outs[0], *operands], outs[0].shape)
+    return outs

@@ -1,0 +1,116 @@
+"""Runs rewrite rules over a graph: sweeps until nothing changes, counts rewrites, logs refusals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .. import knobs
+from ..ir.check_graph import check_graph
+from ..ir.graph import Graph, Node, Origin, Value
+from ..ir.patch import Patch, apply_patches
+
+Uses = Mapping[Value, list[Node]]
+
+
+@dataclass
+class Context:
+    """State shared by the passes over one graph: the rewrite budget and the log that `explain()` may show."""
+
+    check: bool = field(default_factory=lambda: bool(knobs.get("OPALITE_CHECK")))
+    budget: int | None = field(default_factory=lambda: knobs.get("OPALITE_STOP_AFTER"))
+    debug: int = field(default_factory=lambda: int(knobs.get("OPALITE_DEBUG")))
+    applied: dict[str, int] = field(default_factory=dict)
+
+    def spend(self, rule: str) -> bool:
+        """Count one rewrite of `rule`; False when OPALITE_STOP_AFTER is used up."""
+        if self.budget is not None:
+            if self.budget <= 0:
+                return False
+            self.budget -= 1
+        self.applied[rule] = self.applied.get(rule, 0) + 1
+        return True
+
+
+class Sweep:
+    """What a rule sees: the graph, who uses each value, and which values the caller gets to see.
+
+    It is for one sweep, in which the graph stays as it is; most rules find nothing to do and ask for none of it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def uses(self) -> Uses:
+        """Readers of each value."""
+        return self.graph.uses()
+
+    @cached_property
+    def exposed(self) -> set[Value]:
+        """Outputs of the graph."""
+        return set(self.graph.outputs)
+
+    @cached_property
+    def position(self) -> Mapping[Node, int]:
+        """Where each node stands in the order of execution."""
+        return {node: i for i, node in enumerate(self.graph.nodes)}
+
+    def only_use(self, value: Value) -> Node | None:
+        """The one node that reads `value`, if there is just one and the value is not a graph output."""
+        users = self.uses.get(value, ())
+        return users[0] if len(users) == 1 and value not in self.exposed else None
+
+
+def joined_origin(*nodes: Node) -> tuple[Origin, ...]:
+    """What the nodes came from, each node of the model once."""
+    return tuple(dict.fromkeys(o for n in nodes for o in n.origin))
+
+
+def origins_between(inputs: Sequence[Value | None], node: Node) -> tuple[Origin, ...]:
+    """Origin of a node that computes from `inputs` what the nodes between them and the output of `node` compute."""
+    found: dict[Node, None] = {}
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if each not in found:
+            found[each] = None
+            stack.extend(
+                v.producer for v in each.inputs if v is not None and v not in inputs and v.producer is not None
+            )
+    return joined_origin(*reversed(found))
+
+
+Rule = Callable[[Node, Sweep], "Patch | str | None"]
+"""A rule looks at one node: a Patch to apply, a reason why not, or None where it has nothing to say."""
+
+
+def run_rule(graph: Graph, name: str, rule: Rule, ctx: Context, limit: int = 100) -> None:
+    """Apply `rule` everywhere until no node matches. Patches of one sweep touch disjoint nodes."""
+    for _ in range(limit):
+        sweep = Sweep(graph)
+        touched: set[Node] = set()
+        patches: list[Patch] = []
+        for node in graph.nodes:
+            if node in touched:
+                continue
+            found = rule(node, sweep)
+            if isinstance(found, str):
+                if ctx.debug >= 2:
+                    print(f"opalite: {name}: {node.label}: {found}", file=sys.stderr)
+                continue
+            if found is None or touched.intersection(found.remove) or not ctx.spend(name):
+                continue
+            patches.append(found)
+            touched.update(found.remove)
+            for old in found.replace:
+                touched.update(sweep.uses.get(old, ()))
+            for added in found.add:
+                touched.update(v.producer for v in added.inputs if v is not None and v.producer is not None)
+        if not patches:
+            return
+        apply_patches(graph, patches, name)
+        if ctx.check:
+            check_graph(graph, name)

@@ -1,0 +1,575 @@
+"""Emit: from a placed graph to a Program - slots, weights, sources and steps.
+
+Longer than 400 lines: one class whose methods fill one Program.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from .. import knobs
+from ..ir.constants.lazy_array import StoredArray, at_page, page_contiguous
+from ..ir.device.default_workgroups import size_grid
+from ..ir.device.device_family import ADDRESSES, SLOW_SUB_BUFFERS
+from ..ir.device.device_info import DeviceInfo
+from ..ir.dtype import DType
+from ..ir.graph import Graph, Node, Value
+from ..ir.place import Target
+from ..ir.shape_hints import hinted
+from ..ir.symbols import hint_of, is_symbolic
+from ..kernels.equivalent_nodes import node_key
+from ..kernels.kernel import Grid, Kernel, Launch, Local, MadeTable, Problem, Scratch, SizedTable, Table, Weight
+from ..kernels.kernel_sources import option_text, program_text
+from ..kernels.launch_config import Setting
+from ..kernels.launch_workgroups import busy_launches
+from ..kernels.lower_arguments import SizedNumber, lower
+from ..kernels.node_launches import launches_of, sums_in_half
+from ..ops.data_movement import Concat
+from ..ops.elementwise import PlaceCast
+from ..ops.gather import Gather
+from ..ops.host import HostOp
+from ..ops.operator import Cost
+from .memory.buffer_aliasing import Nesting, Spot, find_nesting, is_alias, moved_inputs
+from .memory.liveness import Lifetime, assign_memory, linger
+from .memory.verify_memory_plan import verify_contents
+from .node_report import NodeReport
+from .program import (
+    DownloadStep,
+    HostStep,
+    LaunchStep,
+    LocalArg,
+    Port,
+    Program,
+    ReferenceStep,
+    ReservedPort,
+    ScalarArg,
+    SlotArg,
+    SourceSpec,
+    StepArg,
+    Storage,
+    UploadStep,
+)
+from .template.make_template import make_template
+from .template.program_template import Template
+from .template.symbolic_numbers import TypeText
+from .weights.packed_weights import Form, placed_form, weight_form
+from .work_partition import find_walk
+
+Array = np.ndarray[Any, Any]
+
+MOST_HELD = 64 << 20
+"""Bytes of late weights that a plan holds at first, so that small models' are not made twice."""
+
+
+MAPPED = 64 << 20
+"""Bytes of a table from which rows are picked in the model's own file. A CPU reads those that are asked for; to a GPU
+all of it has to go."""
+
+
+@dataclass
+class Emitter:
+    """State of one emission.
+
+    stored: values whose contents are given, as their places store them; constants are by themselves. forms: constants
+    in kernels' own forms, kept for further emissions. late: large weights that are made of what lies in the model's
+    file are made when they are wanted, and may be let go.
+    """
+
+    graph: Graph
+    device: DeviceInfo
+    settings: dict[Node, Setting]
+    program: Program
+    launches: dict[Node, list[Launch]] = field(default_factory=dict)  # what computes a node if nothing is nested
+    nesting: Nesting = field(default_factory=Nesting)
+    slots: dict[Any, int] = field(default_factory=dict)  # Value, (Value, form), (node, scratch), (Spot, bytes) -> slot
+    lifetimes: list[Lifetime] = field(default_factory=list)
+    hosts: dict[Value, int] = field(default_factory=dict)
+    sources: dict[SourceSpec, int] = field(default_factory=dict)
+    walks: dict[tuple[str, ...], int] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)  # launches by number of the node
+    tables: dict[int, SizedTable | MadeTable] = field(default_factory=dict)  # contents of slots that depend on sizes
+    now: int = 0
+    stored: Mapping[Value, Array] = field(default_factory=dict)
+    forms: MutableMapping[tuple[Value, str], Array] | None = None
+    late: bool = False
+    held_bytes: int = 0  # of late weights
+
+    def host(self, v: Value) -> int:
+        """Host slot of a value."""
+        if v not in self.hosts:
+            self.hosts[v] = len(self.hosts)
+            if v.is_const:
+                assert v.data is not None
+                self.program.host_consts[self.hosts[v]] = v.data
+        return self.hosts[v]
+
+    def slot(self, v: Value) -> int:
+        """Device slot of a value; a constant's slot is filled with its stored form."""
+        if v not in self.slots:
+            if v.is_const or v in self.stored:
+                is_image = v.type.layout.is_image
+                if v in self.stored:
+                    self.slots[v] = self.add_weight(self.stored[v], v.name, is_image)
+                else:
+                    self.slots[v] = self.add_constant(v, is_image)
+            elif (spot := self.nesting.find(v)).root is not v:
+                self.slots[v] = self.part(v, spot)
+            else:
+                self.slots[v] = self.new_slot(v.type.nbytes, Storage.DYNAMIC, v.name)
+                if v.type.layout.is_image:
+                    memory = self.lifetimes[self.slots[v]]
+                    memory.image, memory.dtype = v.type.layout.image_size(v.shape), v.type.storage
+        number = self.slots[v]
+        self.lifetimes[number].last = self.now
+        if (within := self.lifetimes[number].within) is not None:
+            self.lifetimes[within[0]].last = self.now
+        return number
+
+    def part(self, v: Value, spot: Spot) -> int:
+        """Slot of a value that lies in another's memory: the other's own where it is all of that."""
+        holder = self.slot(spot.root)
+        if (spot.offset, v.type.nbytes) == (0, spot.root.type.nbytes):
+            return holder
+        key = (spot, v.type.nbytes)
+        if key not in self.slots:
+            self.slots[key] = self.new_slot(v.type.nbytes, Storage.DYNAMIC, v.name)
+            self.lifetimes[self.slots[key]].within = holder, spot.offset
+        return self.slots[key]
+
+    def new_slot(self, nbytes: int, storage: Storage, label: str) -> int:
+        """A slot first used now."""
+        self.lifetimes.append(Lifetime(nbytes, self.now, self.now, storage, label))
+        return len(self.lifetimes) - 1
+
+    def add_weight(self, array: Array | StoredArray, label: str, image: bool = False) -> int:
+        """A STATIC slot holding `array`."""
+        if isinstance(array, np.ndarray):
+            array = at_page(page_contiguous(array))
+        number = self.new_slot(array.nbytes, Storage.STATIC, label)
+        if image:
+            self.lifetimes[number].image = (array.shape[1], array.shape[0])
+            self.lifetimes[number].dtype = DType.of(array)
+        self.program.weights[number] = array
+        return number
+
+    def add_constant(self, v: Value, image: bool) -> int:
+        """A STATIC slot holding a constant as its place stores it: a large table, of which a model's file has the bytes
+        and nodes pick rows, in that file's pages."""
+        held = v.held
+        if self.late and isinstance(held, StoredArray) and held.mapped is not None and held.nbytes >= MAPPED:
+            is_as_held = v.type.layout.is_row_major and v.type.storage.np == held.dtype and v.shape == held.shape
+            if is_as_held and os.name == "posix" and self.device.on_host and self._is_picked(v):
+                return self.add_weight(held.mapped(), v.name, image)
+        return self.add_form(placed_form(v), v.name, image)
+
+    def _is_picked(self, v: Value) -> bool:
+        """Whether nodes read rows of a constant that they name, and nothing else of it."""
+        readers = [n for n in self.graph.nodes if v in n.inputs]
+        return all(isinstance(n.op, Gather) and n.inputs.index(v) == 0 and v not in n.inputs[1:] for n in readers)
+
+    def add_form(self, form: Form, label: str, image: bool = False) -> int:
+        """A STATIC slot holding a constant in a form: large ones are made when they are wanted, if they may be."""
+        later = form.stored() if self.late else None
+        if later is None:
+            made = form.made()
+            if self.late:  # the next plan knows what it will be
+                later = form.stored(made)
+            if later is None:
+                return self.add_weight(made, label, image)
+            self.held_bytes += later.nbytes
+            if self.held_bytes > MOST_HELD:
+                later.let_go()
+                self.held_bytes -= later.nbytes
+        return self.add_weight(later, label, image)
+
+    def add_kernel_form(self, weight: Weight, label: str) -> int:
+        """A STATIC slot holding a constant in a kernel's own form."""
+        if self.forms is None:
+            return self.add_form(weight_form(weight), label, weight.image)
+        key = (weight.value, weight.form)
+        if key not in self.forms:
+            self.forms[key] = weight_form(weight).made()
+        return self.add_weight(self.forms[key], label, weight.image)
+
+    def source(self, launch: Launch, default: str) -> int:
+        """Number of the launch's program."""
+        name = launch.source or default
+        spec = SourceSpec(program_text(name, launch.prelude), option_text(launch.defines), name)
+        return self.sources.setdefault(spec, len(self.sources))
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The slots that the arguments of one node's launches lie in."""
+
+    e: Emitter
+    node: Node
+
+    def of_value(self, value: Value) -> SlotArg:
+        return SlotArg(self.e.slot(value))
+
+    def of_weight(self, weight: Weight) -> tuple[SlotArg, np.dtype[Any]]:
+        value, key = weight.value, (weight.value, weight.form)
+        if key not in self.e.slots:
+            self.e.slots[key] = self.e.add_kernel_form(weight, f"{value.name}:{weight.form}")
+        return SlotArg(self.e.slots[key]), self.e.program.weights[self.e.slots[key]].dtype
+
+    def of_scratch(self, scratch: Scratch) -> SlotArg:
+        key = (self.node, scratch.name)
+        if key not in self.e.slots:
+            self.e.slots[key] = self.e.new_slot(scratch.nbytes, Storage.DYNAMIC, f"{self.node.name}:{scratch.name}")
+        return SlotArg(self.e.slots[key])
+
+    def of_table(self, name: str, table: Table) -> SlotArg:
+        if isinstance(table, SizedTable | MadeTable):
+            nbytes = table.count * table.dtype.itemsize
+            number = self.e.new_slot(nbytes, Storage.STATIC, f"{self.node.name}:table")
+            self.e.tables[number] = table
+            return SlotArg(number)
+        return SlotArg(self.e.add_weight(table, f"{self.node.name}:table"))
+
+    def lower(self, kernel: Kernel, launch: Launch) -> tuple[StepArg, ...]:
+        """The arguments of a step."""
+        return tuple(
+            LocalArg(a.nbytes)
+            if isinstance(a, Local)
+            else ScalarArg(a)  # type: ignore[arg-type]  # a SizedNumber becomes a term
+            if isinstance(a, np.generic | SizedNumber)
+            else a
+            for a in lower(kernel, launch, self)
+        )
+
+
+def emit(
+    graph: Graph,
+    device: DeviceInfo,
+    *,
+    settings: Mapping[Node, Setting] | None = None,
+    strategy: str | None = None,
+    check: bool = False,
+    late: bool = False,
+    keep: Callable[[Emitter], None] | None = None,
+    start: Callable[..., Emitter] = Emitter,
+) -> Program:
+    """The Program of a placed graph. `settings` override kernels' untuned parameters and work-groups.
+
+    late: see Emitter. keep: given the emission when it is over. start: makes one.
+
+    check: follow what memory holds from node to node even where no tensor lies in another.
+    """
+    e = _emit(graph, device, settings, late, start)
+    program = e.program
+    size_steps(program, device)
+    assign_memory(program, e.lifetimes, alignment(device), strategy or str(knobs.get("OPALITE_PLANNER")))
+    if e.nesting.copied or check:
+        verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
+    program.placement = _reports(e)
+    if keep is not None:
+        keep(e)
+    return program
+
+
+def _untuned(kernel: Kernel, p: Problem, known: dict[Hashable, Setting]) -> Setting:
+    """Parameters for the sizes at hand. known: those of other nodes, to which this one's are added."""
+    near = hinted(p.node)
+    alike = node_key(near)
+    found = None if alike is None else known.get((kernel.name, alike))
+    if found is None:
+        found = Setting(kernel.defaults(p if near is p.node else kernel.problem(near, p.device)))
+        if alike is not None:
+            known[kernel.name, alike] = found
+    return found
+
+
+def emit_template(
+    graph: Graph,
+    device: DeviceInfo,
+    *,
+    settings: Mapping[Node, Setting] | None = None,
+    late: bool = False,
+    keep: Callable[[Emitter], None] | None = None,
+    start: Callable[..., Emitter] = Emitter,
+) -> Template:
+    """The Template of a placed graph with symbols, checked at the sizes at hand. Options are those of `emit`."""
+    assert graph.trace is not None
+    e = _emit(graph, device, settings, late, start)
+    e.program.placement = _reports(e)
+    strategy = str(knobs.get("OPALITE_PLANNER"))
+    template = make_template(graph.trace, e.program, e.lifetimes, e.tables, alignment(device), device, strategy)
+    program = template.at(template.sizes)
+    assert program is not None, f"guards fail where they were recorded: {template.failing(template.sizes)}"
+    verify_contents(graph, e.launches, e.nesting.copied, e.slots, program.slots)
+    if keep is not None:
+        keep(e)
+    return template
+
+
+def _emit(
+    graph: Graph,
+    device: DeviceInfo,
+    settings: Mapping[Node, Setting] | None,
+    late: bool = False,
+    start: Callable[..., Emitter] = Emitter,
+) -> Emitter:
+    """Everything but what depends on work-groups and on the memory plan."""
+    program = Program(graph.name)
+    e = start(graph, device, dict(settings or {}), program, late=late)
+    reserved = [(graph.inputs[i], graph.outputs[o]) for i, o in graph.reserved]
+    lasting = {v for pair in reserved for v in pair}
+    untuned: dict[Hashable, Setting] = {}
+    for v in graph.inputs:
+        if v not in lasting:
+            program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
+    for node in graph.nodes:
+        kernel = node.chosen.kernel
+        if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
+            problem = kernel.problem(node, device)
+            e.settings[node] = e.settings.get(node) or _untuned(kernel, problem, untuned)
+            if graph.trace is not None and kernel.illegal(problem, e.settings[node].params) is not None:
+                e.settings[node] = Setting(next(kernel.points(problem)))  # symbols tell less than the sizes at hand
+            e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
+    refusal, part = _nesting_refusal(device), part_alignment(device)
+    e.nesting = find_nesting(graph, e.launches, alignment(device), refusal, part_align=part)
+    for node in graph.nodes:
+        e.counts.append(_emit_node(e, node))
+        e.now += 1
+    if device.links_launches:
+        linger(e.lifetimes)
+    for v in graph.outputs:
+        if v not in lasting:
+            program.outputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
+    for v, _ in reserved:
+        e.lifetimes[e.slot(v)].storage = Storage.RESERVED
+        program.reserved.append(ReservedPort(v.name, e.slot(v), v.type.storage, v.shape))
+    program.host_slots = len(e.hosts)
+    program.sources = list(e.sources)
+    program.stores_halves = any(map(_stores_halves, graph.nodes))
+    return e
+
+
+def _stores_halves(node: Node) -> bool:
+    """Whether a node's result may leave the range of what holds it; a model's own half output is half by its word."""
+    if node.chosen.host_reason:  # the host computes halves as halves
+        return not isinstance(node.op, HostOp) and any(v.dtype is DType.FLOAT16 for v in node.outputs)
+    if node.chosen.kernel is None:
+        return False
+    is_cast = isinstance(node.op, PlaceCast)
+    return any(v.type.storage is DType.FLOAT16 and (v.dtype is DType.FLOAT32 or not is_cast) for v in node.outputs)
+
+
+WIDEST_VECTOR = 16  # bytes that a work-item reads at once on the devices that take addresses
+
+
+def alignment(device: DeviceInfo) -> int:
+    """What offsets in the arena are multiples of: what sub-buffers need, and the widest vectors."""
+    return max(device.base_align, 64)
+
+
+def part_alignment(device: DeviceInfo) -> int:
+    """What offsets of tensors inside others are multiples of: `alignment`, or the widest vectors for addresses."""
+    return WIDEST_VECTOR if ADDRESSES in device.quirks else alignment(device)
+
+
+def _nesting_refusal(device: DeviceInfo) -> str | None:
+    """Why nothing is nested on `device`, or None."""
+    if not knobs.get("OPALITE_NESTING"):
+        return "OPALITE_NESTING=0"
+    return "launches on parts of buffers are slow on this device" if SLOW_SUB_BUFFERS in device.quirks else None
+
+
+def _emit_node(e: Emitter, node: Node) -> int:
+    """Append the steps of one node; returns how many launches it took."""
+    steps = e.program.steps
+    if is_alias(node):
+        e.slots[node.y] = e.slot(node.x)
+        return 0
+    if isinstance(node.op, PlaceCast):
+        x, y = node.x, node.y
+        source, target = x.type.place.target, y.type.place.target
+        if target is Target.HOST:
+            steps.append(DownloadStep(e.slot(x), e.host(y), y.dtype, y.shape, x.name))
+            e.lifetimes[e.slot(x)].storage = _separate(e, e.slot(x))
+            return 0
+        if source is Target.HOST:
+            number = e.slot(y)
+            e.lifetimes[number].storage = Storage.SEPARATE
+            steps.append(UploadStep(e.host(x), number, y.type.storage, x.name))
+            return 0
+    if node.chosen.host_reason:
+        _emit_host(e, node)
+        return 0
+    return _emit_launches(e, node)
+
+
+def _separate(e: Emitter, number: int) -> Storage:
+    """Outputs get memory of their own unless they are weights."""
+    now = e.lifetimes[number].storage
+    return Storage.SEPARATE if now is Storage.DYNAMIC else now
+
+
+def _emit_host(e: Emitter, node: Node) -> None:
+    assert node.epilogue is None, f"{node.label} on the host has an epilogue"
+    inputs = tuple(-1 if v is None else e.host(v) for v in node.inputs)
+    outputs = tuple(e.host(v) for v in node.outputs)
+    op = node.op
+    if isinstance(op, HostOp):
+        e.program.steps.append(HostStep(op.op_type, op.domain, op.opset, op.proto, inputs, outputs, node.label))
+    else:
+        e.program.steps.append(ReferenceStep(op, inputs, outputs, node.label))
+
+
+def _emit_launches(e: Emitter, node: Node) -> int:
+    kernel = node.chosen.kernel
+    if not any(o.type.count for o in node.outputs):
+        for o in node.outputs:
+            e.slot(o)
+        return 0
+    assert kernel is not None
+    launches, setting = e.launches[node], e.settings[node]
+    if (copied := e.nesting.copied.get(node)) is not None:
+        joined = kernel.join(kernel.problem(node, e.device), list(copied)) if len(copied) > 1 else None
+        launches = joined or [x for i, x in zip(moved_inputs(node), launches, strict=True) if i in copied]
+        e.launches[node] = launches
+    return add_launches(e, node, kernel, launches, setting.group, _cost(e, node))
+
+
+def add_launches(
+    e: Emitter, node: Node, kernel: Kernel, launches: Sequence[Launch], tuned: Grid | None, cost: Cost
+) -> int:
+    """Append the steps of `launches`; returns how many have work. tuned: the work-group of one that leaves it open.
+
+    `size_steps` has to follow, which chooses the work-groups that are left open and rounds the grids up.
+    """
+    count = 0
+    for launch, group in busy_launches(launches, tuned):
+        args = _Slots(e, node).lower(kernel, launch)
+        e.program.steps.append(
+            LaunchStep(
+                e.source(launch, kernel.source),
+                launch.entry,
+                args,
+                launch.grid,
+                group,
+                node.label,
+                kernel.name,
+                cost.flops / len(launches),
+                cost.bytes / len(launches),
+                launch.group is None,
+                *find_walk(node, kernel, launch, args, e.walks),
+            )
+        )
+        count += 1
+    return count
+
+
+def size_steps(program: Program, device: DeviceInfo) -> None:
+    """Give launches without a work-group the untuned one, and make grids multiples of their work-groups."""
+    program.steps = [_sized(step, device) if isinstance(step, LaunchStep) else step for step in program.steps]
+
+
+def _sized(step: LaunchStep, device: DeviceInfo) -> LaunchStep:
+    grid, group = size_grid(step.grid, step.group, device)
+    return replace(step, grid=grid, group=group)
+
+
+def _cost(e: Emitter, node: Node) -> Cost:
+    """What a node costs, of which nested inputs are no part."""
+    cost = node.cost()
+    return Cost(cost.flops, cost.bytes * _moved_share(e, node))
+
+
+def _moved_share(e: Emitter, node: Node) -> float:
+    """The part of its inputs that a node moves: 1 but for a Concat or Slice with nested inputs."""
+    if (copied := e.nesting.copied.get(node)) is None:
+        return 1.0
+    return sum(node.input(i).type.nbytes for i in copied) / sum(node.input(i).type.nbytes for i in moved_inputs(node))
+
+
+def _nesting_words(e: Emitter, node: Node) -> str:
+    """What a Concat or Slice copies and why, or in whose memory its output lies; '' for other nodes."""
+    if (copied := e.nesting.copied.get(node)) is None:
+        return ""
+    if copied:
+        which = f"{len(copied)} of {len(moved_inputs(node))} inputs: " if isinstance(node.op, Concat) else ""
+        return f"copies {which}{'; '.join(dict.fromkeys(copied.values()))}"
+    spot = e.nesting.find(node.y)
+    inside = f"inside %{spot.root.name}" if spot.root is not node.y else ""
+    if e.graph.trace is not None:  # each size has another memory plan
+        where = inside or "in the arena"
+    else:
+        start = e.program.slots[e.slots[spot.root]].offset + spot.offset
+        where = f"from byte {start} of the arena on" + (f", {inside}" if inside else "")
+    what = (
+        "its inputs are computed in its memory" if isinstance(node.op, Concat) else "it is part of its input's memory"
+    )
+    return f"moves no data: {what}, {where}"
+
+
+def _type_text(v: Value) -> str:
+    """A tensor as reports show it."""
+    text = TypeText(v.name, v.dtype.short, v.shape)
+    return text if is_symbolic(v.shape) else str(text)  # type: ignore[return-value]
+
+
+def _reports(e: Emitter) -> list[NodeReport]:
+    return [_report(e, n, e.counts[i], i) for i, n in enumerate(e.graph.nodes)]
+
+
+def _report(e: Emitter, node: Node, launches: int, index: int) -> NodeReport:
+    choice = node.chosen
+    kernel = choice.kernel
+    setting = e.settings.get(node)
+    target = "host" if choice.host_reason else "opencl" if launches else "view"
+    if isinstance(node.op, PlaceCast) and kernel is None:
+        target = "transfer"
+    why = choice.host_reason
+    if kernel is not None:
+        others = len({o.kernel.name for o in choice.options if o.kernel is not None}) - 1
+        how = "measured cheapest" if choice.option.measured else "cheapest"
+        why = "the only kernel that accepts it" if others <= 0 else f"{how} with its casts of {others + 1} kernels"
+        if setting is not None and setting.origin:
+            why += f"; parameters {setting.origin}"
+    elif not why:
+        why = "moves no data" if target == "view" else "copies between host and device"
+    if kernel is not None and sums_in_half(kernel, node, e.device):
+        why += "; sums in half"
+    if node.precision_reason:
+        why += f"; in float32: {node.precision_reason}"
+    if words := _nesting_words(e, node):
+        why = f"{why}; {words}" if launches else words
+    cost = _cost(e, node)
+    return NodeReport(
+        index,
+        node.name,
+        node.op.name,
+        node.kind,
+        target,
+        kernel.name if kernel is not None and (launches or target != "view") else "",
+        tuple(_type_text(o) for o in node.outputs),
+        tuple(str(o.type.place) for o in node.outputs),
+        dict(setting.params) if setting is not None else {},
+        why,
+        tuple(
+            (
+                o.kernel.name if o.kernel else "view",
+                str(o.binding.outputs[0]) if o.binding.outputs else "",
+                hint_of(o.seconds),
+                o.measured,
+            )
+            for o in choice.options
+        ),
+        dict(choice.refusals),
+        launches,
+        cost.flops,
+        cost.bytes,
+        str(node.epilogue) if node.epilogue is not None else "",
+        hint_of(choice.option.seconds * _moved_share(e, node)),
+        choice.option.measured,
+        setting.group if setting is not None else None,
+        tuple((o.op_type, o.name) for o in node.origin),
+    )

@@ -1,0 +1,32 @@
+"""The programs of the general tier: all that a device needs, before any model is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.device.device_info import DeviceInfo
+from ..kernels.generic.generic_kernel import GeneralKernel
+from ..kernels.kernel_registry import kernels_for
+from ..kernels.kernel_sources import option_text, program_text
+from .program import SourceSpec
+
+_URGENT = (
+    *("Conv", "Pool", "Elementwise", "Concat", "Softmax", "Resize", "Gather", "Recurrent", "TopK", "PlaceCast"),
+    *("QuantizedMatMul", "IntegerMatMul"),
+)
+"""Operators whose programs most models need, these first."""
+
+
+def general_programs(device: DeviceInfo) -> Sequence[SourceSpec]:
+    """Every program of the general kernels on `device`, the most used ones first: each kernel's simplest variant, and
+    then the others, which take longest and few models need."""
+    numbered = [
+        (number, build)
+        for op in _URGENT
+        for kernel in kernels_for(op)
+        if isinstance(kernel, GeneralKernel)
+        for number, build in enumerate(kernel.builds(device))
+    ]
+    builds = [build for _, build in sorted(numbered, key=lambda pair: pair[0])]
+    specs = (SourceSpec(program_text(b.source, b.prelude), option_text(b.defines), b.source) for b in builds)
+    return tuple(dict.fromkeys(specs))

@@ -1,0 +1,165 @@
+"""Appending: what runs of a program on caches in reserved memory take and give, as the importer found it. Plain data.
+
+So a process that has the program in its cache goes on with a sequence, and knows which runs the program serves, without
+the importer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..ir.growable_tensor import Reserved
+from ..ir.symbols import Numbers, compile_numbers
+
+Array = np.ndarray[Any, Any]
+
+LEAST = 2
+"""The least value of a size that is left open: 0 and 1 are treated apart."""
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """What an input has to be like: its type, its sizes as they were, and for each the number of the open size that it
+    is, None for one that stays. Of a tensor of sizes `shape` stays, and `numbers` and `values` are of its elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    numbers: tuple[int | None, ...]
+    values: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cache:
+    """An input in reserved memory, as ir/growable_tensor.py has it."""
+
+    axis: int
+    grows: bool
+    present: str
+    narrow: bool = False
+
+
+@dataclass(frozen=True)
+class Appending:
+    """The runs of a program, or its template, on caches.
+
+    open_sizes: how many there are; capacity: which of them is for how many positions there is memory, -1 for none.
+    tensors: inputs of the model by name; contents: those whose elements are sizes; fixed: those of which only what they
+    held will do, as (type, shape, bytes). caches: those of `tensors` that lie in reserved memory. inputs: names of what
+    the program's graph reads, in order; reserved: which of its inputs and outputs are one memory. lengths: of caches
+    after a run, as expressions over the sizes. outputs: of the model, by name: the number of the graph's output, a name
+    among the inputs, or a constant.
+    """
+
+    open_sizes: int
+    capacity: int
+    tensors: Mapping[str, Arriving]
+    contents: Mapping[str, Arriving]
+    fixed: Mapping[str, tuple[str, tuple[int, ...], bytes]]
+    caches: Mapping[str, Cache]
+    inputs: tuple[str, ...]
+    reserved: tuple[tuple[int, int], ...]
+    lengths: Mapping[str, str]
+    outputs: Mapping[str, int | str | Array] = field(repr=False)
+
+    def sizes_of(self, feeds: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """The open sizes of a run on `feeds`, arrays and Reserved; None if the program is for others."""
+        if len(feeds) != len(self.tensors) + len(self.contents) + len(self.fixed):
+            return None
+        found: list[int | None] = [None] * self.open_sizes
+
+        def is_same(number: int | None, known: int, size: int) -> bool:
+            if number is None:
+                return size == known
+            if found[number] is None:
+                found[number] = size
+            return found[number] == size
+
+        for name, (dtype, shape, contents) in self.fixed.items():
+            value = feeds.get(name)
+            if type(value) is not np.ndarray or (value.dtype.name, value.shape) != (dtype, shape):
+                return None
+            if value.tobytes() != contents:
+                return None
+        for name, wanted in self.contents.items():
+            value = feeds.get(name)
+            if type(value) is not np.ndarray or (value.dtype.name, value.shape) != (wanted.dtype, wanted.shape):
+                return None
+            if not all(map(is_same, wanted.numbers, wanted.values, value.reshape(-1).tolist())):
+                return None
+        for name, wanted in self.tensors.items():
+            value = feeds.get(name)
+            if value is None or value.dtype.name != wanted.dtype or len(value.shape) != len(wanted.shape):
+                return None
+            if not all(map(is_same, wanted.numbers, wanted.shape, value.shape)):
+                return None
+            cache = self.caches.get(name)
+            if isinstance(value, Reserved) != (cache is not None):
+                return None
+            if cache is not None:
+                if Cache(value.axis, value.grows, value.present, value.narrow) != cache:
+                    return None
+                if value.grows and not is_same(self.capacity, 0, value.capacity):
+                    return None
+        sizes = tuple(-1 if size is None else size for size in found)
+        return sizes if all(size >= LEAST for size in sizes) else None
+
+    def lengths_at(self, sizes: Sequence[int]) -> dict[str, int]:
+        """How long each cache is after a run at `sizes`."""
+        return dict(zip(self.lengths, self._lengths(*sizes) or (), strict=True))
+
+    @cached_property
+    def _lengths(self) -> Numbers:
+        return compile_numbers(self.open_sizes, (), list(self.lengths.values()))
+
+    @property
+    def has_constants(self) -> bool:
+        """Whether an output of the model is a constant, which `to_json` has no form for."""
+        return any(isinstance(source, np.ndarray) for source in self.outputs.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON. ValueError where an output is a constant."""
+        if self.has_constants:
+            raise ValueError("an output is a constant")
+        return {
+            "open_sizes": self.open_sizes,
+            "capacity": self.capacity,
+            "tensors": _listed(self.tensors),
+            "contents": _listed(self.contents),
+            "fixed": {n: [dtype, shape, contents.hex()] for n, (dtype, shape, contents) in self.fixed.items()},
+            "caches": {n: [c.axis, c.grows, c.present, c.narrow] for n, c in self.caches.items()},
+            "inputs": self.inputs,
+            "reserved": self.reserved,
+            "lengths": dict(self.lengths),
+            "outputs": dict(self.outputs),
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Appending:
+        """The inverse; KeyError, TypeError or ValueError for anything else."""
+        made = cls(
+            int(raw["open_sizes"]),
+            int(raw["capacity"]),
+            _read(raw["tensors"]),
+            _read(raw["contents"]),
+            {n: (dtype, tuple(shape), bytes.fromhex(text)) for n, (dtype, shape, text) in raw["fixed"].items()},
+            {n: Cache(int(c[0]), bool(c[1]), str(c[2]), bool(c[3])) for n, c in raw["caches"].items()},
+            tuple(map(str, raw["inputs"])),
+            tuple((int(i), int(o)) for i, o in raw["reserved"]),
+            {n: str(text) for n, text in raw["lengths"].items()},
+            {n: source if isinstance(source, str) else int(source) for n, source in raw["outputs"].items()},
+        )
+        _ = made._lengths  # no expression is a ValueError
+        return made
+
+
+def _listed(arriving: Mapping[str, Arriving]) -> dict[str, Any]:
+    return {n: [a.dtype, a.shape, a.numbers, a.values] for n, a in arriving.items()}
+
+
+def _read(raw: Mapping[str, Any]) -> dict[str, Arriving]:
+    return {n: Arriving(str(a[0]), *(tuple(part) for part in a[1:])) for n, a in raw.items()}

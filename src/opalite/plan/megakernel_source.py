@@ -1,0 +1,399 @@
+"""Kernels as plain functions, and the one kernel that calls them in turn: the program of a step loop.
+
+Each launch of a Program becomes a row of a table; the workers of a single launch walk down the table together. A kernel
+of OpenCL C becomes a function that computes some of a launch's work-groups; its work-item numbers become parameters.
+Kernels whose work-items meet at barriers, or that read images, stay launches of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from .program import LaunchStep, LocalArg, ScalarArg, SlotArg, SourceSpec, StepArg
+
+# A kernel ends with the first line that is a closing brace alone.
+_HEAD = r"^(?:__attribute__\(\(reqd_work_group_size[^\n]*\n)?kernel [^\n]*?\bvoid "
+_KERNEL = re.compile(_HEAD + r"(\w+)\(.*?^}$", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*")
+_IMAGE = re.compile(r"\b(image2d_t|sampler_t)\b")
+_MEETING = re.compile(r"\bbarrier\b")
+_ALONE = re.compile(r"-D(WG|LY|GROUP)=1\b")  # one work-item along the axis whose items share a result: no barrier
+_READ = {
+    "int32": "(int)a[{}]",
+    "uint32": "(uint)a[{}]",
+    "int64": "(long)a[{}]",
+    "uint64": "a[{}]",
+    "float32": "as_float((uint)a[{}])",
+    "float64": "as_double(a[{}])",
+}
+_NUMBERS = (
+    "size_t item_x_, size_t item_y_, size_t item_z_, size_t group_x_, size_t group_y_, size_t group_z_, "
+    "size_t local_x_, size_t local_y_, size_t local_z_"
+)
+_NUMBERING = """#define local
+#define LOCAL_IS_PRIVATE
+#define barrier(flags)
+#define OF_AXIS(d, v) ((d) == 0 ? v##_x_ : (d) == 1 ? v##_y_ : v##_z_)
+#define get_global_id(d) OF_AXIS(d, item)
+#define get_group_id(d) OF_AXIS(d, group)
+#define get_local_id(d) OF_AXIS(d, local)
+#define get_local_size(d) 1
+// What functions beside the kernel see: they use the axis along which a work-item is alone, if any.
+enum { local_x_ = 0, local_y_ = 0, local_z_ = 0 };
+"""
+_PARAMETERS = "global const ulong *a, global const uint *shape, uint begin, uint end"
+
+SHAPE = 8
+"""Numbers of a row of the table of shapes: function, first argument, work-groups in all, along x, along y, and the
+work-items of a group along x, y and z."""
+
+RANGES = 8
+"""Parts that the work-groups of a step are divided into at most: a worker begins with its own."""
+
+LINE = 16
+"""Numbers of a cache line. A row of the table of counters has one for the work-groups done, and one for each part, how
+many of it are taken."""
+
+CONTROL = ("ASKED", "LEAVE", "LEFT", "STAY", "INSIDE", "CAME", "SPARE")
+"""Words by which the host and workers that stay exchange runs, each on a cache line of its own, 16 uint apart: the run
+asked for; whether workers should leave; how many have left, for how many ticks / TICKS one looks for the next run
+before it does, and how many may be reading tables. Of the present launch: how many CAME, and whether one was SPARE."""
+
+TICKS = 1024
+"""Of the processor's clock, in which workers measure how long they stay."""
+
+CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK", "TRIPS", "MADE", "GOES", "MOVES", "MOVED", "CORE")
+"""What a worker that stays is given, an ulong each: where the present TABLE lies and the words of CONTROL, and how many
+workers share a run, 1 where the host walks alone. serve_steps writes CODE, MODE and CLOCK: where the host's function
+lies, how workers round, and the processor's clock. The others are for a run that repeats its steps: how many TRIPS
+there are at most, how many were MADE, where the byte lies that says whether another one follows (0: it does), and where
+the MOVEs between them lie, and how many. CORE is where the host was when it launched workers."""
+
+MOVE = ("TO", "FROM", "BYTES", "TO_STEP", "FROM_STEP", "WHEN")
+"""Bytes that the host copies after each trip, an ulong each: where to and from, how many, and by how much both places
+move on after it. WHEN is 0 for what a trip leaves behind, and 1 for what the next one needs, which comes only before
+that; those of 0 stand first."""
+
+TABLE = ("ARGS", "SHAPES", "COUNTERS", "STEPS", "TURN")
+"""The steps for one set of sizes, an ulong each: where their arguments, shapes and counters lie, how many steps there
+are, and the number of their present or last run, from 0 on; the largest uint before the first."""
+
+SPINS, LEAST_SPINS = 20000, 100
+"""Times that a worker looks whether the others are done before it sleeps: at first, about half a millisecond, and after
+it has often waited in vain."""
+
+
+def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
+    """Why `step` of `source` must stay a launch of its own; None if it may become a function."""
+    for a in step.args:
+        if isinstance(a, ScalarArg) and a.value.dtype.name not in _READ:
+            return f"it takes an argument of type {a.value.dtype.name}"
+    found = _only(source.text, step.entry)
+    if found is None:
+        return f"kernel {step.entry} is not written as one block"
+    found = _COMMENT.sub("", found)
+    if _IMAGE.search(found):
+        return "it reads or writes images"
+    if not is_single(step) and _MEETING.search(found) and not _ALONE.search(source.options):
+        return "its work-items wait for each other"
+    return None
+
+
+def part_count(workers: int) -> int:
+    """Parts of each step, which the program and the table of counters agree on."""
+    return min(workers, RANGES)
+
+
+def group_counts(
+    sizes: Sequence[int], items: Sequence[int] | None
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """(work-groups, work-items of a group) along x, y and z of a launch with that grid and work-group."""
+    grid = (*sizes, 1, 1)[:3]
+    group = (*(items or (1, 1, 1)), 1, 1)[:3]
+    return (grid[0] // group[0], grid[1] // group[1], grid[2] // group[2]), (group[0], group[1], group[2])
+
+
+def signature(step: LaunchStep) -> tuple[object, ...]:
+    """What a step's function depends on besides its source: equal ones share it."""
+    kinds = tuple(a.nbytes if isinstance(a, LocalArg) else _read(a, 0) for a in step.args)
+    return step.source, step.entry, kinds, is_single(step)
+
+
+def is_single(step: LaunchStep) -> bool:
+    """Whether a work-group is one work-item, for which a barrier is nothing."""
+    return math.prod(step.group or (1,)) == 1
+
+
+def function_text(text: str, step: LaunchStep, symbol: str) -> str:
+    """The source in which `step`'s kernel is the function `symbol`: it computes work-groups `begin` to `end`."""
+    found = _only(text, step.entry)
+    assert found is not None, f"{step.entry}: asked for after step_refusal"
+    found = re.sub(
+        rf"{_HEAD}{step.entry}\(",
+        f"static inline __attribute__((always_inline)) void {step.entry}({_NUMBERS}, ",
+        found,
+        flags=re.MULTILINE,
+    )
+    locals_ = "".join(
+        f"    char local_{i}[{max(a.nbytes, 1)}] __attribute__((aligned(128)));\n"
+        for i, a in enumerate(step.args)
+        if isinstance(a, LocalArg)
+    )
+    arguments = ", ".join(_read(a, i) for i, a in enumerate(step.args))
+    body = _single(step.entry, arguments) if is_single(step) else _many(step.entry, arguments)
+    return f"{_NUMBERING}{found}\nvoid {symbol}({_PARAMETERS}) {{\n{locals_}{body}}}\n"
+
+
+def loop_text(functions: int, stays: bool, workers: int) -> str:
+    """The program that calls `step_0` to `step_{functions - 1}`, for `workers` at most.
+
+    A worker takes work-groups of the first step until none is left, waits until all are done, and goes on to the next
+    step. It begins with a part that is its own, half of what is left of it at a time, so that its core's cache has the
+    weights and what it wrote itself, and goes on with the others'. It waits only for work-groups that other workers
+    have begun, so any number of workers comes to the end, however late they start.
+
+    Unless `stays`, run_steps: each work-item is a worker; clear_steps sets the counters back after it.
+    If `stays`, serve_steps (host_thread_loop.py): a worker beside the host, of the run that the host is at and of those
+    that follow soon; or it tells where the function lies by which the host takes part. Counters only grow: in run
+    `turn` of a table they start at `turn` times the work-groups of a part, and who comes when the run is over finds
+    nothing to do. The host writes TURN when all is there that the run reads, so that who sees it may begin.
+    address: where memory lies.
+
+    Workers that have waited long sleep, by assembly in a function that is called: PoCL 5 and 6 end the process that
+    compiles a kernel with assembly in it (tests/portability/faults/pocl_assembly.py).
+    """
+    declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
+    cases = "".join(f"            case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
+    return f"""{declared}
+#define SHAPE {SHAPE}
+#define RANGES {part_count(workers)}u
+#define LINE {LINE}
+#define TICKS {TICKS}
+#define ROW (LINE * (RANGES + 1))
+#define SPINS {SPINS}u
+#define LEAST_SPINS {LEAST_SPINS}u
+{_WAITING}
+// Takes work-groups of part `r` of a step and computes them, until none is left; returns how many. `sharers` workers
+// begin with that part, or one who has all to itself.
+static inline uint take_groups(global const ulong *a, global const uint *s, global uint *taken, uint r, uint sharers,
+                               uint turn) {{
+    const uint first = (ulong)s[2] * r / RANGES, size = (ulong)s[2] * (r + 1) / RANGES - first, start = turn * size;
+    uint before = __atomic_load_n(taken, __ATOMIC_RELAXED), mine = 0;
+    while (before - start < size) {{
+        const uint left = size - (before - start), share = sharers > 0 ? max(1u, left / (2 * sharers)) : left;
+        if (!__atomic_compare_exchange_n(taken, &before, before + share, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            continue;
+        const uint b = first + before - start;
+        switch (s[0]) {{
+{cases}        }}
+        mine += share;
+        before = __atomic_load_n(taken, __ATOMIC_RELAXED);
+    }}
+    return mine;
+}}
+static void walk_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
+                       uint last, uint me, uint workers, uint turn) {{
+    const uint total = shapes[(last - 1) * SHAPE + 2], sharers = workers > 1 ? (workers + RANGES - 1) / RANGES : 0;
+    if (__atomic_load_n(counters + (last - 1) * ROW, __ATOMIC_ACQUIRE) - turn * total >= total) return;
+    uint patience = SPINS;
+    for (uint i = first; i < last; ++i) {{
+        global const uint *s = shapes + i * SHAPE;
+        global uint *done = counters + i * ROW;
+        const uint all = s[2], start = turn * all;
+        uint mine = 0;
+        for (uint k = me; k < me + RANGES; ++k)
+            mine += take_groups(args + s[1], s, done + LINE * (1 + k % RANGES), k % RANGES, sharers, turn);
+        if (mine > 0) __atomic_fetch_add(done, mine, __ATOMIC_ACQ_REL);
+        uint turns = 0;
+        for (; __atomic_load_n(done, __ATOMIC_ACQUIRE) - start < all; ++turns) wait_turn(turns >= patience);
+        // Who had to sleep expects to have to again: on a busy machine most waits are long.
+        patience = turns > patience ? max(patience / 4, LEAST_SPINS) : min(patience + patience / 4, SPINS);
+    }}
+}}
+{_stay_text() if stays else _RUN}
+kernel void address(global const void *memory, global ulong *found, uint i) {{ found[i] = (ulong)memory; }}
+"""
+
+
+_WAITING = """
+#if defined(__x86_64__) || defined(__i386__)
+#define RELAX() __builtin_ia32_pause()
+#else
+#define RELAX()
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+__attribute__((noinline)) static void system_call(long number, long a, long b, long c) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+}
+#define SLEEP(time) system_call(35, (long)(time), 0, 0) /* nanosleep */
+#else
+#define SLEEP(time) RELAX()
+#endif
+// Where another process takes a core away, whoever waits for it should not keep the other cores busy: a worker that has
+// waited long sleeps for moments, and the system can move the worker that holds the work.
+static inline void wait_turn(bool is_long) {
+    if (is_long) {
+        const long time[2] = {0, 20000};
+        SLEEP(time);
+    } else {
+        RELAX();
+    }
+}
+"""
+
+_RUN = """
+kernel void run_steps(global const ulong *args, global const uint *shapes, global uint *counters, uint first,
+                      uint last, uint workers) {
+    walk_steps(args, shapes, counters, first, last, get_group_id(0), workers, 0);
+}
+kernel void clear_steps(global uint *counters, uint first, uint last) {
+    for (uint i = first * ROW; i < last * ROW; i += LINE) counters[i] = 0;
+}
+"""
+
+_STAY = """
+// After a trip: what it leaves behind and what the next one needs goes where it belongs. Whether there is another one.
+static bool goes_on(global ulong *call) {
+    const bool more = ++call[MADE] < call[TRIPS] && (!call[GOES] || *(global const uchar *)call[GOES]);
+    global ulong *m = (global ulong *)call[MOVES];
+    for (ulong k = 0; k < call[MOVED]; ++k, m += MOVE) {
+        if (m[WHEN] && !more) break;
+        global uchar *to = (global uchar *)m[TO];
+        global const uchar *from = (global const uchar *)m[FROM];
+        const ulong bytes = m[BYTES];
+        for (ulong i = 0; i < bytes / 16; ++i) vstore16(vload16(i, from), i, to);
+        for (ulong i = bytes / 16 * 16; i < bytes; ++i) to[i] = from[i];
+        m[TO] += m[TO_STEP];
+        m[FROM] += m[FROM_STEP];
+    }
+    return more;
+}
+void take_part(global ulong *call, bool leads, uint me) {
+    global uint *control = (global uint *)call[WORDS];
+    uint asked, served, mode = 0;
+    if (leads) {  // numbers that are not normal are treated as workers treat them
+        mode = __builtin_ia32_stmxcsr();
+        __builtin_ia32_ldmxcsr((uint)call[MODE]);
+        call[MADE] = 0;
+        served = __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
+    } else {
+        served = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) - 1;
+    }
+    for (;;) {
+        asked = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE);
+        if (asked != served) {
+            // Where nobody may be reading, the host writes tables anew that are not the present one.
+            if (!leads) __atomic_fetch_add(control + INSIDE, 1, __ATOMIC_SEQ_CST);
+            global ulong *table = (global ulong *)__atomic_load_n(call + TABLE, __ATOMIC_SEQ_CST);
+            const uint turn = (uint)__atomic_load_n(table + TURN, __ATOMIC_ACQUIRE);
+            walk_steps((global const ulong *)table[ARGS], (global const uint *)table[SHAPES],
+                       (global uint *)table[COUNTERS], 0, (uint)table[STEPS], me, (uint)call[WORKERS], turn);
+            if (leads) {
+                if (!goes_on(call)) break;
+                __atomic_store_n(table + TURN, (ulong)(uint)(turn + 1), __ATOMIC_RELEASE);
+                __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
+                continue;  // as another run, which others may take part in
+            }
+            __atomic_fetch_sub(control + INSIDE, 1, __ATOMIC_SEQ_CST);
+            served = asked;
+        }
+        const ulong stay = (ulong)__atomic_load_n(control + STAY, __ATOMIC_RELAXED) * TICKS;
+        const ulong since = __builtin_ia32_rdtsc();
+        while (__atomic_load_n(control + ASKED, __ATOMIC_RELAXED) == served &&
+               !__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED) && __builtin_ia32_rdtsc() - since < stay)
+            RELAX();
+        if (__atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) == served) break;
+        if (__atomic_load_n(control + LEAVE, __ATOMIC_RELAXED)) break;  // nobody waits for this one
+    }
+    if (leads) __builtin_ia32_ldmxcsr(mode);
+    else __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
+}
+// A worker for each core is launched, though the host has one of these: a thread that wakes up on the host's core goes
+// first there, and would take the work from one that wakes up on an idle core. It waits a while for that, and leaves.
+static bool is_spare(global ulong *call, uint workers) {
+    global uint *control = (global uint *)call[WORDS];
+    const bool is_last = __atomic_add_fetch(control + CAME, 1, __ATOMIC_SEQ_CST) == workers;
+    uint at = ~0u;
+    system_call(309, (long)&at, 0, 0); /* getcpu */
+    if ((!is_last && at != call[CORE]) || __atomic_exchange_n(control + SPARE, 1u, __ATOMIC_SEQ_CST)) return false;
+    const long time[2] = {0, 20000};
+    for (uint i = 0; i < 16 && __atomic_load_n(control + CAME, __ATOMIC_ACQUIRE) < workers; ++i) SLEEP(time);
+    __atomic_fetch_add(control + LEFT, 1, __ATOMIC_SEQ_CST);
+    return true;
+}
+// OpenCL C has no pointers to functions, but a variable may bear the function's symbol. PoCL keeps only functions that
+// the kernel calls.
+extern constant uchar code[] __asm__("take_part");
+kernel void serve_steps(global ulong *call, uint tells) {
+    if (tells) {
+        call[CODE] = (ulong)code;
+        call[MODE] = __builtin_ia32_stmxcsr();
+        call[CLOCK] = __builtin_ia32_rdtsc();
+    } else if (!is_spare(call, get_num_groups(0))) {
+        take_part(call, false, get_group_id(0) + 1);
+    }
+}
+"""
+
+
+def _numbered(names: Sequence[str], stride: int) -> str:
+    return "".join(f"#define {name} {stride * i}\n" for i, name in enumerate(names))
+
+
+def _stay_text() -> str:
+    numbers = _numbered(CONTROL, LINE) + _numbered(CALL, 1) + _numbered(TABLE, 1) + _numbered(MOVE, 1)
+    return f"{numbers}#define MOVE {len(MOVE)}\n{_STAY}"
+
+
+def _only(text: str, entry: str) -> str | None:
+    """`text` without the kernels other than `entry`; None if that is not found."""
+    names = {m[1] for m in _KERNEL.finditer(text)}
+    return _KERNEL.sub(lambda m: m[0] if m[1] == entry else "", text) if entry in names else None
+
+
+def _read(a: StepArg, i: int) -> str:
+    """The argument as the function reads it from its row."""
+    if isinstance(a, SlotArg):
+        return f"(global void *)a[{i}]"
+    if isinstance(a, LocalArg):
+        return f"(void *)local_{i}"
+    return _READ[a.value.dtype.name].format(i)
+
+
+def packed_scalar(value: np.generic) -> int:
+    """A number as the 64 bits that the function reads."""
+    return int.from_bytes(value.tobytes(), "little")
+
+
+def _single(entry: str, arguments: str) -> str:
+    """Work-groups of one item."""
+    return f"""    const uint nx = shape[0], ny = shape[1];
+    uint x = begin % nx, y = begin / nx % ny, z = begin / nx / ny;
+    for (uint i = begin; i < end; ++i) {{
+        {entry}(x, y, z, x, y, z, 0, 0, 0, {arguments});
+        if (++x == nx) {{
+            x = 0;
+            if (++y == ny) {{ y = 0; ++z; }}
+        }}
+    }}
+"""
+
+
+def _many(entry: str, arguments: str) -> str:
+    """Work-groups of several items, which are independent: neighbours may share a vector."""
+    return f"""    const uint nx = shape[0], ny = shape[1], gx = shape[2], gy = shape[3], gz = shape[4];
+    for (uint i = begin; i < end; ++i) {{
+        const uint x = i % nx, y = i / nx % ny, z = i / nx / ny;
+        for (uint lz = 0; lz < gz; ++lz)
+            for (uint ly = 0; ly < gy; ++ly) {{
+                #pragma clang loop vectorize(assume_safety)
+                for (uint lx = 0; lx < gx; ++lx)
+                    {entry}(x * gx + lx, y * gy + ly, z * gz + lz, x, y, z, lx, ly, lz, {arguments});
+            }}
+    }}
+"""

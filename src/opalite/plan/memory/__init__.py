@@ -1,0 +1,1 @@
+"""Memory planning: liveness, aliasing, the arena, verification."""

@@ -1,0 +1,252 @@
+"""What memory holds, followed from node to node: every value that a node reads must still be there, whole.
+
+Knows nothing of lives, strategies or nesting decisions: only which bytes each launch writes and which it reads. It sees
+values overwritten before their last use, tensors nested at a wrong place, and launches that write what they read.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir.graph import Graph, Node, Value
+from ...ir.place import Target
+from ...ir.symbols import hint_of
+from ...kernels.kernel import Launch, Scratch
+from ...ops.data_movement import Concat
+from ..program import Slot, Storage
+from .buffer_aliasing import pieces, stretch_start
+
+Run = tuple[int, object, int]
+"""Bytes of something written: how many, of what, from which of its bytes on."""
+
+
+class Bytes:
+    """The content of one memory: for every byte that was written, whose it is and which of its bytes."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []  # sorted, with the runs that begin there
+        self._runs: list[Run] = []
+
+    def write(self, start: int, what: Run) -> None:
+        """Let the bytes from `start` on hold `what`."""
+        end = start + what[0]
+        low = bisect.bisect_left(self._starts, start)
+        high = bisect.bisect_left(self._starts, end)
+        starts, runs = [start], [what]
+        if high and (last := self._starts[high - 1] + self._runs[high - 1][0]) > end:
+            starts.append(end)
+            runs.append(_part(self._runs[high - 1], end - self._starts[high - 1], last - end))
+        if low and self._starts[low - 1] + self._runs[low - 1][0] > start:
+            self._runs[low - 1] = _part(self._runs[low - 1], 0, start - self._starts[low - 1])
+        self._starts[low:high] = starts
+        self._runs[low:high] = runs
+
+    def read(self, start: int, nbytes: int) -> list[Run]:
+        """What `nbytes` from `start` on hold; bytes never written are nobody's (None)."""
+        found: list[Run] = []
+        at, end = start, start + nbytes
+        i = max(bisect.bisect_right(self._starts, start) - 1, 0)
+        while at < end:
+            while i < len(self._starts) and self._starts[i] + self._runs[i][0] <= at:
+                i += 1
+            begin = self._starts[i] if i < len(self._starts) else end
+            if begin > at:
+                found.append((min(begin, end) - at, None, at))
+                at = min(begin, end)
+            else:
+                count = min(begin + self._runs[i][0], end) - at
+                found.append(_part(self._runs[i], at - begin, count))
+                at += count
+        return joined(found)
+
+
+def _part(run: Run, skip: int, count: int) -> Run:
+    return count, run[1], run[2] + skip
+
+
+def joined(runs: Iterable[Run]) -> list[Run]:
+    """`runs` with those that go on where the one before ends made one."""
+    found: list[Run] = []
+    for count, what, start in runs:
+        if found and found[-1][1] is what and found[-1][2] + found[-1][0] == start:
+            found[-1] = (found[-1][0] + count, what, found[-1][2])
+        else:
+            found.append((count, what, start))
+    return found
+
+
+def cut(runs: Sequence[Run], start: int, nbytes: int) -> list[Run]:
+    """The stretch [start, start + nbytes) of `runs`."""
+    found, at = [], 0
+    for run in runs:
+        low, high = max(start, at), min(start + nbytes, at + run[0])
+        if low < high:
+            found.append(_part(run, low - at, high - low))
+        at += run[0]
+    return found
+
+
+@dataclass
+class _Follower:
+    launches: Mapping[Node, Sequence[Launch]]
+    copied: Mapping[Node, Mapping[int, str]]
+    numbers: Mapping[object, int]
+    slots: Sequence[Slot]
+    number: Callable[[int], int] = hint_of
+
+    def __post_init__(self) -> None:
+        self.memories: dict[int, Bytes] = {}  # the arena is number -1, other memory has its slot's
+        self.contents: dict[Value, list[Run]] = {}
+        self.parts: dict[object, tuple[object, int]] = {}  # values that are part of another, and from which byte on
+
+    def bytes_of(self, v: Value) -> int:
+        """Bytes of a value at the sizes that the slots are for."""
+        return self.number(v.type.nbytes)
+
+    def place(self, key: object, nbytes: int) -> tuple[int, int, int] | None:
+        """(memory, first byte, end) of a value or scratch; None for images, weights and what no step names."""
+        slot = self.slots[self.numbers[key]] if key in self.numbers else None
+        if slot is None or slot.image is not None or slot.storage is Storage.STATIC:
+            return None
+        assert nbytes <= slot.nbytes, f"slot {slot.id} has {slot.nbytes} bytes, {key!r} takes {nbytes}"
+        return (-1 if slot.storage is Storage.DYNAMIC else slot.id), slot.offset, slot.offset + nbytes
+
+    def check(self, node: Node, v: Value) -> None:
+        """AssertionError if the memory of `v` does not hold `v`."""
+        if v not in self.contents or (place := self.place(v, self.bytes_of(v))) is None:
+            return
+        held, wanted = self.read(place), self.known(self.contents[v])
+        for (count, what, first), (_, other, begin) in zip(held, wanted, strict=False):
+            whose = f"%{what.name}" if isinstance(what, Value) else "nothing" if what is None else "scratch memory"
+            found = f"{node.label} reads %{v.name}, but {count} bytes of its memory hold {whose}"
+            assert (what, first) == (other, begin), found
+        assert held == wanted, f"{node.label} reads %{v.name}, which is not there whole"
+
+    def read(self, place: tuple[int, int, int]) -> list[Run]:
+        """What a place in memory holds."""
+        memory, start, end = place
+        return self.known(self.memories.setdefault(memory, Bytes()).read(start, end - start))
+
+    def known(self, runs: Iterable[Run]) -> list[Run]:
+        """`runs`, in which what is part of another value is that."""
+        found: list[Run] = []
+        for run in runs:
+            count, what, start = run
+            passed: list[tuple[object, int]] = []
+            while (part := self.parts.get(what)) is not None:
+                passed.append((what, start))
+                what, start = part[0], start + part[1]
+            for each, before in passed:  # there directly the next time
+                self.parts[each] = what, start - before
+            found.append((count, what, start) if passed else run)
+        return joined(found)
+
+    def write(self, key: object, nbytes: int, first: int = 0) -> tuple[int, int, int] | None:
+        """Let the memory of a value or scratch hold bytes of it; its place."""
+        place = self.place(key, first + nbytes)
+        if place is None:
+            return None
+        memory, start, end = place
+        self.memories.setdefault(memory, Bytes()).write(start + first, (nbytes, key, first))
+        return memory, start + first, end
+
+    def step(self, node: Node) -> None:
+        """Follow one node."""
+        near = [v for v in node.outputs if v.type.place.target is Target.OPENCL]
+        outputs = [v for v in near if v.type.count]
+        if near and not outputs:
+            return  # there is nothing to compute, so nothing is launched, and nothing read
+        launches = self.launches.get(node, ())
+        args = [a for x in launches for a in x.args.values() if isinstance(a, Value | Scratch)]
+        read = dict.fromkeys(v for v in node.inputs if v is not None and (v in args or not outputs))
+        for v in read:
+            self.check(node, v)
+        taken = [p for v in read if (p := self.place(v, self.bytes_of(v))) is not None]
+        scratch = {a.name: self.number(a.nbytes) for a in args if isinstance(a, Scratch)}
+        made = [self.write((node, name), nbytes) for name, nbytes in scratch.items()]
+        if not outputs:
+            return
+        if node in self.copied and isinstance(node.op, Concat):
+            made += self.concat(node)
+        elif node in self.copied and not launches:
+            start = stretch_start(node)
+            assert start is not None, f"{node.label} is no stretch of its input"
+            self.contents[node.y] = cut(self.contents[node.x], self.number(start), self.bytes_of(node.y))
+        elif launches or node.x.type.place.target is Target.HOST:
+            for v in outputs:
+                made.append(self.write(v, self.bytes_of(v)))
+                self.contents[v] = [(self.bytes_of(v), v, 0)]
+        elif node.x in self.contents:
+            self.contents[node.y] = self.contents[node.x]
+        _check_apart(node, [p for p in made if p is not None], taken)
+
+    def concat(self, node: Node) -> list[tuple[int, int, int] | None]:
+        """Follow a Concat, some of whose inputs are where they belong; what it writes."""
+        made, whole = [], list[Run]()
+        for i, offset in pieces(node).items():
+            v, start = node.input(i), self.number(offset)
+            if i in self.copied[node]:
+                made.append(self.write(node.y, self.bytes_of(v), start))
+                whole.append((self.bytes_of(v), node.y, start))
+            else:
+                whole += self.contents[v]
+        self.contents[node.y] = self.known(whole)
+        self.join(node)
+        return made
+
+    def join(self, node: Node) -> None:
+        """Let the inputs of a Concat, where all of its output is there, be parts of it: one run, whatever is nested."""
+        whole, place = self.contents[node.y], self.place(node.y, self.bytes_of(node.y))
+        if len(whole) == 1 or place is None or self.read(place) != whole:
+            return
+        own = [(count, what) for count, what, start in whole if what is not node.y and start == 0]
+        if sum(what is not node.y for _, what, _ in whole) != len(dict.fromkeys(what for _, what in own)):
+            return
+        if not all(isinstance(what, Value) and self.bytes_of(what) == count for count, what in own):
+            return
+        at = 0
+        for count, what, _ in whole:
+            if what is not node.y:
+                self.parts[what] = node.y, at
+            at += count
+        self.write(node.y, at)
+        self.contents[node.y] = [(at, node.y, 0)]
+
+
+def _check_apart(node: Node, made: Sequence[tuple[int, int, int]], taken: Sequence[tuple[int, int, int]]) -> None:
+    """AssertionError if what a node writes overlaps what else it writes or reads."""
+    written = read = (0, 0)  # the stretches of the memory that end last so far
+    memory = None
+    for place, start, end, writes in sorted([*((*p, True) for p in made), *((*p, False) for p in taken)]):
+        if place != memory:
+            memory, written, read = place, (0, 0), (0, 0)
+        for first, last in (written, read) if writes else (written,):
+            mine, other = ((start, end), (first, last)) if writes else ((first, last), (start, end))
+            assert start >= last, (
+                f"{node.label} writes bytes {mine[0]} to {mine[1]}, of which it uses {other[0]} to {other[1]} otherwise"
+            )
+        if writes and end > written[1]:
+            written = start, end
+        elif not writes and end > read[1]:
+            read = start, end
+
+
+def verify_contents(
+    graph: Graph,
+    launches: Mapping[Node, Sequence[Launch]],
+    copied: Mapping[Node, Mapping[int, str]],
+    numbers: Mapping[object, int],
+    slots: Sequence[Slot],
+    number: Callable[[int], int] = hint_of,
+) -> None:
+    """AssertionError if a node of a placed graph reads memory that does not hold what it should read.
+
+    launches: those that each node takes. copied: for each Concat and Slice, the inputs that they move. numbers: slots
+    of values, and of (node, name of scratch memory). number: the plain number of a size of the graph, where sizes are
+    symbols, that `slots` are for.
+    """
+    follower = _Follower(launches, copied, numbers, slots, number)
+    for node in graph.nodes:
+        follower.step(node)

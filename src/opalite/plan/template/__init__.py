@@ -1,0 +1,1 @@
+"""Program templates: programs whose sizes are symbolic expressions."""

@@ -1,0 +1,149 @@
+"""Moving: a template's program for sizes of which some change from run to run, in memory for the largest of them.
+
+A decoder's caches are longer after every run. Between two runs nothing of its program changes but a few numbers: scalar
+arguments, grids, shapes of what crosses. They are found once; a run then evaluates them, in one compiled function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.device.default_workgroups import size_grid
+from ...ir.symbols import compile_numbers
+from ..program import DownloadStep, LaunchStep, LocalArg, Program, ScalarArg, Storage
+from .program_template import Template
+from .symbolic_numbers import Term, TypedTerm, filler, mapped, texts_in
+
+Values = tuple[Any, ...]
+_SYMBOL = re.compile(r"\bs(\d+)\b")
+_GRIDS_KEPT = 1024
+
+
+@dataclass(frozen=True)
+class MovingScalar:
+    """Argument `arg` of step `step`: number `value` of those that move, as a NumPy type of that name."""
+
+    step: int
+    arg: int
+    value: int
+    dtype: str
+
+
+class Moving:
+    """program: for `sizes`, the largest, in whose memory all others run. moves: numbers of the sizes that move.
+
+    scalars: arguments that do. grids: by number of the step, what gives grid and work-group. items: likewise, before
+    it is rounded up to a group, which is None where the device's rules choose it. shapes: likewise of what is
+    downloaded. tables: by slot, what gives the contents of a constant.
+    """
+
+    def __init__(self, template: Template, sizes: Sequence[int], moves: Iterable[int]) -> None:
+        """ValueError where the template has no program for `sizes`, or one of which more moves than numbers."""
+        self.sizes, self.moves = tuple(sizes), frozenset(moves)
+        self._still = [(i, n) for i, n in enumerate(self.sizes) if i not in self.moves]
+        program = template.at(self.sizes)
+        if program is None:
+            raise ValueError("a guard fails")
+        self.program: Program = program
+        self._device = template.device
+        self._texts: dict[str, int] = {}
+        self._groups: dict[Any, Any] = {}
+        self._made_grids: dict[str, tuple[Callable[[Values], Any], Callable[[Values], Any]]] = {}
+        self.scalars: list[MovingScalar] = []
+        self.grids: dict[int, Callable[[Values], Any]] = {}
+        self.items: dict[int, Callable[[Values], Any]] = {}
+        self.shapes: dict[int, Callable[[Values], tuple[int, ...]]] = {}
+        for i, step in enumerate(template.program.steps):
+            if isinstance(step, LaunchStep):
+                self._find_launch(i, step)
+            elif isinstance(step, DownloadStep) and self._moves(step.shape):
+                self.shapes[i] = self._made(step.shape)
+        self.tables = {n: self._made(t) for n, t in template.tables.items() if self._moves(t)}
+        self._sizes_of_slots = self._bounded(template)
+        guards = dict.fromkeys(g.text for g in template.guards if self._moves_text(g.text))
+        self._numbers = compile_numbers(len(template.names), list(guards), list(self._texts))
+
+    def at(self, sizes: Sequence[int]) -> Values | None:
+        """The numbers that move, at `sizes`; None where they take another program."""
+        for i, n in self._still:
+            if sizes[i] != n:
+                return None
+        try:
+            values = self._numbers(*sizes)
+        except (ArithmeticError, ValueError):
+            return None
+        if values is None:
+            return None
+        for i, most in self._sizes_of_slots:
+            if values[i] > most:
+                return None
+        return values
+
+    def _find_launch(self, number: int, step: LaunchStep) -> None:
+        for j, a in enumerate(step.args):
+            if not self._moves(a):
+                continue
+            if isinstance(a, LocalArg) or not isinstance(a, ScalarArg):
+                raise ValueError(f"{step.node}: local memory depends on sizes that move")
+            term: Any = a.value
+            assert isinstance(term, TypedTerm)
+            self.scalars.append(MovingScalar(number, j, self._number(term.text), term.dtype))
+        if self._moves((step.grid, step.group)):
+            text = repr((step.grid, step.group))  # steps whose grids move alike have one function
+            if text not in self._made_grids:
+                made = self._made((step.grid, step.group))
+                self._made_grids[text] = made, self._grid(made)
+            self.items[number], self.grids[number] = self._made_grids[text]
+
+    def _grid(self, made: Callable[[Values], Any]) -> Callable[[Values], Any]:
+        def sized(values: Values) -> Any:
+            key = made(values)
+            found = self._groups.get(key)
+            if found is None:
+                if len(self._groups) >= _GRIDS_KEPT:
+                    self._groups.clear()
+                grid, group = key
+                found = self._groups[key] = size_grid(grid, group, self._device)
+            return found
+
+        return sized
+
+    def _bounded(self, template: Template) -> list[tuple[int, int]]:
+        """(number, most) of the bytes of slots that move."""
+        found: dict[int, int] = {}
+        for life, slot in zip(template.lifetimes, self.program.slots, strict=True):
+            if life.within is not None and self._moves(life.within[1]):
+                raise ValueError(f"where {life.label} lies depends on sizes that move")
+            if life.image is not None and self._moves(life.image):
+                raise ValueError(f"the image {life.label} depends on sizes that move")
+            if life.storage is not Storage.STATIC and self._moves(life.nbytes):
+                (text,) = texts_in(life.nbytes)
+                number = self._number(text)
+                found[number] = min(found.get(number, slot.nbytes), slot.nbytes)
+        return list(found.items())
+
+    def _number(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
+
+    def _moves_text(self, text: str) -> bool:
+        return any(int(n) in self.moves for n in _SYMBOL.findall(text))
+
+    def _moves(self, x: Any) -> bool:
+        return any(map(self._moves_text, texts_in(x)))
+
+    def _made(self, x: Any) -> Callable[[Values], Any]:
+        """values -> `x` with numbers for its terms; those that do not move have theirs already."""
+        texts = list(dict.fromkeys(t for t in texts_in(x) if not self._moves_text(t)))
+        known = dict(zip(texts, compile_numbers(len(self.sizes), (), texts)(*self.sizes) or (), strict=True))
+        partly = mapped(x, lambda leaf: known.get(leaf.text, leaf) if isinstance(leaf, Term) else leaf)
+        return filler(partly, self._number)
+
+
+def packed(dtype: str, value: Any) -> int:
+    """A scalar argument as the 64 bits in which step loops have it."""
+    return int.from_bytes(np.dtype(dtype).type(value).tobytes(), "little")

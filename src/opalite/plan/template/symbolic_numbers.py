@@ -1,0 +1,166 @@
+"""Terms: expressions over sizes, in the places of numbers in the records of a template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from .size_dependent_tables import make_table
+
+
+@dataclass(frozen=True)
+class Term:
+    """An expression over symbols s0, s1, ...: a number of a template that depends on sizes."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class TypedTerm:
+    """A term as an argument of a kernel: in the NumPy type of that name."""
+
+    text: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class TableTerms:
+    """Contents of a slot: numbers of a NumPy type, some of them terms."""
+
+    numbers: tuple[Any, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class MadeTerms:
+    """Contents of a slot that a function of tables.py makes of arguments in which terms are."""
+
+    maker: str
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class TypeText:
+    """A tensor in a report, whose shape may hold terms."""
+
+    name: str
+    dtype: str
+    shape: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def fill(x: Any, value_of: Callable[[str], Any]) -> Any:
+    """`x`, a record or container of them, with `value_of(text)` for each term, and texts for types."""
+
+    def filled(t: Any) -> Any:
+        match t:
+            case Term(text):
+                return value_of(text)
+            case TypedTerm(text, dtype):
+                return np.dtype(dtype).type(value_of(text))
+            case TableTerms(numbers, dtype):
+                return np.array(fill(numbers, value_of), dtype)
+            case MadeTerms(maker, args):
+                return make_table(maker, fill(args, value_of))
+            case TypeText(name, dtype, shape):
+                return str(TypeText(name, dtype, fill(shape, value_of)))
+        return t
+
+    return mapped(x, filled)
+
+
+def filler(x: Any, number: Callable[[str], int]) -> Callable[[Any], Any]:
+    """values -> `x`, a record or container of records, with values[number(text)] for each term: as `fill`, worked out
+    once for many values."""
+    match x:
+        case Term(text):
+            return itemgetter(number(text))
+        case TypedTerm(text, name):
+            at, dtype = number(text), np.dtype(name).type
+            return lambda values: dtype(values[at])
+        case TableTerms(numbers, name):
+            made = filler(numbers, number)
+            return lambda values: np.array(made(values), name)
+        case MadeTerms(maker, args):
+            made = filler(args, number)
+            return lambda values: make_table(maker, made(values))
+    if isinstance(x, TypeText) or not texts_in(x):
+        numbered = {t: number(t) for t in texts_in(x)}
+        return (lambda values: fill(x, lambda t: values[numbered[t]])) if numbered else lambda values: x
+    if isinstance(x, tuple | list):
+        return _filled(type(x), list(x), number)
+    assert is_dataclass(x)
+    make: Callable[..., Any] = type(x)
+    return _filled(lambda filled: make(*filled), [getattr(x, f.name) for f in fields(x) if f.init], number)
+
+
+def _filled(join: Callable[[list[Any]], Any], items: list[Any], number: Callable[[str], int]) -> Callable[[Any], Any]:
+    """values -> what `join` makes of `items` with numbers for their terms."""
+    open_items = [(i, filler(item, number)) for i, item in enumerate(items) if texts_in(item)]
+
+    def made(values: Any) -> Any:
+        filled = items.copy()
+        for i, make in open_items:
+            filled[i] = make(values)
+        return join(filled)
+
+    return made
+
+
+def texts_in(x: Any) -> list[str]:
+    """The texts of the terms in a record or container of them."""
+    found: list[str] = []
+    _collect(x, found)
+    return found
+
+
+def _collect(x: Any, found: list[str]) -> None:
+    kind = type(x)
+    if kind is Term or kind is TypedTerm:
+        found.append(x.text)
+    elif kind is tuple or kind is list:
+        for item in x:
+            if type(item) not in _PLAIN:
+                _collect(item, found)
+    elif kind is dict:
+        for item in x.values():
+            _collect(item, found)
+    else:
+        names = _FIELDS.get(kind)
+        if names is None:
+            names = _FIELDS[kind] = tuple(f.name for f in fields(kind) if f.init) if is_dataclass(kind) else ()
+        for name in names:
+            item = getattr(x, name)
+            if type(item) not in _PLAIN:
+                _collect(item, found)
+
+
+_PLAIN = frozenset((int, str, float, bool, bytes, type(None)))  # most of what is met
+_FIELDS: dict[type, tuple[str, ...]] = {}  # that `mapped` looks into, by class
+
+
+def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
+    """`x`, a record or container of them, with `change(leaf)` for the leaves; `x` itself where nothing changes."""
+    y = change(x)
+    if y is not x or isinstance(x, Term | TypedTerm):
+        return y
+    if type(x) in (tuple, list):
+        made = [mapped(i, change) for i in x]
+        return x if all(a is b for a, b in zip(x, made, strict=True)) else type(x)(made)
+    if type(x) is dict:
+        return {k: mapped(v, change) for k, v in x.items()}
+    if is_dataclass(x) and not isinstance(x, type):
+        changed = {}
+        for f in fields(x):
+            if f.init:
+                old = getattr(x, f.name)
+                if (new := mapped(old, change)) is not old:
+                    changed[f.name] = new
+        return replace(x, **changed) if changed else x
+    return x

@@ -1,0 +1,1 @@
+"""Weights of a program: packed forms, files, checksums."""

@@ -1,0 +1,101 @@
+"""Weights in the forms that kernels want: known by what they are made of and how, and made when they are wanted.
+
+A decoder has a plan for the prompt, another for the tokens after it and one for long prompts, with the same weights.
+What the second needs in the first one's form is found, whoever has it: the host's memory, such as that of a device that
+works in it, or the device, which knows it by its contents (ir/constants/content_hash.py), so that it is not made again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ...ir.constants.content_hash import contents_of
+from ...ir.constants.lazy_array import LARGE, StoredArray, at_page, page_contiguous
+from ...ir.graph import Value
+from ...kernels.kernel import Weight
+from ...layout.insert_casts import stored_array
+
+Array = np.ndarray[Any, Any]
+Kind = tuple[np.dtype[Any], tuple[int, ...]]
+
+_lock = Lock()
+_made: weakref.WeakValueDictionary[Hashable, Array] = weakref.WeakValueDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A constant in a form. key: says what it is made of and how, equal for equal arrays; None where nothing tells
+    what the source holds. kind: type and shape, where they are known beforehand."""
+
+    key: Hashable
+    make: Callable[[], Array]
+    kind: Kind | None
+
+    def made(self) -> Array:
+        """The array, at a page: what is there, or a new one, which is found as long as somebody holds it."""
+        with _lock:
+            found = None if self.key is None else _made.get(self.key)
+        if found is not None:
+            return found
+        found = at_page(page_contiguous(self.make()))
+        assert self.kind in (None, (found.dtype, found.shape)), f"{self.key}: {found.dtype} {found.shape}"
+        if self.key is not None and found.nbytes >= LARGE:
+            with _lock:
+                _made[self.key] = found
+        return found
+
+    def stored(self, held: Array | None = None) -> StoredArray | None:
+        """A large array that is made when it is read; None where it is small, or it is not known what it will be.
+
+        held: the array, kept until it is let go.
+        """
+        if self.key is None:
+            return None
+        kind = (held.dtype, held.shape) if held is not None else self.kind
+        if kind is None:
+            return None
+        dtype, shape = kind
+        later = StoredArray(dtype, shape, self.made, held, key=self.key)
+        if later.nbytes < LARGE:
+            return None
+        later.contents.kind = kind
+        return later
+
+
+def weight_form(weight: Weight) -> Form:
+    """A constant in a kernel's own form. Whoever makes it twice gives it one name, by one function."""
+    value, fn, by_slices = weight.value, weight.fn, weight.by_slices
+    how = (weight.form, value.type, weight.image, by_slices, getattr(fn, "__code__", fn))
+    held = value.held
+
+    def make() -> Array:
+        whole = held if by_slices or not isinstance(held, StoredArray) else held.read()
+        assert whole is not None
+        return fn(whole)
+
+    return _form(held, how, make, weight.made)
+
+
+def placed_form(v: Value) -> Form:
+    """A constant as its place stores it."""
+    layout, how = v.type.layout, ("as placed", v.type)
+    shape: tuple[int, ...] = layout.storage_shape(v.shape)
+    if layout.is_image:
+        wide, high = layout.image_size(v.shape)
+        shape = high, wide, layout.pack
+    kind = (np.dtype(v.type.storage.np), shape) if v.type.nbytes >= LARGE else None
+    return _form(v.held, how, lambda: stored_array(v), kind)
+
+
+def _form(held: Array | StoredArray | None, how: Hashable, make: Callable[[], Array], kind: Kind | None) -> Form:
+    """`held` made as `how` says. What others made so tells its type and shape, where nothing else does."""
+    if not isinstance(held, StoredArray):
+        return Form(None, make, kind)
+    key = (held.key, how)
+    return Form(key, make, kind or contents_of(key).kind)

@@ -1,0 +1,110 @@
+"""Which of a kernel's parameters point to memory that it writes, or reads at first, by where addresses flow in its PTX.
+
+Not by the path that is taken: a register that is ever computed from a pointer counts as an address in what it points
+to, everywhere. Where a pointer goes that cannot be followed, its memory counts as written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from .parse_kernel import AWAITS, Entry
+
+_STATEMENT = re.compile(r"^\s*(?:@!?%\w+\s+)?(?P<op>[a-z]\w*(?:[.:]+\w+)*)\s*(?P<rest>[^;]*);", re.MULTILINE)
+_REGISTER = re.compile(r"%\w+")
+_ADDRESS = re.compile(r"\[\s*(%\w+)")
+_LOADS = ("ld.global", "ld.shared", "ld.local", "ld.const", "ldu", "prefetch", "ldmatrix", "ld.volatile.global")
+_CONSTANT_LOAD = re.compile(r"ld\.global\.nc\.((?:\w+\.)*\w+\s[^;\[]*\[\s*(%\w+)[^\];]*\];)")
+_LABEL = re.compile(r"^\s*(\$?\w+):", re.MULTILINE)
+_TARGET = re.compile(r"\bbra(?:\.uni)?\s+(\$?\w+);")
+_ELSEWHERE = ("ld", "st", "red", "atom", "bar", "barrier", "cp.", "mma", "wgmma", "shfl", "vote", "ret", "exit", "brx")
+_COPIES = ("cp.async.ca.shared.global", "cp.async.cg.shared.global")
+_WRITES = ("st.global", "red", "atom", "st.volatile.global")
+
+
+@lru_cache(maxsize=256)
+def written(entry: Entry) -> frozenset[str]:
+    """Names of the parameters whose memory kernel `entry` may write."""
+    pointers = {p.name for p in entry.params if p.space == "global"}
+    found: set[str] = set()
+    holds = _holds(entry)
+    for m in _STATEMENT.finditer(entry.body):
+        op, rest = m["op"], m["rest"]
+        if not op.startswith(("st.", "red.", "atom.")):
+            continue
+        known = op.startswith(_WRITES)
+        registers = _REGISTER.findall(rest)
+        if not known and not op.startswith(("st.shared", "st.local", "red.shared", "atom.shared")):
+            found |= pointers  # into memory that is not told
+        for r in registers:
+            found |= holds.get(r, frozenset())
+    return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def read_first(entry: Entry) -> frozenset[str] | None:
+    """Names of the parameters whose memory kernel `entry` reads before it awaits other launches; None where it does not
+    say where that is, or does something else before."""
+    before, mark, after = entry.body.partition(AWAITS)
+    if not mark or AWAITS in after:
+        return None
+    labels = set(_LABEL.findall(before))
+    if not set(_TARGET.findall(before)) <= labels or labels & set(_TARGET.findall(after)):
+        return None  # not every work-item comes by, once
+    holds = _holds(entry)
+    found: set[str] = set()
+    for m in _STATEMENT.finditer(before):
+        op, rest = m["op"], m["rest"]
+        if op.startswith(("ld.global", *_COPIES)):
+            read = _ADDRESS.findall(rest)[op.startswith(_COPIES) :]  # a copy names where it goes first
+            told = [holds.get(r, frozenset()) for r in read]
+            if not told or not all(told):
+                return None
+            found.update(*told)
+        elif op.startswith(_ELSEWHERE) and not op.startswith("ld.param"):
+            return None
+    return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def streamed(entry: Entry, names: frozenset[str]) -> str:
+    """The kernel's body with loads from the memory of parameters `names` alone as what the caches should not keep."""
+    holds = _holds(entry)
+
+    def load(m: re.Match[str]) -> str:
+        known = holds.get(m[2], frozenset())
+        return f"ld.global.cs.{m[1]}" if known and known <= names else m[0]
+
+    return _CONSTANT_LOAD.sub(load, entry.body) if names else entry.body
+
+
+@lru_cache(maxsize=256)
+def _holds(entry: Entry) -> Mapping[str, frozenset[str]]:
+    """Parameters that registers may point into."""
+    pointers = {p.name for p in entry.params if p.space == "global"}
+    holds: dict[str, frozenset[str]] = {}
+    flows: list[tuple[str, list[str]]] = []
+    for m in _STATEMENT.finditer(entry.body):
+        op, rest = m["op"], m["rest"]
+        registers = _REGISTER.findall(rest)
+        if op.startswith("ld.param"):
+            name = rest.split("[")[1].rstrip("] \t")
+            if name in pointers:
+                holds[registers[0]] = holds.get(registers[0], frozenset()) | {name}
+        elif op.startswith(("cp.async", "st.", "red.", "atom.", *_LOADS)):
+            continue  # what is loaded is a number: storing an address counts as writing to it
+        elif registers:
+            flows.append((registers[0], registers[1:]))
+            if "|" in rest or rest.lstrip().startswith("{"):  # several results
+                flows.extend((r, registers) for r in registers)
+    changed = True
+    while changed:
+        changed = False
+        for target, sources in flows:
+            names = frozenset[str]().union(*(holds.get(s, frozenset()) for s in sources))
+            if not names <= holds.get(target, frozenset()):
+                holds[target] = holds.get(target, frozenset()) | names
+                changed = True
+    return holds

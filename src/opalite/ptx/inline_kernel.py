@@ -1,0 +1,122 @@
+"""A kernel's PTX as a part of another kernel, where places in the grid are registers and numbers are constants."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+
+from .find_written_params import streamed
+from .parse_kernel import AWAITS, EntryError
+from .step_dependencies import WARP, LinkedStep, Memory, Moving, layout, memory_of, passes_by
+
+_LOAD = re.compile(r"ld\.param\.(\w+)\s+(%\w+), \[(\w+)\];")
+_OTHER_LOAD = re.compile(r"ld\.param\S*\s[^;]*\[(?!linked_)")
+_OTHER_PLACE = re.compile(r"%(?:n?tid|n?ctaid)\b")
+_SIZE = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4}
+_SIZE |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8}
+
+
+def barrier(items: int, come: str = "bar") -> str:
+    """Where the `items` of a work-group meet. come: `barrier` where threads of a warp may come apart (link.py)."""
+    return "bar.warp.sync %my_bar;" if items < WARP else f"{come}.sync %my_bar, {items};"
+
+
+SYNC, TABLE = 0, 1
+"""Of the addresses that a linked kernel is given: memory where groups meet, and the table of numbers that move."""
+_FIRST = 2
+
+
+def pointers_of(sync: int, table: int, memory: Sequence[int]) -> list[int]:
+    """The addresses that a linked kernel is given, in order: one argument, since each costs the host half a
+    microsecond in every launch. table: 0 where no number moves."""
+    return [sync, table, *memory]
+
+
+def place_in_block(number: int) -> str:
+    """Where a linked kernel finds one of its addresses."""
+    return f"[linked_memory+{8 * number}]"
+
+
+def pointer_text(register: str, a: Memory) -> str:
+    """What sets a register to where the memory of an argument begins."""
+    load = f"ld.param.u64 {register}, {place_in_block(_FIRST + a.param)};"
+    return f"{load} add.u64 {register}, {register}, {a.first};" if a.first else load
+
+
+def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str = "", streams: bool = False) -> str:
+    """What computes a work-group of step number `i`.
+
+    memory: registers that its pointers are in, or nothing, if they come from the parameters. awaits: what stands where
+    the kernel says that it reads what others wrote. streams: large constants pass by. The text reads %my_tx
+    and so on (the work-item), %my_gx and so on (the work-group), %my_at and %my_at64 (where its shared memory begins)
+    and %my_bar, and ends at ONE_NEXT_i. EntryError if the kernel does something of its own kind.
+    """
+    entry = step.entry
+    places = dict(zip((id(a) for a in memory_of(step)), memory, strict=True)) if memory else {}
+    given = {p.name: a for p, a in zip(entry.params, step.args, strict=True)}
+    offsets, _ = layout(step)
+
+    def address(register: str, name: str, is_wide: bool, further: int = 0) -> str:
+        kind, begin = ("u64", "%my_at64") if is_wide else ("u32", "%my_at")
+        first = f"mov.{kind} {register}, linked_pool; add.{kind} {register}, {register}, {begin}; "
+        return first + f"add.{kind} {register}, {register}, {offsets[name] + further};"
+
+    def load(m: re.Match[str]) -> str:
+        argument = given[m[3]]
+        if isinstance(argument, Memory):
+            place = places.get(id(argument))
+            return pointer_text(m[2], argument) if place is None else f"mov.b64 {m[2]}, {place};"
+        if isinstance(argument, Moving):
+            return _loaded(m[2], m[1], argument)
+        return _constant(m[2], m[1], argument.raw)
+
+    passing = (
+        frozenset(n for n, a in given.items() if isinstance(a, Memory) and passes_by(a)) if streams else frozenset()
+    )
+    text = _LOAD.sub(load, streamed(entry, passing).replace("$L__", f"$L{i}__"))
+    if _OTHER_LOAD.search(text):
+        raise EntryError("it reads a parameter in parts")
+    for j, s in enumerate(entry.shared):
+        name = re.escape(s.name)
+        taken = re.compile(rf"mov\.u(32|64)\s+(%\w+), {name}(?:\+(\d+))?;")
+        text = taken.sub(lambda m, of=s.name: address(m[2], of, m[1] == "64", int(m[3] or 0)), text)  # type: ignore[misc]
+        known = re.compile(rf"\[{name}((?:\+\d+)?)\]")  # a place in it that is always the same
+        if known.search(text):
+            begin = address(f"%my_shared{j}", s.name, True)
+            text = f"\t.reg .b64 %my_shared{j};\n\t{begin}\n" + known.sub(rf"[%my_shared{j}\1]", text)
+        if re.search(rf"{name}(?!\w)", text):
+            raise EntryError(f"it uses the address of {s.name} in a way of its own")
+    for axis, n, g in zip("xyz", step.group, step.groups, strict=True):
+        text = text.replace(f"%tid.{axis}", f"%my_t{axis}").replace(f"%ctaid.{axis}", f"%my_g{axis}")
+        text = text.replace(f"%ntid.{axis}", str(n))
+        text = text.replace(f"%nctaid.{axis}", str(g) if step.counts < 0 else f"%my_n{axis}")
+    if _OTHER_PLACE.search(text):
+        raise EntryError("it reads its place in the grid in a way of its own")
+    text = text.replace("__local_depot", f"linked_depot{i}_")
+    text = re.sub(r"%envreg[0-5]\b", "0", text)  # where a grid that is cut in parts begins
+    text = re.sub(r"\bbar\.sync\s+0;", barrier(step.group[0] * step.group[1] * step.group[2]), text)
+    text = re.sub(r"\bret;", f"bra ONE_NEXT_{i};", text)
+    # What another group wrote in this launch must not come from the cache for what nobody writes.
+    return text.replace("ld.global.nc.", "ld.global.").replace(AWAITS, awaits)
+
+
+def _loaded(register: str, kind: str, argument: Moving) -> str:
+    """The instruction that loads a number of this run from the table of those."""
+    if argument.nbytes != _SIZE.get(kind, 0):
+        raise EntryError(f"a number of {argument.nbytes} bytes is read as {kind}")
+    return f"ld.global.{kind} {register}, [%one_table+{argument.at}];"
+
+
+def _constant(register: str, kind: str, raw: bytes) -> str:
+    """The instruction that sets a register to a number as loading it would."""
+    if len(raw) != _SIZE.get(kind, 0):
+        raise EntryError(f"a number of {len(raw)} bytes is read as {kind}")
+    if register.startswith("%fd"):
+        return f"mov.f64 {register}, 0d{struct.unpack('<Q', raw)[0]:016X};"
+    if register.startswith("%f"):
+        return f"mov.f32 {register}, 0f{struct.unpack('<I', raw)[0]:08X};"
+    value = int.from_bytes(raw, "little", signed=kind.startswith("s"))
+    if register.startswith("%rd"):
+        return f"mov.b64 {register}, {value};"
+    return f"mov.b{16 if register.startswith('%rs') else 32} {register}, {value};"

@@ -1,0 +1,1 @@
+"""State between runs: KV caches and recurrent states."""

@@ -1,0 +1,397 @@
+"""State: what a model carries from one run to the next - caches of keys and values, states of recurrent layers."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....cl.memory.growable_device_tensor import ReservedTensor
+from ....errors import InputError, InputTypeError, OptionError
+from ....ir.constants.int8_rows import CACHES
+from ...execute.strategies.launch_parameter_buffer import AHEAD
+from ...model.kv_cache.kv_cache_runs import NotAppendedError
+from ...model.kv_cache.multi_step_runs import Following, NotAheadError
+from ...model.model_inputs_outputs import NodeArg
+from ..values.io_binding import BoundOutput
+from ..values.ort_value import OrtValue
+from .empty_state import EmptyState
+from .kv_cache import Caches, as_array, constant, cut
+from .match_state_outputs import Pair, find_pairs
+
+if TYPE_CHECKING:
+    from ..session.inference_session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+BRANCH = "use_cache_branch"
+"""The input of merged decoders that chooses the branch with a cache."""
+_RUNS = "__runs__"
+_NONE: frozenset[str] = frozenset()
+
+
+class State:
+    """The state of one sequence of runs, or of a batch of them: `session.state()`.
+
+    state = session.state()
+    logits = state.run({"input_ids": prompt, "attention_mask": mask})[0]
+    logits = state.run({"input_ids": token, "attention_mask": longer_mask})[0]
+
+    A run takes the other inputs and gives the other outputs. States of one session are apart, and share all else. Not
+    thread-safe; states of one session may be used by different threads.
+
+    pairs: what is state. input_names, output_names: what the caller gives and gets. copies: why caches are copied in
+    each run; '' where what is new is appended to them in place. ran_ahead: whether runs of the last `chain` went on
+    without the host.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSession,
+        pairs: Mapping[str, str] | None = None,
+        *,
+        max_length: int | None = None,
+        reserve: int = 256,
+        cache: str = "model",
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """See InferenceSession.state."""
+        if cache not in CACHES:
+            raise OptionError(f"cache is one of {', '.join(CACHES)}, got {cache!r}")
+        if reserve < 1 or (max_length is not None and max_length < 1):
+            raise OptionError(f"max_length and reserve are counts of positions from 1 on, got {max_length}, {reserve}")
+        self._session = session
+        self._rt = session.runtime  # where the state lies
+        self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
+        self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
+        self._taken, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
+        self.input_names = [n for n in self._inputs if n not in self._taken]
+        self.output_names = [a.name for a in session.get_outputs() if a.name not in given]
+        self._places = {a.name: i for i, a in enumerate(session.get_outputs())}
+        self._clock = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)
+        self._is_narrow = cache == "int8"
+        self._caches = Caches(session, self.pairs, reserve, as_bytes=self._is_narrow)
+        self.copies = ""
+        self.ran_ahead = False
+        self._may_run_ahead = not session.runtime.shares_memory  # or what is fed would change under runs
+        self._copy(self._caches.refusal)
+        self._empty = EmptyState(session, self.pairs, sizes or {}, max_length)
+        self._values: dict[str, Any] = {}
+        self._held: dict[str, Any] = {}
+        self._bound: dict[str, BoundOutput] = {}
+        self._runs = 0
+
+    def run(
+        self, feeds: Mapping[str, Any], output_names: Sequence[str] | None = None, *, on_device: bool = False
+    ) -> list[Any]:
+        """Outputs called `output_names`, by default all of `self.output_names`, and the state moves on.
+
+        on_device: as OrtValues, in the device's memory where the caches lie there; the next run may write them again.
+
+        feeds: arrays by input name, without the state; `use_cache_branch` of merged decoders may be left out.
+        InputError says what misfits, and leaves the state as it was.
+        """
+        wanted = self._wanted(output_names)
+        given = self._complete(feeds)
+        past = self._values or self._empty.values(given)
+        bound = {name: self._output(name) for name in wanted} if on_device else {}
+        unread = _NONE if output_names is None else frozenset(self.output_names).difference(wanted)
+        found = self._appended(given, past, bound, unread) or self._fed_back(given, past, unread)
+        self._runs += 1
+        return [OrtValue(found[name]) if on_device else found[name] for name in wanted]
+
+    def _complete(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """With what is fed in every run. InputError for what is fed by the state itself."""
+        self._session.check_kept("this state", self._rt)
+        if not isinstance(feeds, Mapping):
+            raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feeds).__name__}")
+        for name in feeds:
+            if name in self._taken:
+                raise InputError(f"input '{name}' is state, which this object feeds: leave it out, or load() it")
+        given = {**self._held, **feeds}
+        if BRANCH in self._inputs and BRANCH not in given:
+            given[BRANCH] = np.array([self._runs > 0])
+        return given
+
+    def chain(
+        self,
+        feeds: Sequence[Mapping[str, Any]],
+        links: Mapping[str, str],
+        output_names: Sequence[str] | None = None,
+    ) -> list[list[Any]]:
+        """What `run` gives on each of `feeds` in turn, where from the second on inputs are outputs of the run before.
+
+        links: by input, that output, of the same type and shape; later feeds lack these inputs. A decoder writes so, a
+        token being the next run's input (docs/state.md):
+
+        state.chain([{"input_ids": token, **masks[0]}, *masks[1:]], {"input_ids": "token"}, ["token"])
+
+        On devices with memory of their own, once runs go on like those before, the next run is on the queue before the
+        last one has ended: `ran_ahead` tells whether any did. InputError as in `run`; what ran before it stays.
+        """
+        wanted = self._wanted(output_names)
+        self._check_links(links)
+        self.ran_ahead = False
+        names = [*wanted, *(n for n in dict.fromkeys(links.values()) if n not in wanted)]
+        unread = frozenset(self.output_names).difference(names)
+        found: list[list[Any]] = []
+        carried: dict[str, Any] = {}
+        while len(found) < len(feeds):
+            rest = [{**f, **carried} for f in feeds[len(found) :][: AHEAD if self._may_run_ahead else 1]]
+            if not found:  # whatever it is, later runs have another
+                first = {n: rest[0][n] for n in links if n in rest[0]}
+                rest = [rest[0], *({**f, **first} for f in rest[1:])]
+            found += self._run_ahead(rest, links, names, unread) or [self._run(rest[0], names, unread)]
+            carried = {n: found[-1][names.index(output)] for n, output in links.items()}
+        return [outputs[: len(wanted)] for outputs in found]
+
+    def _check_links(self, links: Mapping[str, str]) -> None:
+        for name, output in links.items():
+            if name not in self._inputs or name in self._taken:
+                raise InputError(f"no input besides the state is named {name!r}; there are {self.input_names}")
+            if output not in self.output_names:
+                raise InputError(f"no output besides the state is named {output!r}; there are {self.output_names}")
+
+    def _run(self, feeds: Mapping[str, Any], names: Sequence[str], unread: frozenset[str]) -> list[Any]:
+        """Outputs of one run as arrays."""
+        given = self._complete(feeds)
+        past = self._values or self._empty.values(given)
+        found = self._appended(given, past, {}, unread) or self._fed_back(given, past, unread)
+        self._runs += 1
+        return [found[name] for name in names]
+
+    def _run_ahead(
+        self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], names: Sequence[str], unread: frozenset[str]
+    ) -> list[list[Any]]:
+        """Outputs of as many runs as go before one is waited for; none where the next one is to be run by itself."""
+        if not (self._may_run_ahead and self._values) or self.copies or not self._caches.runs.goes_on:
+            return []
+        given = [self._complete(f) for f in feeds]
+        caches, others = self._caches.reserve(given[0], self._values)
+        if others:
+            return []
+        before = len(self)
+        runs = self._caches.runs
+        runs.caches = caches
+        try:
+            found = self._session._execute(
+                given[0], self._session._request(unread=unread), Following(runs, given, links)
+            )
+        except NotAheadError:
+            return []
+        self.ran_ahead = True
+        count = len(found[0])
+        if not self._caches.are(caches, self._values):
+            self._values = dict(caches)
+        for fed in given[:count]:
+            self._caches.learn(fed, (len(self) - before) // count, caches, self._values)
+        self._runs += count
+        return [[outputs[self._places[n]] for n in names] for outputs in found[0]]
+
+    def _output(self, name: str) -> BoundOutput:
+        """Memory of the device for an output."""
+        if name not in self._bound:
+            info = next(a for a in self._session.get_outputs() if a.name == name)
+            self._bound[name] = BoundOutput(name, info.type, self._session.runtime)
+        return self._bound[name]
+
+    def _appended(
+        self,
+        given: Mapping[str, Any],
+        past: Mapping[str, Any],
+        bound: Mapping[str, BoundOutput],
+        unread: frozenset[str],
+    ) -> dict[str, Any] | None:
+        """Outputs by name of a run that appends to the caches where they lie; None where the model is not made so."""
+        if self.copies:
+            return None
+        try:
+            caches, others = self._caches.reserve(given, past)
+            before = len(self)
+            runs = self._caches.runs
+            runs.caches = caches
+            targets = {n: b.target for n, b in bound.items()}
+            request = self._session._request(targets=targets, unread=unread)
+            outputs = self._session._execute({**given, **others}, request, runs)[0]
+        except NotAppendedError as e:
+            if self._caches.narrow():
+                return self._appended(given, {n: as_array(v) for n, v in past.items()}, bound, unread)
+            self._copy(str(e))
+            return None
+        places = self._places
+        if others or not self._caches.are(caches, self._values):
+            rest = (p for p in self.pairs if p.past in others)
+            now = {p.past: self._next(p, others[p.past], outputs[places[p.present]]) for p in rest}
+            self._values = {**caches, **now}
+        self._caches.learn(given, len(self) - before, caches, self._values)
+        return {name: outputs[places[name]] for name in self.output_names}
+
+    def _copy(self, why: str) -> None:
+        """Caches are copied from now on, if there is a reason. OptionError where int8 was asked for."""
+        if why and self._is_narrow:
+            raise OptionError(f'cache="int8" keeps caches where runs append to them, but {why}: leave it out')
+        self.copies = why
+
+    def _fed_back(self, given: Mapping[str, Any], past: Mapping[str, Any], unread: frozenset[str]) -> dict[str, Any]:
+        """The same where outputs are fed back as arrays."""
+        past = {n: as_array(v) for n, v in past.items()}
+        names = [*(n for n in self.output_names if n not in unread), *(p.present for p in self.pairs)]
+        found = dict(zip(names, self._session.run(names, {**given, **past}), strict=True))
+        self._values = {p.past: self._next(p, past[p.past], found[p.present]) for p in self.pairs}
+        return found
+
+    def _wanted(self, names: Sequence[str] | None) -> list[str]:
+        if names is None:
+            return self.output_names
+        if isinstance(names, str):
+            raise InputTypeError(f"output names are a list such as {self.output_names[:1]}, got {names!r}")
+        for name in names:
+            if name not in self.output_names:
+                raise InputError(f"no output besides the state is named {name!r}; there are {self.output_names}")
+        return list(names)
+
+    @staticmethod
+    def _next(pair: Pair, before: Any, after: Any) -> Any:
+        """What the next run takes. A branch that does not compute a cache anew gives an empty one."""
+        kept = before if after.size == 0 and before.size else after
+        return constant(kept) if pair.is_cross and isinstance(kept, np.ndarray) else kept
+
+    def hold(self, values: Mapping[str, Any]) -> None:
+        """Feed these inputs in every run, until others are given for them: what an encoder gave, for example.
+
+        Values of inputs that are state take the place of those held.
+        """
+        for name, value in values.items():
+            if name not in self._inputs:
+                raise InputError(f"no input is named {name!r}; the model's inputs are {', '.join(self._inputs)}")
+            if any(p.past == name for p in self.pairs):
+                raise InputError(
+                    f"input '{name}' is state: load() it, or tell which pairs are by session.state({{...}})"
+                )
+            self._held[name] = constant(value) if isinstance(value, np.ndarray) else value
+
+    def __len__(self) -> int:
+        """Positions that the growing caches hold; where nothing grows, how many runs there were."""
+        pair = self._clock
+        if pair is None:
+            return self._runs
+        assert pair.time is not None
+        value = self._values.get(pair.past)
+        if isinstance(value, ReservedTensor):
+            return value.length
+        return 0 if value is None else int(value.shape[pair.time])
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the state takes."""
+        return sum(v.nbytes for v in self._values.values())
+
+    def arrays(self) -> dict[str, Array]:
+        """Copies of the values, by the inputs that take them; none before the first run."""
+        return {name: np.array(as_array(value)) for name, value in self._values.items()}
+
+    def reset(self) -> None:
+        """As before the first run. What `hold` holds stays."""
+        self._caches.release(self._values)
+        self._values, self._runs = {}, 0
+
+    def truncate(self, length: int) -> None:
+        """Go back to the first `length` positions. OptionError where the state cannot go back, being no cache."""
+        if not 0 <= length <= len(self):
+            raise InputError(f"the state holds {len(self)} positions, so it cannot be cut to {length}")
+        stuck = [p.past for p in self.pairs if p.time is None and not p.is_cross]
+        if length == len(self):
+            return
+        if stuck:
+            raise OptionError(
+                f"the state '{stuck[0]}' does not grow with time, so there is no going back: fork() before"
+            )
+        if length == 0:
+            self.reset()
+            return
+        self._caches.forget()
+        for p in self.pairs:
+            if not p.is_cross and p.time is not None:
+                self._values[p.past] = cut(self._values[p.past], p.time, length)
+
+    def fork(self, indices: Sequence[int] | None = None) -> State:
+        """Another state that goes on from here by itself; of the batch's sequences `indices`, in that order."""
+        other = State.__new__(State)
+        other.__dict__.update(self.__dict__)
+        other._held, other._bound = dict(self._held), {}
+        other._caches = self._caches.twin()
+        if indices is None:
+            other._values = {n: v.copy() if isinstance(v, ReservedTensor) else v for n, v in self._values.items()}
+        else:
+            other._values = dict(self._values)
+            other.reorder(indices)
+        return other
+
+    def reorder(self, indices: Sequence[int]) -> None:
+        """Go on with the batch's sequences `indices`, as a beam search does. They may occur often, and be fewer or more
+        than there are."""
+        picked = np.asarray(indices)
+        if picked.ndim != 1 or picked.dtype.kind not in "iu" or not picked.size:
+            raise InputError(f"indices are a list of numbers of sequences, got {indices!r}")
+        made: dict[str, Any] = {}
+        for p in self.pairs:
+            value = self._values.get(p.past)
+            if value is None:
+                continue
+            if p.batch is None:
+                raise OptionError(f"no axis of the state '{p.past}' {value.shape} is that of the sequences")
+            size = value.shape[p.batch]
+            if picked.min() < 0 or picked.max() >= size:
+                raise InputError(f"indices of sequences go from 0 to {size - 1}, got {indices!r}")
+            made[p.past] = (
+                value.picked(picked.tolist(), p.batch)
+                if isinstance(value, ReservedTensor)
+                else np.take(value, picked, p.batch)
+            )
+        self._values = made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the values to an .npz file, arrays by input name."""
+        with open(path, "wb") as file:
+            values: dict[str, Any] = {_RUNS: np.array(self._runs), **self.arrays()}
+            np.savez(file, **values)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Take values that `save` has written, perhaps in another process. InputError for those of another model."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                found = {name: file[name] for name in file.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
+            raise InputError(f"'{os.fspath(path)}' is no file of a state: {e}") from e
+        runs = int(found.pop(_RUNS, 0))
+        self.take(found)
+        self._runs = runs
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """Take values by input name, all of the state or, before the first run, none."""
+        wanted = [p.past for p in self.pairs]
+        if not values:
+            self.reset()
+            return
+        missing = [n for n in wanted if n not in values]
+        unknown = [n for n in values if n not in wanted]
+        if missing or unknown:
+            what = f"lack '{missing[0]}'" if missing else f"hold '{unknown[0]}', which is none"
+            raise InputError(f"the values {what}; the state is {', '.join(wanted)}")
+        self._values = {n: self._checked(self._inputs[n], values[n]) for n in wanted}
+        self._runs = max(self._runs, 1)
+
+    @staticmethod
+    def _checked(info: NodeArg, value: Any) -> Array:
+        array = np.asarray(value)
+        assert info.dtype is not None
+        fits = array.dtype == info.dtype.np and (info.any_rank or array.ndim == len(info.shape))
+        if not fits or any(isinstance(d, int) and d != n for d, n in zip(info.shape, array.shape, strict=False)):
+            expected = f"{info.dtype.np.name}{info.shape}"
+            raise InputError(f"the state '{info.name}' is {expected}, got {array.dtype.name}{list(array.shape)}")
+        return array

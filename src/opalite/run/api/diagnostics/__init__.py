@@ -1,0 +1,1 @@
+"""Logs, traces and statistics of sessions."""

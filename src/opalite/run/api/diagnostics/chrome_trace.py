@@ -1,0 +1,89 @@
+"""Profiles as onnxruntime writes them: a JSON array of events that chrome://tracing and Perfetto open."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ....cl.queue.event_times import LaunchTimes
+from ....errors import OptionError
+from ....plan.program import LaunchStep
+
+
+class Profiler:
+    """Records a session's loading, its runs and the launches of each, until it is ended."""
+
+    def __init__(self, prefix: str) -> None:
+        self.start_ns = time.monotonic_ns()
+        self._prefix = prefix
+        self._events: list[dict[str, Any]] = []
+        self._launches: list[tuple[LaunchStep, LaunchTimes]] = []
+
+    def __call__(self, step: LaunchStep, times: LaunchTimes) -> None:
+        """Take one launch of the run under way."""
+        self._launches.append((step, times))
+
+    def add_session(self, name: str, started_ns: int, **args: str) -> None:
+        """Add a span of the session's own, from `started_ns` (time.monotonic_ns) to now."""
+        self._add("Session", name, started_ns, time.monotonic_ns(), args)
+
+    def add_run(self, started_ns: int) -> None:
+        """Add a run that began at `started_ns` and is done, and its launches.
+
+        The device's clock is another: its first launch is drawn at the start of the run.
+        """
+        self._add("Session", "model_run", started_ns, time.monotonic_ns(), {})
+        first = min((t.queued for _, t in self._launches), default=0.0)
+        for step, times in self._launches:
+            begin = started_ns + int((times.start - first) * 1e9)
+            args = {
+                "op_name": step.kernel,
+                "provider": "OpenCLExecutionProvider",
+                "queued_us": str(round((times.start - times.queued) * 1e6, 3)),
+            }
+            name = f"{step.node or step.kernel}_kernel_time"
+            self._add("Node", name, begin, begin + int(times.seconds * 1e9), args)
+        self._launches = []
+
+    def _add(self, category: str, name: str, start_ns: int, end_ns: int, args: dict[str, str]) -> None:
+        self._events.append(
+            {
+                "cat": category,
+                "pid": os.getpid(),
+                "tid": 1 if category == "Session" else 2,
+                "dur": max(end_ns - start_ns, 0) // 1000,
+                "ts": max(start_ns - self.start_ns, 0) // 1000,
+                "ph": "X",
+                "name": name,
+                "args": args,
+            }
+        )
+
+    def write(self) -> str:
+        """Write what was recorded to PREFIX_DATE_TIME.json in the folder of the prefix; the file's name.
+
+        OptionError if it cannot be written.
+        """
+        stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        path = Path(f"{self._prefix}_{stamp}.json")
+        number = 1
+        while path.exists():
+            path = Path(f"{self._prefix}_{stamp}_{number}.json")
+            number += 1
+        try:
+            path.write_text(_lines(self._events))
+        except OSError as e:
+            raise OptionError(
+                f"the profile cannot be written to '{path}': {e.strerror or e}; set profile_file_prefix"
+            ) from e
+        return str(path)
+
+
+def _lines(events: Sequence[dict[str, Any]]) -> str:
+    """One event a line, as onnxruntime writes them, so that line-wise readers work too."""
+    return "[\n" + ",\n".join(json.dumps(e) for e in events) + "\n]\n"

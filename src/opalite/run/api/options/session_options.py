@@ -1,0 +1,248 @@
+"""SessionOptions: what a session is told when it is made."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import InputTypeError, OptionError, UnsupportedApiError
+from ....ir.model_edits import ModelEdits
+from ....ir.model_edits import likeliest_name as likeliest_name
+from ..diagnostics.log_severity import SessionLog, notice
+from ..values.ort_value import OrtValue
+from .option_descriptor import ConfigEntries, Setting
+from .ort_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
+
+if TYPE_CHECKING:
+    from .ort_devices import OrtEpDevice
+
+Array = np.ndarray[Any, Any]
+
+_THREADS = "the OpenCL driver decides; POCL_MAX_PTHREAD_COUNT in the environment limits PoCL's threads"
+_MEMORY = "the planner lays out all memory before the first run"
+
+NO_FALLBACK = "session.disable_cpu_ep_fallback"
+RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+DATA_FILE = "session.optimized_model_external_initializers_file_name"
+DATA_FILE_FROM = "session.optimized_model_external_initializers_min_size_in_bytes"
+FORMAT = "session.load_model_format"
+LAST_POSITION = "opalite.last_position"
+"""Outputs [batch, positions, ...], separated by commas, of which only the last position is wanted."""
+LIKELIEST = "opalite.likeliest"
+"""Outputs [batch, positions, n], separated by commas, of which it is wanted where the last position's largest number is
+(output NAME/likeliest, int64) and what it is (NAME/largest), [batch, 1] each."""
+_KNOWN_ENTRIES = (
+    NO_FALLBACK,
+    RECORD_ASSIGNMENT,
+    DATA_FOLDER,
+    DATA_FILE,
+    DATA_FILE_FROM,
+    FORMAT,
+    LAST_POSITION,
+    LIKELIEST,
+)
+
+
+class SessionOptions:
+    """Options of a session, as `InferenceSession(path, sess_options)` takes them; a session keeps a copy.
+
+    What has no meaning on OpenCL devices is accepted, and said once on the logger 'opalite' when a session is made.
+    """
+
+    __slots__ = ("_cancelled", "_config", "_edits", "_policy", "_providers", "_values")
+
+    enable_cpu_mem_arena = Setting(True, "Accepted.", _MEMORY)
+    enable_mem_pattern = Setting(True, "Accepted.", _MEMORY)
+    enable_mem_reuse = Setting(True, "Accepted.", _MEMORY + "; OPALITE_PLANNER=naive shares none")
+    enable_profiling = Setting(False, "Whether runs are recorded; `session.end_profiling()` writes the file.")
+    execution_mode = Setting(ExecutionMode.ORT_SEQUENTIAL, "Accepted.", "the device's queue decides what runs at once")
+    execution_order = Setting(ExecutionOrder.DEFAULT, "Accepted.", "the order of nodes is the memory planner's")
+    graph_optimization_level = Setting(
+        GraphOptimizationLevel.ORT_ENABLE_ALL, "Accepted.", "all passes run: they keep the model's results"
+    )
+    inter_op_num_threads = Setting(0, "Accepted.", _THREADS)
+    intra_op_num_threads = Setting(0, "Accepted.", _THREADS)
+    log_severity_level = Setting(-1, "Severity from which on the session is told of; -1 takes the default.")
+    log_verbosity_level = Setting(0, "Accepted; OPALITE_DEBUG sets the detail.")
+    logid = Setting("", "Put before what is told of the session.")
+    optimized_model_filepath = Setting(
+        "", "Where to write the model: .opal for a bundle, else ONNX with the overrides."
+    )
+    profile_file_prefix = Setting("onnxruntime_profile_", "How the names of profiles begin.")
+    use_deterministic_compute = Setting(False, "Accepted.", "kernels add in a fixed order in any case")
+    use_per_session_threads = Setting(True, "Accepted.", _THREADS)
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._config = ConfigEntries("SessionOptions")
+        self._edits: dict[str, dict[str, Any]] = {}
+        self._providers: dict[str, dict[str, str]] = {}
+        self._policy = OrtExecutionProviderDevicePolicy.DEFAULT
+        self._cancelled = False
+
+    # Config entries
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry. docs/dropin.md lists those that act."""
+        self._config.add(key, value)
+
+    def get_session_config_entry(self, key: str) -> str:
+        """The value of an entry. OptionError (a RuntimeError) if there is none."""
+        return self._config.get(key)
+
+    # The model
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Give the open dimension called `name` a size; the first one counts."""
+        self._edit("dims", _text("a dimension's name", name), _size(name, size))
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """Give every dimension with this denotation a size."""
+        self._edit("dims_by_denotation", _text("a denotation", denotation), _size(denotation, size))
+
+    def add_initializer(self, name: str, value: OrtValue) -> None:
+        """Use `value` in place of the initializer called `name`, if the model has one, of the same type and shape."""
+        self._edit("initializers", _text("an initializer's name", name), _array(name, value))
+
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
+        """Use `values` in place of initializers whose data lies in other files, which are then not needed."""
+        if len(names) != len(values):
+            raise OptionError(f"{len(names)} names of initializers, but {len(values)} values")
+        for name, value in zip(names, values, strict=True):
+            self._edit("external", _text("an initializer's name", name), _array(name, value))
+
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
+    ) -> None:
+        """Use the first `lengths` bytes of `buffers` in place of the data files that the model calls `names`."""
+        if not len(names) == len(buffers) == len(lengths):
+            raise OptionError(f"{len(names)} file names, {len(buffers)} buffers and {len(lengths)} lengths")
+        for name, buffer, length in zip(names, buffers, lengths, strict=True):
+            self._edit("files", _text("a file's name", name), bytes(memoryview(buffer).cast("B")[: int(length)]))
+
+    def _edit(self, group: str, name: str, value: Any) -> None:
+        self._edits.setdefault(group, {}).setdefault(name, value)
+
+    # Devices
+
+    def add_provider(self, name: str, options: Mapping[str, str]) -> None:
+        """Ask for an execution provider, after those asked for before."""
+        self._providers[_text("a provider's name", name)] = {str(k): str(v) for k, v in options.items()}
+
+    def add_provider_for_devices(self, devices: Sequence[OrtEpDevice], options: Mapping[str, str]) -> None:
+        """Ask for the first of `devices`, which come from `get_ep_devices()`."""
+        if not devices:
+            raise OptionError("give at least one device of get_ep_devices()")
+        first = devices[0]
+        self.add_provider(first.ep_name, {**first.ep_options, **options})
+
+    def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
+        """Prefer CPUs or GPUs where no provider is named."""
+        if not isinstance(policy, OrtExecutionProviderDevicePolicy):
+            raise InputTypeError(f"a policy is an OrtExecutionProviderDevicePolicy, got {policy!r}")
+        self._policy = policy
+
+    def has_providers(self) -> bool:
+        """Whether providers were asked for here."""
+        return bool(self._providers) or self._policy is not OrtExecutionProviderDevicePolicy.DEFAULT
+
+    def set_load_cancellation_flag(self, cancel: bool) -> None:
+        """Call off loading: sessions made with these options raise ModelLoadCanceled."""
+        self._cancelled = bool(cancel)
+
+    # What is not offered
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """UnsupportedApiError: compiled operators of onnxruntime's cannot run on OpenCL devices."""
+        raise UnsupportedApiError(
+            f"'{path}' holds compiled operators for onnxruntime's CPU or CUDA memory, which OpenCL devices cannot run: "
+            "give the operator as a model-local function of ONNX operators"
+        )
+
+    def set_provider_selection_policy_delegate(self, delegate: Callable[..., Any]) -> None:
+        """UnsupportedApiError: name the device instead."""
+        raise UnsupportedApiError("a delegate does not pick devices here: give device= or a provider's option 'device'")
+
+    def set_ep_context_data_read_func(self, read_func: Callable[..., Any], max_data_size: int) -> None:
+        """UnsupportedApiError: there are no EPContext nodes."""
+        raise UnsupportedApiError("EPContext models are not offered: opalite.compile writes a bundle (.opal) instead")
+
+    def clear_ep_context_data_read_func(self) -> None:
+        """Does nothing: none can be set."""
+
+    def __repr__(self) -> str:
+        return f"SessionOptions({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
+
+    def __deepcopy__(self, memo: Any) -> SessionOptions:
+        return copy_options(self)
+
+
+def copy_options(options: SessionOptions) -> SessionOptions:
+    """Another object with the same settings; arrays are shared."""
+    made = SessionOptions()
+    made._values = dict(options._values)
+    made._config.entries = dict(options._config.entries)
+    made._edits = {group: dict(values) for group, values in options._edits.items()}
+    made._providers = copy.deepcopy(options._providers)
+    made._policy, made._cancelled = options._policy, options._cancelled
+    return made
+
+
+def check_session_options(options: Any) -> SessionOptions:
+    """A copy of `options`, or the defaults for None. InputTypeError for anything else."""
+    if options is None:
+        return SessionOptions()
+    if not isinstance(options, SessionOptions):
+        raise InputTypeError(f"sess_options are an opalite.SessionOptions, got {type(options).__name__}")
+    return copy_options(options)
+
+
+def tell_no_effect(options: SessionOptions, log: SessionLog) -> None:
+    """Say once what was set and has no effect. UnsupportedApiError for a format that cannot be read."""
+    for name, value in options._values.items():
+        setting = getattr(SessionOptions, name)
+        if setting.why_not and value != setting.default:
+            notice(name, f"SessionOptions.{name} has no effect: {setting.why_not}", log)
+    for key, value in options._config.entries.items():
+        if key == FORMAT and value.upper() == "ORT":
+            raise UnsupportedApiError("models in ORT format are not read: give the ONNX file that it was made from")
+        if key not in _KNOWN_ENTRIES:
+            notice(f"config {key}", f"the session config entry '{key}' has no effect on OpenCL devices", log)
+
+
+def edits_of(options: SessionOptions) -> ModelEdits:
+    """What the options change in the model."""
+    entries = options._config.entries
+    last, likeliest = (
+        tuple(n for name in entries.get(key, "").split(",") if (n := name.strip()))
+        for key in (LAST_POSITION, LIKELIEST)
+    )
+    return ModelEdits(**options._edits, folder=entries.get(DATA_FOLDER, ""), last=last, likeliest=likeliest)
+
+
+def _text(what: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputTypeError(f"{what} is a text, got {value!r}")
+    return value
+
+
+def _size(name: str, size: Any) -> int:
+    try:
+        number = operator.index(size)
+    except TypeError:
+        raise InputTypeError(f"the size of '{name}' is a whole number, got {size!r}") from None
+    if number < 0:
+        raise OptionError(f"the size of '{name}' must not be negative, got {number}")
+    return number
+
+
+def _array(name: str, value: Any) -> Array:
+    if not isinstance(value, OrtValue):
+        raise OptionError(f"initializer '{name}' is given as an OrtValue, got {type(value).__name__}")
+    array: Array = value.numpy()
+    return array

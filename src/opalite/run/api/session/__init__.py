@@ -1,0 +1,1 @@
+"""InferenceSession and the functions that open, compile and query it."""

@@ -1,0 +1,196 @@
+"""Compiling a model to an .opal bundle ahead of time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....cl.runtime import Runtime, find_runtime
+from ....errors import BundleError, InputError
+from ....ir.precision import PrecisionPolicy
+from ....ir.tensor_type import TensorType
+from ....plan.bundle import SUFFIX, Bundle, Content, GraphText, Variant, programs_of
+from ....plan.control_flow import Flow
+from ....plan.dispatch_key import Needs
+from ....plan.graph_record import record_graph
+from ....plan.json_codec import encode_graphs
+from ....plan.write_bundle import save_bundle
+from ...execute.build_progress_bar import build_progress
+from ...execute.run_trace import RunTrace
+from ...model.background.graph_compiler import Compiler
+from ...model.bundle_description import describe_model
+from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance
+from ...model.model_inputs_outputs import NodeArg
+from ...precision.choose_precision import choose_precision
+from ..values.ort_value import parse_shape
+
+if TYPE_CHECKING:
+    from ...model.control_flow.import_control_flow import Imported
+    from ...model.imported_model import ImportedModel
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def compile_model(
+    model: str | os.PathLike[str] | bytes,
+    path: str | os.PathLike[str],
+    *,
+    shapes: Shapes | Sequence[Shapes] | None = None,
+    device: str | Sequence[str] | None = None,
+    precision: str | PrecisionPolicy | None = None,
+    memory: str = "auto",
+    tune: str = "none",
+    strict: bool = False,
+    tolerance: float | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Bundle:
+    """Write `model` (.onnx path or bytes), compiled, to the bundle at `path`.
+
+    shapes: input shapes by name where the model leaves dimensions open; several mappings give several variants.
+    device: one or more requests as InferenceSession takes them. precision, tolerance: likewise;
+        None takes OPALITE_PRECISION and OPALITE_TOLERANCE.
+    inputs: arrays by name, by which precision 'auto' is decided for each device; for a variant of other shapes, and
+        without any, they are random numbers. tell: told what was decided.
+    Raises InputError for open dimensions without a shape, BundleError for a model whose shapes depend on data.
+    """
+    from ...model.imported_model import ImportedModel
+
+    target = Path(path)
+    if target.suffix != SUFFIX:
+        raise InputError(f"bundle '{target}' must end in {SUFFIX}, by which sessions know one; write {target}{SUFFIX}")
+    if not isinstance(model, bytes) and _is_same(model, target):
+        raise InputError(f"bundle '{target}' is the model's own file, which would be lost; write another one")
+    if not target.parent.is_dir():
+        raise InputError(f"the folder of bundle '{target}' does not exist; make it first")
+    options = CompileOptions(parse_precision(precision), memory, tune, strict, parse_tolerance(tolerance))
+    imported = ImportedModel(model)
+    wanted = _parse_shapes(shapes)
+    names = [a.name for a in imported.inputs]
+    for name in {n for one in wanted for n in one}.difference(names):
+        raise InputError(f"a shape is given for {name!r}, but the model's inputs are {', '.join(names) or '(none)'}")
+    for name in set(inputs or {}).difference(names):
+        raise InputError(f"an input is given for {name!r}, but the model's inputs are {', '.join(names) or '(none)'}")
+    requests = [device] if device is None or isinstance(device, str) else device
+    variants = []
+    notes: list[str] = []
+    for request in requests:
+        compiler = Compiler(find_runtime(request), options)
+        for one in wanted:
+            feeds = {a.name: _input_type(a, one) for a in imported.inputs}
+            if options.precision == "auto":
+                policy, lines = _choose(model, compiler.rt, options, feeds, inputs or {})
+                compiler = compiler.by(policy)
+                notes += lines
+                if tell is not None:
+                    tell("\n".join(lines))
+            variants.append(_compiled(imported, compiler, feeds))
+        imported.reset()
+    bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
+    save_bundle(path, bundle)
+    return bundle
+
+
+def _compiled(imported: ImportedModel, compiler: Compiler, feeds: Mapping[str, TensorType]) -> Variant:
+    """The variant for inputs of these types: one program, or a flow of several where data decides which of them run."""
+    shapes = {name: t.shape for name, t in feeds.items()}
+    try:
+        segment = imported.only_segment(feeds)
+    except BundleError:  # more than one program, if it can be compiled at all
+        flow = imported.flow(feeds)
+        if not flow.graphs:
+            raise
+        return _compiled_flow(imported, compiler, flow, shapes)
+    planned = compiler.plan(segment.graph, RunTrace(), keeps_graph=True)
+    program = imported.complete(planned.template or planned.program, segment)
+    assert planned.emitted is not None
+    graph = GraphText(*encode_graphs([record_graph(planned.emitted, program)]))
+    return _with_binaries(compiler.rt, program, imported.needs(program, segment, shapes), graph)
+
+
+def _compiled_flow(imported: ImportedModel, compiler: Compiler, found: Imported, shapes: Shapes) -> Variant:
+    plans = [compiler.plan(graph, RunTrace(), keeps_graph=True) for graph in found.graphs]
+    flow = Flow(tuple(p.program for p in plans), found.steps, tuple(a.name for a in imported.outputs))
+    graphs = [record_graph(p.emitted, p.program) for p in plans if p.emitted is not None]
+    return _with_binaries(
+        compiler.rt, flow, Needs.of_all(flow.programs, shapes), GraphText(*encode_graphs(graphs, flow))
+    )
+
+
+def _is_same(model: str | os.PathLike[str], target: Path) -> bool:
+    try:
+        return os.path.samefile(model, target)
+    except (OSError, ValueError):  # one of them is not there, or is no name
+        return False
+
+
+def _choose(
+    model: str | os.PathLike[str] | bytes,
+    rt: Runtime,
+    options: CompileOptions,
+    types: Mapping[str, TensorType],
+    inputs: Mapping[str, Any],
+) -> tuple[PrecisionPolicy, list[str]]:
+    """What precision 'auto' comes to for inputs of `types` on a device, and the sentences that tell it."""
+    from ....tune.measure_candidates import random_array
+
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    given = {n for n, t in types.items() if n in arrays and arrays[n].shape == t.shape}
+    rng = np.random.default_rng(0)
+    feeds = {n: arrays[n] if n in given else random_array(t.dtype, t.shape, rng) for n, t in types.items()}
+    made_up = [n for n in types if n not in given]
+    policy, lines = choose_precision(
+        model, feeds, device=rt.info.id, memory=options.memory, tolerance=options.tolerance, keeps=not made_up
+    )
+    lines[0] += f", compiled for {rt.info.name}"
+    if made_up:
+        lines.append(f"  chosen on random numbers for {', '.join(made_up)}")
+    return policy, lines
+
+
+def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
+    """One mapping for each variant. InputError for anything else, and for sizes that no axis has."""
+    wanted = [{}] if shapes is None else [shapes] if isinstance(shapes, Mapping) else list(shapes)
+    for one in wanted:
+        if not isinstance(one, Mapping):
+            raise InputError(f"shapes are a dict such as {{'x': (1, 3, 224, 224)}}, or a list of such; got {shapes!r}")
+    return [{name: parse_shape(shape) for name, shape in one.items()} for one in wanted]
+
+
+def _with_binaries(rt: Runtime, program: Content, needs: Needs, graph: GraphText) -> Variant:
+    """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
+    specs = [s.parts for p in programs_of(program) for s in p.sources]
+    with build_progress() as tell:
+        rt.build_all(specs, tell)
+    made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}
+    binaries = {i: partial(bytes, binary) for i, binary in made.items()}
+    return Variant(rt.info, program, needs=needs, binaries=binaries, fingerprint=rt.fingerprint, graph=lambda: graph)
+
+
+def _input_type(arg: NodeArg, shapes: Shapes) -> TensorType:
+    if arg.dtype is None:
+        raise BundleError(
+            f"input '{arg.name}' is {arg.type}: only models of tensors can be compiled; run the .onnx file"
+        )
+    given = shapes.get(arg.name)
+    if given is None:
+        if arg.any_rank:
+            raise InputError(f"input '{arg.name}' has any shape; give one, such as --shape {arg.name}:1x3x224x224")
+        if not all(isinstance(d, int) for d in arg.shape):
+            dims = ", ".join(map(str, arg.shape))
+            example = "x".join(str(d if isinstance(d, int) else 1) for d in arg.shape)
+            raise InputError(
+                f"input '{arg.name}' has open dimensions [{dims}]; give its shape, such as --shape {arg.name}:{example}"
+            )
+        given = tuple(d for d in arg.shape if isinstance(d, int))
+    if arg.any_rank:
+        return TensorType(arg.dtype, given)
+    pairs = zip(arg.shape, given, strict=False)
+    if len(given) != len(arg.shape) or any(isinstance(d, int) and d != g for d, g in pairs):
+        raise InputError(f"shape {given} does not fit input '{arg.name}' of shape {list(arg.shape)}")
+    return TensorType(arg.dtype, given)

@@ -1,0 +1,102 @@
+"""Recovery: a session's runs after a kernel's fault has ended the context of its device.
+
+The model is loaded again in a new context. Where the driver makes none in the same process (NVIDIA's), runs go on in a
+process of their own. Either way the run that met the fault is repeated. What lay on the device alone is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ....cl.memory.device_tensor import DeviceTensor
+from ....cl.runtime import Runtime
+from ....errors import DeviceError, DeviceLostError
+from ...execute.run_trace import Ran, RunTrace
+from ...model.run_request import RunRequest
+from ..options.execution_providers import Asked, check_providers
+from ..values.ort_value import OrtValue
+from .fallback_process import StandIn
+from .repeat_concurrent_runs import RunsBeside
+
+if TYPE_CHECKING:
+    from ...model.kv_cache.kv_cache_runs import AppendingRuns
+    from ...model.kv_cache.multi_step_runs import Following
+
+Found = tuple[list[Any], RunTrace, Ran]
+
+
+class Recovery(RunsBeside):
+    """Part of InferenceSession."""
+
+    _rt: Runtime
+    _arguments: dict[str, Any]
+    _stand_in: StandIn | None = None
+    may_recover = True  # or leave it to who has asked
+    _reviving: threading.Lock
+
+    @abstractmethod
+    def _start(self, asked: Asked) -> None:
+        """Load the model."""
+
+    @abstractmethod
+    def _execute_here(
+        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | Following | None = None
+    ) -> Found:
+        """A run in this process."""
+
+    def _execute(
+        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | Following | None = None
+    ) -> Found:
+        """All outputs in order, arrays, or DeviceTensors that were targets or fed; what the run did, and by what."""
+        rt = self._rt
+        fault: DeviceError | None = None
+        if not rt.lost:
+            try:
+                return self._execute_here(input_feed, request, appending)
+            except DeviceError as e:
+                if not self._is_lost_by(e, rt):
+                    raise
+                fault = e
+        self._revive(rt)
+        if appending is not None or request.targets:
+            raise DeviceLostError(self._loss(rt, "what the run was to read or write")) from fault
+        if self._stand_in is None:
+            return self._execute_here(input_feed, request)
+        values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
+        kept = next((n for n, v in values.items() if isinstance(v, DeviceTensor)), None)
+        if kept is not None:
+            raise DeviceLostError(self._loss(rt, f"input '{kept}'")) from fault
+        started = time.perf_counter()
+        outputs = self._stand_in.run(values)
+        self._trace = RunTrace(strategy="process")
+        self._trace.total_s = time.perf_counter() - started
+        return outputs, self._trace, Ran()
+
+    def _is_lost_by(self, error: DeviceError, rt: Runtime) -> bool:
+        """Whether a run failed because the context is dead, and may be repeated."""
+        return self.may_recover and rt.is_lost_by(error)
+
+    def _revive(self, rt: Runtime) -> None:
+        """Load the model in a context that takes the place of `rt`'s, or find out that there is none."""
+        with self._reviving:
+            if self._rt is not rt or self._stand_in is not None:
+                return
+            self._lock.beside.clear()
+            if rt.renew() is None:
+                self._forget_steady()
+                self._stand_in = StandIn(self._arguments)
+            else:
+                self._start(check_providers(self._arguments["providers"], self._arguments["provider_options"]))
+
+    def check_kept(self, what: str, rt: Runtime) -> None:
+        """DeviceLostError where `what` was made on a Runtime that is lost."""
+        if rt.lost:
+            raise DeviceLostError(self._loss(rt, what))
+
+    def _loss(self, rt: Runtime, what: str) -> str:
+        advice = "start the process again" if self._stand_in is not None else "make it anew"
+        return f"{what} lay on {rt.info.name}, where a kernel's fault ended the context ({rt.lost}): {advice}"

@@ -1,0 +1,436 @@
+"""InferenceSession: a model on a device, with the calls of onnxruntime's, so that one import line is the port.
+
+Longer than 400 lines: what a session holds, and every way in which it is run.
+
+Here it is loaded, run and closed; session_queries.py has the other calls of onnxruntime's class, profile_and_tune.py
+Opalite's own (explain, profile, tune, ...).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
+
+from numpy import ndarray
+
+from .... import knobs
+from ....cl.device.fork_guard import check_fork, process
+from ....cl.memory.device_tensor import DeviceTensor
+from ....cl.programs.background_throttle import short_turns
+from ....cl.runtime import Runtime, find_runtime
+from ....errors import BindingError, DeviceError, InputError, InputTypeError, OptionError
+from ....ir.device.device_info import DeviceInfo
+from ....ir.precision import PrecisionPolicy
+from ...execute.launch_batches import Recorder
+from ...execute.memory.io_transfer import Target
+from ...execute.run_trace import Ran, RunTrace
+from ...model.background.background_compile import Behind
+from ...model.background.graph_compiler import Compiler
+from ...model.compile_options import CompileOptions
+from ...model.repeat_run_fast_path import SteadyRun, types_key
+from ...model.run_lock import RunLock
+from ...model.run_request import RunRequest, TuneRequest
+from ...model.session_counters import Ledger
+from ..caches.shared_kv_cache import run_bound
+from ..diagnostics.log_severity import SessionLog
+from ..diagnostics.stats_file import tell_at_exit, write_stats
+from ..options.execution_providers import Asked, check_providers
+from ..options.run_options import RunOptions, check_not_terminated, check_run_options, tell_run
+from ..options.session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
+from ..values.host_memory_errors import host_memory, out_of_memory
+from ..values.io_binding import IOBinding, check_device
+from ..values.ort_value import OrtValue
+from .context_recovery import Recovery
+from .open_session import (
+    check_model_source,
+    choose_device,
+    compile_options,
+    hints_of,
+    open_model,
+    profiler_of,
+    source_name,
+    write_optimized,
+)
+from .profile_and_tune import SessionTools
+
+if TYPE_CHECKING:
+    from ....tune.tuning_report import GraphTuning
+    from ...model.kv_cache.kv_cache_runs import AppendingRuns
+    from ...model.kv_cache.multi_step_runs import Following
+
+
+class InferenceSession(Recovery, SessionTools):
+    """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
+
+    Runs of several threads go in turn on the device; what must be compiled first keeps no other run waiting
+    (docs/threads.md).
+
+    path_or_bytes: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
+    sess_options: what onnxruntime's SessionOptions say (docs/dropin.md has what acts). providers, provider_options:
+        onnxruntime's names of where to run, and what they mean here (api/options/execution_providers.py); `device`
+        counts for more.
+    device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
+        OPALITE_DEVICE, else the best.
+    precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'int8' (fp32, but products with
+        weights of few bits round their rows to 8), 'auto' (half where the first inputs show that outputs agree with
+        fp32's and that it is faster, docs/precision.md), or a PrecisionPolicy or its .json file, which keeps some nodes
+        in fp32. None takes OPALITE_PRECISION, else 'fp32'.
+    tolerance: what 'auto' lets half change an output by, as a share of its largest value; None takes
+        OPALITE_TOLERANCE, else 0.001.
+    memory: 'auto', 'buffer' or 'image' for tensors (docs/image2d.md); 'low' keeps float weights of products and
+        embeddings in 8 bits (docs/weights.md), 'normal' as the model has them. None takes OPALITE_MEMORY, else 'auto'.
+    tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
+    performance, priority: 'high', 'normal' or 'low', hints to the driver for clocks and for who comes first on the
+        device (docs/devices.md), where it takes them; None takes OPALITE_PERFORMANCE and OPALITE_PRIORITY, else leaves
+        both to the driver.
+    strict: PlacementError for nodes that would run on the host.
+    trust: take the programs and the machine code that a bundle brings as they are; else programs are emitted again from
+        the graphs in it, and compiled where this machine's cache does not have them. None takes OPALITE_TRUST, else
+        False.
+
+    Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without half sums.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+        *,
+        device: str | DeviceInfo | None = None,
+        precision: str | os.PathLike[str] | PrecisionPolicy | None = None,
+        memory: str | None = None,
+        tune: str | None = None,
+        strict: bool = False,
+        tolerance: float | None = None,
+        trust: bool | None = None,
+        performance: str | None = None,
+        priority: str | None = None,
+        enable_fallback: int = 1,
+        read_config_from_model: int = 0,
+        disabled_optimizers: Any = None,
+    ) -> None:
+        """The last three are onnxruntime's, accepted and without effect."""
+        request = device.id if isinstance(device, DeviceInfo) else device
+        if not isinstance(request, str | None):
+            raise InputError(f"device is a text such as 'gpu' or '0:1', got {device!r}; `opalite devices` lists them")
+        self._arguments: dict[str, Any] = {
+            "path_or_bytes": check_model_source(path_or_bytes),
+            "sess_options": check_session_options(sess_options),
+            "providers": providers,
+            "provider_options": provider_options,
+            "device": request,
+            "precision": precision,
+            "memory": memory,
+            "tune": tune,
+            "strict": strict,
+            "tolerance": tolerance,
+            "trust": trust,
+            "performance": performance,
+            "priority": priority,
+        }
+        self._fallback = bool(enable_fallback)
+        self._lock = RunLock()
+        self._book = threading.Lock()  # of what is noted of runs
+        self._reviving = threading.Lock()
+        self._lock.beside.on_drop = weakref.WeakMethod(self._forget_twin)
+        self._age = 0  # how often it was closed, or loaded
+        self._start(check_providers(providers, provider_options))
+
+    def _start(self, asked: Asked) -> None:
+        """Load the model for the providers asked for. What failed leaves the session as it was."""
+        started, started_ns = time.perf_counter(), time.monotonic_ns()
+        given = self._arguments
+        sess_options: SessionOptions = given["sess_options"]
+        profiler = profiler_of(sess_options)
+        log = SessionLog(sess_options.log_severity_level, sess_options.logid)
+        choice = choose_device(given, asked, sess_options)
+        options = compile_options(given, choice, sess_options)
+        tell_no_effect(sess_options, log)
+        hints = hints_of(given, choice)
+        rt = find_runtime(choice.device, hints)
+        edits = edits_of(sess_options)
+        ledger = Ledger()
+        behind = self._make_behind(rt, options)
+        compiler = Compiler(rt, options, behind, ledger)
+        compiler.expect_builds()
+        with host_memory("loading the model"):
+            model, auto = open_model(given["path_or_bytes"], compiler, edits)
+        self._behind, self._ledger = behind, ledger
+        _ = compiler.policy  # an unsupported precision is told now rather than at the first run
+        self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
+        self._hints = hints
+        self._load_s = time.perf_counter() - started
+        self._trace = RunTrace()  # of the last run
+        self._ran = Ran()  # what it used
+        self._runs, self._others = ledger.runs, ledger.others
+        self._told_runs = 0  # of which the figures were told
+        tell_at_exit(self)
+        self._first_s: float | None = None
+        self._has_run = False  # since it was made or closed
+        self._steady: SteadyRun | None = None  # how runs like the last one go
+        self._known: WeakValueDictionary[Hashable, SteadyRun] = WeakValueDictionary()  # by the types of inputs
+        self._age += 1
+        self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
+        self._all_outputs = list(range(len(model.outputs)))
+        self._overflowed = False
+        self._tunings: list[GraphTuning] = []
+        self._choice, self._log, self._profiler = choice, log, profiler
+        log.tell(
+            logging.INFO, f"loaded {source_name(given['path_or_bytes'])} for {rt.info.name} in {self._load_s:.3f} s"
+        )
+        if profiler is not None:
+            profiler.add_session("model_loading", started_ns, device=rt.info.id)
+        shapes = {a.name: a.shape for a in model.inputs}
+        write_optimized(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
+
+    def _make_behind(self, rt: Runtime, options: CompileOptions) -> Behind | None:
+        """What builds specialised programs while general ones serve; None where runs wait for them.
+
+        They do where tuning or precision 'auto' measures what it runs, and where programs cannot be built beside runs.
+        """
+        before: Behind | None = getattr(self, "_behind", None)
+        if before is not None:
+            before.close()
+        waits = options.tune != "none" or options.precision == "auto" or not rt.programs.may_build_behind
+        if waits or not knobs.get("OPALITE_TIERS"):
+            return None
+        behind = Behind(rt, self._exchange_executable)
+        weakref.finalize(self, behind.close).atexit = False
+        return behind
+
+    @property
+    def device(self) -> DeviceInfo:
+        """The device that the session runs on."""
+        return self._rt.info
+
+    @property
+    def runtime(self) -> Runtime:
+        """The device's context, queue, memory and counters, which sessions of one device share."""
+        return self._rt
+
+    @property
+    def opset(self) -> int:
+        """Opset version of the default domain; 0 for a bundle."""
+        return self._model.opset
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+    ) -> list[Any]:
+        """Outputs called `output_names` (all if None or empty) for arrays by input name. InputError says what misfits.
+
+        An OrtValue serves as an array does; one on the session's device is not moved.
+        """
+        picked = self._pick_outputs(output_names)
+        told = None if run_options is None else check_run_options(run_options)
+        if told is not None:
+            check_not_terminated(told)
+        found, rt = None, self._rt
+        if self._steady is not None or self._known:
+            try:
+                found = self._run_steady(input_feed)
+            except DeviceError as e:
+                if not self._is_lost_by(e, rt):
+                    raise
+        outputs, trace = found or self._execute(input_feed, self._request(told))[:2]
+        if told is not None:
+            check_not_terminated(told)
+        if told is not None or self._log.wants(logging.DEBUG):
+            tell_run(told, self._log, trace.total_s)
+        return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
+
+    def io_binding(self) -> IOBinding:
+        """Bindings of inputs and outputs to memory, to run without moving them."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Run on what is bound, and wait. InputError for what does not fit, and if no output is bound."""
+        if not isinstance(iobinding, IOBinding):
+            raise InputTypeError(f"run_with_iobinding takes an IOBinding, got {type(iobinding).__name__}")
+        if iobinding.session is not self:
+            raise OptionError("IOBinding must be used with the session that created it: session.io_binding()")
+        told = check_run_options(run_options)
+        check_not_terminated(told)
+        self.check_kept("what is bound", iobinding.rt)
+        outputs = list(iobinding.outputs.values())
+        if not outputs:
+            raise BindingError(
+                f"no output is bound; bind_output('{self._model.outputs[0].name}') leaves it to the host"
+            )
+        check_fork()
+        targets = {o.name: o.target for o in outputs if o.on_device}
+        try:
+            found = run_bound(self, iobinding, self._request(told, targets))
+        except InputError as e:
+            raise BindingError(e.message) from e
+        for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
+            output.take(found[i])
+
+    def _request(
+        self,
+        told: RunOptions | None = None,
+        targets: Mapping[str, Target] | None = None,
+        recorder: Recorder | None = None,
+        tuning: TuneRequest | None = None,
+        waits: bool = False,
+        unread: frozenset[str] = frozenset(),
+    ) -> RunRequest:
+        """What a run of this session is asked beside its inputs."""
+        return RunRequest(
+            targets or {},
+            recorder or self._profiler,
+            None if told is None else partial(check_not_terminated, told),
+            tuning or TuneRequest(tell=self._tunings.append),
+            waits=waits,
+            lock=self._lock,
+            unread=unread,
+        )
+
+    def _stop_recording(self) -> None:
+        self._forget_steady()  # until runs of the usual way have found them
+
+    def _execute_here(
+        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | Following | None = None
+    ) -> tuple[list[Any], RunTrace, Ran]:
+        """See _execute."""
+        check_fork()
+        if not isinstance(input_feed, Mapping):
+            example = ", ".join(f"'{a.name}': array" for a in self._model.inputs)
+            raise InputTypeError(f"inputs are a dict {{{example}}}, got {type(input_feed).__name__}")
+        values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
+        for name, value in values.items():
+            if type(value) is not ndarray:
+                check_device("input", name, value, self._rt)
+        model = appending or self._model
+        age, started, started_ns = self._age, time.perf_counter(), time.monotonic_ns()
+        try:  # not host_memory, for every token of a decoder comes by here
+            with short_turns():
+                outputs, trace = model.run(model.check_feeds(values), request)
+        except MemoryError as e:
+            raise out_of_memory(e, "running the model") from e
+        for cause, spent in (("plan", trace.import_s), ("tune", trace.tune_s), ("build", trace.build_s)):
+            self._ledger.add_wait(cause, spent)
+        with self._book:
+            trace.total_s = time.perf_counter() - started
+            if self._first_s is None:
+                self._first_s = trace.total_s + self._load_s
+            trace.first_s = self._first_s
+            # What the caller may keep holds no memory of the device.
+            ran, trace.ran = trace.ran or Ran(), None
+            self._trace = trace
+            self._overflowed = self._overflowed or trace.overflowed
+            self._others[trace.tier] += trace.runs
+            if self._age == age:
+                self._take_up(ran, request)
+            if self._profiler is not None:
+                self._profiler.add_run(started_ns)
+        return outputs, trace, ran
+
+    def _take_up(self, ran: Ran, request: RunRequest) -> None:
+        """Go by what a run used, in those that are like it."""
+        self._ran, self._has_run = ran, True
+        steady: SteadyRun | None = ran.steady if request.recorder is None else None
+        self._steady = steady
+        if steady is not None and steady.key is not None:
+            self._known[steady.key] = steady
+
+    def _run_steady(self, input_feed: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
+        """All outputs, where this run is like an earlier one and that one needs no look at the model."""
+        if process.is_child:
+            check_fork()
+        lock = self._lock
+        if lock.is_shared or not lock.acquire_at_once(False):
+            if not isinstance(input_feed, Mapping):
+                return None
+            found, is_known = self._run_beside(input_feed)
+            if found is not None or not is_known:
+                return found
+            lock.acquire()
+        elif lock.parked:
+            lock.fetch_parked()
+        try:
+            if not isinstance(input_feed, Mapping):
+                return None
+            steady = self._steady
+            started = time.perf_counter()
+            try:
+                found = steady.run(input_feed) if steady is not None and steady.is_current else None
+                if found is None:
+                    steady = self._known.get(types_key(input_feed))
+                    if steady is None or not steady.is_current:
+                        return None
+                    found = steady.run(input_feed)
+            except MemoryError as e:
+                raise out_of_memory(e, "running the model") from e
+            if found is None:
+                return None
+            outputs, trace = found
+            trace.total_s = time.perf_counter() - started
+            trace.first_s = self._first_s or 0.0
+            self._steady, self._trace = steady, trace
+            self._runs[trace.tier] += 1
+            return outputs, trace
+        finally:
+            lock.release()
+
+    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
+        if names is None or names == "":
+            return self._all_outputs
+        known = self._outputs
+        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
+            raise InputTypeError(f"output names are a list such as {list(known)[:1]}, or None for all; got {names!r}")
+        if not names:
+            return self._all_outputs
+        unknown = [n for n in names if n not in known]
+        if unknown:
+            raise InputError(f"no output is named {unknown[0]!r}; the model's outputs are {', '.join(known)}")
+        return [known[n] for n in names]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release compiled programs and device memory; the session compiles again if it is run again."""
+        if process.is_child:
+            return  # another thread may have had the lock when this process was forked
+        self._end_threads()
+        self._tell_stats()
+        if self._behind is not None:
+            self._behind.drop()
+        self._model.reset()
+        self._lock.beside.clear()
+        if self._stand_in is not None:
+            self._stand_in.close()
+        with self._lock, self._book:
+            self._age += 1
+            self._forget_steady()
+            self._ran = Ran()
+            self._has_run = False
+
+    def _tell_stats(self) -> None:
+        """Write the figures where OPALITE_STATS asks for them, if there are new ones."""
+        runs = self._ledger.run_count
+        if runs > self._told_runs:
+            self._told_runs = runs
+            model = self._arguments["path_or_bytes"]
+            write_stats("" if isinstance(model, bytes) else os.fspath(model), self._rt.info.id, self.stats)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._arguments
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]

@@ -1,0 +1,161 @@
+"""What happens around opening a model: arguments are checked, a device is chosen, the model is written if asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .... import knobs
+from ....cl.device.driver_hints import Hints, make_hints
+from ....cl.device.enumerate_devices import list_all
+from ....errors import InputTypeError, OptionError
+from ....ir.device.device_info import DeviceInfo
+from ....ir.model_edits import ModelEdits
+from ....plan.bundle import SUFFIX, is_bundle
+from ....status import ModelLoadCanceled
+from ...model.background.graph_compiler import Compiler
+from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance
+from ...model.model_interface import Model
+from ...model.open_model import open_onnx
+from ..options.execution_providers import OPENCL, Asked, Choice, by_policy, choose
+from ..options.session_options import DATA_FILE, DATA_FILE_FROM, NO_FALLBACK, SessionOptions
+
+if TYPE_CHECKING:
+    from ...precision.auto_model import AutoModel
+    from ..diagnostics.chrome_trace import Profiler
+
+ModelSource = str | os.PathLike[str] | bytes
+
+
+def check_model_source(model: Any) -> ModelSource:
+    """A path or bytes. InputTypeError for anything else."""
+    if isinstance(model, bytearray | memoryview):
+        return bytes(model)
+    if isinstance(model, str) and not model:
+        raise InputTypeError("a model is a path or bytes, got an empty text")
+    if isinstance(model, str | os.PathLike | bytes):
+        return model
+    hint = "; pass model.SerializeToString()" if hasattr(model, "SerializeToString") else ""
+    raise InputTypeError(f"a model is a path or bytes, got {type(model).__name__}{hint}")
+
+
+def source_name(model: ModelSource) -> str:
+    """How the log calls the model."""
+    return f"a model of {len(model)} bytes" if isinstance(model, bytes) else f"'{os.fspath(model)}'"
+
+
+def choose_device(arguments: Mapping[str, Any], asked: Asked, options: SessionOptions) -> Choice:
+    """Where a session runs, by its `device=`, else its providers, else those of its options."""
+    if options._cancelled:
+        raise ModelLoadCanceled("loading was called off by SessionOptions.set_load_cancellation_flag")
+    listed: list[DeviceInfo] = []
+
+    def devices() -> Sequence[DeviceInfo]:
+        if not listed:
+            listed.extend(found.info for found in list_all().devices if found.usable)
+        return listed
+
+    names, provider_options = asked
+    if not names and options._providers:
+        names, provider_options = list(options._providers), list(options._providers.values())
+    device, default = arguments["device"], knobs.get("OPALITE_DEVICE")
+    if device is not None:
+        own = [o for n, o in zip(names, provider_options, strict=True) if n == OPENCL]
+        chosen = choose(([OPENCL], own[:1]), default, devices) if own else Choice()
+        chosen.device = device
+        return chosen
+    chosen = choose((names, provider_options), default, devices)
+    if chosen.device is None and default is None and not names:
+        chosen.device = by_policy(options._policy, devices()) if options.has_providers() else None
+    return chosen
+
+
+def wants_strict(choice: Choice, options: SessionOptions) -> bool:
+    """Whether nodes that would run on the host are refused."""
+    asked = choice.options.get("strict", options._config.entries.get(NO_FALLBACK, "0"))
+    if asked.lower() not in ("0", "1", "true", "false"):
+        raise OptionError(f"'strict' and '{NO_FALLBACK}' are 0 or 1, got {asked!r}")
+    return asked.lower() in ("1", "true")
+
+
+def compile_options(given: Mapping[str, Any], choice: Choice, options: SessionOptions) -> CompileOptions:
+    """What the session's own arguments say, else its provider's options, else the environment."""
+    return CompileOptions(
+        precision=parse_precision(given["precision"] or choice.options.get("precision")),
+        memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
+        tune=given["tune"] or choice.options.get("tune") or str(knobs.get("OPALITE_TUNE")),
+        strict=given["strict"] or wants_strict(choice, options),
+        tolerance=parse_tolerance(
+            choice.options.get("tolerance") if given["tolerance"] is None else given["tolerance"]
+        ),
+        trust=bool(knobs.get("OPALITE_TRUST") if given["trust"] is None else given["trust"]),
+    )
+
+
+def hints_of(given: Mapping[str, Any], choice: Choice) -> Hints:
+    """The hints to the driver, from the same places."""
+    wanted = {what: given[what] or choice.options.get(what) for what in ("performance", "priority")}
+    return make_hints(**wanted)
+
+
+def profiler_of(options: SessionOptions) -> Profiler | None:
+    """What records runs, if the options ask for it."""
+    if not options.enable_profiling:
+        return None
+    from ..diagnostics.chrome_trace import Profiler
+
+    return Profiler(options.profile_file_prefix)
+
+
+def open_model(path_or_bytes: ModelSource, compiler: Compiler, edits: ModelEdits) -> tuple[Model, AutoModel | None]:
+    """The model behind a session, a bundle or an ONNX model, and the same if it chooses its precision itself."""
+    if not isinstance(path_or_bytes, bytes) and is_bundle(path_or_bytes):
+        from ...model.bundle_model import BundleModel
+
+        if edits:
+            raise OptionError(
+                f"{path_or_bytes} is compiled: sizes and initializers are given where the .onnx file is compiled"
+            )
+        return BundleModel(path_or_bytes, compiler), None
+    if compiler.options.precision != "auto":
+        return open_onnx(path_or_bytes, compiler, edits), None
+    from ...precision.auto_model import AutoModel, unsuited
+
+    if unsuited(compiler.rt.info):
+        return open_onnx(path_or_bytes, compiler.by("fp32"), edits), None
+    auto = AutoModel(path_or_bytes, compiler, edits)
+    return auto, auto
+
+
+def write_optimized(
+    options: SessionOptions, model: ModelSource, edits: ModelEdits, shapes: Mapping[str, Sequence[Any]], device: str
+) -> None:
+    """Write the model to `optimized_model_filepath`, if there is one: a bundle (.opal), else ONNX with the edits.
+
+    shapes: of the inputs, which a bundle needs whole. OptionError if the file cannot be written.
+    """
+    target = options.optimized_model_filepath
+    if not target:
+        return
+    if is_bundle(model):
+        raise OptionError(f"{model!r} is compiled already; copy it to '{target}' instead")
+    from ....importer.proto.apply_edits import edited_model, write_model
+
+    if not Path(target).parent.is_dir():
+        raise OptionError(f"optimized_model_filepath '{target}' lies in a folder that does not exist; make it first")
+    try:
+        if Path(target).suffix == SUFFIX:
+            from .compile_bundle import compile_model
+
+            raw = edited_model(model, edits).SerializeToString() if edits or isinstance(model, bytes) else model
+            whole = {n: tuple(s) for n, s in shapes.items() if all(isinstance(d, int) for d in s)}
+            compile_model(raw, target, shapes=whole, device=device)
+            return
+        entries = options._config.entries
+        write_model(
+            edited_model(model, edits), target, entries.get(DATA_FILE, ""), int(entries.get(DATA_FILE_FROM, "1024"))
+        )
+    except (OSError, ValueError) as e:
+        raise OptionError(f"the model cannot be written to '{target}': {e}") from e

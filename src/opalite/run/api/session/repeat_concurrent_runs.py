@@ -1,0 +1,71 @@
+"""RunsBeside: a session's runs that are like earlier ones, beside those of other threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ...execute.executable import Executable
+from ...execute.run_trace import Ran, RunTrace
+from ...model.repeat_run_fast_path import SteadyRun, types_key
+from ...model.run_lock import RunLock
+from ..values.host_memory_errors import out_of_memory
+
+
+class RunsBeside:
+    """Part of InferenceSession."""
+
+    _lock: RunLock
+    _book: threading.Lock
+    _ran: Ran
+    _steady: SteadyRun | None
+    _known: WeakValueDictionary[Hashable, SteadyRun]
+    _first_s: float | None
+    _trace: RunTrace
+    _others: Counter[str]
+
+    def _run_beside(self, input_feed: Mapping[str, Any]) -> tuple[tuple[list[Any], RunTrace] | None, bool]:
+        """All outputs, where this run need not wait for its turn; whether it is like an earlier one."""
+        steady = self._known.get(types_key(input_feed))
+        if steady is None or not steady.is_current:
+            return None, False
+        beside = self._lock.beside
+        if not self._lock.is_shared:
+            beside.tell()
+        started = time.perf_counter()
+        try:
+            with beside.twin(steady.executable, steady.program) as twin:
+                if twin is None:
+                    return None, True
+                found = steady.run(input_feed, twin, beside)
+        except MemoryError as e:
+            raise out_of_memory(e, "running the model") from e
+        if found is None:
+            return None, True
+        outputs, trace = found
+        trace.total_s = time.perf_counter() - started
+        trace.first_s = self._first_s or 0.0
+        with self._book:
+            self._trace = trace
+            self._others[trace.tier] += 1
+        return (outputs, trace), True
+
+    def _forget_twin(self, executable: Executable, twin: Executable) -> None:
+        """Let go of the twin of an executable."""
+        with self._book:
+            self._ran.forget(twin, executable)
+
+    def _exchange_executable(self, old: Executable, new: Executable) -> None:
+        """Let go of an executable that another has replaced."""
+        with self._lock, self._book:
+            if self._steady is not None and not self._steady.is_current:
+                self._steady = None
+            self._ran.replace(old, new)
+
+    def _forget_steady(self) -> None:
+        self._steady = None
+        self._known = WeakValueDictionary()

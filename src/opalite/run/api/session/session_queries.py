@@ -1,0 +1,238 @@
+"""SessionApi: the calls of onnxruntime's session that ask about it, or run it in another form."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....errors import InputTypeError, PlacementError, UnsupportedApiError
+from ....ir.device.device_info import DeviceInfo
+from ...model.model_inputs_outputs import ModelMetadata, NodeArg
+from ...model.run_lock import RunLock
+from ...report.explanation import Explanation
+from ..options.execution_providers import CPU, OPENCL, Asked, Choice, check_known, check_providers
+from ..options.run_options import RunOptions
+from ..options.session_options import RECORD_ASSIGNMENT, SessionOptions, copy_options
+from ..values.ort_value import OrtValue
+from .async_runs import AsyncRuns
+
+if TYPE_CHECKING:  # what few sessions are asked for is imported when it is
+    from ..diagnostics.chrome_trace import Profiler
+    from ..diagnostics.node_assignment import OrtEpAssignedSubgraph
+    from ..options.ort_devices import OrtEpDevice, OrtMemoryInfo
+
+
+class SessionApi(AsyncRuns):
+    """What does not compute. The session itself loads the model and runs it."""
+
+    _arguments: dict[str, Any]
+    _choice: Choice
+    _fallback: bool
+    _lock: RunLock
+    _profiler: Profiler | None
+
+    @property
+    @abstractmethod
+    def device(self) -> DeviceInfo:
+        """The device that the session runs on."""
+
+    @abstractmethod
+    def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
+        """Numbers of the outputs named."""
+
+    @abstractmethod
+    def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
+        """Where each node runs."""
+
+    @abstractmethod
+    def _start(self, asked: Asked) -> None:
+        """Load the model anew."""
+
+    # The model
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Inputs that the caller feeds, in the model's order."""
+        return list(self._model.inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Outputs in the model's order."""
+        return list(self._model.outputs)
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers listed as inputs: they may be fed, and keep their value otherwise."""
+        return list(self._model.overridable)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Producer, description and custom metadata."""
+        return self._model.meta
+
+    # Options and providers
+
+    def get_session_options(self) -> SessionOptions:
+        """A copy of the options that the session was made with."""
+        return copy_options(self._arguments["sess_options"])
+
+    def get_providers(self) -> list[str]:
+        """Where it runs: OpenCL's provider and the host's, or the CPU's alone if an OpenCL CPU device was asked for."""
+        return list(self._choice.names)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Options by provider; those of OpenCL's name the device."""
+        own = {"device": self.device.id, **self._choice.options}
+        return {name: own if name == OPENCL else {} for name in self._choice.names}
+
+    def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
+        """Load the model again for other providers (None: the default device), which count for more than `device=`.
+
+        OptionError (a RuntimeError) for a name that is none of onnxruntime's or Opalite's; the session then stays.
+        """
+        asked = check_providers(providers, provider_options)
+        check_known(asked[0])
+        with self._lock:
+            before = dict(self._arguments)
+            self._arguments.update(providers=providers, provider_options=provider_options, device=None)
+            try:
+                self._start(asked)
+            except BaseException:
+                self._arguments = before
+                raise
+
+    def enable_fallback(self) -> None:
+        """Accepted: nothing falls back to another device by itself, for an error says what to do."""
+        self._fallback = True
+
+    def disable_fallback(self) -> None:
+        """Accepted: nothing falls back to another device by itself."""
+        self._fallback = False
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """The host's memory for each input, which is where arrays are fed from."""
+        return [_host_memory() for _ in self._model.inputs]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """The host's memory for each output."""
+        return [_host_memory() for _ in self._model.outputs]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """The session's device for each input."""
+        from ..options.ort_devices import describe_ep_device
+        from .module_functions import get_version_string
+
+        found = describe_ep_device(self.device, 0, get_version_string())
+        return [found for _ in self._model.inputs]
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Nodes by where they run, as `explain()` has them: fused nodes count as one.
+
+        Runs the model on zeros if it has not run. PlacementError unless the session config entry
+        'session.record_ep_graph_assignment_info' is '1'.
+        """
+        if self._arguments["sess_options"]._config.entries.get(RECORD_ASSIGNMENT) != "1":
+            raise PlacementError(
+                f"Session configuration entry '{RECORD_ASSIGNMENT}' must be set to \"1\" to retrieve the assignment; "
+                "explain() tells it without"
+            )
+        from ..diagnostics.node_assignment import assigned
+
+        return assigned(self.explain().nodes, OPENCL, CPU)
+
+    def get_tuning_results(self) -> list[dict[str, Any]]:
+        """An empty list: `opalite tune --export` writes what was tuned."""
+        return []
+
+    def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
+        """UnsupportedApiError for results: those of onnxruntime's kernels say nothing of OpenCL's."""
+        if results:
+            raise UnsupportedApiError("onnxruntime's tuning results are not read; tune with session.tune(feeds)")
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """UnsupportedApiError for options: none may change while a session lives."""
+        if options:
+            raise UnsupportedApiError(f"no option may change while a session lives, got {dict(options)}; open another")
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Does nothing: launches are recorded and replayed by themselves."""
+
+    # Profiling
+
+    def end_profiling(self) -> str:
+        """Write the profile and stop recording; the file's name, '' if `enable_profiling` was not set."""
+        with self._lock:
+            profiler, self._profiler = self._profiler, None
+            self._stop_recording()
+            return profiler.write() if profiler is not None else ""
+
+    @abstractmethod
+    def _stop_recording(self) -> None:
+        """Let runs take the usual way again."""
+
+    def get_profiling_start_time_ns(self) -> int:
+        """time.monotonic_ns() when recording began; 0 if it did not."""
+        return self._profiler.start_ns if self._profiler is not None else 0
+
+    # Runs in other forms
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """`run` from and to OrtValues; the outputs are in host memory."""
+        for name, value in input_dict_ort_values.items():
+            if not isinstance(value, OrtValue):
+                raise InputTypeError(f"input '{name}' is given as an OrtValue here, got {type(value).__name__}")
+        picked = self._pick_outputs(output_names)
+        types = [self._model.outputs[i].type for i in picked]
+        values = self.run(output_names, input_dict_ort_values, run_options)
+        return [OrtValue(v, t) for v, t in zip(values, types, strict=True)]
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: Any,
+        fetch_devices: Any = None,
+    ) -> None:
+        """`run_with_ort_values` by lists; the outputs are appended to `fetches`."""
+        if len(feed_names) != len(feeds):
+            raise InputTypeError(f"{len(feed_names)} names of inputs, but {len(feeds)} values")
+        for value in self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options):
+            fetches.push_back(value)
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """A value in the memory of the session's device, or of the host for 'cpu'."""
+        where = "cpu" if device_type == "cpu" else self.device
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, where)
+
+    # Code written for onnxruntime asks for what lies beneath.
+
+    @property
+    def _sess(self) -> Any:
+        return self
+
+    @property
+    def _model_path(self) -> str | None:
+        model = self._arguments["path_or_bytes"]
+        return None if isinstance(model, bytes) else os.fspath(model)
+
+    @property
+    def _inputs_meta(self) -> list[NodeArg]:
+        return self.get_inputs()
+
+    @property
+    def _outputs_meta(self) -> list[NodeArg]:
+        return self.get_outputs()
+
+
+def _host_memory() -> OrtMemoryInfo:
+    from ..options.ort_devices import OrtMemoryInfo
+    from ..options.ort_enums import OrtAllocatorType, OrtMemType
+
+    return OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, OrtMemType.DEFAULT)

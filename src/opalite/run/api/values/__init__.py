@@ -1,0 +1,1 @@
+"""Values that runs take and return: OrtValue, IOBinding, DLPack."""

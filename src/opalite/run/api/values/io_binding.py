@@ -1,0 +1,298 @@
+"""IOBinding: inputs and outputs bound to memory, so that a session runs without moving them. onnxruntime's calls."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....cl.memory.device_tensor import DeviceTensor, wrap_handle
+from ....cl.runtime import Runtime
+from ....errors import BindingError, DeviceLostError, InputError, OptionError
+from ....ir.device.device_info import DeviceInfo
+from ....ir.dtype import DType
+from ....plan.program import Port
+from .ort_value import (
+    DEVICE,
+    GPU_WORDS,
+    HOST,
+    OrtValue,
+    device_dtype,
+    find_memory,
+    handles_given,
+    parse_element_type,
+    parse_shape,
+)
+from .ort_value_vector import OrtValueVector
+
+if TYPE_CHECKING:
+    from ..session.inference_session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+
+
+class BoundOutput:
+    """Where an output goes: a value that the caller gave, or memory of its own that is kept from run to run."""
+
+    def __init__(self, name: str, onnx_type: str, rt: Runtime | None, given: OrtValue | None = None) -> None:
+        """`rt` is None for host memory."""
+        self.name = name
+        self._type = onnx_type
+        self.on_device = rt is not None
+        self._rt = rt
+        self._given = given
+        self.is_given = given is not None
+        self.result: OrtValue | None = given
+
+    def target(self, port: Port) -> DeviceTensor:
+        """The tensor that takes an output like `port`. InputError if the caller's does not fit."""
+        assert self._rt is not None
+        held = self.result.value if self.result is not None else None
+        if isinstance(held, DeviceTensor) and held.shape == port.shape and held.dtype == port.dtype.np:
+            return held
+        if self._given is not None:
+            raise self._misfit(port.dtype.np, port.shape)
+        made = DeviceTensor(self._rt, port.shape, device_dtype(port.dtype.np))
+        self.result = OrtValue(made)
+        return made
+
+    def take(self, value: Any) -> None:
+        """Put the output that a run gave where it belongs."""
+        if not self.on_device:
+            array = value.numpy() if isinstance(value, DeviceTensor) else value
+            if self._given is None:
+                self.result = OrtValue(array, self._type)
+            elif array.shape != self._given.value.shape or array.dtype != self._given.value.dtype:
+                raise self._misfit(array.dtype, array.shape)
+            else:
+                np.copyto(self._given.numpy(), array)
+            return
+        if self.result is not None and value is self.result.value:
+            return
+        if not isinstance(value, DeviceTensor | np.ndarray):
+            raise BindingError(f"output '{self.name}' is not a tensor, so it stays in host memory: bind it to 'cpu'")
+        tensor = self.target(Port(self.name, DType.of(value.dtype), tuple(value.shape), 0))
+        if isinstance(value, DeviceTensor):
+            tensor.copy_from(value)
+            tensor.rt.finish()
+        else:
+            tensor.write(value)
+
+    def _misfit(self, dtype: Any, shape: Sequence[int]) -> BindingError:
+        assert self._given is not None
+        return BindingError(
+            f"output '{self.name}' is {dtype}{list(shape)}, but the value bound to it holds "
+            f"{self._given.value.dtype}{self._given.shape()}; bind one that fits, or leave shape and memory open"
+        )
+
+
+class IOBinding:
+    """What a session reads and where it writes, bound before it runs: `session.run_with_iobinding(binding)`.
+
+    Device memory is that of the session's device, called 'opencl'. What was bound stays bound from run to run.
+    InputError for names, memory, shapes and types that do not fit; what only shows when the model runs, then.
+    """
+
+    def __init__(self, session: InferenceSession) -> None:
+        self.session = session
+        self.rt = session.runtime  # on whose memory values are
+        self.inputs: dict[str, Any] = {}
+        self.outputs: dict[str, BoundOutput] = {}
+        self._uploaded: dict[str, DeviceTensor] = {}  # memory of inputs that were given as arrays
+        self.shared: Any = None  # what runs on caches that are bound as input and as output (shared_kv_cache.py)
+        known = (*session.get_inputs(), *session.get_overridable_initializers())
+        self._known_inputs = [a.name for a in known]
+        self._known_outputs = {a.name: a.type for a in session.get_outputs()}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Read the input from an array: on a CPU device from its memory at each run, else from a copy made now.
+
+        To feed a GPU other contents, bind again.
+        """
+        self._check_name("input", name, self._known_inputs)
+        if not isinstance(arr_on_cpu, np.ndarray | OrtValue):
+            raise BindingError(f"input '{name}' is bound to an array, got {type(arr_on_cpu).__name__}: np.asarray it")
+        array = np.asarray(arr_on_cpu)
+        self.inputs[name] = array
+        if self.session.device.on_host or array.dtype.hasobject:
+            return
+        try:
+            device_dtype(array.dtype)
+        except InputError:
+            return
+        tensor = self._uploaded.get(name)
+        if tensor is None or tensor.shape != array.shape or tensor.dtype != array.dtype:
+            tensor = self._uploaded[name] = DeviceTensor(self.session.runtime, array.shape, array.dtype)
+        tensor.write(array)
+        self.inputs[name] = tensor
+
+    def fed(self) -> dict[str, Any]:
+        """What is bound to the inputs."""
+        return dict(self.inputs)
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str | DeviceInfo,
+        device_id: int | str,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Read the input from memory of the caller's: an address for 'cpu', a cl_mem handle for 'opencl'.
+
+        The handle must be of the session's context and is retained; host memory is copied now, as by `bind_cpu_input`.
+        """
+        self._check_name("input", name, self._known_inputs)
+        if self._is_device(device_type, device_id, f"input '{name}'"):
+            self.inputs[name] = self._tensor_at(device_type, buffer_ptr, shape, element_type)
+        else:
+            self.bind_cpu_input(name, _array_at(buffer_ptr, shape, element_type))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Read the input from a value: in place from the device, copied at each run from host memory."""
+        self._check_name("input", name, self._known_inputs)
+        self._check_value("input", name, ortvalue)
+        self.inputs[name] = ortvalue.value
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str | DeviceInfo = HOST,
+        device_id: int | str = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Leave the output in host ('cpu') or device memory ('opencl'): the caller's at `buffer_ptr`, else the
+        binding's own, which the next run writes again. See `bind_input` for pointers."""
+        self._check_name("output", name, self._known_outputs)
+        on_device = self._is_device(device_type, device_id, f"output '{name}'")
+        given = None
+        if buffer_ptr is not None:
+            if shape is None or element_type is None:
+                raise OptionError(
+                    f"output '{name}' is bound to memory at {buffer_ptr:#x}: give its element_type and shape"
+                )
+            given = OrtValue(
+                self._tensor_at(device_type, buffer_ptr, shape, element_type)
+                if on_device
+                else _array_at(buffer_ptr, shape, element_type)
+            )
+        self.outputs[name] = BoundOutput(
+            name, self._known_outputs[name], self.session.runtime if on_device else None, given
+        )
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Write the output into a value, whose shape and type must be the output's."""
+        self._check_name("output", name, self._known_outputs)
+        self._check_value("output", name, ortvalue)
+        rt = self.session.runtime if isinstance(ortvalue.value, DeviceTensor) else None
+        self.outputs[name] = BoundOutput(name, self._known_outputs[name], rt, ortvalue)
+
+    def get_outputs(self) -> list[OrtValue]:
+        """Values of the bound outputs after a run, in the order of binding."""
+        found = [(o.name, o.result) for o in self.outputs.values()]
+        missing = [name for name, value in found if value is None]
+        if missing:
+            raise BindingError(f"output '{missing[0]}' has no value before session.run_with_iobinding(binding)")
+        return [value for _, value in found if value is not None]
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """`get_outputs` as an OrtValueVector."""
+        return OrtValueVector(self.get_outputs())
+
+    def copy_outputs_to_cpu(self) -> list[Array]:
+        """The bound outputs as arrays, in the order of binding."""
+        return [_copied(v) for v in self.get_outputs()]
+
+    def clear_binding_inputs(self) -> None:
+        """Unbind all inputs."""
+        self.inputs.clear()
+        self._uploaded.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Unbind all outputs."""
+        self.outputs.clear()
+
+    def synchronize_inputs(self) -> None:
+        """Wait until everything enqueued on the device is done."""
+        self.session.runtime.finish()
+
+    def synchronize_outputs(self) -> None:
+        """Wait until everything enqueued on the device is done; a run has waited already."""
+        self.session.runtime.finish()
+
+    def _check_name(self, what: str, name: str, known: Collection[str]) -> None:
+        if name not in known:
+            raise BindingError(f"no {what} is named {name!r}; the model's {what}s are {', '.join(known) or '(none)'}")
+
+    def _check_value(self, what: str, name: str, value: Any) -> None:
+        if not isinstance(value, OrtValue):
+            raise BindingError(
+                f"{what} '{name}' is bound to an opalite.OrtValue, got {type(value).__name__}: make one with "
+                "OrtValue.ortvalue_from_numpy(array, 'opencl')"
+            )
+        check_device(what, name, value.value, self.session.runtime)
+
+    def _is_device(self, device_type: str | DeviceInfo, device_id: int | str, what: str) -> bool:
+        """Whether the session's device is meant, not the host. BindingError for another device."""
+        rt = self.session.runtime
+        if (device_type == DEVICE and device_id == 0) or (device_type in GPU_WORDS and not rt.info.on_host):
+            return True
+        found = find_memory(device_type, device_id)
+        if found is not None and found is not rt:
+            raise BindingError(f"{what} cannot lie on {found.info.name}: the session runs on {rt.info.name}")
+        return found is not None
+
+    def _tensor_at(self, word: Any, handle: int, shape: Sequence[int], element_type: Any) -> DeviceTensor:
+        if word in GPU_WORDS and handle not in handles_given:
+            raise BindingError(
+                f"buffer_ptr {handle!r} is not what OrtValue.data_ptr() gave: memory of other libraries "
+                "cannot be bound to an OpenCL device; copy it to an OrtValue, or bind a cl_mem handle as 'opencl'"
+            )
+        rt = self.session.runtime
+        dtype, sizes = device_dtype(parse_element_type(element_type)), parse_shape(shape)
+        _check_address(handle)
+        return DeviceTensor(rt, sizes, dtype, wrap_handle(rt, handle, math.prod(sizes) * dtype.itemsize))
+
+
+def _copied(value: OrtValue) -> Any:
+    if not value.is_tensor():
+        return value.value
+    return np.array(value.numpy()) if value.device_name() == HOST else value.numpy()
+
+
+def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
+    """InputError for a value that lies on another device than `rt`'s."""
+    if isinstance(value, DeviceTensor) and value.rt.lost:
+        raise DeviceLostError(
+            f"{what} '{name}' lay on {rt.info.name}, where it was lost ({value.rt.lost}): make it anew"
+        )
+    if isinstance(value, DeviceTensor) and value.rt is not rt:
+        if value.rt.info.id == rt.info.id and value.rt.hints != rt.hints:
+            raise BindingError(
+                f"{what} '{name}' lies in a context of {rt.info.name} with other hints than the session's: bind values "
+                "by the session's io_binding(), or give hints to all by OPALITE_PERFORMANCE and OPALITE_PRIORITY"
+            )
+        raise BindingError(
+            f"{what} '{name}' lies on {value.rt.info.name}, but the session runs on {rt.info.name}: "
+            "pass value.numpy(), or open the session with device= of the value's"
+        )
+
+
+def _array_at(address: int, shape: Sequence[int], element_type: Any) -> Array:
+    """The caller's host memory as an array."""
+    dtype, sizes = parse_element_type(element_type), parse_shape(shape)
+    _check_address(address)
+    nbytes = math.prod(sizes) * dtype.itemsize
+    memory: Array = np.ctypeslib.as_array((ctypes.c_ubyte * nbytes).from_address(address))
+    return memory.view(dtype).reshape(sizes)
+
+
+def _check_address(address: Any) -> None:
+    if isinstance(address, bool) or not isinstance(address, int | np.integer) or address <= 0:
+        raise BindingError(f"buffer_ptr is an address, such as array.ctypes.data, or a cl_mem handle; got {address!r}")

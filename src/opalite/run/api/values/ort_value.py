@@ -1,0 +1,355 @@
+"""OrtValue: a value in host or device memory, with onnxruntime's calls."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....cl.memory.device_tensor import DeviceTensor
+from ....cl.runtime import Runtime, find_runtime
+from ....errors import BindingError, InputTypeError, NoDeviceError, UnsupportedApiError
+from ....ir.device.device_info import DeviceInfo
+from ....ir.dtype import DType
+from .host_memory_errors import host_memory
+
+Array = np.ndarray[Any, Any]
+HOST = "cpu"
+DEVICE = "opencl"
+PINNED = "opencl_pinned"
+handles_given: set[int] = set()
+"""cl_mem handles that `OrtValue.data_ptr` gave out, to tell them from addresses of other libraries' memory."""
+GPU_WORDS = ("cuda", "gpu", "hip", "dml", "webgpu")
+
+# ONNX's numbers and names of element types.
+_NUMBERS = {
+    DType.FLOAT32: (1, "float"),
+    DType.UINT8: (2, "uint8"),
+    DType.INT8: (3, "int8"),
+    DType.UINT16: (4, "uint16"),
+    DType.INT16: (5, "int16"),
+    DType.INT32: (6, "int32"),
+    DType.INT64: (7, "int64"),
+    DType.STRING: (8, "string"),
+    DType.BOOL: (9, "bool"),
+    DType.FLOAT16: (10, "float16"),
+    DType.FLOAT64: (11, "double"),
+    DType.UINT32: (12, "uint32"),
+    DType.UINT64: (13, "uint64"),
+    DType.COMPLEX64: (14, "complex64"),
+    DType.COMPLEX128: (15, "complex128"),
+    DType.BFLOAT16: (16, "bfloat16"),
+}
+
+
+_LATER_NUMBERS = {
+    "FLOAT8E4M3FN": 17,
+    "FLOAT8E4M3FNUZ": 18,
+    "FLOAT8E5M2": 19,
+    "FLOAT8E5M2FNUZ": 20,
+    "UINT4": 21,
+    "INT4": 22,
+    "FLOAT4E2M1": 23,
+    "FLOAT8E8M0": 24,
+    "UINT2": 25,
+    "INT2": 26,
+}
+_NUMBERS.update((DType[name], (number, name.lower())) for name, number in _LATER_NUMBERS.items())
+
+
+class OrtValue:
+    """A tensor in host memory, or in that of an OpenCL device, where sessions read and write it in place.
+
+    Made by `ortvalue_from_numpy` and its like; taken by `IOBinding`, `session.run` and `session.run_with_ort_values`,
+    whose outputs may be sequences and maps too: lists and dicts. NumPy takes a tensor for an array; from the device
+    that is a transfer.
+    """
+
+    __slots__ = ("__weakref__", "_type", "value")
+
+    def __init__(self, value: Any, onnx_type: str = "") -> None:
+        """value: an array, a DeviceTensor, a list or a dict. onnx_type: of a value that is no tensor."""
+        self.value: Any = value.value if isinstance(value, OrtValue) else value
+        self._type = onnx_type
+
+    @classmethod
+    def ortvalue_from_numpy(
+        cls,
+        numpy_obj: Any,
+        /,
+        device_type: str | DeviceInfo = HOST,
+        device_id: int | str = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """A value that holds `numpy_obj`: the array itself for 'cpu', a copy for 'opencl' and 'opencl_pinned'.
+
+        Pinned is host memory that the device copies by itself, several times as fast as other arrays.
+        device_type may be a session's `device` too. device_id: 0 for the device that sessions take by themselves, or
+        one that `InferenceSession(device=...)` understands. BindingError for memory or types that there are not.
+        """
+        array = np.asarray(numpy_obj)
+        if device_type == PINNED:
+            value = OrtValue(pinned_array(array.shape, array.dtype, device_id))
+            value.update_inplace(array)
+            return value
+        rt = find_memory(device_type, device_id)
+        if rt is None:
+            return OrtValue(array)
+        value = OrtValue(DeviceTensor(rt, array.shape, device_dtype(array.dtype)))
+        value.update_inplace(array)
+        return value
+
+    @classmethod
+    def ortvalue_from_numpy_with_onnx_type(cls, data: Any, /, onnx_element_type: int) -> OrtValue:
+        """A value in the array's own memory, taken for another type of the same size: uint16 for bfloat16 (16)."""
+        array, dtype = np.asarray(data), parse_element_type(onnx_element_type)
+        if array.dtype.itemsize != dtype.itemsize or array.dtype.hasobject:
+            raise BindingError(
+                f"elements of {array.dtype} have {array.dtype.itemsize} bytes, but {dtype} has {dtype.itemsize}: give "
+                "an array whose elements have the same size"
+            )
+        return OrtValue(array if array.dtype == dtype else np.ascontiguousarray(array).view(dtype))
+
+    @classmethod
+    def ortvalue_from_shape_and_type(
+        cls,
+        shape: Sequence[int],
+        element_type: Any = np.float32,
+        device_type: str | DeviceInfo = HOST,
+        device_id: int | str = 0,
+        vendor_id: int = -1,
+        memory_info: Any = None,
+    ) -> OrtValue:
+        """A value of `shape`; element_type is a NumPy type or ONNX's number of one. Its contents are not settled."""
+        dtype, sizes = parse_element_type(element_type), parse_shape(shape)
+        with host_memory(f"making room for {dtype}{list(sizes)}"):
+            if device_type == PINNED:
+                return OrtValue(pinned_array(sizes, dtype, device_id))
+            rt = find_memory(device_type, device_id)
+            if rt is None:
+                return OrtValue(np.zeros(sizes, dtype))
+            return OrtValue(DeviceTensor(rt, sizes, device_dtype(dtype)))
+
+    @classmethod
+    def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:
+        """UnsupportedApiError: sparse tensors are not offered."""
+        raise UnsupportedApiError("sparse tensors are not offered: give the dense array")
+
+    def as_sparse_tensor(self) -> Any:
+        """UnsupportedApiError: the value is dense."""
+        raise UnsupportedApiError("this OrtValue does not contain a sparse tensor: numpy() gives the dense array")
+
+    @classmethod
+    def from_dlpack(cls, data: Any) -> OrtValue:
+        """A value in the memory of a tensor of another library: an object with `__dlpack__`, or a capsule.
+
+        Elements of less than a byte are copied. BindingError for memory that the host cannot read, and for tensors that
+        are not row-major.
+        """
+        from .dlpack import from_capsule
+
+        if isinstance(data, np.ndarray):
+            if not data.flags.c_contiguous:
+                raise BindingError(f"the array of shape {list(data.shape)} is not row-major: make it contiguous first")
+            return OrtValue(data)
+        return OrtValue(from_capsule(data.__dlpack__() if hasattr(data, "__dlpack__") else data))
+
+    def to_dlpack(self) -> Any:
+        """A DLPack capsule: of the value's own memory on the host, of a copy from a device."""
+        from .dlpack import to_capsule
+
+        return to_capsule(self.numpy())
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> Any:
+        return self.to_dlpack()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        from .dlpack import CPU_DEVICE
+
+        return CPU_DEVICE
+
+    def shape(self) -> list[int]:
+        """Sizes along the axes. BindingError for a sequence or map."""
+        return list(self._tensor("shape").shape)
+
+    def data_type(self) -> str:
+        """Such as 'tensor(float)'."""
+        return f"tensor({self._numbers()[1]})" if self.is_tensor() else self._type or "unknown"
+
+    def element_type(self) -> int:
+        """ONNX's number of the element type."""
+        return self._numbers()[0]
+
+    def tensor_size_in_bytes(self) -> int:
+        """Bytes that the elements take. BindingError for text, sequences and maps."""
+        value = self._tensor("size")
+        if value.dtype.hasobject:
+            raise BindingError("text has no size in bytes")
+        return int(value.size) * int(value.dtype.itemsize)
+
+    def device_name(self) -> str:
+        """'cpu' for host memory, pinned or not, else 'opencl'."""
+        return DEVICE if isinstance(self.value, DeviceTensor) else HOST
+
+    def has_value(self) -> bool:
+        """Whether it holds anything: not so for an optional that is empty."""
+        return self.value is not None
+
+    def is_tensor(self) -> bool:
+        """Whether it is a dense tensor."""
+        return isinstance(self.value, np.ndarray | np.generic | DeviceTensor)
+
+    def is_sparse_tensor(self) -> bool:
+        """False."""
+        return False
+
+    def is_tensor_sequence(self) -> bool:
+        """Whether it is a list of tensors."""
+        return isinstance(self.value, list) and "map(" not in self._type
+
+    def data_ptr(self) -> int:
+        """Address in host memory; the cl_mem handle for a value on the device."""
+        value = self._tensor("address")
+        if isinstance(value, DeviceTensor):
+            handle = int(value.buffer.int_ptr)
+            handles_given.add(handle)
+            return handle
+        return int(value.__array_interface__["data"][0])
+
+    def numpy(self) -> Array:
+        """The array in host memory itself; a copy of one on the device, once the device has finished."""
+        value = self._tensor("array")
+        return value.numpy() if isinstance(value, DeviceTensor) else value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
+        return array.copy() if copy else array
+
+    def update_inplace(self, data: Any) -> None:
+        """Store an array or another value. BindingError unless size and element type are this value's."""
+        if not isinstance(data, OrtValue | np.ndarray):
+            raise InputTypeError(f"data must be a numpy.ndarray or an OrtValue, got {type(data).__name__}")
+        own, new = self._tensor("memory"), data._tensor("array") if isinstance(data, OrtValue) else data
+        if int(new.size) != int(own.size) or new.dtype != own.dtype:
+            raise BindingError(
+                f"this OrtValue holds {own.dtype}{self.shape()}, got {new.dtype}{list(new.shape)}; "
+                "make another OrtValue for it"
+            )
+        if not isinstance(own, DeviceTensor):
+            np.copyto(own, np.asarray(new).reshape(own.shape))
+        elif isinstance(new, DeviceTensor) and new.rt is own.rt:
+            own.copy_from(new)
+            own.rt.finish()
+        else:
+            own.write(np.asarray(new).reshape(own.shape))
+
+    def _tensor(self, what: str) -> Any:
+        if not self.is_tensor():
+            raise BindingError(f"this OrtValue is {self.data_type()}, which has no {what}: it holds {self.value!r:.60}")
+        return self.value
+
+    def _numbers(self) -> tuple[int, str]:
+        value = self.value
+        if isinstance(value, list) and value:
+            value = value[0]
+        if not hasattr(value, "dtype"):
+            raise BindingError(f"this OrtValue is {self.data_type()}, which has no element type")
+        return _NUMBERS[DType.of(value.dtype)]
+
+    # Code written for onnxruntime asks for what lies beneath.
+
+    @property
+    def _ortvalue(self) -> OrtValue:
+        return self
+
+    def _get_c_value(self) -> OrtValue:
+        return self
+
+
+def find_memory(device_type: str | DeviceInfo, device_id: int | str = 0) -> Runtime | None:
+    """The runtime whose memory is meant, None for the host's. BindingError for a word that is neither.
+
+    onnxruntime's words for GPUs ('cuda', 'gpu', 'dml'...) mean the GPU that sessions take by themselves, if any.
+    """
+    if isinstance(device_type, DeviceInfo):
+        return find_runtime(device_type.id)
+    if device_type == HOST:
+        return None
+    if device_type in GPU_WORDS:
+        return _find_gpu(device_type, device_id)
+    if device_type != DEVICE:
+        raise BindingError(
+            f"device_type is 'cpu' or 'opencl_pinned' (host memory), 'opencl' or a session's device, got "
+            f"{device_type!r}"
+        )
+    if device_id == 0:
+        return find_runtime(None)
+    if not isinstance(device_id, str):
+        raise BindingError(
+            f"device_id is 0 or a text that names a device, such as '0:1' or 'nvidia:gpu:0', got {device_id!r}; "
+            "`opalite devices` lists them"
+        )
+    return find_runtime(device_id)
+
+
+def _find_gpu(word: str, device_id: int | str) -> Runtime:
+    if device_id != 0:
+        raise BindingError(
+            f"'{word}' with device_id {device_id!r} is not known: name the device, as in ('opencl', '0:1')"
+        )
+    try:
+        default = find_runtime(None)
+        return default if not default.info.on_host else find_runtime("gpu")
+    except NoDeviceError as e:
+        raise BindingError(
+            f"device_type '{word}' needs a GPU, and no OpenCL GPU was found: use 'cpu', or 'opencl' for the CPU device"
+        ) from e
+
+
+def pinned_array(shape: Sequence[int], dtype: np.dtype[Any], device_id: int | str = 0) -> Array:
+    """Zeros in host memory that the device copies by itself. InputError for types that it cannot hold."""
+    rt = find_memory(DEVICE, device_id)
+    assert rt is not None
+    device_dtype(dtype)
+    count = math.prod(int(d) for d in shape)
+    return rt.pinned(count * dtype.itemsize).view(dtype).reshape(tuple(shape))
+
+
+def parse_element_type(element_type: Any) -> np.dtype[Any]:
+    """The NumPy type of a NumPy type or of ONNX's number; InputError for anything else."""
+    if isinstance(element_type, int) and not isinstance(element_type, bool):
+        for dtype, (number, _) in _NUMBERS.items():
+            if number == element_type:
+                return dtype.np  # type: ignore[no-any-return]
+        raise BindingError(f"{element_type} is not an ONNX element type that tensors can have here")
+    try:
+        return DType.of(np.dtype(element_type)).np  # type: ignore[no-any-return]
+    except (TypeError, ValueError) as e:
+        raise BindingError(f"{element_type!r} is not an element type: give a NumPy type or ONNX's number of one") from e
+
+
+def parse_shape(shape: Any) -> tuple[int, ...]:
+    """Sizes along the axes; InputError for anything else."""
+    try:
+        sizes = tuple(operator.index(d) for d in shape)
+    except TypeError:
+        raise InputTypeError(f"a shape is whole numbers such as (1, 3, 224, 224), got {shape!r}") from None
+    if any(d < 0 for d in sizes):
+        raise BindingError(f"the shape {sizes} has a negative size; give the sizes that the memory has")
+    return sizes
+
+
+def device_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """`dtype`, if OpenCL memory can hold it; InputError otherwise."""
+    try:
+        known = DType.of(dtype)
+    except (TypeError, ValueError):
+        known = None
+    if known is None or not known.on_device:
+        raise BindingError(f"an array of {dtype} cannot lie on an OpenCL device; keep it in host memory ('cpu')")
+    return dtype

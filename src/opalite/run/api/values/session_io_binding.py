@@ -1,0 +1,47 @@
+"""SessionIOBinding: the binding beneath IOBinding, whose calls take an OrtDevice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..options.ort_devices import OrtDevice
+from .io_binding import IOBinding
+from .ort_value_vector import OrtValueVector
+
+if TYPE_CHECKING:
+    from ..session.inference_session import InferenceSession
+
+
+class SessionIOBinding(IOBinding):
+    """An IOBinding by OrtDevice: `SessionIOBinding(session._sess)`, taken by `session.run_with_iobinding`."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        super().__init__(session)
+
+    def bind_input(self, name: str, *where: Any) -> None:
+        """`bind_input(name, array)` or `bind_input(name, OrtDevice, element_type, shape, pointer)`."""
+        if len(where) == 1:
+            self.bind_cpu_input(name, where[0])
+            return
+        device, element_type, shape, pointer = where
+        super().bind_input(name, *_place(device), element_type, shape, pointer)
+
+    def bind_output(  # type: ignore[override]
+        self,
+        name: str,
+        device: OrtDevice,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Leave the output in the device's memory."""
+        super().bind_output(name, *_place(device), element_type, shape, buffer_ptr)
+
+    def get_outputs(self) -> OrtValueVector:
+        """Values of the bound outputs."""
+        return OrtValueVector(super().get_outputs())
+
+
+def _place(device: OrtDevice) -> tuple[str, int]:
+    return device.word, device.device_id()

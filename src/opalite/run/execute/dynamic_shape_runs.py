@@ -1,0 +1,371 @@
+"""MovingRuns: an Executable's runs for sizes that change from run to run, in memory for the largest of them.
+
+Between two runs only numbers are set (plan/template/dynamic_parameters.py): in the tables of a step loop, or as
+arguments of launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...cl.memory.device_tensor import DeviceTensor
+from ...cl.memory.host_device_copies import Crossing
+from ...cl.memory.inline_upload import Courier
+from ...cl.queue.prepared_launch import Recording
+from ...plan.program import DownloadStep, LaunchStep, UploadStep
+from ...plan.template.dynamic_parameters import Moving, Values, packed
+from ...pocl.megakernel.step_table import StepRows
+from .launch_batches import Phase, Prepared
+from .memory.io_transfer import Target
+from .memory.output_ring_buffer import OutputRows
+from .run_trace import RunTrace
+from .strategies.inflight_runs import Ahead
+from .strategies.launch_parameter_buffer import NumberTable
+from .strategies.megakernel_strategy import Loop
+from .strategies.persistent_kernel_strategy import Made, PersistentRuns, Times
+from .strategies.queue_strategy import Queue
+
+if TYPE_CHECKING:
+    from .executable import Executable
+    from .shape_instance import Sized
+    from .strategies.megakernel_builder import Joined
+
+Array = np.ndarray[Any, Any]
+
+
+class MovingRuns:
+    """Not thread-safe, as the Executable is not; who runs one holds its lock.
+
+    tables: memory of constants that depend on sizes, by slot.
+    """
+
+    def __init__(self, executable: Executable, moving: Moving) -> None:
+        """ValueError where operators on the host, or between launches, belong to the program."""
+        for step in moving.program.steps:
+            if not isinstance(step, LaunchStep | UploadStep | DownloadStep):
+                raise ValueError(f"{step.node} runs on the host")
+        self._executable, self.moving = executable, moving
+        self.tables = {n: Crossing(executable.rt, moving.program.slots[n].nbytes) for n in moving.tables}
+        hosts = {s.host for i in moving.shapes if isinstance(s := moving.program.steps[i], DownloadStep)}
+        self._changing = {k for k, p in enumerate(moving.program.outputs) if p.host in hosts}
+        self._made_for: tuple[Sized, int] | None = None  # what the following was made for, and where that lay
+        self._loop: _LoopRuns | None = None
+        self._launches: _LaunchRuns | None = None
+        self._linked: _LinkedRuns | None = None
+        self._like: Times | None = None  # by which linked kernels were taken where caches lay before
+        self._made = Made()  # of launches, linked
+        self._rows: OutputRows | None = None  # of runs that go ahead
+
+    def run(
+        self,
+        values: Values,
+        feeds: Sequence[Any],
+        targets: Mapping[int, Target] | None = None,
+        meanwhile: Callable[[], None] | None = None,
+        lent: Iterable[int] = (),
+    ) -> tuple[list[Any], RunTrace]:
+        """Outputs in order, and what the run did; `values` are `moving.at` of the sizes of `feeds`.
+
+        targets: outputs, by number, that should stay on the device, as far as their shapes do not move. meanwhile: what
+        the host may do while the device computes. lent: outputs that nobody reads after the next run, likewise.
+        """
+        executable, moving = self._executable, self.moving
+        if executable.program is not moving.program:
+            executable.resize(moving.program, self.tables)
+        sized = executable.now
+        self._follow(sized)
+        self._write_tables(values)
+        kept: Mapping[int, DeviceTensor] = {}
+        exchange = executable.exchange
+        if targets or lent or exchange.is_bound:
+            kept = self._bind(targets or {}, feeds, lent)
+        if not exchange.is_moved and self._loop is None and (joined := executable.poll_loop()) is not None:
+            self._loop = _LoopRuns(executable, moving, joined)
+        hosts = sized.filled(feeds)
+        runs = None if exchange.is_moved else self._loop
+        if runs is not None:
+            runs.set(values)
+            trace = runs.queue.run(hosts, kept)
+        else:
+            trace = self._run_apart(values, hosts, kept, meanwhile)
+        trace.tier = executable.tier
+        return [hosts[n] for n in sized.outputs], trace
+
+    def ahead(self, links: Mapping[int, int], lent: Iterable[int]) -> Ahead | None:
+        """What runs go through that are on the queue at once; None where these do not, or not yet.
+
+        links: by number of an input, that of the output of the run before which it is. lent: as `run` has it.
+        """
+        executable, program = self._executable, self.moving.program
+        if executable.program is not program or self._made_for != (executable.now, executable.moves):
+            return None
+        exchange, launches, linked = executable.exchange, self._launches, self._linked
+        if self._loop is not None or launches is None or exchange.is_moved:
+            return None
+        if not all(exchange.relays(program.outputs[o], program.inputs[i]) for i, o in links.items()):
+            return None
+        found = launches if linked is None else linked.decided
+        if found is None:
+            return None
+        if self._rows is None:
+            still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
+            self._rows = OutputRows(executable.rt, still)
+        hosts = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
+        kept = self._bind({}, (), lent)
+        return Ahead(executable.now, found, hosts, kept, self._write_tables, self._rows)
+
+    def _bind(
+        self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int]
+    ) -> Mapping[int, DeviceTensor]:
+        changing = self._changing
+        still = {k: t for k, t in targets.items() if k not in changing}
+        executable = self._executable
+        return executable.bind(still, feeds, [k for k in lent if k not in changing], copies=executable.may_link)
+
+    def _write_tables(self, values: Values, courier: Courier | None = None) -> list[Any]:
+        """Write constants that depend on sizes; what must be kept until the queue has finished. courier: what brings
+        them, if any."""
+        arrays = ((slot, made(values)) for slot, made in self.moving.tables.items())
+        return [self.tables[slot].write(array, array.dtype, courier=courier) for slot, array in arrays]
+
+    def _run_apart(
+        self,
+        values: Values,
+        hosts: list[Any],
+        kept: Mapping[int, DeviceTensor],
+        meanwhile: Callable[[], None] | None,
+    ) -> RunTrace:
+        """A run launch by launch, or of launches that are linked."""
+        executable = self._executable
+        runs = self._launches = self._launches or _LaunchRuns(executable, self.moving)
+        runs.queue.meanwhile = meanwhile
+        if executable.may_link and not executable.exchange.is_moved:
+            linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._made, self._like)
+            return linked.run(values, hosts, kept, meanwhile)
+        runs.queue.values = values
+        return runs.queue.run(hosts, kept)
+
+    def _follow(self, sized: Sized) -> None:
+        """Let go of what was made for another size; a loop alone follows caches that have come to lie elsewhere."""
+        now = sized, self._executable.moves
+        if self._made_for == now:
+            return
+        if self._made_for is None or self._made_for[0] is not sized:
+            self._loop = None
+        elif self._loop is not None:
+            self._loop.lie_anew()
+        if self._linked is not None:
+            self._like = self._linked.runs.taken_by or self._like
+        self._made_for, self._launches, self._linked = now, None, None
+
+
+class _NumberedQueue(Queue):
+    """Launches one by one, which are given their numbers as a part of the run: that takes the host as long as some
+    launches, and linked ones do without. values: of the next run."""
+
+    def __init__(self, prepared: Prepared, give: Callable[[Values], None]) -> None:
+        super().__init__(prepared)
+        self._give = give
+        self.values: Values = ()
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run."""
+        self._give(self.values)
+        return super().run(hosts, kept)
+
+
+class _LaunchRuns:
+    """Launches one by one."""
+
+    def __init__(self, executable: Executable, moving: Moving) -> None:
+        self._executable, self._moving = executable, moving
+        self._last: dict[Any, Any] = {}
+        self._numbers: dict[tuple[int, int], Any] = {}  # arguments that were set, by step and place
+        self.queue = _NumberedQueue(executable.now.prepared, self._give)
+        self._phases = _Phases(self.queue, moving)
+
+    def begin(self, values: Values, ahead: int, courier: Courier | None) -> bool:
+        """See Way.begin."""
+        self._give(values)
+        return True
+
+    def _give(self, values: Values) -> None:
+        executable, moving = self._executable, self._moving
+        launches, last, numbers = executable.launches, self._last, self._numbers
+        if not executable.own_launches(self):
+            numbers.clear()
+        for s in moving.scalars:
+            value = values[s.value]
+            if numbers.get(place := (s.step, s.arg)) != value:  # a call of the driver each
+                launches[s.step].set_arg(s.arg, np.dtype(s.dtype).type(value))
+                numbers[place] = value
+        changed = False
+        for i, made in moving.grids.items():
+            grid, group = found = made(values)
+            if last.get(i) != found:
+                last[i], changed = found, True
+            launches[i].grid, launches[i].group = grid, group
+        self._phases.shape(values)
+        if changed:
+            self._phases.record(executable)
+
+
+class _LinkedRuns:
+    """Launches linked into kernels that read what moves from a table; one by one until there are any, or where they are
+    not faster."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        moving: Moving,
+        launches: _LaunchRuns,
+        made: Made,
+        like: Times | None,
+    ) -> None:
+        self._moving, self._launches = moving, launches
+        self._table = NumberTable(executable.rt, moving)
+        self._values: Values = ()
+        self._phases: _Phases | None = None  # of linked kernels
+        sized = executable.now
+        self.runs = sized.persistent = PersistentRuns(
+            sized.prepared, self._plain, lambda: executable.link_moving(sized, self._table, made), like
+        )
+
+    def _plain(self) -> Queue:
+        self._launches.queue.values = self._values
+        return self._launches.queue
+
+    @property
+    def queue(self) -> Queue:
+        """That of linked kernels, once those are taken."""
+        persistent = self.runs.persistent
+        assert persistent is not None
+        return persistent
+
+    @property
+    def decided(self) -> _LaunchRuns | _LinkedRuns | None:
+        """What runs go through from now on; None while that is not known."""
+        runs = self.runs
+        if not runs.is_decided:
+            return None
+        return self if runs.best is runs.persistent else self._launches
+
+    def begin(self, values: Values, ahead: int, courier: Courier | None) -> bool:
+        """See Way.begin."""
+        if not self._table.write(values, ahead, courier):
+            return False
+        self._shape(values)
+        return True
+
+    def run(
+        self,
+        values: Values,
+        hosts: list[Any],
+        kept: Mapping[int, DeviceTensor],
+        meanwhile: Callable[[], None] | None,
+    ) -> RunTrace:
+        """A run with `values`, on arrays."""
+        self._values = values
+        if not self._table.write(values):
+            return self._plain().run(hosts, kept)
+        strategy = self.runs.pick(hosts)
+        if (persistent := self._shape(values)) is not None:
+            persistent.meanwhile = meanwhile
+        return strategy.run(hosts, kept)
+
+    def _shape(self, values: Values) -> Queue | None:
+        """Give what linked kernels compute its shapes, once there are such; their queue."""
+        persistent = self.runs.persistent
+        if persistent is None:
+            return None
+        if self._phases is None:
+            self._phases = _Phases(persistent, self._moving)
+        self._phases.shape(values)
+        return persistent
+
+
+class _LoopRuns:
+    """Launches joined by a step loop, whose tables are those of the largest sizes but for what moves."""
+
+    def __init__(self, executable: Executable, moving: Moving, joined: Joined) -> None:
+        self._executable, self._joined, self._moving = executable, joined, moving
+        rows = self._take_rows()
+        places = joined.places
+        self._args: list[int] = []
+        self._values: list[tuple[int, str]] = []
+        apart: list[tuple[int, int, int, str]] = []
+        for s in moving.scalars:
+            at = places.argument(s.step, s.arg)
+            if at is None:
+                apart.append((s.step, s.arg, s.value, s.dtype))
+            else:
+                self._args.append(at)
+                self._values.append((s.value, s.dtype))
+        kinds = list(dict.fromkeys(self._values))
+        self._kinds = [(number, None if np.dtype(t).kind in "iu" else t) for number, t in kinds]
+        self._at = np.array(self._args, np.int64)
+        self._kind = np.array([kinds.index(v) for v in self._values], np.int64)
+        self._shapes = [(i, row, made) for i, made in moving.grids.items() if (row := places.row(i)) is not None]
+        if apart or len(self._shapes) < len(moving.grids):
+            raise ValueError("launches beside the step loop depend on sizes that move")
+        joined.use(rows)
+        self.queue = Loop(executable.now.prepared, joined)
+        self._phases = _Phases(self.queue, moving)
+
+    def lie_anew(self) -> None:
+        """What lasts from run to run lies elsewhere."""
+        self._take_rows()
+
+    def _take_rows(self) -> StepRows:
+        rows = self._executable.rows_of(self._joined)
+        self._table, self._grids = rows.args.copy(), rows.shapes.copy()
+        self._counter_bytes = rows.counter_bytes
+        self._found: dict[int, Any] = {}  # grids and groups that are there, by row
+        return rows
+
+    def set(self, values: Values) -> None:
+        """Have the next run use `values`. Whoever uses rows copies them, so that the same arrays serve all runs."""
+        table, grids, found = self._table, self._grids, self._found
+        if len(self._at):
+            numbers = [values[n] & _MOST if t is None else packed(t, values[n]) for n, t in self._kinds]
+            table[self._at] = np.array(numbers, np.uint64)[self._kind]
+        for i, row, made in self._shapes:
+            grid = made(values)
+            if found.get(row) != grid:
+                grids[row] = self._joined.places.shape(i, *grid)
+                found[row] = grid
+        self._joined.use(StepRows(table, grids, self._counter_bytes))
+        self._phases.shape(values)
+
+
+_MOST = (1 << 64) - 1
+
+
+class _Phases:
+    """The phases of a queue, whose downloads have other shapes in each run."""
+
+    def __init__(self, queue: Queue, moving: Moving) -> None:
+        self._phases: list[Phase] = list(queue.phases)
+        queue.phases = self._phases
+        steps = moving.program.steps
+        numbers = {id(steps[i]): i for i in moving.shapes}
+        self._downloads: list[tuple[int, DownloadStep, Any]] = []
+        for at, phase in enumerate(queue.phases):
+            if isinstance(phase, DownloadStep) and id(phase) in numbers:
+                self._downloads.append((at, phase, moving.shapes[numbers[id(phase)]]))
+
+    def shape(self, values: Values) -> None:
+        """Give downloads their shapes."""
+        phases = self._phases
+        for at, step, made in self._downloads:
+            phases[at] = replace(step, shape=made(values))
+
+    def record(self, executable: Executable) -> None:
+        """Make recordings anew, for grids that have changed."""
+        for at, phase in enumerate(self._phases):
+            if isinstance(phase, Recording):
+                self._phases[at] = executable.rt.record(phase.launches)

@@ -1,0 +1,105 @@
+"""Runs one node with one kernel on a device: what kernel tests and kernel benchmarks stand on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...cl.runtime import Runtime
+from ...errors import DeviceError
+from ...ir.dtype import DType
+from ...ir.graph import Node, Origin, Value
+from ...ir.place import FLAT, Place, Target
+from ...ir.tensor_type import TensorType
+from ...kernels.kernel import Binding, Kernel
+from ...kernels.launch_workgroups import open_launch, uneven_group
+from ...kernels.weight_packing import pack_array, unpack_array
+from ...ops.operator import make_op
+from .single_node_executable import OneNode
+
+__all__ = ["make_node", "pack_array", "run_node", "time_node", "unpack_array"]
+
+Array = np.ndarray[Any, Any]
+
+
+def make_node(
+    op: str,
+    attrs: Mapping[str, Any],
+    arrays: Sequence[Array | None],
+    *,
+    const: Sequence[int] = (),
+    binding: Binding | None = None,
+    precision: DType | None = None,
+) -> Node:
+    """A stand-alone node of the operator called `op` on `arrays`.
+
+    attrs: its attributes by name, and perhaps "epilogue". const: numbers of the inputs that are constants. precision:
+    how float32 is stored.
+    """
+    ins: list[Value | None] = []
+    for i, a in enumerate(arrays):
+        if a is None:
+            ins.append(None)
+            continue
+        layout = FLAT if binding is None or binding.inputs[i] is None else binding.inputs[i]
+        dtype = DType.of(a)
+        stored = precision if dtype is DType.FLOAT32 else None
+        place = Place(Target.OPENCL, layout or FLAT, stored)
+        ins.append(Value(f"x{i}", TensorType(dtype, a.shape, place), a if i in const else None))
+    own = {key: value for key, value in attrs.items() if key != "epilogue"}
+    node = Node(make_op(op, own), ins, [], attrs.get("epilogue"), "test", (Origin(op, "test"),))
+    for i, t in enumerate(node.infer()):
+        layout = FLAT if binding is None else binding.outputs[i]
+        stored = precision if t.dtype is DType.FLOAT32 else None
+        node.outputs.append(Value(f"y{i}", t.with_place(Place(Target.OPENCL, layout, stored))))
+        node.outputs[i].producer = node
+    return node
+
+
+def run_node(
+    rt: Runtime, kernel: Kernel, node: Node, arrays: Sequence[Array | None], params: Mapping[str, Any] | None = None
+) -> list[Array]:
+    """Outputs of `node` computed by `kernel` on `arrays` (logical, unpacked).
+
+    A launch that leaves its work-group open runs a second time with one that divides no axis of its grid, as tuning may
+    choose it. DeviceError for guard bytes that were overwritten, or outputs that differ between the two.
+    """
+    one = OneNode(rt, node, arrays)
+    found = one.prepare(kernel, params).run()
+    problem = kernel.problem(node, rt.info)
+    chosen = kernel.defaults(problem) if params is None else params
+    launch = open_launch(kernel.launch(problem, chosen))
+    if launch is not None:
+        group = uneven_group(launch.grid, rt.info)
+        for v, want, got in zip(node.outputs, found, one.prepare(kernel, chosen, group).run(), strict=True):
+            if not np.allclose(got, want, rtol=1e-2, atol=1e-6, equal_nan=True):
+                raise DeviceError(f"{kernel.name} gives another output {v.name} with work-groups of {group}")
+    return found
+
+
+def time_node(
+    rt: Runtime,
+    kernel: Kernel,
+    node: Node,
+    arrays: Sequence[Array | None],
+    params: Mapping[str, Any] | None = None,
+    seconds: float = 0.1,
+) -> float:
+    """Least seconds that one run of `node` takes, enqueueing included, measured for about `seconds` after a warm-up."""
+    prepared = OneNode(rt, node, arrays).prepare(kernel, params)
+    recording = rt.record(prepared.launches)
+
+    def run(times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            recording.run()
+        rt.finish()
+        return (time.perf_counter() - start) / times
+
+    run(1)
+    once = run(1)
+    times = max(1, int(seconds / 10 / once))
+    return min(run(times) for _ in range(10))

@@ -1,0 +1,1 @@
+"""Iterations of one program with loop-carried values on the device."""

@@ -1,0 +1,206 @@
+"""QueuedTrips: the trips of a loop's body on the device's queue, where its step loop is not there or not the host's.
+
+What a trip hands to the next is copied on the device, in order with the launches: the host waits once, at the end, or
+after each trip whose outcome decides whether another one follows.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....cl.queue.prepared_launch import Recording
+from ....errors import OpaliteError
+from ....plan.program import DownloadStep, Program, UploadStep
+from ..run_trace import RunTrace
+from .loop_iterations import CHANGES, HOSTED, Given, Source, Taken, TripPlan, TripResult, handed_on
+
+if TYPE_CHECKING:
+    from ..strategies.queue_strategy import Queue
+
+Array = np.ndarray[Any, Any]
+Place = tuple[int, np.dtype[Any], tuple[int, ...]]
+"""A slot on the device, and the type and shape of what lies there."""
+
+
+class QueuedTrips:
+    """The trips of one plan by one Queue. trip_s: seconds that a trip took of late; 0 before the first."""
+
+    how = "one after the other on the device's queue"
+
+    def __init__(
+        self, queue: Queue, plan: TripPlan, inputs: Sequence[Sequence[Place]], outputs: Sequence[Place | None]
+    ) -> None:
+        """inputs, outputs: where each of the program's lies, inputs perhaps in several places or none."""
+        self.trip_s = 0.0
+        self._queue, self._plan, self._inputs = queue, plan, inputs
+        self._rt, self._exchange = queue.prepared.rt, queue.prepared.exchange
+        self._launches = [p for p in queue.phases if isinstance(p, Recording)]
+        self._constants = _constants(queue.prepared.program)
+
+        def place_of(source: Source) -> Place:
+            found = outputs[source.index] if isinstance(source, Given) else inputs[source.index][0]
+            assert found is not None, "asked for by queued_trips_of"
+            return found
+
+        self._goes = None if plan.goes is None else place_of(Given(plan.goes))
+        self._rows = [place_of(source) for source in plan.rows]
+        self._states = [place_of(source) for source, _ in plan.states]
+        # What a trip had, while the next one's takes its place.
+        self._held: dict[int, Any] = {}
+        for source, _ in plan.states:
+            if isinstance(source, Taken):
+                slot = place_of(source)[0]
+                self._held.setdefault(slot, self._rt.allocate(_nbytes(place_of(source))))
+        self._moves = [
+            (number, place)
+            for number, (_, target) in enumerate(plan.states)
+            for place in (() if target is None else inputs[target])
+        ]
+
+    def run(
+        self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
+    ) -> tuple[TripResult, RunTrace]:
+        """See Trips.run."""
+        rt = self._rt
+        idle = rt.take_residence(None)
+        try:
+            return self._run(feeds, first, most, scanned)
+        except BaseException:
+            with suppress(OpaliteError):
+                rt.finish()  # memory may go now, and must not be in use
+            raise
+        finally:
+            if idle is not None:
+                idle.leave()
+
+    def _run(
+        self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array]
+    ) -> tuple[TripResult, RunTrace]:
+        rt, plan = self._rt, self._plan
+        clock = time.perf_counter
+        started = clock()
+        pending: list[Any] = [self._write(step.slot, value, step.dtype.np) for step, value in self._constants]
+        for places, value in zip(self._inputs, feeds, strict=True):
+            pending += [self._write(slot, value, dtype) for slot, dtype, _ in places]
+        running: list[tuple[Any, Any, int]] = []  # from which rows to which memory, and the bytes of each
+        sources: list[tuple[int, Any]] = (
+            [] if plan.counter is None else [(plan.counter, np.arange(first, first + most))]
+        )
+        sources += zip(plan.scanned, scanned, strict=True)
+        for number, values in sources:
+            for slot, dtype, shape in self._inputs[number]:
+                rows = np.ascontiguousarray(values, dtype).reshape(len(values), *shape)
+                held = rt.allocate(rows.nbytes)
+                pending.append((rows, rt.write(held, rows, wait=False)))
+                running.append((held, self._buffer(slot), rows.nbytes // len(rows)))
+        columns = [rt.allocate(most * _nbytes(place)) for place in self._rows]
+        uploaded = clock()
+        made, going = self._make(most, running, columns)
+        states = [
+            self._read(self._memory(s, p), p[1], p[2]) for (s, _), p in zip(plan.states, self._states, strict=True)
+        ]
+        rows_read = [self._read(c, d, (made, *shape)) for c, (_, d, shape) in zip(columns, self._rows, strict=True)]
+        rt.finish()
+        ended = clock()
+        self.trip_s = (ended - uploaded) / made
+        trace = RunTrace(
+            upload_s=uploaded - started,
+            compute_s=ended - uploaded,
+            strategy="trips",
+            launches=made * self._queue.prepared.launch_count,
+            bytes_up=sum(_nbytes(place) for places in self._inputs for place in places),
+            bytes_down=sum(a.nbytes for a in (*states, *rows_read)),
+            waits=1 if self._goes is None else made,
+        )
+        return TripResult(made, going, states, rows_read), trace
+
+    def _make(self, most: int, running: Sequence[tuple[Any, Any, int]], columns: Sequence[Any]) -> tuple[int, bool]:
+        """Up to `most` trips: (how many, whether the last one wants another)."""
+        rt = self._rt
+        rows = [
+            (self._buffer(place[0]), column, _nbytes(place)) for place, column in zip(self._rows, columns, strict=True)
+        ]
+        sizes = {place[0]: _nbytes(place) for places in self._inputs for place in places}
+        held = [(self._buffer(slot), memory, sizes[slot]) for slot, memory in self._held.items()]
+        moves = []
+        for number, place in self._moves:
+            source, _ = self._plan.states[number]
+            moves.append((self._memory(source, self._states[number]), self._buffer(place[0]), _nbytes(place)))
+        for trip in range(most):
+            for recording in self._launches:
+                recording.run()
+            for memory, copy, nbytes in held:
+                rt.copy(memory, copy, nbytes)
+            for memory, column, nbytes in rows:
+                rt.copy(memory, column, nbytes, 0, trip * nbytes)
+            if self._goes is not None:
+                flag = self._read(self._buffer(self._goes[0]), np.dtype(np.uint8), (1,))
+                if not flag[0]:
+                    return trip + 1, False
+            if trip + 1 < most:
+                for memory, place, nbytes in moves:
+                    rt.copy(memory, place, nbytes)
+                for memory, place, nbytes in running:
+                    rt.copy(memory, place, nbytes, (trip + 1) * nbytes, 0)
+        return most, True
+
+    def _buffer(self, slot: int) -> Any:
+        return self._exchange.memory(slot).buffer
+
+    def _memory(self, source: Source, place: Place) -> Any:
+        """Where a state lies after a trip."""
+        return self._held[place[0]] if isinstance(source, Taken) else self._buffer(place[0])
+
+    def _write(self, slot: int, value: Any, dtype: np.dtype[Any]) -> Any:
+        return value, self._exchange.memory(slot).write(value, dtype)
+
+    def _read(self, memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """What lies there once all that is on the queue is done."""
+        array = np.empty(shape, dtype)
+        if array.size:
+            self._rt.read(memory, array)
+        return array
+
+
+def queued_trips_of(queue: Queue, plan: TripPlan) -> QueuedTrips | str:
+    """How to make the trips of `plan`, or why they have to be runs of their own."""
+    program = queue.prepared.program
+    if not all(isinstance(p, Recording | UploadStep | DownloadStep) for p in queue.phases):
+        return HOSTED
+    inputs: list[list[Place]] = []
+    for port in program.inputs:
+        steps = (s for s in program.steps if isinstance(s, UploadStep) and s.host == port.host)
+        inputs.append([(s.slot, s.dtype.np, tuple(port.shape)) for s in steps])
+    downloads = {s.host: s for s in program.steps if isinstance(s, DownloadStep)}
+    found = [downloads.get(port.host) for port in program.outputs]
+    outputs: list[Place | None] = [None if s is None else (s.slot, s.dtype.np, tuple(s.shape)) for s in found]
+    for source, target in handed_on(plan):
+        if isinstance(source, Given):
+            place = outputs[source.index]
+        else:
+            place = inputs[source.index][0] if inputs[source.index] else None
+        if place is None or not _nbytes(place):
+            return CHANGES
+        if target is not None and any(p[1:] != place[1:] for p in inputs[target]):
+            return CHANGES
+    if plan.goes is not None:
+        flag = outputs[plan.goes]
+        if flag is None or _nbytes(flag) != 1:
+            return CHANGES
+    return QueuedTrips(queue, plan, inputs, outputs)
+
+
+def _nbytes(place: Place) -> int:
+    return math.prod(place[2]) * place[1].itemsize
+
+
+def _constants(program: Program) -> list[tuple[UploadStep, Any]]:
+    """Uploads of what the program itself holds."""
+    held = program.host_consts
+    return [(s, held[s.host]) for s in program.steps if isinstance(s, UploadStep) and s.host in held]

@@ -1,0 +1,190 @@
+"""Trips: one program again and again, as the body of a loop, what a trip gives being what the next one takes.
+
+Where the host walks all launches (pocl/megakernel/host_thread_loop.py), it makes all trips in one call: values that the
+next trip reads, and those that are collected, are copied by a list of moves between two trips.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....plan.megakernel_source import MOVE
+from ..run_trace import RunTrace
+
+if TYPE_CHECKING:
+    from ..strategies.host_fast_path import Repeat
+
+Array = np.ndarray[Any, Any]
+_TO, _FROM = MOVE.index("TO"), MOVE.index("FROM")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Output number `index` of the program."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What the trip had as input number `index` of the program."""
+
+    index: int
+
+
+Source = Given | Taken
+
+
+@dataclass(frozen=True)
+class TripPlan:
+    """What goes where between two trips, by numbers of the program's inputs and outputs.
+
+    counter: the input that is the number of the trip; None where nothing reads it. states: values that a trip hands to
+    the next, each with the input that has it there, None where nothing reads it. rows: values of which one is collected
+    from each trip. goes: the output that says whether there is another trip; None where there always is. scanned:
+    inputs that are another row of an array in each trip.
+    """
+
+    counter: int | None
+    states: tuple[tuple[Source, int | None], ...]
+    rows: tuple[Source, ...]
+    goes: int | None
+    scanned: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TripResult:
+    """made: how many trips there were. going: whether the last one wants another. states: after it. rows: collected,
+    along a new first axis."""
+
+    made: int
+    going: bool
+    states: list[Array]
+    rows: list[Array]
+
+
+class Trips:
+    """The trips of one plan, by one Repeat. trip_s: seconds that a trip took of late; 0 before the first."""
+
+    how = "in one call, by the thread that calls"
+
+    def __init__(self, repeat: Repeat, plan: TripPlan, inputs: Sequence[Sequence[Array]], outputs: Sequence[Array]):
+        """inputs, outputs: the memory of each of the program's."""
+        self._repeat, self._plan, self._inputs = repeat, plan, inputs
+        self.trip_s = 0.0
+        held: dict[int, Array] = {}  # what a trip had, while the next one's takes its place
+        after: list[tuple[int, ...]] = []
+        between: list[tuple[int, ...]] = []
+
+        def memory_of(source: Source) -> Array:
+            return outputs[source.index] if isinstance(source, Given) else inputs[source.index][0]
+
+        for source, _ in plan.states:
+            if isinstance(source, Taken) and source.index not in held:
+                taken = memory_of(source)
+                held[source.index] = np.empty_like(taken)
+                after.append(_move(held[source.index], taken))
+        self._states = [held[s.index] if isinstance(s, Taken) else memory_of(s) for s, _ in plan.states]
+        self._rows = [memory_of(source) for source in plan.rows]
+        self._first_row = len(after)
+        after += [_move(memory, memory, to_step=memory.nbytes) for memory in self._rows]
+        for (_, target), memory in zip(plan.states, self._states, strict=True):
+            if target is not None:
+                between += [_move(place, memory, is_between=True) for place in inputs[target]]
+        self._running: list[tuple[int, Array, int]] = []  # number of a move, its memory, and which array it reads
+        numbers = [*(() if plan.counter is None else (plan.counter,)), *plan.scanned]
+        for which, number in enumerate(numbers):
+            for place in inputs[number]:
+                self._running.append((len(after) + len(between), place, which))
+                between.append(_move(place, place, from_step=place.nbytes, is_between=True))
+        self._moves = np.array([*after, *between], np.uint64).reshape(-1, len(MOVE))
+        self._goes = None if plan.goes is None else outputs[plan.goes].reshape(-1).view(np.uint8)
+        self._flag = 0 if self._goes is None else _address(self._goes)
+
+    def run(
+        self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
+    ) -> tuple[TripResult, RunTrace]:
+        """Trips number `first` and following, `most` at most and one at least.
+
+        feeds: of the first of them, by number of the program's input. scanned: rows from that of the first on, for each
+        of the plan's.
+        """
+        clock = time.perf_counter
+        started = clock()
+        moves = self._moves.copy()
+        columns = [np.empty((most, *memory.shape), memory.dtype) for memory in self._rows]
+        for k, column in enumerate(columns, self._first_row):
+            moves[k, _TO] = _address(column)
+        for places, value in zip(self._inputs, feeds, strict=True):
+            for place in places:
+                place[...] = value
+        sources: list[Any] = [] if self._plan.counter is None else [np.arange(first, first + most)]
+        sources += scanned
+        kept = []
+        for k, place, which in self._running:
+            rows = np.ascontiguousarray(sources[which], place.dtype)
+            kept.append(rows)
+            moves[k, _FROM] = _address(rows) + place.nbytes  # the first trip has its own
+        uploaded = clock()
+        made = self._repeat.loop.run_trips(most, moves, self._flag)
+        computed = clock()
+        self.trip_s = (computed - uploaded) / made
+        going = self._goes is None or bool(self._goes[0])
+        states = [memory.copy() for memory in self._states]
+        if made < most:
+            columns = [column[:made].copy() for column in columns]
+        trace = self._repeat.trace_of_trips(made)
+        trace.upload_s, trace.compute_s = uploaded - started, computed - uploaded
+        trace.download_s = clock() - computed
+        return TripResult(made, going, states, columns), trace
+
+
+CHANGES = "what a trip hands to the next changes its shape or type"
+HOSTED = "operators on the host belong to the body"
+
+
+def trips_of(repeat: Repeat, plan: TripPlan) -> Trips | str:
+    """How to make the trips of `plan`, or why they cannot be made at once."""
+    program = repeat.program
+    inputs = [[a for host, a in repeat.inputs if host == port.host] for port in program.inputs]
+    by_host = dict(repeat.outputs)
+    outputs = [by_host.get(port.host) for port in program.outputs]
+    for source, target in handed_on(plan):
+        if isinstance(source, Given):
+            memory = outputs[source.index]
+        else:
+            memory = inputs[source.index][0] if inputs[source.index] else None
+        if memory is None:
+            return CHANGES
+        places = [] if target is None else inputs[target]
+        if any(p.dtype != memory.dtype or p.shape != memory.shape for p in places):
+            return CHANGES
+    if plan.goes is not None:
+        flag = outputs[plan.goes]
+        if flag is None or flag.size != 1 or flag.itemsize != 1:
+            return CHANGES
+    return Trips(repeat, plan, inputs, [np.empty(0) if a is None else a for a in outputs])
+
+
+def handed_on(plan: TripPlan) -> Iterator[tuple[Source, int | None]]:
+    """All that a trip gives, with the input that has it in the next."""
+    yield from plan.states
+    for source in plan.rows:
+        yield source, None
+
+
+def _address(array: Array) -> int:
+    found: int = array.__array_interface__["data"][0]  # a fifth of what .ctypes takes
+    return found
+
+
+def _move(
+    to: Array, from_: Array, *, to_step: int = 0, from_step: int = 0, is_between: bool = False
+) -> tuple[int, ...]:
+    """A MOVE of plan/megakernel_source.py."""
+    return _address(to), _address(from_), from_.nbytes, to_step, from_step, int(is_between)

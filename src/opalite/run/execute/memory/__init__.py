@@ -1,0 +1,1 @@
+"""Memory of an executable's tensors, and copies between host and device."""

@@ -1,0 +1,210 @@
+"""Exchange: how the values of one Executable cross between host and device, and tensors of the caller's in their place.
+
+An input or output that is a DeviceTensor is not copied: the launches that use its slot get the tensor's memory for an
+argument, which is set only when another tensor comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....cl.memory.device_tensor import DeviceTensor
+from ....cl.memory.host_device_copies import Crossing
+from ....cl.memory.inline_upload import Courier
+from ....cl.queue.prepared_launch import PreparedLaunch, Recording
+from ....cl.runtime import Runtime
+from ....plan.program import DownloadStep, Port, Program, SlotArg, UploadStep
+from ..step_schedule import Outline
+
+Target = Callable[[Port], DeviceTensor]
+"""Gives the tensor that takes an output of the port's dtype and shape; InputError if there is none."""
+COPIED = 1 << 20
+"""Bytes of an output that are rather copied to where it stays than that launches are given its memory, where those are
+linked and know their memory by its address."""
+
+
+class Exchange:
+    """Uploads, downloads, and what is bound to the slots between them."""
+
+    def __init__(
+        self,
+        rt: Runtime,
+        program: Program,
+        own: Mapping[int, Crossing],
+        launches: Mapping[int, PreparedLaunch],
+        outline: Outline,
+        ready: Callable[[], None],
+    ) -> None:
+        """`own` is memory of each slot that an upload or download names; `launches` by their step's number.
+
+        outline: of the program. ready: sees to it that the launches have the program's arguments, before other memory
+        is bound.
+        """
+        self._rt = rt
+        self._program = program
+        self._ready = ready
+        self._nbytes = {i: program.slots[i].nbytes for i in own}
+        self._own = dict(own)
+        self._bound = dict(own)
+        self._launches = launches
+        self._held: dict[int, Crossing] = {}  # what step loops hold for each slot, once there are any
+        self._uses: dict[int, list[tuple[PreparedLaunch, int]]] | None = None  # arguments by slot, once one is bound
+        self.recordings: list[Recording] = []  # to be told of arguments that were set
+        steps: list[Any] = program.steps
+        self._keepable: dict[int, DownloadStep] = {steps[i].host: steps[i] for i in outline.keepable}
+        self._uploads: dict[int, UploadStep] = {steps[i].host: steps[i] for i in outline.uploads}
+        self._copies: list[tuple[int, DeviceTensor]] = []
+        self.is_bound = False  # whether something else than the program's own memory may be bound, or must be copied
+        self.is_moved = False  # whether something else may be bound
+        self.has_bound = False  # whether launches may have been given something else
+        self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
+        self._crossed: list[UploadStep | DownloadStep] = [steps[i] for i in outline.crossed]
+
+    def upload(self, step: UploadStep, value: Any, courier: Courier | None = None) -> Any:
+        """Make `value` the slot's content. What is returned must be kept until the queue has finished.
+
+        courier: what brings small arrays."""
+        own, crossing = self._own[step.slot], self._crossing_of(step, value)
+        self._bind(step.slot, crossing)
+        if crossing is not own:
+            self.is_bound = self.is_moved = True
+            return None
+        self.bytes_up += self._nbytes[step.slot]
+        array = value.numpy() if isinstance(value, DeviceTensor) else value
+        return own.write(array, step.dtype.np, courier=courier)
+
+    def _crossing_of(self, step: UploadStep, value: Any) -> Crossing:
+        """Where the step's launches find `value`: the slot's own memory, or the tensor's."""
+        if isinstance(value, DeviceTensor) and value.rt is self._rt and value.dtype == step.dtype.np and value.nbytes:
+            return value.crossing
+        return self._own[step.slot]
+
+    def download(
+        self, step: DownloadStep, array: np.ndarray[Any, Any] | None = None
+    ) -> tuple[np.ndarray[Any, Any], Any]:
+        """An array, by default a new one, that takes the slot's content, and what must be kept until the queue has
+        finished."""
+        if array is None:
+            array = np.empty(step.shape, step.dtype.np)
+        self.bytes_down += array.nbytes
+        return array, self._bound[step.slot].read(array)
+
+    def carry(self, step: DownloadStep, courier: Courier, target: Any, offset: int, nbytes: int) -> None:
+        """Have a courier bring the slot's content to byte `offset` of `target`, memory on the device."""
+        self.bytes_down += nbytes
+        courier.move(self._bound[step.slot].buffer, target, nbytes, offset)
+
+    def memory(self, slot: int) -> Crossing:
+        """The slot's own memory."""
+        return self._own[slot]
+
+    def unbind(self) -> None:
+        """Take the program's own memory again, for launches that get their arguments anew."""
+        if self._bound == self._own:
+            return
+        self._bound = dict(self._own)
+        for recording in self.recordings:
+            recording.forget()
+
+    def shared(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
+        """The slot's own memory as a row-major array, where the host shares it and step loops use it."""
+        own = self._own[slot]
+        return own.shared(dtype, shape) if self._held.get(slot) is own else None
+
+    def lend(self, port: Port) -> DeviceTensor | None:
+        """The output's own memory as a tensor that is right until the next run; None if no launch writes it alone."""
+        step = self._keepable.get(port.host)
+        if step is None or 0 in port.shape:
+            return None
+        return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
+
+    def lend_input(self, port: Port) -> DeviceTensor | None:
+        """The input's own memory, which only uploads write, as a tensor; None if it is stored in another form."""
+        step = self._uploads.get(port.host)
+        if step is None or step.dtype is not port.dtype or 0 in port.shape:
+            return None
+        return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
+
+    def hold(self) -> dict[int, Crossing]:
+        """What is bound at present, by slot: what step loops are made of, which cannot be bound anew."""
+        self._held = dict(self._bound)
+        return self._held
+
+    def is_held(self, hosts: Sequence[Any]) -> bool:
+        """Whether inputs and outputs will lie where step loops expect them; after `keep`."""
+        held = self._held
+        return all(
+            self._bound[s.slot] is held[s.slot]
+            if isinstance(s, DownloadStep)
+            else self._crossing_of(s, hosts[s.host]) is held[s.slot]
+            for s in self._crossed
+        )
+
+    def relays(self, source: Port, target: Port) -> bool:
+        """Whether a run can hand its output `source` on to the input `target` of the next one by `relay`."""
+        made, taken = self._keepable.get(source.host), self._uploads.get(target.host)
+        if made is None or taken is None or self._rt.shares_memory:
+            return False
+        return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
+
+    def relay(self, source: int, target: int, courier: Courier | None = None) -> None:
+        """On the queue, or by a courier, make the output that is slot `source` on the host the input that is slot
+        `target` there."""
+        made, taken = self._keepable[source], self._uploads[target]
+        self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot], courier)
+
+    def keep(
+        self, targets: Mapping[int, Target], feeds: Sequence[Any], copies: bool = False
+    ) -> dict[int, DeviceTensor]:
+        """Bind the outputs (by number) that are to stay on the device; the tensors by host slot.
+
+        copies: small ones stay in the program's own memory, and are copied behind the launches.
+        An output that no launch writes alone is left out: it comes as an array or as the tensor that was fed.
+        """
+        fed = {id(f.crossing) for f in feeds if isinstance(f, DeviceTensor)}
+        kept: dict[int, DeviceTensor] = {}
+        self._copies = []
+        for number, target in targets.items():
+            port = self._program.outputs[number]
+            step = self._keepable.get(port.host)
+            if step is None or port.host in kept or 0 in port.shape:
+                continue
+            tensor = kept[port.host] = target(port)
+            # A launch may read an input that was fed after the output is written.
+            if id(tensor.crossing) in fed or (copies and tensor.nbytes <= COPIED):
+                self._copies.append((step.slot, tensor))
+                self._bind(step.slot, self._own[step.slot])
+            else:
+                self._bind(step.slot, tensor.crossing)
+        for host, step in self._keepable.items():
+            if host not in kept:
+                self._bind(step.slot, self._own[step.slot])
+        self.is_moved = any(self._bound[s.slot] is not self._own[s.slot] for s in self._crossed)
+        self.is_bound = bool(kept) or self.is_moved
+        return kept
+
+    def copy_kept(self) -> bool:
+        """Enqueue the copies to tensors that are input and output at once; whether there were any."""
+        for slot, tensor in self._copies:
+            self._rt.copy(self._own[slot].buffer, tensor.buffer, tensor.nbytes)
+        return bool(self._copies)
+
+    def _bind(self, slot: int, crossing: Crossing) -> None:
+        if self._bound[slot] is crossing:
+            return
+        self._ready()
+        self.has_bound = True
+        self._bound[slot] = crossing
+        if self._uses is None:
+            self._uses = {}
+            for i, launch in self._launches.items():
+                for index, a in enumerate(self._program.steps[i].args):  # type: ignore[union-attr]
+                    if isinstance(a, SlotArg) and a.slot in self._own:
+                        self._uses.setdefault(a.slot, []).append((launch, index))
+        for launch, index in self._uses.get(slot, ()):
+            launch.set_arg(index, crossing.buffer)
+        for recording in self.recordings:
+            recording.forget()

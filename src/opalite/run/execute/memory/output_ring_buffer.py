@@ -1,0 +1,64 @@
+"""OutputRows: memory for the small outputs of runs that go ahead of the host, a row for each run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ....cl.memory.inline_upload import Courier
+from ....cl.runtime import Runtime
+from ....plan.program import DownloadStep, Port
+from ..strategies.launch_parameter_buffer import AHEAD
+from .io_transfer import Exchange
+
+_SMALL = 64 << 10  # bytes of an output that are read to memory which does not move, without which the host may wait
+_ALIGNED = 64
+
+
+class OutputRows:
+    """For AHEAD runs. With a courier, outputs go to rows on the device first, which are read at once in the end.
+
+    courier: what brings inputs and outputs; None where they are written and read one by one.
+    """
+
+    def __init__(self, rt: Runtime, outputs: Iterable[Port]) -> None:
+        """outputs: those that have one shape in all runs."""
+        self._rt = rt
+        self.courier = Courier(rt) if rt.carries else None
+        ports = {p.host: p for p in outputs if 0 < _nbytes(p) <= _SMALL}
+        sizes = [-(-_nbytes(p) // _ALIGNED) * _ALIGNED for p in ports.values()]
+        self._row = sum(sizes)
+        self._ports = dict(zip(ports, zip(ports.values(), np.cumsum([0, *sizes]).tolist(), strict=False), strict=True))
+        self._bytes = rt.pinned(AHEAD * self._row).reshape(AHEAD, self._row)
+        self._device = rt.allocate(AHEAD * self._row) if self.courier is not None and self._row else None
+
+    def take(self, exchange: Exchange, step: DownloadStep, run: int) -> tuple[Any, Any]:
+        """The array that a run's output will be in, once the queue has finished behind `collect`, and what must be kept
+        until then."""
+        if step.host not in self._ports:
+            return exchange.download(step)
+        port, start = self._ports[step.host]
+        array = self._bytes[run, start : start + _nbytes(port)].view(port.dtype.np).reshape(port.shape)
+        if self.courier is None or self._device is None or not self.courier.takes(array.nbytes):
+            return exchange.download(step, array)
+        exchange.carry(step, self.courier, self._device, run * self._row + start, array.nbytes)
+        return array, None
+
+    def collect(self, runs: int) -> Any:
+        """Have read what a courier has brought of the first so many runs; what must be kept."""
+        if self.courier is None:
+            return None
+        self.courier.send()
+        return None if self._device is None else self._rt.read(self._device, self._bytes[:runs], wait=False)
+
+    def own(self, output: Any) -> Any:
+        """The output in memory of its own."""
+        is_here = isinstance(output, np.ndarray) and np.may_share_memory(output, self._bytes)
+        return output.copy() if is_here else output
+
+
+def _nbytes(port: Port) -> int:
+    return math.prod(port.shape) * int(port.dtype.np.itemsize)

@@ -1,0 +1,343 @@
+"""Memory of a Program's slots on a device: constants, what crosses, and intermediates - in the arena, or in whole
+buffers from a pool for drivers on which sub-buffers are slow. Also where those lie in the arena, and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from ....cl.memory.buffer_pool import BufferPool
+from ....cl.memory.host_device_copies import Crossing
+from ....cl.memory.shared_weights import SharedWeight
+from ....cl.runtime import Runtime
+from ....errors import DeviceMemoryError
+from ....ir.constants.content_hash import Contents
+from ....ir.constants.lazy_array import StoredArray
+from ....ir.device.device_family import SLOW_SUB_BUFFERS
+from ....ir.dtype import DType
+from ....plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, Step, Storage, UploadStep
+
+M = TypeVar("M")
+EXACT = 1.0
+SPARE = 1.25
+"""What a layout has for what a program needs: of the first one, and of those after it."""
+WASTE = 4  # times what a program needs is too much,
+LEAST_WASTE = 16 << 20  # from so many bytes on,
+PATIENCE = 64  # where so many programs in turn need no more
+
+
+class SlotMemory:
+    """Memory of the programs of one plan at one size after the other; weights are theirs together.
+
+    The first program gets what it needs and no more. When another needs more, all memory is laid out anew with room to
+    spare, so that neighbouring sizes need nothing new; when many in turn need far less, it is laid out for them.
+    now: the program that was placed last.
+    """
+
+    def __init__(self, rt: Runtime, program: Program) -> None:
+        """DeviceMemoryError if there is no room."""
+        self._rt = rt
+        self.weights: list[SharedWeight] = []  # keeps constants alive
+        self._known: list[Contents] = []  # of these, by which the next plan finds them
+        self.weight_bytes: dict[int, int] = {}  # by the identity of what holds them, which others may share
+        self._constants: dict[int, Any] = {}
+        for slot in program.slots:
+            if slot.storage is Storage.STATIC:
+                array, key = program.weights[slot.id], program.weight_keys.get(slot.id)
+                weight = rt.share_weight(array, image=slot.image is not None, key=key)
+                self.weights.append(weight)
+                if isinstance(array, StoredArray):
+                    self._known.append(array.contents)
+                self._constants[slot.id] = weight.memory
+                self.weight_bytes[id(weight.memory)] = slot.nbytes
+        self._buffers = [self._constants[s.id] for s in program.slots if s.id in self._constants and s.image is None]
+        self._small = 0  # programs in turn that need little of what there is
+        self.reserved: dict[int, Any] = {}  # by slot; what lasts from run to run is its owner's
+        if program.reserved:
+            self.reserved = dict.fromkeys([p.slot for p in program.reserved], rt.allocate(1))  # until it is known
+        self._layout: Layout | None = Layout(rt, program, self._constants)
+        self.now = Placed(self._layout, program, self.reserved)
+
+    def twin(self, program: Program) -> SlotMemory:
+        """Other memory for programs of the same plan, `program` first, beside the same weights."""
+        other = object.__new__(SlotMemory)
+        other._rt, other._constants, other._buffers = self._rt, dict(self._constants), list(self._buffers)
+        other.weights, other.weight_bytes = list(self.weights), dict(self.weight_bytes)
+        other._known = self._known
+        other._small = 0
+        other._layout = Layout(self._rt, program, self._constants, SPARE)
+        other.reserved = dict(self.reserved)
+        other.now = Placed(other._layout, program, other.reserved, other._tables(program))
+        return other
+
+    def release(self) -> None:
+        """Let go of everything. No program may use it any more."""
+        self.weights.clear()
+        self._known = []
+        self.weight_bytes.clear()
+        self._constants.clear()
+        self._buffers.clear()
+        self.now = self._layout = None  # type: ignore[assignment]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is no weight."""
+        return 0 if self._layout is None else self._layout.nbytes
+
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """Bytes of what is no weight: 'arena' (or buffers in its place), 'images', and 'exchange' with the host."""
+        layout = self._layout
+        if layout is None:
+            return {}
+        exchange = sum(c.nbytes for slot, c in layout.crossings.items() if slot not in layout.constants)
+        images = sum(4 * w * h * dtype.size for w, h, dtype, _ in layout.images)
+        return {"arena": layout.nbytes - exchange, "images": images, "exchange": exchange}
+
+    @property
+    def constants(self) -> list[Any]:
+        """Memory of the weights in buffers."""
+        return self._buffers
+
+    @property
+    def objects(self) -> dict[int, Any]:
+        """Memory objects by slot of the program that was placed last."""
+        return self.now.objects
+
+    def place(self, program: Program, let_go: Callable[[], None], own: Mapping[int, Any] | None = None) -> Placed:
+        """Where `program`, another of the same plan, has its slots. DeviceMemoryError if there is no room.
+
+        let_go: called before memory is laid out anew, to drop what was placed before, which goes first. own: memory of
+        constants that depend on sizes, by slot, which the caller fills.
+        """
+        if self._layout is not None and self._layout.holds(program):
+            self._small = self._small + 1 if self._layout.wastes(program) else 0
+            if self._small < PATIENCE:
+                self.now = Placed(self._layout, program, self.reserved, self._tables(program, own))
+                return self.now
+        self._small = 0
+        let_go()
+        self.now = self._layout = None  # type: ignore[assignment]
+        try:
+            self._layout = Layout(self._rt, program, self._constants, SPARE)
+        except DeviceMemoryError:
+            self._layout = Layout(self._rt, program, self._constants)
+        self.now = Placed(self._layout, program, self.reserved, self._tables(program, own))
+        return self.now
+
+    def _tables(self, program: Program, own: Mapping[int, Any] | None = None) -> dict[int, Any]:
+        """The constants that a program brings: those that depend on its sizes."""
+        share, keys, slots, made = self._rt.share_weight, program.weight_keys, program.slots, own or {}
+        brought = {n: a for n, a in program.weights.items() if n not in made}
+        found = {n: share(a, image=slots[n].image is not None, key=keys.get(n)).memory for n, a in brought.items()}
+        return found | dict(made)
+
+
+class Layout:
+    """Memory for the slots of the programs of one plan, up to some size, constants apart."""
+
+    def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], spare: float = EXACT) -> None:
+        """For `program`, everything `spare` times as large. DeviceMemoryError if there is no room."""
+        self.constants = constants
+        self._spare = spare
+        whole = SLOW_SUB_BUFFERS in rt.info.quirks
+        pool = BufferPool(lambda nbytes: rt.allocate(int(nbytes * spare)))
+        self.buffers: dict[int, Any] = pool_slots(program, pool) if whole else {}
+        self.nbytes = pool.total_bytes
+        roots = [s for s in program.slots if _is_pooled(s) and s.within < 0 and s.id not in self.buffers]
+        self.regions = {s.id: _widened(s.offset, s.nbytes, max(rt.info.base_align, 64), spare) for s in roots}
+        self.arena = rt.make_arena(list(self.regions.values())) if roots else None
+        self.nbytes += self.arena.nbytes if self.arena is not None else 0
+        limits = rt.info.image2d_max
+        self.images: list[tuple[int, int, DType, Any]] = []
+        for w, h, dtype in program.image_pool:
+            wide, high = (max(n, min(int(n * spare), most)) for n, most in zip((w, h), limits, strict=True))
+            self.images.append((wide, high, dtype, rt.make_image(wide, high, dtype)))
+        self.crossings: dict[int, Crossing] = {}
+        for slot in program.slots:
+            if slot.storage is Storage.SEPARATE and slot.image is None:
+                self.crossings[slot.id] = Crossing(rt, int(slot.nbytes * spare))
+        sizes = {s.id: s.nbytes for s in program.slots}
+        for step in program.steps:
+            if isinstance(step, DownloadStep) and step.slot not in self.crossings:  # a weight
+                self.crossings[step.slot] = Crossing(rt, sizes[step.slot], constants[step.slot])
+        self.nbytes += sum(c.nbytes for slot, c in self.crossings.items() if slot not in constants)
+        self._most_cuts = 8 * len(program.slots) + 256
+
+    def holds(self, program: Program) -> bool:
+        """Whether the slots of `program` fit."""
+        if self.arena is not None and self.arena.cuts > self._most_cuts:
+            return False  # sub-buffers live as long as their arena, so they must not become ever more
+        for slot in program.slots:
+            if slot.storage in (Storage.STATIC, Storage.RESERVED) or slot.image is not None:
+                continue
+            if slot.id in self.crossings:
+                if slot.nbytes > self.crossings[slot.id].nbytes:
+                    return False
+            elif slot.id in self.buffers:
+                if slot.nbytes > self.buffers[slot.id].size:
+                    return False
+            elif slot.within < 0 and slot.nbytes > self.regions[slot.id][1]:
+                return False
+        return len(program.image_pool) == len(self.images) and all(
+            w <= wide and h <= high and dtype is kind
+            for (w, h, dtype), (wide, high, kind, _) in zip(program.image_pool, self.images, strict=True)
+        )
+
+    def wastes(self, program: Program) -> bool:
+        """Whether `program` needs little of what there is."""
+        if self.nbytes < LEAST_WASTE:
+            return False
+        texels = sum(w * h for w, h, _ in program.image_pool)
+        separate = sum(s.nbytes for s in program.slots if s.id in self.crossings)
+        return WASTE * (program.arena_bytes + separate + 16 * texels) < self.nbytes + 16 * sum(
+            wide * high for wide, high, _, _ in self.images
+        )
+
+
+class Placed:
+    """The slots of one program in a layout. Not to be used after the next layout.
+
+    reserved: what lasts from run to run, by slot. tables: constants of the program's own.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        program: Program,
+        reserved: Mapping[int, Any],
+        tables: Mapping[int, Any] | None = None,
+    ) -> None:
+        self._layout = layout
+        self._program = program
+        self._reserved = reserved
+        self._tables = tables or {}
+        self.crossings = layout.crossings
+
+    @cached_property
+    def objects(self) -> dict[int, Any]:
+        """Memory objects by slot. Most sub-buffers are those of the size before."""
+        layout, found = self._layout, dict[int, Any]()
+        for slot in self._program.slots:
+            if slot.storage is Storage.STATIC:
+                found[slot.id] = self._constant(slot.id)
+            elif slot.storage is Storage.RESERVED:
+                found[slot.id] = self._reserved[slot.id]
+            elif slot.image is not None:
+                found[slot.id] = layout.images[slot.image_slot][3]
+            elif slot.id in layout.crossings:
+                found[slot.id] = layout.crossings[slot.id].buffer
+            elif slot.id in layout.buffers:
+                found[slot.id] = layout.buffers[slot.id]
+            else:
+                assert layout.arena is not None
+                found[slot.id] = layout.arena.region(*self._region(slot))
+        return found
+
+    def move(self, moved: Mapping[int, Any]) -> None:
+        """Of what lasts from run to run, `moved` lies in other memory now, by slot, as `reserved` tells already."""
+        if "objects" in self.__dict__:
+            self.objects.update((slot, memory) for slot, memory in moved.items() if slot in self.objects)
+
+    def locate(self, slot: Slot) -> tuple[Any, int]:
+        """The memory object that a slot is all or a part of, and at which byte it begins there."""
+        layout = self._layout
+        if slot.storage is Storage.STATIC:
+            return self._constant(slot.id), 0
+        if slot.storage is Storage.RESERVED:
+            return self._reserved[slot.id], 0
+        if slot.id in layout.crossings:
+            return layout.crossings[slot.id].buffer, 0
+        if slot.id in layout.buffers:
+            return layout.buffers[slot.id], 0
+        assert layout.arena is not None
+        return layout.arena.locate(*self._region(slot))
+
+    def _constant(self, number: int) -> Any:
+        own = self._tables.get(number)
+        return self._layout.constants[number] if own is None else own
+
+    def _region(self, slot: Slot) -> tuple[int, int]:
+        """Offset and bytes of a slot in the arena."""
+        if slot.within < 0:
+            return self._layout.regions[slot.id]
+        holder = self._program.slots[slot.within]
+        start, _ = self._layout.regions[holder.id]
+        return start + slot.offset - holder.offset, slot.nbytes
+
+
+def _is_pooled(slot: Slot) -> bool:
+    return slot.storage is Storage.DYNAMIC and slot.image is None
+
+
+def _widened(offset: int, nbytes: int, alignment: int, spare: float) -> tuple[int, int]:
+    """A region in an arena where everything is `spare` times as large: what did not overlap still does not."""
+    if spare == EXACT:
+        return offset, nbytes
+    start = alignment * int(offset // alignment * spare)
+    return start, alignment * int(-(-(offset + nbytes) // alignment) * spare) - start
+
+
+@dataclass(frozen=True)
+class Region:
+    """`nbytes` of the arena from byte `offset` on, in use from step `first` of a Program to step `last`.
+
+    within: the label of the tensor whose region it is a part of; '' for a region of its own.
+    """
+
+    label: str
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+    within: str = ""
+
+
+def arena_regions(program: Program) -> list[Region]:
+    """The regions of the arena that the Program's steps use. What holds others is in use while any of them is."""
+    holders = {s.id: s.within for s in program.slots if s.within >= 0}
+    lives: dict[int, tuple[int, int]] = {}
+    for i, step in enumerate(program.steps):
+        for slot in _slots_of(step):
+            for number in (slot, holders.get(slot, slot)):
+                lives[number] = (lives.get(number, (i, i))[0], i)
+    labels = {s.id: s.label for s in program.slots}
+    pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id in lives]
+    return [Region(s.label, s.offset, s.nbytes, *lives[s.id], labels.get(s.within, "")) for s in pooled]
+
+
+def pool_slots(program: Program, pool: BufferPool[M]) -> dict[int, M]:
+    """A buffer for each DYNAMIC slot that is no image, reused once the last step that uses the slot is done.
+
+    Slots that lie in others', and those that hold them, are left out: they need an arena.
+    """
+    nested = {n for s in program.slots if s.within >= 0 for n in (s.id, s.within)}
+    dynamic = {
+        s.id: s.nbytes for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id not in nested
+    }
+    last: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        last |= dict.fromkeys(_slots_of(step), i)
+    found: dict[int, M] = {}
+    for i, step in enumerate(program.steps):
+        used = [s for s in dict.fromkeys(_slots_of(step)) if s in dynamic]
+        for slot in used:
+            if slot not in found:
+                found[slot] = pool.take(dynamic[slot])
+        for slot in used:
+            if last[slot] == i:
+                pool.give_back(found[slot])
+    for slot, nbytes in dynamic.items():
+        if slot not in found:  # no step touches it
+            found[slot] = pool.take(nbytes)
+    return found
+
+
+def _slots_of(step: Step) -> Iterator[int]:
+    if isinstance(step, LaunchStep):
+        yield from (a.slot for a in step.args if isinstance(a, SlotArg))
+    elif isinstance(step, UploadStep | DownloadStep):
+        yield step.slot

@@ -1,0 +1,98 @@
+"""Sized: what of an Executable belongs to one set of sizes, kept for sizes that come again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from ...cl.queue.prepared_launch import KernelArg, LocalBytes
+from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, StepArg
+from .launch_batches import Prepared
+from .memory.slot_memory import Placed
+from .strategies.host_fast_path import Repeat
+from .strategies.megakernel_builder import LoopBuilder, least_seconds
+from .strategies.megakernel_strategy import Loop
+from .strategies.persistent_kernel_strategy import PersistentRuns
+from .strategies.queue_strategy import Queue
+from .strategies.time_slicing import Sliced
+
+Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
+"""(number, step, arguments) of a launch."""
+
+
+class Sized:
+    """A Program with its place in memory, and the strategies that were made for it so far.
+
+    builder: of the loop that serves it. loop: what is built for this size; repeat: the same on arrays. persistent: runs
+    through linked kernels, where there may be some. sliced: its runs beside those of other threads.
+    """
+
+    def __init__(self, program: Program, placed: Placed, prepared: Prepared, builder: LoopBuilder) -> None:
+        self.program = program
+        self.placed = placed
+        self.prepared = prepared
+        self.builder = builder
+        self.plain: Queue | None = None
+        self.loop: Loop | None = None
+        self.repeat: Repeat | None = None
+        self.persistent: PersistentRuns | None = None
+        self.sliced: Sliced | None = None
+        self.rows: Any = None  # of the loop
+        self.blank: list[Any] = [None] * program.host_slots
+        for number, array in program.host_consts.items():
+            self.blank[number] = array
+        self.inputs = [p.host for p in program.inputs]
+        self.outputs = [p.host for p in program.outputs]
+
+    def filled(self, feeds: Sequence[Any]) -> list[Any]:
+        """Values by slot on the host, of which inputs and constants are there."""
+        hosts = self.blank.copy()
+        for number, value in zip(self.inputs, feeds, strict=True):
+            hosts[number] = value
+        return hosts
+
+    def move(self, moved: Mapping[int, Any]) -> None:
+        """Let go of what knows where slots lay that lie in `moved` now, memory by slot."""
+        self.placed.move(moved)
+        self.__dict__.pop("launches", None)
+        self.loop = self.repeat = self.sliced = self.rows = None
+        for recording in self.prepared.exchange.recordings:
+            recording.forget()
+
+    @cached_property
+    def alone_s(self) -> float:
+        """Seconds that the launches take at least on one of the device's cores."""
+        rt, steps = self.prepared.rt, [s for s in self.program.steps if isinstance(s, LaunchStep)]
+        return least_seconds(steps, rt) * rt.info.compute_units
+
+    @cached_property
+    def launches(self) -> list[Launched]:
+        """(number, step, arguments) of every launch, in the program's own memory."""
+        steps = ((i, s) for i, s in enumerate(self.program.steps) if isinstance(s, LaunchStep))
+        return [self._with_args(i, s) for i, s in steps]
+
+    def changed_since(self, before: Sized, slots: Mapping[int, frozenset[int]]) -> list[Launched]:
+        """Those of `launches` that are not what they are `before`, another size in the same layout of memory.
+
+        slots: that each launch uses.
+        """
+        old, new = before.placed.objects, self.placed.objects
+        moved = {slot for slot, memory in new.items() if memory is not old[slot]}
+        steps, its = self.program.steps, before.program.steps
+        changed = [i for i, used in slots.items() if steps[i] is not its[i] or not moved.isdisjoint(used)]
+        return [self._with_args(i, steps[i]) for i in changed]
+
+    def _with_args(self, number: int, step: Step) -> Launched:
+        assert isinstance(step, LaunchStep)
+        objects = self.placed.objects
+        return number, step, [_value(a, objects) for a in step.args]
+
+
+def _value(a: StepArg, objects: dict[int, Any]) -> Any:
+    if isinstance(a, SlotArg):
+        return objects[a.slot]
+    if isinstance(a, LocalArg):
+        return LocalBytes(a.nbytes)
+    assert isinstance(a, ScalarArg)
+    return a.value

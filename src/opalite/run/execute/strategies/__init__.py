@@ -1,0 +1,1 @@
+"""Ways to run an executable: queue, replay, megakernel, persistent kernel, host call."""

@@ -1,0 +1,39 @@
+"""How launches reach the device, in a sentence."""
+
+from __future__ import annotations
+
+from ....cl.queue.prepared_launch import Recording
+from ....cl.queue.replay import Replay
+from ..launch_batches import Prepared
+from .megakernel_strategy import Loop
+from .persistent_kernel_strategy import PersistentRuns
+from .queue_strategy import Queue
+
+
+def describe_queueing(prepared: Prepared, plain: Queue, loop: Loop | None, persistent: PersistentRuns | None) -> str:
+    """One by one and why, or recorded and replayed. plain: how runs go that `loop`, if there is one, does not serve.
+
+    persistent: the runs through linked kernels, where there may be some.
+    """
+    rt, usual = prepared.rt, loop or plain
+    recordings = [p for p in usual.phases if isinstance(p, Recording)]
+    replayed = [r for r in recordings if r.replays]
+    parts = [f"launches: {prepared.launch_count}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")]
+    if loop is not None:
+        parts.append(loop.description)
+    linked = persistent.description if persistent is not None else ""
+    if linked:
+        parts.append(linked)
+    elif replayed:
+        noun = rt.replay.noun if isinstance(rt.replay, Replay) else "recording"
+        count = f"one {noun}" if len(replayed) == 1 else f"{len(replayed)} {noun}s"
+        parts.append(f"replayed as {count} from the second run on ({rt.replay})")
+    else:
+        refusal = next((r.refusal for r in recordings if r.refusal), "") or rt.replay
+        if persistent is not None and persistent.why:
+            refusal = persistent.why
+        why = f"a replay pays from {refusal.least} on" if isinstance(refusal, Replay) else refusal
+        parts.append(f"enqueued one by one: {why}")
+    if rt.flush_every:
+        parts.append(f"flushed every {rt.flush_every}")
+    return "; ".join(parts)

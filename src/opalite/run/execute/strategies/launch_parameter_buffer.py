@@ -1,0 +1,90 @@
+"""NumberTable: the numbers of a run of MovingRuns in memory of the device, where linked kernels read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ....cl.memory.inline_upload import Courier
+from ....cl.queue.prepared_launch import PreparedLaunch
+from ....cl.runtime import Runtime
+from ....plan.program import LaunchStep
+from ....plan.template.dynamic_parameters import Moving, Values
+
+_CELL = 8  # bytes of an argument
+_COUNTS = 12  # bytes of numbers of work-groups along x, y and z
+AHEAD = 32
+"""Runs that may be on the queue at once."""
+
+
+class NumberTable:
+    """Arguments first, each once, then numbers of work-groups.
+
+    args: by step and place. counts: byte of a step's numbers of work-groups. buffer: the memory.
+    """
+
+    def __init__(self, rt: Runtime, moving: Moving) -> None:
+        from ....ptx import step_dependencies  # a start without linked kernels does without
+
+        self._rt = rt
+        self._kinds = list(dict.fromkeys((s.value, s.dtype) for s in moving.scalars))
+        places = {kind: i * _CELL for i, kind in enumerate(self._kinds)}
+        self.args = {
+            (s.step, s.arg): step_dependencies.Moving(places[s.value, s.dtype], np.dtype(s.dtype).itemsize)
+            for s in moving.scalars
+        }
+        self._items = list(dict.fromkeys(moving.items.values()))
+        begin = len(self._kinds) * _CELL
+        self.counts = {i: begin + _COUNTS * self._items.index(made) for i, made in moving.items.items()}
+        groups: dict[Any, Any] = {}
+        for i, made in moving.items.items():
+            step = moving.program.steps[i]
+            assert isinstance(step, LaunchStep)
+            groups[made] = step.group
+        self._groups = [groups[made] for made in self._items]
+        nbytes = max(begin + _COUNTS * len(self._items), _CELL)
+        self._bytes = rt.pinned(AHEAD * nbytes).reshape(AHEAD, nbytes)
+        self.buffer = rt.allocate(nbytes)
+        self._events: list[Any] = [None] * AHEAD  # of the last transfers: to let go of one is to wait for it
+        # The numbers as fields of one record, which one assignment converts and packs.
+        names = [f"f{i}" for i in range(len(self._kinds) + 3 * len(self._items))]
+        formats = [dtype for _, dtype in self._kinds] + ["u4"] * (3 * len(self._items))
+        offsets = [i * _CELL for i in range(len(self._kinds))]
+        offsets += [begin + 4 * i for i in range(3 * len(self._items))]
+        layout = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": nbytes})
+        self._records = self._bytes.view(layout)[:, 0]
+        self._numbers = [number for number, _ in self._kinds]
+
+    def like(self, launches: Mapping[int, PreparedLaunch]) -> bytes:
+        """What the memory holds for the run that `launches` have the numbers of."""
+        raw = bytearray(self.buffer.size)
+        for (step, arg), number in self.args.items():
+            raw[number.at : number.at + number.nbytes] = launches[step].arguments[arg].tobytes()
+        for step, at in self.counts.items():
+            grid, group = launches[step].grid, launches[step].group or (1,)
+            counts = [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
+            raw[at : at + _COUNTS] = np.array(counts, np.uint32).tobytes()
+        return bytes(raw)
+
+    def write(self, values: Values, ahead: int = 0, courier: Courier | None = None) -> bool:
+        """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
+        work-groups have one size.
+
+        ahead: how many runs are on the queue already, below AHEAD; those before them must have finished. courier: what
+            brings them.
+        """
+        numbers = [values[n] for n in self._numbers]
+        for made, group in zip(self._items, self._groups, strict=True):
+            grid, own = made(values)
+            if group is None or (own is not None and own != group):
+                return False
+            numbers += [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
+        if numbers:
+            self._records[ahead] = tuple(numbers)
+        if courier is not None:
+            courier.bring(self.buffer, self._bytes[ahead])
+            return True
+        self._events[ahead] = self._rt.write(self.buffer, self._bytes[ahead], wait=False)
+        return True

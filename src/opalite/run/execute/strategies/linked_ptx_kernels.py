@@ -1,0 +1,382 @@
+"""Linked: the launches of a program with the neighbours among them linked into kernels that hold the whole device.
+
+For devices whose programs are PTX (ptx/persistent_kernel.py). As many groups run as there are multiprocessors, so that
+all of them do at once, unless somebody else has a part of the device: after a run the host looks whether one group
+waited for another in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ....cl.memory.device_pointers import place_of
+from ....cl.programs.build_parallelism import side_by_side
+from ....cl.programs.kernel_trials import Trial
+from ....cl.programs.ptx_binary import assemble, ptx_of
+from ....cl.queue.prepared_launch import PreparedLaunch
+from ....cl.runtime import Runtime
+from ....errors import OpaliteError
+from ....ir.device.device_family import PTX_WGMMA
+from ....plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, Storage
+from ....ptx.find_written_params import written
+from ....ptx.inline_kernel import pointers_of
+from ....ptx.parse_kernel import EntryError, find_entry
+from ....ptx.persistent_kernel import NAME, SYNC_BYTES, Shape, head_of, link, refusal
+from ....ptx.step_dependencies import SHARED, LinkedStep, Memory, Moving, Number, find_turns, misfit
+from ..memory.slot_memory import Placed
+from ..step_schedule import steps_outside
+from .launch_parameter_buffer import NumberTable
+from .persistent_kernel_strategy import Made
+
+THREADS = 384
+"""Of a group: the kernels that use most registers, 168, still fit."""
+MOST_STEPS, MOST_PARAMS = 100, 400
+"""Of one linked kernel, for the time that it takes to compile, and for the parameters that a launch may have."""
+LEAST_STEPS = 2
+MOST_SHARED = 200 << 10
+"""Bytes of shared memory of a group on Hopper, which has 227 KiB; what is left is the cache for memory."""
+MOST_KEPT = 24 << 20
+"""Bytes of constants that stay in the second level of the cache from run to run, beside all else."""
+_SPOILED = 0x5A
+MOST_LASTING = 1 << 30
+"""Bytes of memory that lasts from run to run, which a trial keeps and puts back."""
+
+
+class LinkError(OpaliteError):
+    """Launches stay by themselves; the message says why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Memory of a slot: bytes `first` to `last` of the buffer `whole`."""
+
+    whole: Any
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps, by their numbers, that the kernel of `text` computes. safe: gives a slower text that more surely runs.
+
+    memory: of each parameter, a slot in it. written: slots that the steps write. moves: numbers come from a table.
+    """
+
+    numbers: Sequence[int]
+    memory: Sequence[int]
+    written: Sequence[int]
+    text: str
+    safe: Callable[[], str]
+    moves: bool
+    label: str
+
+
+class Linked:
+    """What is launched for the steps of a program: `launches`, for the first of a stretch its kernel, for others none.
+
+    kernels: how many there are. steps: how many of the program they compute. reasons: why others stay, each once.
+    """
+
+    def __init__(
+        self,
+        rt: Runtime,
+        program: Program,
+        prepared: Mapping[int, PreparedLaunch],
+        built: Sequence[Any],
+        places: Places,
+        table: NumberTable | None = None,
+        made: Made | None = None,
+    ) -> None:
+        """prepared: launches by number of their step, with the grids that are used. built: programs by source.
+
+        table: of numbers that move. made: kernels of earlier ones of this kind; gets new ones.
+        LinkError if there is nothing to link.
+        """
+        self._rt, self._table, self._made = rt, table, Made() if made is None else made
+        kept = [places[s.id] for s in program.slots if s.storage is Storage.RESERVED and s.id in places]
+        # A program for longer caches than there is memory for says how much those would take.
+        self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
+        if sum(p.last - p.first for p in self._lasting) > MOST_LASTING:
+            raise LinkError(f"caches of more than {MOST_LASTING} bytes are too many to try it on")
+        shared = MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED
+        self.shape = Shape(rt.info.compute_units, THREADS, shared)
+        self._memory: list[Any] = []  # that kernels know by its address alone
+        self.launches: dict[int, list[PreparedLaunch]] = {}
+        self.reasons: dict[str, str] = {}  # by kernel
+        self.steps = self.kernels = 0
+        self._sync = rt.allocate(SYNC_BYTES)  # where groups meet, those of all kernels
+        rt.fill(self._sync, 0, SYNC_BYTES)
+        self._written: dict[int, Place] = {}  # by slot
+        self._texts: set[str] = set()
+        self._streams = sum(s.nbytes for s in program.slots if s.storage is Storage.STATIC) > MOST_KEPT
+        pattern = find_pattern(program, prepared, places, {} if table is None else table.counts)
+        stretches: Sequence[Stretch] | None = self._made.stretches.get(pattern)
+        if stretches is None:
+            texts: dict[int, str] = {}
+            steps = self._stretches(program, prepared, built, places, texts)
+            stretches = [self._link(s, program, head_of(next(iter(texts.values()))) or "") for s in steps]
+        stretches = self._made.stretches[pattern] = self._tried(stretches, program, prepared, places)
+        for stretch in stretches:
+            self._prepare(stretch, places)
+        if not self.kernels:
+            found = next(iter(self.reasons.items()), None)
+            raise LinkError(
+                "no two launches follow each other that can be linked" if found is None else ": ".join(found)
+            )
+        self._flag = rt.pinned(4).view(np.uint32)
+
+    def _stretches(
+        self,
+        program: Program,
+        prepared: Mapping[int, PreparedLaunch],
+        built: Sequence[Any],
+        places: Places,
+        texts: dict[int, str],
+    ) -> list[list[tuple[int, LinkedStep]]]:
+        """Steps that follow each other, by number, none in another's way."""
+        moved = {i for numbers in steps_outside(program) for i in numbers}
+        found: list[list[tuple[int, LinkedStep]]] = [[]]
+        used: set[int] = set()
+        for i, step in enumerate(program.steps):
+            if i in moved or (isinstance(step, LaunchStep) and 0 in step.grid):
+                continue
+            linked = self._linked_step(i, step, prepared.get(i), built, places, texts)
+            if linked is None:
+                found.append([])
+                continue
+            slots = {id(places[a.slot].whole) for a in step.args if isinstance(a, SlotArg)}  # type: ignore[union-attr]
+            if len(found[-1]) == MOST_STEPS or len(used | slots) > MOST_PARAMS or not found[-1]:
+                used = set()
+                if found[-1]:
+                    found.append([])
+            used |= slots
+            found[-1].append((i, linked))
+        return [stretch for stretch in found if len(stretch) >= LEAST_STEPS]
+
+    def _linked_step(
+        self,
+        number: int,
+        step: Step,
+        launch: PreparedLaunch | None,
+        built: Sequence[Any],
+        places: Places,
+        texts: dict[int, str],
+    ) -> LinkedStep | None:
+        if not isinstance(step, LaunchStep) or launch is None:
+            return None
+        if step.source not in texts:
+            texts[step.source] = ptx_of(built[step.source])
+        reason = "the driver does not give its PTX"
+        if head_of(texts[step.source]) is None:
+            self.reasons.setdefault(step.kernel, reason)
+            return None
+        try:
+            entry = find_entry(texts[step.source], step.entry)
+            moving = {} if self._table is None else self._table.args
+            args = tuple(moving.get((number, j)) or _argument(a, places) for j, a in enumerate(step.args))
+            counts = -1 if self._table is None else self._table.counts.get(number, -1)
+            sized = launch if counts < 0 else step  # a launch has the grid of the last run, a step that of the largest
+            if sized.group is None:
+                raise EntryError("the driver chooses its work-group")
+            group = (*sized.group, 1, 1)[:3]
+            groups = tuple(n // g for n, g in zip((*sized.grid, 1, 1)[:3], group, strict=True))
+            found = LinkedStep(entry, args, groups, group, counts, step.walk)  # type: ignore[arg-type]
+            reason = misfit(found) or refusal(found, self.shape)
+            if not reason:
+                return found
+        except EntryError as e:
+            reason = str(e)
+        self.reasons.setdefault(step.kernel, reason)
+        return None
+
+    def _link(self, stretch: Sequence[tuple[int, LinkedStep]], program: Program, head: str) -> Stretch:
+        """Write the kernel of a stretch."""
+        constants = {s.id for s in program.slots if s.storage is Storage.STATIC}
+        memory: dict[int, int] = {}
+        wrote: list[int] = []
+        steps: list[LinkedStep] = []
+        for i, step in stretch:
+            given = program.steps[i]
+            assert isinstance(given, LaunchStep)
+            args: list[Number | Moving | Memory] = []
+            for a, known in zip(given.args, step.args, strict=True):
+                if isinstance(a, SlotArg) and isinstance(known, Memory):
+                    memory.setdefault(known.whole, a.slot)
+                    param = list(memory).index(known.whole)
+                    known = replace(known, param=param, is_constant=a.slot in constants, is_own=len(args) in given.own)
+                    if step.entry.params[len(args)].name in written(step.entry):
+                        wrote.append(a.slot)
+                args.append(known)
+            steps.append(replace(step, args=tuple(args)))
+        try:
+            write = partial(link, steps, len(memory), self.shape, find_turns(steps), head, self._streams)
+            text = write(apart=False)
+        except EntryError as e:
+            raise LinkError(str(e)) from e
+        numbers = [i for i, _ in stretch]
+        label = f"{len(stretch)} steps from {program.steps[numbers[0]].node}"
+        return Stretch(numbers, list(memory.values()), wrote, text, write, any(s.moves for s in steps), label)
+
+    def _tried(
+        self,
+        stretches: Sequence[Stretch],
+        program: Program,
+        prepared: Mapping[int, PreparedLaunch],
+        places: Places,
+    ) -> Sequence[Stretch]:
+        """Have kernels that are new run in processes of their own; stretches with kernels that did. LinkError if there
+        are none for one of them."""
+        changing = {id(places[s.id].whole) for s in program.slots if s.id in places and s.storage is not Storage.STATIC}
+        numbers = b"" if self._table is None else self._table.like(prepared)
+
+        def find_fault(stretch: Stretch) -> str:
+            return self._rt.trials.fault(self._trial(stretch, changing, numbers, places))
+
+        def find_faults(some: Iterable[Stretch]) -> dict[str, str]:
+            fresh = {s.text: s for s in some if s.text not in self._made.programs}
+            return dict(zip(fresh, side_by_side(find_fault, fresh.values()), strict=True))
+
+        faults = find_faults(stretches)
+        safe = {s.text: replace(s, text=s.safe()) for s in stretches if faults.get(s.text)}
+        if why := next(filter(None, find_faults(safe.values()).values()), ""):
+            raise LinkError(f"a linked kernel is not launched: {why}")
+        return [safe.get(s.text, s) for s in stretches]
+
+    def _trial(self, stretch: Stretch, changing: set[int], numbers: bytes, places: Places) -> Trial:
+        """The launch of a stretch on as much memory, where all that nobody writes is in one place."""
+        sync, table, constant = 0, 1, 2
+        sizes = [SYNC_BYTES, max(len(numbers), 1), 1]
+        memory: list[int] = []
+        for whole in (places[slot].whole for slot in stretch.memory):
+            if id(whole) in changing:
+                memory.append(len(sizes))
+                sizes.append(whole.size)
+            else:
+                memory.append(constant)
+                sizes[constant] = max(sizes[constant], whole.size)
+        return Trial(
+            stretch.text.encode(),
+            NAME,
+            self.shape.groups * self.shape.threads,
+            self.shape.threads,
+            sizes,
+            pointers_of(sync, table if stretch.moves else -1, memory),
+            {table: numbers} if numbers else {},
+        )
+
+    def condemn(self, why: str) -> None:
+        """See Kernels."""
+        for text in self._texts:
+            self._rt.trials.condemn(text.encode(), why)
+
+    def _prepare(self, stretch: Stretch, places: Places) -> None:
+        """Make the launch of a stretch."""
+        rt, programs = self._rt, self._made.programs
+        if stretch.text not in programs:
+            programs[stretch.text] = assemble(rt.context, rt.device, stretch.text)
+        self._texts.add(stretch.text)
+        self._written.update((slot, places[slot]) for slot in stretch.written)
+        memory = [places[slot].whole for slot in stretch.memory]
+        table = [self._table.buffer] if self._table is not None and stretch.moves else []
+        held = [self._sync, *memory, *table]
+        at = rt.addresses_of(held)
+        pointers = pointers_of(at[0], at[-1] if table else 0, at[1 : 1 + len(memory)])
+        block = np.frombuffer(np.array(pointers, np.uint64), np.void(b"\0" * 8 * len(pointers)).dtype)[0]
+        self._memory += held
+        items, threads = self.shape.groups * self.shape.threads, self.shape.threads
+        launch = rt.prepare(programs[stretch.text], NAME, [block], (items,), (threads,), stretch.label)
+        self.launches[stretch.numbers[0]] = [launch]
+        self.launches.update((i, []) for i in stretch.numbers[1:])
+        self.kernels += 1
+        self.steps += len(stretch.numbers)
+
+    @property
+    def is_known(self) -> bool:
+        """See Kernels."""
+        return self._texts <= self._made.right
+
+    def be_right(self) -> None:
+        """See Kernels."""
+        self._made.right |= self._texts
+
+    def spoil(self) -> None:
+        """Fill the memory that steps write, so that what a run leaves out is not there from the one before; not what
+        lasts."""
+        lasting = {(id(p.whole), p.first) for p in self._lasting}
+        for place in self._written.values():
+            if (id(place.whole), place.first) not in lasting:
+                self._rt.fill(place.whole, _SPOILED, place.last - place.first, place.first)
+        self._rt.finish()
+
+    def lasting(self) -> list[Any]:
+        """What lies in memory that lasts from run to run."""
+        found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]
+        for place, array in zip(self._lasting, found, strict=True):
+            self._rt.read(place.whole, array, place.first)
+        return found
+
+    def put_back(self, lasting: Sequence[Any]) -> None:
+        """Have there what `lasting` gave."""
+        for place, array in zip(self._lasting, lasting, strict=True):
+            self._rt.write(place.whole, array, place.first)
+
+    def ask(self) -> None:
+        """Have it read, behind the launches of a run, whether somebody waited in vain."""
+        self._rt.read(self._sync, self._flag, wait=False)
+
+    def has_failed(self) -> bool:
+        """Whether somebody did, once the queue has finished; the next run may then begin anew."""
+        if not self._flag[0]:
+            return False
+        self._rt.fill(self._sync, 0, SYNC_BYTES)
+        self._flag[0] = 0
+        return True
+
+
+Places = Mapping[int, Place]
+"""Where slots lie, by number."""
+
+
+def find_places(program: Program, placed: Placed) -> dict[int, Place]:
+    """Where the slots of a program are that are buffers."""
+    found = {}
+    for slot in program.slots:
+        if slot.image is None:
+            whole, first = place_of(*placed.locate(slot))
+            found[slot.id] = Place(whole, first, first + max(slot.nbytes, 1))
+    return found
+
+
+def find_pattern(
+    program: Program, prepared: Mapping[int, PreparedLaunch], places: Places, moving: Container[int]
+) -> object:
+    """All that stretches depend on but the program, its kernels and the numbers that move: which slots share memory,
+    where in it they lie, and the grids of launches that are not `moving`. How much memory a cache has does not matter.
+    """
+    parts: dict[int, set[tuple[int, int]]] = {}
+    for p in places.values():
+        parts.setdefault(id(p.whole), set()).add((p.first, p.last))
+    order = {whole: i for i, whole in enumerate(parts)}
+    lasting = {s.id for s in program.slots if s.storage is Storage.RESERVED}
+    lies = [
+        (i, order[id(p.whole)], p.first, -1 if i in lasting and len(parts[id(p.whole)]) == 1 else p.last)
+        for i, p in places.items()
+    ]
+    grids = [(i, tuple(launch.grid), launch.group) for i, launch in prepared.items() if i not in moving]
+    return tuple(lies), tuple(grids)
+
+
+def _argument(a: SlotArg | ScalarArg | LocalArg, places: Places) -> Number | Memory:
+    """As the linked program has it; parameters are numbered later."""
+    if isinstance(a, LocalArg):
+        raise EntryError("it is given local memory, which was not tried")
+    if isinstance(a, ScalarArg):
+        return Number(a.value.tobytes())
+    if (place := places.get(a.slot)) is None:
+        raise EntryError("it reads or writes images")
+    return Memory(-1, id(place.whole), place.first, place.last)

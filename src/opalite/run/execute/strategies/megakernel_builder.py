@@ -1,0 +1,285 @@
+"""All launches of a run as one, on a device where that pays: decided, built in the background, and put in place.
+
+A Program is run by launches at first. Once it has been run often, a worker process links its kernels into the program
+of a step loop (plan/megakernel_source.py); from then on each stretch of launches is one (device_loop.py). What cannot
+be a step stays a launch between two loops. A thread sees to all of that, so that no run waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .... import knobs
+from ....cl.programs.background_throttle import planning
+from ....cl.programs.program_cache import Part
+from ....cl.queue.prepared_launch import PreparedLaunch
+from ....cl.runtime import Runtime
+from ....errors import OpaliteError
+from ....plan.megakernel_source import (
+    CALL,
+    CONTROL,
+    TICKS,
+    function_text,
+    is_single,
+    loop_text,
+    part_count,
+    signature,
+    step_refusal,
+)
+from ....plan.program import LaunchStep, LocalArg, Program, Step
+from ....pocl.megakernel.device_loop import Addresses, StepTable, make_host_loop
+from ....pocl.megakernel.host_thread_loop import HostLoop, may_stay
+from ....pocl.megakernel.step_table import StepRows
+from ..rng_keys import draws
+from ..step_schedule import steps_outside
+from .megakernel_tables import Locate, LoopRows
+
+_log = logging.getLogger(__name__)
+
+WORTH_RUNS = 20  # of a program, before it is linked: nobody need ask the builder earlier
+MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
+SHORT_S = (
+    4.5e-3  # of a run by its least time: the caller may be on a worker's core for some ms, so longer ones are launched
+)
+STILL_SHORT_S = 4 * SHORT_S  # of a run by a loop that is there: making another takes many runs, each longer than that
+MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thread, whose stack it takes, is given
+
+
+class LoopBuilder:
+    """Has the step loop of a Program built in the background, for all sizes of the program that it `serves`.
+
+    `poll` is called before each run, and says when it is ready; by one thread or several. is_over: whether there
+    is nothing to wait for any more; is_idle: whether there is no loop either.
+    """
+
+    def __init__(self, rt: Runtime, program: Program, constants: Sequence[Any] = ()) -> None:
+        """constants: the memory of the program's weights."""
+        self._rt, self._program, self._constants = rt, program, constants
+        self._thread: threading.Thread | None = None
+        self._runs = 0
+        self._made: Joined | None = None
+        self._joined: Joined | None = None
+        self._steps = _working_steps(program) if is_worth(rt) else []
+        self._is_short = least_seconds(self._steps, rt) < SHORT_S
+        self._polling = threading.Lock()
+        self.is_over = self.is_idle = not self._steps
+
+    def let_go(self) -> None:
+        """Let go of memory that programs no longer have."""
+        if self._joined is not None:
+            self._joined.let_go()
+
+    def serves(self, program: Program) -> bool:
+        """Whether the steps of another size of the program become the same functions, walked in the same way."""
+        if program is self._program or not self._steps:
+            return True
+        for mine, its in zip(self._program.steps, program.steps, strict=True):
+            if mine is not its and not _is_alike(mine, its):
+                return False
+        most = STILL_SHORT_S if self._is_short else SHORT_S
+        return self._is_short is (least_seconds(_working_steps(program), self._rt) < most)
+
+    def count(self, runs: int) -> None:
+        """So many runs were made without asking."""
+        if not self.is_over:
+            with self._polling:
+                self._runs += runs
+
+    def poll(self) -> Joined | None:
+        """The loop to run in place of launches from now on; None while nothing is ready."""
+        if self.is_over:
+            return self._joined
+        with self._polling:
+            return self._poll()
+
+    def _poll(self) -> Joined | None:
+        self._runs += 1
+        if self._runs < WORTH_RUNS:
+            return None
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._build, name="opalite-link", daemon=True)
+            self._thread.start()
+        if self._thread.is_alive():
+            return None
+        self._joined = self._made
+        self.is_idle = self._joined is None
+        self.is_over = True
+        return self._joined
+
+    def _build(self) -> None:
+        """What the thread does."""
+        try:
+            with planning():
+                parts = self.plan()
+            linked = self._rt.programs.link(parts) if parts else None
+            if linked is not None:
+                with planning():
+                    self._made = self._join(linked)
+        except OpaliteError as e:
+            _log.warning("launches of %s are not joined: %s", self._program.name or "a model", e)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for the worker process, if it is at work; whether it is not any more."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def plan(self) -> Sequence[Part]:
+        """Find out which steps become functions; what is linked of these, nothing if they are none or too many."""
+        sources = self._program.sources
+        numbers: dict[tuple[object, ...], int] = {}
+        texts: list[tuple[str, str]] = []
+        self._function: dict[int, int] = {}
+        for i, step in enumerate(self._program.steps):
+            if not isinstance(step, LaunchStep) or not all(step.grid) or step_refusal(sources[step.source], step):
+                continue
+            key = signature(step)
+            if key not in numbers:
+                source = sources[step.source]
+                texts.append((function_text(source.text, step, f"step_{len(numbers)}"), source.options))
+                numbers[key] = len(numbers)
+            self._function[i] = numbers[key]
+        self._stretches = _stretches(self._program, self._function)
+        is_whole = len(self._stretches) == 1 and len(self._stretches[0]) == len(self._steps)
+        local = [sum(a.nbytes for a in s.args if isinstance(a, LocalArg)) for s in self._steps]
+        self._stay_us = float(knobs.get("OPALITE_STAY_US"))
+        can_stay = self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
+        self._stays = is_whole and self._is_short and can_stay
+        if not is_whole:
+            self._stretches = [stretch for stretch in self._stretches if len(stretch) > 1]
+        if not 0 < len(texts) <= MOST_FUNCTIONS:
+            return ()
+        return [(loop_text(len(texts), self._stays, self._rt.info.compute_units), ""), *texts]
+
+    def _join(self, linked: Any) -> Joined | None:
+        label = f"steps of {self._program.name or 'the model'}"
+        joined = Joined(self._rt, linked, self._function, self._stretches, self._constants, label)
+        return joined if not self._stays or joined.stay(self._stay_us) else None
+
+
+def loop_parts(rt: Runtime, program: Program) -> Sequence[Part]:
+    """What the program of the step loop of `program` is linked of; nothing where launches stay apart."""
+    builder = LoopBuilder(rt, program)
+    return () if builder.is_over or draws(program) else builder.plan()
+
+
+class Joined:
+    """What stands for the launches of a program: one loop for each stretch of them, at one size after the other.
+
+    host_loop: stands for all launches where the host walks them; launches: else, by the number of a step, what is
+    launched for it: the first of a stretch has the stretch's loop, the others nothing.
+    """
+
+    def __init__(
+        self,
+        rt: Runtime,
+        linked: Any,
+        functions: Mapping[int, int],
+        stretches: Sequence[Sequence[int]],
+        constants: Sequence[Any],
+        label: str,
+    ) -> None:
+        """linked: the program. functions: of it, by the number of a step. constants: memory that stays."""
+        self._rt, self._linked, self._label = rt, linked, label
+        self._functions, self._stretches = functions, stretches
+        self._addresses = Addresses(rt, linked, constants)
+        self._rows: LoopRows | None = None
+        self._table: StepTable | None = None
+        self.host_loop: HostLoop | None = None
+        self.launches: dict[int, list[PreparedLaunch]] = {}
+
+    def stay(self, stay_us: float) -> bool:
+        """Have the host walk the one stretch too, beside workers that stay that long; whether it can."""
+        given = (CONTROL, CALL, TICKS, 1e-6 * stay_us)
+        self.host_loop = make_host_loop(self._rt, self._linked, self._addresses, *given, self._label)
+        return self.host_loop is not None
+
+    def alone(self) -> Joined | None:
+        """The same for the memory of another executable, walked by the calling thread alone; None where the device's
+        threads walk it."""
+        if self.host_loop is None:
+            return None
+        other = object.__new__(Joined)
+        other._rt, other._linked, other._label = self._rt, self._linked, self._label
+        other._functions, other._stretches = self._functions, self._stretches
+        other._addresses = self._addresses.twin()
+        other._rows = other._table = None
+        other.host_loop = self.host_loop.alone()
+        other.launches = {}
+        return other
+
+    def rows(self, program: Program, locate: Locate) -> StepRows:
+        """The steps of `program` with their memory. locate: gives that by slot."""
+        if self._rows is None:
+            numbers = [i for stretch in self._stretches for i in stretch]
+            self._rows = LoopRows(program, numbers, self._functions, part_count(self._rt.info.compute_units))
+        return self._rows.at(program, locate, self._addresses)
+
+    @property
+    def places(self) -> LoopRows:
+        """Where steps stand in `rows`; after those were made."""
+        assert self._rows is not None
+        return self._rows
+
+    def use(self, rows: StepRows) -> None:
+        """Run these steps from now on."""
+        if self.host_loop is not None:
+            self.host_loop.use(rows)
+            return
+        if self._table is None:
+            self._table = StepTable(self._rt, self._linked, rows, self._label)
+            first = 0
+            for stretch in self._stretches:
+                last = first + len(stretch)
+                self.launches[stretch[0]] = list(self._table.loop(first, last))
+                self.launches.update((i, []) for i in stretch[1:])
+                first = last
+        self._table.take(rows)
+
+    def let_go(self) -> None:
+        """Let go of memory that programs no longer have."""
+        self._addresses.forget()
+
+
+def _working_steps(program: Program) -> list[LaunchStep]:
+    return [s for s in program.steps if isinstance(s, LaunchStep) and 0 not in s.grid]
+
+
+def _is_alike(mine: Step, its: Step) -> bool:
+    """Whether a step becomes the same function at two sizes."""
+    if not isinstance(mine, LaunchStep) or not isinstance(its, LaunchStep):
+        return type(mine) is type(its)
+    if (0 in mine.grid) is not (0 in its.grid):
+        return False
+    if mine.group != its.group and is_single(mine) is not is_single(its):
+        return False
+    return mine.args is its.args or [a.nbytes for a in mine.args if type(a) is LocalArg] == [
+        a.nbytes for a in its.args if type(a) is LocalArg
+    ]
+
+
+def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
+    """What `steps` take at least by their operations and the bytes that they move."""
+    flops_s, bytes_s = 1 / rt.info.peak_flops, 1 / rt.info.bandwidth
+    return sum([max(s.flops * flops_s, s.nbytes * bytes_s) for s in steps])
+
+
+def is_worth(rt: Runtime) -> bool:
+    """Whether launches cost enough on this device, and its memory has addresses that kernels may pass on."""
+    return bool(knobs.get("OPALITE_STEP_LOOP")) and rt.info.family == "pocl"
+
+
+def _stretches(program: Program, functions: Mapping[int, int]) -> list[list[int]]:
+    """Numbers of neighbouring steps that are functions; empty launches and what is moved away do not count."""
+    moved = {i for numbers in steps_outside(program) for i in numbers}
+    found: list[list[int]] = [[]]
+    for i, step in enumerate(program.steps):
+        if i in functions:
+            found[-1].append(i)
+        elif i not in moved and not (isinstance(step, LaunchStep) and not all(step.grid)):
+            found.append([])
+    return [stretch for stretch in found if stretch]

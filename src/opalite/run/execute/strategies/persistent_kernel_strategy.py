@@ -1,0 +1,359 @@
+"""Persistent: launches linked into kernels whose groups stay from the first step to the last, where that is right and
+faster than a launch for each step.
+
+A group that waits for another in vain gives up after a moment; the run is then done again launch by launch.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from .... import knobs
+from ....cl.memory.device_tensor import DeviceTensor
+from ....cl.programs.background_throttle import planning
+from ....cl.queue.prepared_launch import PreparedLaunch, Recording
+from ....cl.runtime import Runtime
+from ....errors import DeviceError, OpaliteError
+from ..launch_batches import Prepared, make_phases
+from ..run_trace import RunTrace
+from .queue_strategy import Queue
+from .strategy import Strategy
+
+_log = logging.getLogger(__name__)
+
+WORTH_RUNS = 20  # of a program, before its launches are linked
+TIMED_BEFORE = 3  # of these, the last ones
+LONG_S = 25e-6  # of a launch: the way from one to the next, some 4 us, is then not worth the seconds that linking takes
+PAIRS = 12  # of runs that are timed, launch by launch and linked in turn
+GAIN = 0.97  # of the time that launches take one by one, which the linked ones must stay below
+Times = tuple[list[float], list[float]]
+"""Seconds of plain runs, and of linked ones."""
+
+
+@dataclass
+class Made:
+    """Linked kernels of a program, wherever its memory lay.
+
+    programs: by their text. stretches: what is linked, and by which text, by how memory lies; it takes some 0.1 s to
+    find out. right: texts of kernels that gave what plain launches do.
+    """
+
+    programs: dict[str, Any] = field(default_factory=dict)
+    stretches: dict[object, Sequence[Any]] = field(default_factory=dict)
+    right: set[str] = field(default_factory=set)
+
+
+class Kernels(Protocol):
+    """What Linked has for the strategy."""
+
+    launches: dict[int, list[PreparedLaunch]]
+    kernels: int
+    steps: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of them have been found right, be it where memory lay elsewhere."""
+
+    def be_right(self) -> None:
+        """Note that they gave what plain launches do."""
+
+    def condemn(self, why: str) -> None:
+        """Note for all times that they are not to be launched."""
+
+    def spoil(self) -> None:
+        """Fill the memory that they write and that does not last."""
+
+    def lasting(self) -> list[Any]:
+        """What lies in memory that lasts from run to run."""
+
+    def put_back(self, lasting: Sequence[Any]) -> None:
+        """Have there what `lasting` gave."""
+
+    def ask(self) -> None:
+        """Have it read whether somebody waited in vain."""
+
+    def has_failed(self) -> bool:
+        """Whether somebody did."""
+
+
+class Persistent(Queue):
+    """As a queue, with linked kernels in the place of most launches. failure: why it is not to be used any more."""
+
+    name = "persistent"
+
+    def __init__(self, prepared: Prepared, kernels: Kernels, plain: Callable[[], Queue]) -> None:
+        super().__init__(prepared, make_phases(prepared, kernels.launches))
+        self.kernels = kernels
+        self._plain = plain
+        self.failure = ""
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run."""
+        rt = self.prepared.rt
+        was_lost = rt.lost
+        try:
+            trace = super().run(hosts, kept)
+        except DeviceError as e:
+            if not was_lost and rt.is_lost_by(e):
+                self.kernels.condemn(f"a run of it ended the context ({rt.lost})")
+            raise
+        return self._plain().run(hosts, kept) if self._gives_up() else trace
+
+    def _enqueue(self, recording: Recording) -> bool:
+        super()._enqueue(recording)
+        return False
+
+    def _before_downloads(self) -> None:
+        # With the downloads this costs next to nothing; right behind the launches, 13 to 22 us on an H200. A replay
+        # hands nothing out and does not ask: that somebody waited in vain stays known until the next run.
+        self.kernels.ask()
+
+    def finish(self) -> bool:
+        """See Queue.finish."""
+        self.kernels.ask()
+        return super().finish() and not self._gives_up()
+
+    def _gives_up(self) -> bool:
+        if not self.kernels.has_failed():
+            return False
+        self.failure = "the device did not run all groups of the linked kernel at once"
+        _log.warning("launches are enqueued one by one from now on: %s", self.failure)
+        return True
+
+
+class PersistentRuns:
+    """Whether runs of a program for one set of sizes go through linked kernels: made in the background once it has run
+    often, tried for equal results, timed, and taken or not. Asked by one thread at a time, that which runs.
+
+    why: what keeps launches apart, once that is known; '' otherwise.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        plain: Callable[[], Queue],
+        link: Callable[[], Kernels],
+        like: Times | None = None,
+    ) -> None:
+        """plain: gives the strategy that serves every run. link: makes the kernels, in a thread of its own.
+
+        like: times by which linked kernels were taken for the same program in other memory: they are here, too, once
+            they have been tried, if these are others.
+        """
+        self._prepared, self._plain, self._link = prepared, plain, link
+        self._is_known = like is not None
+        self._runs = 0
+        self._thread: threading.Thread | None = None
+        self._kernels: Kernels | None = None
+        self._persistent: Persistent | None = None
+        self._is_tried = False
+        self._before: list[float] = []  # seconds of runs before there are kernels
+        self._times: Times = like or ([], [])
+        self._is_chosen = False
+        self.why = ""
+
+    def pick(self, hosts: Sequence[Any]) -> Strategy:
+        """How this run goes, with inputs filled in. The runs that decide it are those on arrays whose outputs are, or
+        stay in the program's own memory."""
+        if self._is_chosen and self._persistent is not None:
+            if self._persistent.failure:
+                self._give_up(self._persistent.failure)
+            elif self._prepared.exchange.is_held(hosts):
+                return self._persistent
+        plain = self._plain()
+        if self.is_decided or self._prepared.exchange.is_moved:
+            return plain
+        if any(isinstance(hosts[p.host], DeviceTensor) for p in self._prepared.program.inputs):
+            return plain
+        if not self._is_made():
+            is_last = WORTH_RUNS - TIMED_BEFORE <= self._runs < WORTH_RUNS
+            return _Timed(self, plain, self._before) if is_last else plain
+        assert self._persistent is not None
+        if self._is_chosen:
+            return self._persistent if self._prepared.exchange.is_held(hosts) else plain
+        if not self._is_tried:
+            return _Trial(self, plain, self._persistent)
+        which = len(self._times[0]) > len(self._times[1])
+        return _Timed(self, self._persistent if which else plain, self._times[which])
+
+    @property
+    def persistent(self) -> Persistent | None:
+        """The strategy of linked kernels, once they are made and until they are given up."""
+        return self._persistent
+
+    @property
+    def taken_by(self) -> Times | None:
+        """The times by which linked kernels are taken; None where they are not."""
+        return self._times if self._is_chosen else None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is known how runs go from now on."""
+        return self._is_chosen or bool(self.why)
+
+    @property
+    def best(self) -> Strategy:
+        """The strategy of runs as far as that is known."""
+        return self._persistent if self._is_chosen and self._persistent is not None else self._plain()
+
+    @property
+    def description(self) -> str:
+        """How launches are linked, in words; '' where they are not."""
+        if not self._is_chosen or self._kernels is None:
+            return ""
+        kernels = self._kernels.kernels
+        into = "one kernel" if kernels == 1 else f"{kernels} kernels"
+        plain_s, linked_s = (float(np.median(t)) for t in self._times)
+        return (
+            f"{self._kernels.steps} linked into {into} whose groups stay for all steps "
+            f"(a run takes {linked_s * 1e3:.3f} ms, {plain_s * 1e3:.3f} launch by launch)"
+        )
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait for the thread that links; whether it is not at work any more."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _is_made(self) -> bool:
+        """Count a run, and see to it that kernels are made; whether they are there."""
+        if self._persistent is not None:
+            return True
+        self._runs += 1
+        if self._runs < WORTH_RUNS and not self._is_known:
+            return False
+        launches = self._prepared.launch_count
+        # The shortest: others on the machine make runs longer, for a moment, and what is found here stays.
+        if self._before and min(self._before) > LONG_S * launches:
+            taken = min(self._before) * 1e3
+            self.why = f"{launches} launches take {taken:.3f} ms, which linking would not shorten"
+            return False
+        if self._thread is None:
+            self._prepared.exchange.hold()
+            self._thread = threading.Thread(target=self._make, name="opalite-link", daemon=True)
+            self._thread.start()
+        if self._thread.is_alive() or self._kernels is None:
+            return False
+        self._persistent = Persistent(self._prepared, self._kernels, self._plain)
+        if self._is_known and self._kernels.is_known:
+            self.tried("")
+        return True
+
+    def _make(self) -> None:
+        """What the thread does."""
+        try:
+            with planning():
+                self._kernels = self._link()
+        except OpaliteError as e:
+            self.why = str(e)
+            _log.info("launches of %s are not linked: %s", self._prepared.program.name or "a model", e)
+
+    def tried(self, reason: str) -> None:
+        """A run went both ways. reason: what is wrong with the linked one; ''."""
+        self._is_tried = True
+        if reason:
+            self._give_up(reason)
+        elif self._kernels is not None:
+            self._kernels.be_right()
+            self._is_chosen = self._is_known
+
+    def timed(self) -> None:
+        """A run was timed: decide, once they are enough."""
+        if self._persistent is None:
+            return
+        if self._persistent.failure:
+            self._give_up(self._persistent.failure)
+        elif min(map(len, self._times)) >= PAIRS:
+            plain_s, linked_s = (float(np.median(t)) for t in self._times)
+            if linked_s <= GAIN * plain_s:
+                self._is_chosen = True
+            else:
+                self._give_up(f"linked, a run takes {linked_s * 1e3:.3f} ms, and {plain_s * 1e3:.3f} launch by launch")
+
+    def _give_up(self, why: str) -> None:
+        self.why = why
+        self._is_chosen = False
+        self._persistent = self._kernels = None
+
+
+class _Trial:
+    """A run by plain launches, whose results are given, and one by linked kernels, whose results must be the same."""
+
+    name = "queue"
+
+    def __init__(self, runs: PersistentRuns, plain: Queue, persistent: Persistent) -> None:
+        self._runs, self._plain, self._persistent = runs, plain, persistent
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run."""
+        again = list(hosts)
+        kernels = self._persistent.kernels
+        before = kernels.lasting()
+        trace = self._plain.run(hosts, kept)
+        after = kernels.lasting()
+        outputs = [p.host for p in self._plain.prepared.program.outputs]
+        wanted = [_bytes(hosts[i]) for i in outputs]
+        why = ""
+        try:
+            kernels.put_back(before)
+            kernels.spoil()
+            self._persistent.run(again, kept)
+        except OpaliteError as e:
+            if self._persistent.prepared.rt.lost:
+                raise
+            why = f"the linked kernel does not run: {e}"
+        else:
+            now = [_bytes(again[i]) for i in outputs]
+            lasts = (a.tobytes() == b.tobytes() for a, b in zip(after, kernels.lasting(), strict=True))
+            if now != wanted or not all(lasts):
+                why = "linked kernels gave results of other bits than plain launches"
+        if why and kept:  # what stays on the device is that of the linked kernels
+            kernels.put_back(before)
+            self._plain.run(hosts, kept)
+        elif why:
+            kernels.put_back(after)
+        self._runs.tried(self._persistent.failure or why)
+        return trace
+
+    def replay(self) -> None:
+        """See Strategy.replay."""
+        self._plain.replay()
+
+
+def _bytes(output: Any) -> bytes:
+    """Of an array, or a tensor that is one until the next run."""
+    array = output.numpy() if isinstance(output, DeviceTensor) else output
+    return bytes(array.tobytes())
+
+
+class _Timed:
+    """A run whose seconds are noted."""
+
+    def __init__(self, runs: PersistentRuns, strategy: Strategy, times: list[float]) -> None:
+        self._runs, self._strategy, self._times = runs, strategy, times
+        self.name = strategy.name
+
+    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run."""
+        started = time.perf_counter()
+        trace = self._strategy.run(hosts, kept)
+        self._times.append(time.perf_counter() - started)
+        self._runs.timed()
+        return trace
+
+    def replay(self) -> None:
+        """See Strategy.replay."""
+        self._runs.best.replay()
+
+
+def may_link(rt: Runtime) -> bool:
+    """Whether launches may be linked on this device: where it was tried, unless somebody has turned it off."""
+    return bool(knobs.get("OPALITE_PERSISTENT")) and rt.info.links_launches

@@ -1,0 +1,1 @@
+"""Compilation while runs go on: generic programs first, specialised ones when they are ready."""

@@ -1,0 +1,389 @@
+"""Compiler: from one imported graph to an Executable, for a runtime and a session's options."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from ....cl.programs.background_throttle import planning
+from ....cl.programs.program_cache import Spec
+from ....cl.runtime import Runtime
+from ....cl.runtime_counters import ProgramTally
+from ....errors import BuildError, DeviceError, OpaliteError
+from ....ir.graph import Graph
+from ....ir.precision import Precision, PrecisionPolicy
+from ....knobs import LEVELS
+from ....plan.program import LaunchStep, Program
+from ...execute.executable import Executable
+from ...execute.run_trace import RunTrace
+from ...execute.strategies.megakernel_builder import loop_parts
+from ..compile_options import CompileOptions
+from ..control_flow.host_onnx_operators import onnx_runner
+from ..executable_cache import Compiled
+from ..run_request import AS_OPENED, TuneRequest
+from ..session_counters import Ledger
+from .background_compile import RELEASED, Behind, Job, Make, SpareJob, Task
+from .plan_graph import at_sizes, constant_bytes, look_through, plan_general, plan_or_none, with_weights
+from .respecialize_policy import Sizes
+from .weight_staging import OnBuilt, Taking
+
+if TYPE_CHECKING:
+    from ....kernels.kernel import Tier
+    from ....plan.planner import Planned, PlanOptions
+    from ....plan.template.program_template import Template
+
+_log = logging.getLogger(__name__)
+
+Policy: TypeAlias = PrecisionPolicy | None
+"""The precision of every node; None for the session's."""
+
+MOST_LEFT_OUT = 3
+"""Kernels whose programs may fail while one graph is compiled: where more do, the driver builds nothing at all."""
+
+PLANNED_BEHIND = 16
+"""Nodes of a graph from which on planning for special programs takes longer than a run by general ones."""
+
+STEPS_A_PROGRAM = 4
+"""Steps of a plan that share a special program: 2 to 4 in models of so many nodes. With more general programs missing
+than that tells of special ones, both plans are compared."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program, what it is built of that is missing, and what makes its Executable when that is there."""
+
+    program: Program
+    missing: Sequence[Spec]
+    make: Make
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Compiles graphs. Frozen: for other options there is another one.
+
+    behind: makes specialised executables while runs go on with general ones; without one whoever asks waits for them.
+    ledger: counts what was done.
+    """
+
+    rt: Runtime
+    options: CompileOptions
+    behind: Behind | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def by(self, precision: str | PrecisionPolicy) -> Compiler:
+        """The same for another precision."""
+        return replace(self, options=replace(self.options, precision=precision))
+
+    @property
+    def policy(self) -> PrecisionPolicy:
+        """The precision of every node; 'auto' is float32 until something else was chosen (precision/auto_model.py).
+
+        DeviceError where sums in half are asked for and the device has none.
+        """
+        wanted, info = self.options.precision, self.rt.info
+        if wanted == "auto":
+            wanted = "fp32"
+        policy = PrecisionPolicy.named(wanted) if isinstance(wanted, str) else wanted
+        if policy.precision is Precision.FP16_FAST and not info.half_sums:
+            raise DeviceError(
+                f"precision fp16_fast needs half arithmetic, which {info.name} lacks; "
+                f"use fp16 (half storage, float sums) or fp32"
+            )
+        return policy
+
+    def compile(
+        self,
+        graph: Graph,
+        trace: RunTrace,
+        tuning: TuneRequest,
+        *,
+        sizes: Sizes = (),
+        on_built: OnBuilt | None = None,
+        policy: Policy = None,
+    ) -> Compiled:
+        """Optimise, place, plan and build `graph`, which stays as it is: whoever is interrupted here may try again.
+
+        trace: where the seconds of that are added. sizes: those of the graph's symbols, which it is made ready for.
+        on_built: given the program, or its template, and notes on it before it is made ready, which takes its weights
+        away. policy: None takes the session's. Where a kernel's program does not compile, another kernel takes its
+        place, if there is one.
+        """
+        return self._make(graph, self._planner(graph, sizes, trace, tuning, policy), trace, sizes, on_built)
+
+    def compile_soon(
+        self,
+        graph: Graph,
+        trace: RunTrace,
+        tuning: TuneRequest,
+        *,
+        sizes: Sizes = (),
+        on_built: OnBuilt | None = None,
+        policy: Policy = None,
+    ) -> Compiled:
+        """As `compile`, but nobody waits for a compiler where general programs do for now.
+
+        They do in float32, where fewer of them are missing than of those made for the graph. `Compiled.job` then makes
+        those, once it is submitted to `behind`. Planning what they are, which takes longest, is left to it, too, where
+        the general ones are clearly fewer, but not with large weights: planning reads them, and should come before the
+        general executable has its own. Where the special programs are as few, the caller waits for them, and the
+        general ones are built behind, so that the next graph has them.
+        """
+        plan = self._planner(graph, sizes, trace, tuning, policy)
+        is_measured = (tuning.level or self.options.tune) != "none"
+        if self.behind is None or self.behind.gives_up or not self._takes_general(policy) or is_measured:
+            return self._make(graph, plan, trace, sizes, on_built)
+        missing_of = self.rt.programs.missing
+        plan_general = partial(at_sizes, lambda g: self.plan_general(g, trace, policy), graph, sizes)
+        planned: Planned | None = None
+        is_behind = len(graph.nodes) >= PLANNED_BEHIND and constant_bytes(graph) < RELEASED
+        general = plan_or_none(plan_general, graph) if is_behind else None
+        if general is None or len(missing_of(specs(general.program))) * STEPS_A_PROGRAM > len(general.program.steps):
+            planned = plan()
+            missing = missing_of(specs(planned.program))
+            if not missing:
+                return self._make(graph, plan, trace, sizes, on_built, planned)
+            general = general or plan_or_none(plan_general, graph)
+            lacking = [] if general is None else missing_of(specs(general.program))
+            if general is None or len(lacking) >= len(missing):
+                general = None  # and its weights, before the others are made
+                compiled = self._make(graph, plan, trace, sizes, on_built, planned)
+                if lacking:  # afterwards: the caller has the processes that compile, which a build behind takes over
+                    self.submit([])
+                return compiled
+        try:
+            compiled = self._make(graph, plan_general, trace, sizes, None, general)
+            self.ledger.add_fallbacks(general.fallbacks)
+        except BuildError as e:
+            _log.info("graph '%s' has no general programs: %s", graph.name, e)
+            return self._make(graph, plan, trace, sizes, on_built, planned)
+        if planned is not None:
+            planned.let_go_weights()
+        compiled.job = Job(partial(self._begin_behind, graph, sizes, on_built, planned, policy))
+        return compiled
+
+    def _takes_general(self, policy: Policy = None) -> bool:
+        """Whether first runs may go through general programs, which compute in float32."""
+        return self.behind is not None and (policy or self.policy).precision in (Precision.FP32, Precision.WIDE)
+
+    def expect_builds(self) -> None:
+        """To be called before a model is opened: compilers start meanwhile if nothing is cached."""
+        self.rt.programs.expect_builds(1 if self._takes_general() else None)
+
+    def expect_general(self) -> None:
+        """To be called before a graph is imported: a compiler starts meanwhile if general programs may be missing."""
+        if self._takes_general():
+            self.rt.programs.expect_general()
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Have special executables made behind, and then those general programs that no model needed yet: the next one
+        may."""
+        assert self.behind is not None
+        missing = self._missing_general()
+        general = [SpareJob(missing, self._missing_general, lambda: self.ledger.run_count)] if missing else []
+        self.behind.submit(*jobs, *general)
+
+    def _missing_general(self) -> list[Spec]:
+        """General programs that are not there; that all are is kept for processes to come."""
+        from ....plan.generic_programs import general_programs
+
+        missing = self.rt.programs.missing([s.parts for s in general_programs(self.rt.info)])
+        if not missing:
+            self.rt.programs.tell_general()
+        return missing
+
+    def _begin_behind(
+        self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None, policy: Policy
+    ) -> Task:
+        """The programs that the graph's special plan lacks, and what makes its Executable. planned: that, if known."""
+        assert self.behind is not None
+        trace = RunTrace()
+        plan = self._planner(graph, sizes, trace, AS_OPENED, policy)
+        if planned is None:
+            planned = plan()
+            planned.let_go_weights()
+
+        def make(before_weights: Callable[[], None]) -> Compiled:
+            assert self.behind is not None
+            tally = self.behind.tally
+            if on_built is None:
+                return self._make(graph, plan, trace, sizes, None, planned, tally, before_weights)
+            built: list[tuple[Program | Template, tuple[str, ...]]] = []
+
+            def hold(program: Program | Template, notes: tuple[str, ...]) -> None:
+                built.append((with_weights(program), notes))
+
+            compiled = self._make(graph, plan, trace, sizes, hold, planned, tally, before_weights)
+            compiled.when_in_place = partial(on_built, *built[-1])  # it is told of what works, once runs go through it
+            return compiled
+
+        parts = loop_parts(self.rt, planned.program)
+        return Task(self.rt.programs.missing(specs(planned.program)), make, parts)
+
+    def prepare(
+        self,
+        graph: Graph,
+        *,
+        sizes: Sizes = (),
+        on_built: OnBuilt | None = None,
+        complete: Callable[[Planned], Planned] | None = None,
+    ) -> Prepared | None:
+        """`graph`, which is consumed, planned for the sizes at hand, and what makes its Executable; None if that would
+        serve no others. complete: changes what was planned before anything is made of it."""
+        assert self.behind is not None
+        trace, tally = RunTrace(), self.behind.tally
+
+        def plan() -> Planned:
+            planned = self.plan(graph.copy(), trace)
+            return planned if complete is None else complete(planned)
+
+        planned = plan()
+        if planned.template is None:
+            return None
+        planned.let_go_weights()
+
+        def make(before_weights: Callable[[], None]) -> Compiled:
+            return self._make(graph, plan, trace, sizes, on_built, planned, tally)
+
+        return Prepared(planned.program, self.rt.programs.missing(specs(planned.program)), make)
+
+    def _planner(
+        self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: Policy
+    ) -> Callable[[], Planned]:
+        """Plans `graph` with the program for `sizes`. Tuning measures, and serves, those sizes alone."""
+        tunes = (tuning.level or self.options.tune) != "none"
+        plan = partial(self.plan, trace=trace, tuning=tuning, policy=policy)
+        return partial(at_sizes, plan, graph, sizes, alone=tunes)
+
+    def _make(
+        self,
+        graph: Graph,
+        plan: Callable[[], Planned],
+        trace: RunTrace,
+        sizes: Sizes,
+        on_built: OnBuilt | None,
+        planned: Planned | None = None,
+        tally: ProgramTally | None = None,
+        before_weights: Callable[[], None] | None = None,
+    ) -> Compiled:
+        """The Executable of `planned`, or of what `plan` gives of `graph`."""
+        failed: BuildError | None = None
+        notes: tuple[str, ...] = ()
+        for left in range(MOST_LEFT_OUT, -1, -1):
+            try:
+                planned = planned or plan()
+            except OpaliteError:
+                if failed is not None:  # nothing else can take the kernel's place
+                    raise failed from None
+                raise
+            program, template, all_notes = planned.program, planned.template, (*notes, *planned.notes)
+            if failed is not None and not any(isinstance(s, LaunchStep) for s in program.steps):
+                raise failed  # what is left runs on the host alone: the driver compiles nothing
+            try:
+                executable = Executable(
+                    self.rt,
+                    program,
+                    onnx_runner(),
+                    tally=tally or self.ledger.programs,
+                    tier=planned.tier,
+                    on_built=Taking(self.rt, planned, all_notes, before_weights, on_built),
+                )
+                break
+            except BuildError as e:
+                note = self._leave_out(program, e) if left else ""
+                if not note:
+                    raise
+                notes = (*notes, note)
+                failed, planned = e, None
+        trace.build_s += executable.build_s
+        self.rt.programs.is_serving |= executable.tier == "special"
+        if template is not None:
+            template.program.weights = {}  # the device holds them now
+        return Compiled(executable, all_notes, may_overflow=program.stores_halves, sizes=sizes, template=template)
+
+    def _leave_out(self, program: Program, error: BuildError) -> str:
+        """Have the device do without the kernels whose program failed; the sentence that says so, '' for none."""
+        launches = [s for s in program.steps if isinstance(s, LaunchStep)]
+        sources = program.sources
+        failed = {s.kernel for s in launches if (sources[s.source].text, sources[s.source].options) == error.program}
+        names = sorted(failed - {""})
+        if not names:
+            return ""
+        self.rt.leave_out(names)
+        note = f"{', '.join(names)} left out: the program does not compile on {self.rt.info.name}"
+        _log.warning("%s. %s", note, error)
+        return note
+
+    def plan_options(self, policy: Policy = None, level: str = "none", tier: Tier = "special") -> PlanOptions:
+        """What the planner is asked for. policy: None takes the session's. level: of tuning."""
+        from ....plan.planner import PlanOptions
+
+        return PlanOptions(
+            policy or self.policy,
+            self.options.memory,
+            self.options.strict,
+            tries_images=LEVELS.index(level) >= LEVELS.index("wide"),
+            tier=tier,
+            late_weights=True,
+        )
+
+    def plan_general(self, graph: Graph, trace: RunTrace, policy: Policy = None) -> Planned:
+        """The Program of `graph`, which is consumed, of the general tier."""
+        started = time.perf_counter()
+        with planning():
+            planned = plan_general(graph, self.plan_options(policy, tier="general"), self.rt.info)
+        trace.import_s += time.perf_counter() - started
+        self.ledger.add_plan(made=1)
+        return planned
+
+    def plan(
+        self,
+        graph: Graph,
+        trace: RunTrace,
+        tuning: TuneRequest = AS_OPENED,
+        policy: Policy = None,
+        keeps_graph: bool = False,
+    ) -> Planned:
+        """The Program of `graph`, which is consumed, after searching where that is asked for. keeps_graph: as
+        PlanOptions has it."""
+        from ....plan.planner import Knowledge, lay_out, prepare  # passes, kernels: a compiled model needs neither
+        from ....tune.database_files import has_tuning, tuning_stamp
+        from ....tune.plan_dependencies import graph_key, record
+
+        self.ledger.add_plan(made=1)
+        started = time.perf_counter()
+        level = tuning.level or self.options.tune
+        options = replace(self.plan_options(policy, level), keeps_graph=keeps_graph)
+        stamp = tuning_stamp()
+        with planning():
+            if options.memory != "low":  # which replaces them
+                look_through(graph, options.policy)
+            prepared = prepare(graph, options, self.rt.info)
+            key = graph_key(prepared.graph.nodes, options.memory)
+        if level == "none" and not has_tuning(self.rt.info):
+            with planning():
+                planned = lay_out(prepared, options, Knowledge(self.rt.info))
+            planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
+            trace.import_s += time.perf_counter() - started
+            return planned
+        from ....tune.tuned_planning import TunedPlanner
+
+        trace.import_s += time.perf_counter() - started
+        started = time.perf_counter()
+        planner = TunedPlanner(self.rt, options, onnx_runner(), tuning.watch, tuning.tell)
+        if level != "none" and (tuning.resumes or not planner.is_tuned(prepared, level)):
+            planned = planner.plan_searched(prepared, level)
+            trace.tune_s += time.perf_counter() - started
+        else:
+            planned = planner.plan_known(prepared)
+            planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
+            trace.import_s += time.perf_counter() - started
+        return planned
+
+
+def specs(program: Program) -> list[Spec]:
+    """What is built of the program's sources."""
+    return [s.parts for s in program.sources]

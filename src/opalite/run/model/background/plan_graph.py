@@ -1,0 +1,88 @@
+"""How a graph is planned for a session: for the sizes at hand, or not at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ....cl.programs.background_throttle import planning
+from ....cl.programs.build_parallelism import side_by_side
+from ....errors import OpaliteError
+from ....ir.constants.lazy_array import StoredArray, largest
+from ....ir.device.device_info import DeviceInfo
+from ....ir.dtype import DType
+from ....ir.graph import Graph
+from ....ir.precision import Precision, PrecisionPolicy
+from ....plan.program import Program
+from .respecialize_policy import Sizes
+
+if TYPE_CHECKING:
+    from ....plan.planner import Planned, PlanOptions
+    from ....plan.template.program_template import Template
+
+_log = logging.getLogger(__name__)
+
+
+HOST_WORK = 4e8
+"""Operations and bytes that the host's operators, in NumPy, get through in the time that compiling a program takes."""
+
+
+def plan_general(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Planned:
+    """The Program of `graph`, which is consumed, of the general tier.
+
+    The host computes what no general kernel does, unless that is expected to take longer than to compile the special
+    kernels' programs.
+    """
+    from ....plan.planner import Knowledge, lay_out, prepare
+
+    prepared, knowledge = prepare(graph, options, device), Knowledge(device)
+    planned = lay_out(prepared.copy(), replace(options, builds=options.strict), knowledge)
+    return planned if planned.host_work <= HOST_WORK else lay_out(prepared, options, knowledge)
+
+
+def plan_or_none(plan: Callable[[], Planned], graph: Graph) -> Planned | None:
+    """What `plan` gives of `graph`, by general programs; None if it has no such plan."""
+    try:
+        return plan()
+    except OpaliteError as e:
+        _log.info("graph '%s' has no general plan: %s", graph.name, e)
+        return None
+
+
+def at_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alone: bool = False) -> Planned:
+    """What `plan` gives of `graph`, with the program for `sizes`. alone: for these sizes, and no others."""
+    if graph.trace is None:
+        return plan(graph.copy())
+    if not alone:
+        planned = plan(graph.copy())
+        if planned.template is None or sizes == planned.template.sizes:
+            return planned
+        with planning():
+            program = planned.template.at(sizes)
+        if program is not None:
+            return replace(planned, program=program)
+    from ....importer.walk.shape_dependent_inputs import graph_at
+
+    return plan(graph_at(graph, sizes))
+
+
+def constant_bytes(graph: Graph) -> int:
+    """Bytes of the constants that its nodes read."""
+    constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.held is not None}
+    return sum(v.held.nbytes for v in constants if v.held is not None)
+
+
+def look_through(graph: Graph, policy: PrecisionPolicy) -> None:
+    """Find what planning in halves asks of large constants, their largest value, side by side."""
+    if policy.precision in (Precision.FP32, Precision.WIDE):
+        return
+    inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.levels is None}
+    large = {v.held for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.held, StoredArray)}
+    side_by_side(lambda held: held.ask(largest), large)
+
+
+def with_weights(content: Program | Template) -> Program | Template:
+    """A copy that keeps its weights when those of `content` are taken away."""
+    return replace(content) if isinstance(content, Program) else replace(content, program=replace(content.program))

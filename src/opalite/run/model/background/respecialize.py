@@ -1,0 +1,181 @@
+"""NearerPlan: a plan for sizes that come back and are far from those that a plan was made for (respecialize_policy.py).
+
+It is made behind, while runs go on by the one that is there: planned for the sizes at hand, its programs built at low
+priority, then measured beside the other between two runs. Where it is faster it serves all sizes that are nearer to
+its own from the next run on, and is kept for other processes; else it is dropped. While threads wait for each other it
+is put off, for it takes the interpreter and the turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Callable, Hashable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....errors import OpaliteError
+from ....plan.program import LaunchStep, Program
+from ...execute.rng_keys import draws
+from ..executable_cache import Compiled, ExecutableCache
+from ..run_lock import RunLock
+from .background_compile import Job, Task
+from .respecialize_policy import Sizes
+
+if TYPE_CHECKING:
+    from ...execute.executable import Executable
+    from .graph_compiler import Prepared
+
+_log = logging.getLogger(__name__)
+
+FASTER = 0.95
+"""Part of the other's time that a run may take, so that the plan is worth its memory and a change."""
+
+ROUNDS = 9
+"""Runs of each that are measured,"""
+MOST_S = 0.5
+"""as long as all of them take no longer: others' runs come between two of these."""
+
+CALM_S = 10.0
+"""How long it is put off at most while threads meet: planning takes the interpreter, the measurement the turn."""
+PAUSE_S = 0.1
+"""Between two measured runs while threads meet: of hundred runs of theirs fewer than one waits for one."""
+
+LARGEST = 128 << 20
+"""Bytes of weights that may be on the device twice, as the two plans' kernels want them."""
+
+
+class NearerPlan(Job):
+    """The job that makes it. Nothing waits for it but `settle`, and a session that does not run it is none the worse.
+
+    prepare: plans, and makes an Executable of that (`Compiler.prepare`). forget: takes back what was kept of it for
+    other processes.
+    """
+
+    def __init__(self, prepare: Callable[[], Prepared | None], lock: RunLock, forget: Callable[[], None]) -> None:
+        super().__init__(self._begin)
+        self._prepare, self._lock, self._forget = prepare, lock, forget
+        self._sizes: Sizes = ()
+        self._latest = time.monotonic() + CALM_S
+
+    def place_beside(self, cache: ExecutableCache, key: Hashable, other: Compiled, sizes: Sizes) -> None:
+        """Where it goes: beside `other`, by which `sizes` run now."""
+        self.place(cache, key, other)
+        self._sizes = sizes
+
+    replaces = False  # nothing is slow until it is there
+    is_urgent = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether threads have not met for a while, or somebody waits for it, or it was put off for long."""
+        return not self._lock.is_shared or time.monotonic() >= self._latest
+
+    def hurry(self) -> None:
+        """Somebody waits for it."""
+        self._latest = 0.0
+
+    def _begin(self) -> Task:
+        found = self.find_place()
+        now = None if found is None else found[2].at(self._sizes)
+        if found is None or now is None or draws(now.program) or _weight_bytes(found[2].executable) > LARGEST:
+            return Task(())
+        prepared = self._prepare()
+        if prepared is None:
+            return Task(())
+        if same_launches(prepared.program, now.program):
+            self._tell_none("has the same kernels")
+            return Task(())
+        return Task(prepared.missing, prepared.make)
+
+    def put(self, made: Compiled) -> Compiled | None:
+        """Measure it, and keep the faster one. Nothing is replaced."""
+        place = self.find_place()
+        if place is None:
+            self._forget()
+            return None
+        cache, key, other = place
+        try:
+            new_s, old_s = self._measure(made, other)
+        except OpaliteError as e:  # such as zeros that an operator on the host refuses
+            self._forget()
+            self._tell_none(f"cannot be measured ({e.message})")
+            return None
+        times = f"{1e3 * new_s:.3g} ms a run, the other {1e3 * old_s:.3g}"
+        if new_s > FASTER * old_s:
+            self._forget()
+            self._tell_none(f"is no faster: {times}")
+            return None
+        made.notes = (*made.notes, f"plan: made behind for the sizes of runs that came back; measured there: {times}")
+        cache.add_nearer(key, made)
+        return None
+
+    def fail(self, fault: str) -> str:
+        """Note that nothing came of it. Runs go on as before, so that nobody is warned."""
+        self.fault = fault
+        self._forget()
+        self._tell_none(f"cannot be made ({fault})")
+        return ""
+
+    def _tell_none(self, why: str) -> None:
+        place = self.find_place()
+        if place is not None:
+            sizes = ", ".join(f"s{i}={size}" for i, size in enumerate(self._sizes))
+            place[2].notes = (*place[2].notes, f"plan: one made behind for {sizes} {why}")
+
+    def _measure(self, made: Compiled, other: Compiled) -> tuple[float, float]:
+        """The least seconds of a run of each, in turn with each other and with the session's."""
+        runs = [self._timed(made), self._timed(other)]
+        for run in runs:
+            run()
+        rounds: list[list[float]] = []
+        while len(rounds) < ROUNDS and (len(rounds) < 2 or sum(map(sum, rounds)) < MOST_S):
+            if self.is_over:
+                raise OpaliteError("the session was closed")
+            rounds.append([run() for run in runs])
+        new_s, old_s = (min(times) for times in zip(*rounds, strict=True))
+        return new_s, old_s
+
+    def _timed(self, compiled: Compiled) -> Callable[[], float]:
+        """A function that runs it once, on zeros and without a step loop, which takes many runs to come, and returns
+        the seconds that took."""
+        found = compiled.at(self._sizes)
+        if found is None:
+            raise OpaliteError("it does not serve these sizes")
+        program, held = found.program, weakref.ref(compiled.executable)
+        feeds = [np.zeros(p.shape, p.dtype.np) for p in program.inputs]
+
+        def run() -> float:
+            executable = held()
+            if executable is None:
+                raise OpaliteError("the other one has gone")
+            with ExitStack() as locked:
+                locked.enter_context(self._lock.alone())
+                locked.enter_context(executable.lock)
+                if executable.is_released:
+                    raise OpaliteError("the other one has gone")
+                executable.resize(program)
+                started = time.perf_counter()
+                executable.run(feeds, joins=False)
+                spent = time.perf_counter() - started
+            time.sleep(PAUSE_S if self._lock.is_shared else min(spent, 0.02))  # others go first
+            return spent
+
+        return run
+
+
+def same_launches(a: Program, b: Program) -> bool:
+    """Whether two programs run the same kernels on the same grids."""
+
+    def launches(program: Program) -> list[object]:
+        steps = (s for s in program.steps if isinstance(s, LaunchStep))
+        return [(s.entry, program.sources[s.source].parts[:2], s.grid, s.group) for s in steps]
+
+    return launches(a) == launches(b)
+
+
+def _weight_bytes(executable: Executable) -> int:
+    return sum(executable.memory.weight_bytes.values())

@@ -1,0 +1,230 @@
+"""ImportedModel: an ONNX model as the importer has it - inputs, outputs, and the segments of what lies between."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import BundleError
+from ...importer import ContentsNeededError, check_feeds, load_model
+from ...importer.walk.host_tasks import run_tasks
+from ...importer.walk.import_run import ModelImporter
+from ...importer.walk.loop_body_tasks import BodyTask
+from ...importer.walk.segments import Output, Same, Segment
+from ...importer.walk.shape_dependent_inputs import Given
+from ...ir.constants.model_file import ModelFile
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.model_edits import ModelEdits
+from ...plan.dispatch_key import Needs
+from ...plan.program import Port, Program
+from ...plan.template.program_template import Template
+from ...plan.template.shape_tensors import SizedValues, sized_values
+from .example_shapes import example_shapes
+from .model_inputs_outputs import NodeArg
+from .repeat_run_fast_path import Whole
+
+if TYPE_CHECKING:
+    from .control_flow.import_control_flow import Imported
+
+Array = np.ndarray[Any, Any]
+
+
+class ImportedModel:
+    """Nothing of it is compiled, and no device known."""
+
+    def __init__(
+        self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None, file: ModelFile | None = None
+    ) -> None:
+        """`file`: that at the path `model`, where it has been opened already."""
+        self._model = load_model(model, edits=edits, file=file)
+        self.repeats = self._model.repeats
+        self.draws = self._model.draws
+        self.data_files = self._model.data_files
+        self.inputs = [_arg(v) for v in self._model.inputs]
+        self.outputs = [_arg(v) for v in self._model.outputs]
+        self.overridable = [_arg(v) for v in self._model.defaulted_inputs]
+        self.opset = self._model.opsets.get("", 0)
+        self.meta = self._model.meta
+        # Not the model's own importer, which lives as long as the model.
+        self.importer = ModelImporter(self._model.graph, self._model.functions)
+
+    @property
+    def constants(self) -> Mapping[str, Array]:
+        """The model's own, by name."""
+        return self._model.graph.constants
+
+    def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
+        """The declared shapes, with a guess for open dimensions."""
+        return example_shapes(self.inputs)
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds as arrays, checked against the model."""
+        return check_feeds(self._model, feeds)
+
+    def reset(self) -> None:
+        """Forget every segment, and with them what was compiled of them."""
+        self.importer = ModelImporter(self._model.graph, self._model.functions)
+
+    def fresh(self) -> ImportedModel:
+        """The same model without any segment yet."""
+        made = copy.copy(self)
+        made.reset()
+        return made
+
+    def only_segment(self, feeds: Mapping[str, Any]) -> Segment:
+        """The one segment of the whole model for inputs of these types. BundleError if there are more.
+
+        A loop whose number of trips follows from a size is unrolled, and an output that sizes alone decide is a
+        constant: the segment serves these sizes alone.
+        """
+        try:
+            return self._only_segment(self.importer, feeds)
+        except BundleError:
+            if not self.importer.symbols:
+                raise
+            plain = ModelImporter(self._model.graph, self._model.functions, symbols=False)
+            with suppress(BundleError):
+                return self._only_segment(plain, feeds)
+            raise
+
+    def _only_segment(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Segment:
+        def no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+            raise BundleError(
+                "a loop whose body runs step by step cannot be compiled ahead of time; run the .onnx file"
+            )
+
+        try:
+            segment = importer.begin(feeds, no_bodies).segment
+        except ContentsNeededError as e:
+            raise BundleError(f"the model cannot be compiled ahead of time: {e}; run the .onnx file") from e
+        if segment is None:
+            raise BundleError("the model computes nothing from its inputs; there is nothing to compile")
+        if segment.following is not None or segment.tasks:
+            rest = ", ".join(t.label for t in segment.tasks) or "nodes that need the contents of others"
+            raise BundleError(
+                f"the model cannot be compiled ahead of time: shapes depend on data at {rest}; run the .onnx file"
+            )
+        for name in (a.name for a in self.outputs):
+            found, passed = self._source(segment, name)
+            if not isinstance(found, Output | np.ndarray) and passed not in segment.inputs:
+                raise _nothing_computes(name)
+        return segment
+
+    def _source(self, segment: Segment, name: str) -> tuple[Output | Array | None, str]:
+        """What gives an output of the model, if `segment` computes it or it is a constant; and the value's own name."""
+        found = segment.exports.get(name)
+        passed = found.name if isinstance(found, Same) else name
+        if isinstance(found, Output | np.ndarray):
+            return found, passed
+        return self._model.graph.constants.get(name), passed
+
+    def flow(self, feeds: Mapping[str, Any]) -> Imported:
+        """All ways that runs may go for inputs of these types. BundleError where they cannot be told beforehand."""
+        from .control_flow.import_control_flow import import_flow  # few models have control flow
+
+        return import_flow(ModelImporter(self._model.graph, self._model.functions, symbols=False), feeds)
+
+    def complete(self, program: Program | Template, segment: Segment) -> Program | Template:
+        """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
+        if isinstance(program, Template):
+            given = None if segment.given is None else record_of(segment.given)
+            outputs = [a.name for a in self.outputs]
+            return replace(program, program=self._completed(program.program, segment, outputs, {}), given=given)
+        if segment.given is not None:
+            raise BundleError("values that follow from the sizes are made by the importer; run the .onnx file")
+        return self._completed(program, segment, [a.name for a in self.outputs], {})
+
+    def needs(self, program: Program | Template, segment: Segment, shapes: Mapping[str, tuple[int, ...]]) -> Needs:
+        """What the choice of a completed `program` of `segment`, for inputs of `shapes`, depends on. BundleError where
+        sizes are contents of an input."""
+        if not isinstance(program, Template):
+            return Needs.of(program, shapes)
+        arrival = segment.arrival
+        assert arrival is not None, "imported with symbols"
+        if arrival.contents:
+            raise BundleError(f"shapes depend on the contents of {', '.join(arrival.contents)}; run the .onnx file")
+        at_hand = program.at(program.sizes)
+        assert at_hand is not None
+        needs = Needs.of(at_hand, shapes, {n: tuple(axes) for n, axes in arrival.shapes.items() if n in shapes})
+        made = () if program.given is None else program.given.names
+        return replace(needs, shapes={n: s for n, s in needs.shapes.items() if n not in made})
+
+    def whole(self, program: Program, segment: Segment, sizes: tuple[int, ...] = ()) -> Whole | None:
+        """A run of `segment` alone at `sizes`, by `program`, as one program; operators on the host may follow. None
+        where the host runs the body of a loop."""
+        tasks, wanted = segment.tasks, [a.name for a in self.outputs]
+        if any(isinstance(t, BodyTask) for t in tasks):
+            return None
+        made = {n for t in tasks for n in t.outputs if n}
+        needed = dict.fromkeys(n for names in (wanted, *(t.inputs for t in tasks)) for n in names if n not in made)
+        given = {} if segment.given is None else segment.given.at(sizes)
+        try:
+            completed = self._completed(program, segment, list(needed), given)
+        except BundleError:
+            return None  # such as an output that is an input
+        if not tasks:
+            return Whole(completed, given=given)
+
+        def finish(arrays: list[Any]) -> list[Any]:
+            values = dict(zip(needed, arrays, strict=True))
+            run_tasks(tasks, values, _no_bodies)
+            return [values[n] for n in wanted]
+
+        return Whole(completed, finish, given)
+
+    def _completed(
+        self, program: Program, segment: Segment, outputs: Sequence[str], given: Mapping[str, Array]
+    ) -> Program:
+        """A copy of `program` whose inputs are the model's own and the given ones, and its outputs the values of these
+        names."""
+        program = replace(program, inputs=[*program.inputs], host_consts=dict(program.host_consts))
+        for port, name in zip(program.inputs, segment.inputs, strict=True):
+            program.inputs[program.inputs.index(port)] = replace(port, name=name)
+        computed = list(program.outputs)
+        program.outputs = []
+        for name in outputs:
+            program.outputs.append(self._output_port(program, segment, name, computed, given))
+        return program
+
+    def _output_port(
+        self, program: Program, segment: Segment, name: str, computed: Sequence[Port], given: Mapping[str, Array]
+    ) -> Port:
+        found, passed = self._source(segment, name)
+        if isinstance(found, Output):
+            return replace(computed[found.index], name=name)
+        for port in program.inputs:
+            if port.name == passed:
+                return replace(port, name=name)
+        array = given.get(passed, found)
+        if array is None:
+            raise _nothing_computes(name)
+        host = program.host_slots
+        program.host_slots += 1
+        program.host_consts[host] = array
+        return Port(name, DType.of(array), array.shape, host)
+
+
+def _nothing_computes(name: str) -> BundleError:
+    return BundleError(f"output '{name}' is an input that nothing computes with; run the .onnx file")
+
+
+def record_of(given: Given) -> SizedValues:
+    """What computes the same without the importer."""
+    return sized_values(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
+
+
+def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+    raise AssertionError("whole() refuses tasks that run a body")
+
+
+def _arg(info: Any) -> NodeArg:
+    dtype = info.dtype if info.kind == "tensor" else None
+    held = info.elem if info.kind == "optional" and info.elem is not None else info
+    return NodeArg(info.name, info.onnx_type, list(held.shape or ()), dtype, held.shape is None)

@@ -1,0 +1,1 @@
+"""Runs whose KV caches stay on the device and grow in place."""

@@ -1,0 +1,117 @@
+"""A run on caches by what the importer makes of the model: its plan is kept for later processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ....cl.programs.background_throttle import planning
+from ....importer.walk.import_run import ModelImporter, Run
+from ....importer.walk.segments import Segment
+from ....ir.graph import Graph
+from ....plan.program import Program
+from ....plan.template.program_template import Template
+from ...execute.run_trace import Ran, RunTrace
+from ..executable_cache import Compiled
+from ..fp16_overflow_fallback import recover
+from ..imported_model import record_of
+from ..prompt_length_buckets import graph_of_prompts
+from ..run_lock import Turn
+from .kv_cache_record import record_appending, shape_appending
+from .kv_cache_runs import AppendingRuns, NotAppendedError, Way
+
+if TYPE_CHECKING:
+    from ..run_request import RunRequest
+
+
+def run_imported(runs: AppendingRuns, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
+    """As AppendingRuns.run; `feeds` are all of the model's, checked."""
+    model = runs.imported
+    trace = RunTrace(ran=Ran())
+    with Turn(request.lock) as turn, ExitStack() as beside:
+
+        def before_import() -> None:
+            turn.leave()
+            beside.enter_context(planning())
+
+        started = time.perf_counter()
+        run = model.imported.importer.begin(feeds, _no_bodies, before_import)
+        segment, sizes = _checked(runs, run), run.sizes
+        trace.import_s += time.perf_counter() - started
+        told = record_appending(model.imported, segment, feeds, run.by_contents) if run.is_chosen else None
+        record = told or shape_appending(segment)
+        given = None if segment.given is None else record_of(segment.given)
+
+        tunes = (request.tuning.level or model.compiler.options.tune) != "none"
+
+        def keep(program: Program | Template, notes: tuple[str, ...]) -> None:
+            if told is not None and isinstance(program, Template) and not tunes:
+                runs.keep(told, replace(program, given=given), program, notes, feeds)
+
+        def make() -> Compiled:
+            graph = _planned(runs, segment, sizes)
+            return model.compiler.compile(graph, trace, request.tuning, sizes=sizes, on_built=keep)
+
+        compiled, _ = model.executables.find_or_make(segment, sizes, make)
+        beside.close()
+        turn.take()
+
+        def run_by(which: Compiled) -> tuple[list[Any], RunTrace]:
+            return runs.execute(Way(model.executables, segment, which, record, given), sizes, run.feeds, request)
+
+        outputs, spent = run_by(compiled)
+        trace.add(spent)
+        # What was appended by a run that is not believed is written again: lengths are as before.
+        believed, outputs = recover(
+            model.compiler,
+            compiled,
+            segment.graph,
+            sizes,
+            run_by,
+            outputs,
+            trace,
+            request,
+            turn,
+            waits=True,
+            told=model.told,
+        )
+        believed.is_proven = True
+        if believed is not compiled:
+            compiled = model.executables.keep(segment, believed, instead_of=compiled)
+            runs.forget(feeds)
+        way = Way(model.executables, segment, compiled, record, given)
+        runs.tell(trace, way, sizes, segment.lengths_at(sizes))
+    runs.grow(way, feeds, sizes, goes_on=told is not None)
+    run.advance(outputs)
+    return run.outputs, trace
+
+
+def _planned(runs: AppendingRuns, segment: Segment, sizes: tuple[int, ...]) -> Graph:
+    """The segment's graph with the sizes at hand for which kernels are chosen."""
+    grown = [n for n in runs.caches if n not in runs.filled]
+    if runs.imported.compiler.rt.info.on_host or segment.arrival is None or not grown:
+        return segment.graph
+    held = max(runs.caches[n].length for n in grown)
+    new = max(segment.lengths_at(sizes)[n] for n in grown) - held
+    return graph_of_prompts(segment.graph, sizes, held, new, segment.arrival.capacity)
+
+
+def _checked(runs: AppendingRuns, run: Run) -> Segment:
+    """The one segment of the run, which appends to all caches."""
+    segment = run.segment
+    if segment is None or segment.following is not None:
+        raise NotAppendedError("the model is more than one program, as what it computes depends on contents")
+    for name, why in segment.joined.items():
+        raise NotAppendedError(f"'{name}': {why}")
+    if any(n in runs.presents.values() for task in segment.tasks for n in task.inputs):
+        raise NotAppendedError("operators on the host read the caches")
+    if any(n not in segment.lengths for n in runs.caches):
+        raise NotAppendedError("not all caches become outputs of one program")
+    return segment
+
+
+def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
+    raise NotAppendedError("the host runs the body of a loop")

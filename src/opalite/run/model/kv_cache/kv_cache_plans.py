@@ -1,0 +1,208 @@
+"""Plans of a model's runs on caches, kept in the cache folder: several, for a prompt takes another program than the
+tokens after it.
+
+Each is a bundle of one template whose description says what its runs take and give (plan/kv_cache_spec.py); the weights
+that they share are there once (plan/weights/weight_files.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....cl.programs.background_throttle import planning
+from ....errors import BundleError
+from ....plan.bundle import Bundle, Variant
+from ....plan.dispatch_key import Needs
+from ....plan.kv_cache_spec import Appending
+from ....plan.template.program_template import Template
+from ....plan.template.shape_tensors import SizedValues
+from ....tune.database_files import tuning_stamp
+from ...execute.run_trace import RunTrace
+from ..background.graph_compiler import Compiler
+from ..background.respecialize_policy import distance
+from ..bundle_description import describe_model
+from ..bundle_model import BundleModel
+from ..executable_cache import Compiled, ExecutableCache
+from ..plans.plan_cache import KEPT, PlanCache, is_current
+
+if TYPE_CHECKING:
+    from ..imported_model import ImportedModel
+
+_RECORD = "appending"
+"""What the record is called in a bundle's description."""
+
+
+class StatePlan:
+    """A plan that is open."""
+
+    def __init__(self, model: BundleModel, compiler: Compiler) -> None:
+        """BundleError for a bundle that is none, or not for this device."""
+        self.model = model
+        self.variant = model.only(compiler.rt.info)
+        try:
+            self.record = Appending.from_json(model.about[_RECORD])
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
+            raise BundleError(f"'{model.path}' does not say what its runs take ({e})") from e
+
+    @property
+    def template(self) -> Template:
+        """BundleError if it is damaged, or no template."""
+        template = self.variant.template
+        if template is None or len(template.names) != self.record.open_sizes:
+            raise BundleError(f"'{self.model.path}' holds no program for runs on caches")
+        return template
+
+    @property
+    def given(self) -> SizedValues | None:
+        """What follows from sizes alone."""
+        return self.template.given
+
+    @property
+    def executables(self) -> ExecutableCache:
+        """What holds what was compiled."""
+        return self.model.executables
+
+    def compiled(self, sizes: tuple[int, ...], trace: RunTrace) -> Compiled:
+        """What serves `sizes`, which the plan was found for."""
+
+        def make() -> Compiled:
+            made = self.model.compiled(self.variant, sizes, trace)
+            made.may_overflow = made.executable.program.stores_halves
+            return made
+
+        return self.executables.find_or_make(self.variant, sizes, make)[0]
+
+
+class StatePlans:
+    """Those of one model, device and set of options. Thread-safe."""
+
+    def __init__(self, plans: PlanCache, compiler: Compiler) -> None:
+        """plans: the model's own, which know where it keeps others."""
+        self._plans, self._compiler = plans, compiler
+        self._lock = threading.RLock()
+        self._open: list[StatePlan] = []
+        self._seen: set[Path] = set()
+        self._kept = 0
+
+    def newest(self) -> BundleModel | None:
+        """A plan that tells what the model's inputs and outputs are, if there is any."""
+        with self._lock:
+            plan = next(iter(self._look()), None)
+            return None if plan is None else plan.model
+
+    def find(self, feeds: Mapping[str, Any], looks: bool) -> tuple[StatePlan, tuple[int, ...]] | None:
+        """The plan for runs on such `feeds` that was made for the nearest sizes, ready to be compiled, and the sizes.
+
+        looks: into the cache folder too, for plans that are not open yet.
+        """
+        with self._lock, planning():
+            found = self._serving(feeds)
+            if looks and not found:
+                self._look()
+                found = self._serving(feeds)
+                self._plans.count(bool(found))
+            for plan, sizes in found:
+                if self._is_ready(plan, sizes):
+                    return plan, sizes
+        return None
+
+    def _serving(self, feeds: Mapping[str, Any]) -> list[tuple[StatePlan, tuple[int, ...]]]:
+        found = []
+        for plan in [*self._open]:
+            sizes = plan.record.sizes_of(feeds)
+            if sizes is None:
+                continue
+            try:
+                if plan.template.holds(sizes):
+                    found.append((plan, sizes))
+            except BundleError as e:
+                self._drop(plan, e)
+        return sorted(found, key=lambda pair: distance(pair[0].template.sizes, pair[1]))
+
+    def _is_ready(self, plan: StatePlan, sizes: tuple[int, ...]) -> bool:
+        """Whether a plan may be run at once: it is compiled, or what tuning knows has not changed, and its weights are
+        there."""
+        if plan.executables.find(plan.variant, sizes) is not None:
+            return True
+        record = plan.variant.stored.tuning
+        knows = plan.template.sizes == sizes or record is None or record.stamp == tuning_stamp()
+        if not knows or not is_current(plan.variant.stored, self._compiler.rt.info):
+            return False
+        try:
+            plan.model.fetched(plan.variant)
+        except BundleError as e:
+            self._drop(plan, e)
+            return False
+        return True
+
+    def _look(self) -> list[StatePlan]:
+        """Open what the cache has and is not open yet; all that is open, the newest first."""
+        for path, model in self._plans.states().all_but(self._seen):
+            self._seen.add(path)
+            try:
+                self._open.append(StatePlan(model, self._compiler))
+            except BundleError as e:
+                self._plans.drop(model, e)
+        return self._open
+
+    def keep(
+        self,
+        imported: ImportedModel,
+        record: Appending,
+        template: Template,
+        program: Template,
+        notes: tuple[str, ...],
+        feeds: Mapping[str, Any],
+    ) -> None:
+        """Keep `template`, a copy of `program` with all that its runs need, for later processes."""
+        if record.has_constants or self._kept >= KEPT:
+            return
+        tensors = {**record.tensors, **record.contents}
+        bare = replace(template, program=replace(template.program))
+        try:
+            about = {**describe_model(imported), "notes": list(notes), _RECORD: record.to_json()}
+            at_hand = bare.at(bare.sizes)
+            assert at_hand is not None
+            axes = {n: a.numbers for n, a in record.tensors.items()}
+            needs = Needs.of(at_hand, {n: a.shape for n, a in tensors.items()}, axes)
+            variant = Variant(self._compiler.rt.info, bare, needs=needs)
+            with self._lock:
+                self._kept += 1
+                states = self._plans.states()
+                self._seen.add(states.place_of(feeds))
+                states.keep(feeds, Bundle([variant], about))
+        except BundleError:
+            return
+        program.program.weight_keys.update(variant.stored.weight_keys)  # its programs have them, too
+        bare.program.weights = {}  # they would wait for the collector with it
+
+    def refuse(self, plan: StatePlan) -> None:
+        """What `plan` computed was not to be believed: no run takes it again."""
+        self._drop(plan, None)
+
+    def forget(self, feeds: Mapping[str, Any]) -> None:
+        """Remove the plan that was made for `feeds`."""
+        self._plans.states().discard(feeds)
+
+    def _drop(self, plan: StatePlan, fault: object) -> None:
+        with self._lock:
+            if plan in self._open:
+                self._open.remove(plan)
+        self._plans.drop(plan.model, fault)
+
+    @property
+    def caches(self) -> list[ExecutableCache]:
+        """What holds what was compiled."""
+        with self._lock:
+            return [plan.executables for plan in self._open]
+
+    def reset(self) -> None:
+        """Forget what was compiled; plans are read again."""
+        with self._lock:
+            for plan in self._open:
+                plan.executables.clear()
+            self._open, self._seen = [], set()

@@ -1,0 +1,88 @@
+"""What a segment's runs on caches take and give, told without the importer (plan/kv_cache_spec.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ....importer.walk.segments import Output, Same, Segment
+from ....ir.symbols import is_dim
+from ....plan.kv_cache_spec import Appending, Arriving, Cache
+from ..imported_model import ImportedModel
+
+_MOST_FIXED = 4096  # bytes of an input of which only what it held will do
+
+
+def record_appending(
+    imported: ImportedModel, segment: Segment, feeds: Mapping[str, Any], by_contents: Collection[str]
+) -> Appending | None:
+    """The runs of `segment`, which is the whole model, like that on `feeds`; None where they cannot be told so.
+
+    by_contents: inputs of which more than the type has chosen the segment.
+    """
+    arrival = segment.arrival
+    assert arrival is not None
+    if not feeds.keys() >= set(by_contents):
+        return None
+    fixed = {n: feeds[n] for n in by_contents if n not in arrival.contents}
+    if any(type(v) is not np.ndarray or v.dtype.hasobject or v.nbytes > _MOST_FIXED for v in fixed.values()):
+        return None
+    tensors, contents = {}, {}
+    for name, numbers in arrival.shapes.items():
+        if name in feeds:
+            value = feeds[name]
+            tensors[name] = Arriving(value.dtype.name, tuple(value.shape), numbers)
+    for name, numbers in arrival.contents.items():
+        if name in feeds:
+            value = np.asarray(feeds[name])
+            values = tuple(map(int, value.reshape(-1).tolist()))
+            contents[name] = Arriving(value.dtype.name, value.shape, numbers, values)
+    if tensors.keys() | contents.keys() | fixed.keys() != feeds.keys():
+        return None
+    constants = imported.constants
+    outputs: dict[str, Any] = {}
+    for info in imported.outputs:
+        source = segment.exports.get(info.name, Same(info.name))
+        if isinstance(source, Output):
+            outputs[info.name] = source.index
+        elif isinstance(source, Same):
+            made = () if segment.given is None else segment.given.wanted
+            if source.name in feeds or source.name in made:
+                outputs[info.name] = source.name
+            elif source.name in constants:
+                outputs[info.name] = constants[source.name]
+            else:
+                return None
+        else:
+            outputs[info.name] = source
+    return replace(
+        shape_appending(segment),
+        tensors=tensors,
+        contents=contents,
+        fixed={n: (v.dtype.name, v.shape, v.tobytes()) for n, v in fixed.items()},
+        outputs=outputs,
+    )
+
+
+def shape_appending(segment: Segment) -> Appending:
+    """What there is to know of any segment that appends: of its outputs, those that may stay on the device."""
+    arrival = segment.arrival
+    assert arrival is not None
+    asked = {n for task in segment.tasks for n in task.inputs}
+    sources = {n: s.index for n, s in segment.exports.items() if isinstance(s, Output)}
+    on_host = {index for n, index in sources.items() if n in asked}
+    return Appending(
+        len(arrival.sizes),
+        arrival.capacity,
+        {},
+        {},
+        {},
+        {n: Cache(r.axis, r.grows, r.present, r.narrow) for n, r in arrival.reserved.items()},
+        segment.inputs,
+        segment.graph.reserved,
+        {n: d.text if is_dim(d) else str(d) for n, d in segment.lengths.items()},
+        {n: index for n, index in sources.items() if index not in on_host},
+    )

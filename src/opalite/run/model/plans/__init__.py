@@ -1,0 +1,1 @@
+"""Plans of .onnx files kept in the cache folder, and their keys."""

@@ -1,0 +1,91 @@
+"""What decides a plan but the inputs' types, as a key: the same on every machine that would make the same plan.
+
+The device counts with its driver and what kernels are picked by, and not with what differs between machines that share
+a processor: memory, cores, caches, clock. Whether the machine has room for a plan shows when it is made ready. So a
+container image with a filled cache serves wherever it is started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from .... import knobs
+from ....cache.cache_keys import digest
+from ....cl.runtime import Runtime
+from ....ir.model_edits import ModelEdits
+from ....ir.plugins import foreign_state
+from ....plan.bundle import plan_key
+from ..background.graph_compiler import Compiler
+
+
+def plans_key(contents: str, compiler: Compiler, edits: ModelEdits | None = None) -> str:
+    """Names the plans of a model whose bytes have the digest `contents`, as `edits` change it."""
+    options = compiler.options
+    settings = [knobs.get(name) for name in ("OPALITE_PLANNER", "OPALITE_NESTING")]
+    return digest(
+        contents,
+        edits.digest() if edits else "",
+        *device_state(compiler.rt),
+        options.precision if isinstance(options.precision, str) else options.precision.to_json(),
+        json.dumps([options.memory, options.strict, *settings, sorted(knobs.get("OPALITE_WITHOUT"))]),
+        *code_state(),
+    )
+
+
+def device_state(rt: Runtime) -> tuple[str, str]:
+    """What of a device and its driver decides plans, and choices of precision."""
+    return rt.fingerprint, json.dumps([plan_key(rt.info), rt.info.generation, rt.info.quirks])
+
+
+def code_state() -> tuple[str, str]:
+    """The code that plans: this package's, and what others have registered in it."""
+    return package_state(), foreign_state()
+
+
+def model_digest(model: str | os.PathLike[str] | bytes) -> str:
+    """Digest of the bytes of a model, or of its file. OSError if that cannot be read."""
+    if isinstance(model, bytes):
+        return hashlib.blake2b(model).hexdigest()
+    with open(model, "rb") as f:
+        return hashlib.file_digest(f, hashlib.blake2b).hexdigest()
+
+
+def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:
+    """Changes when the model's file does; None for bytes, and for a file that is not there."""
+    if not isinstance(model, bytes):
+        with suppress(OSError):
+            found = os.stat(model)
+            return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return None
+
+
+@cache
+def package_state() -> str:
+    """Names this package's files as they are now, and the packages that imports and folded constants depend on.
+
+    Of a file's time whole seconds count: the layers of a container image keep no more.
+    """
+    root = Path(knobs.__file__).parent
+    parts = [f"{name} {_version(name)}" for name in ("opalite", "onnx", "numpy")]
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(n for n in names if n != "__pycache__")
+        for name in sorted(files):
+            path = os.path.join(folder, name)
+            with suppress(OSError):
+                found = os.stat(path)
+                parts.append(f"{os.path.relpath(path, root)} {int(found.st_mtime)} {found.st_size}")
+    return digest(*parts)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

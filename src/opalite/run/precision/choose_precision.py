@@ -1,0 +1,42 @@
+"""Precision 'auto' settled at once: for what needs a fixed policy, such as bundles and verification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ... import knobs
+from ...cl.runtime import find_runtime
+from ...ir.precision import PrecisionPolicy
+from ..model.background.graph_compiler import Compiler
+from ..model.compile_options import CompileOptions, parse_tolerance
+from .auto_model import AutoModel, unsuited, unsuited_sentences
+from .precision_choice import FP32
+
+
+def choose_precision(
+    model: str | os.PathLike[str] | bytes,
+    feeds: Mapping[str, Any],
+    *,
+    device: str | None = None,
+    memory: str | None = None,
+    tolerance: float | None = None,
+    keeps: bool = True,
+) -> tuple[PrecisionPolicy, list[str]]:
+    """What a session with precision 'auto' decides on `feeds`, and the sentences that tell it.
+
+    keeps: whether later sessions go by it; False for made-up inputs.
+    """
+    rt = find_runtime(device)
+    if unsuited(rt.info):
+        return FP32, unsuited_sentences(rt.info)
+    options = CompileOptions("auto", memory or str(knobs.get("OPALITE_MEMORY")), tolerance=parse_tolerance(tolerance))
+    auto = AutoModel(model, Compiler(rt, options))
+    auto.keeps = keeps
+    try:
+        auto.run(auto.check_feeds(feeds))
+        auto.settle()
+        return auto.policy, auto.describe()
+    finally:
+        auto.reset()

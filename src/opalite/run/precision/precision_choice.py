@@ -1,0 +1,177 @@
+"""Choice: what precision 'auto' has decided for a model on a device, what it rests on, and how that is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...ir.precision import Precision, PrecisionPolicy
+from ...ir.tolerances import SAFETY, relative_difference
+from ..execute.host_operators import on_host
+from ..model.model_inputs_outputs import NodeArg
+
+FP32 = PrecisionPolicy(Precision.FP32)
+FP16 = PrecisionPolicy(Precision.FP16)
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The output that differs most from fp32's: by `error` of its largest magnitude, or as the share that differs."""
+
+    error: float = 0.0
+    output: str = ""
+
+    def __str__(self) -> str:
+        where = f" at output '{self.output}'" if self.output else ""
+        if math.isinf(self.error):
+            return f"more than any number{where}: half overflows, or a shape is another"
+        return f"{self.error:.2g}{where}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A policy for all runs. Frozen: what a thread has made, another may read."""
+
+    policy: PrecisionPolicy
+    why: str = ""  # float32 is taken though half was looked at
+    checked: Mapping[str, Worst] = field(default_factory=dict)  # by `types_of` the inputs
+    plain: Worst = Worst()  # with every node in half
+    nodes: int = 0  # of the model that hold float32; 0: not counted
+    trials: int = 0  # runs of the search for the policy
+    half_s: float = 0.0  # of a run by the policy; 0: not measured
+    wide_s: float = 0.0  # of a run in fp32 beside it
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether nothing is stored in half."""
+        return self.policy.precision is Precision.FP32
+
+    @property
+    def worst(self) -> Worst:
+        """The largest difference of all checks."""
+        return max(self.checked.values(), key=lambda w: w.error, default=Worst())
+
+    def with_check(self, types: str, worst: Worst) -> Choice:
+        """The same policy after one more check on inputs of `types`."""
+        known = self.checked.get(types, Worst())
+        kept = dict(list(self.checked.items())[-_MOST_TYPES:])
+        return replace(self, checked=kept | {types: worst if worst.error >= known.error else known})
+
+    def sentences(self) -> list[str]:
+        """What was decided and why, for people."""
+        if self.is_wide:
+            return [f"fp32 in all nodes: {self.why}"]
+        kept = self.policy.fp32
+        where = "wherever no rule keeps fp32" if not kept else f"but for {len(kept)} of {self.nodes} nodes"
+        lines = [
+            f"half storage {where}; outputs differ from fp32 by at most {self.worst}, "
+            f"in checks on inputs of {len(self.checked)} size{'s' if len(self.checked) != 1 else ''}"
+        ]
+        if self.wide_s:
+            lines.append(f"a run takes {1e3 * self.half_s:.3g} ms, in fp32 {1e3 * self.wide_s:.3g}")
+        if kept:
+            lines.append(f"with every node in half they differ by {self.plain}; nodes that keep fp32:")
+            lines += [f"  {names}: {why}" for names, why in _by_reason(kept)]
+        return lines
+
+    def to_raw(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "policy": self.policy.to_json(),
+            "why": self.why,
+            "checked": {types: [w.error, w.output] for types, w in self.checked.items()},
+            "plain": [self.plain.error, self.plain.output],
+            "numbers": [self.nodes, self.trials, self.half_s, self.wide_s],
+        }
+
+    @classmethod
+    def from_raw(cls, raw: Mapping[str, Any]) -> Choice:
+        """What `to_raw` made. Raises whatever reading anything else raises."""
+        nodes, trials, half_s, wide_s = raw["numbers"]
+        return cls(
+            PrecisionPolicy.from_json(raw["policy"]),
+            str(raw["why"]),
+            {str(types): Worst(float(error), str(output)) for types, (error, output) in raw["checked"].items()},
+            Worst(float(raw["plain"][0]), str(raw["plain"][1])),
+            int(nodes),
+            int(trials),
+            float(half_s),
+            float(wide_s),
+        )
+
+
+_MOST_TYPES = 63  # sizes of inputs that are remembered, beside the newest
+_MOST_NAMES = 3  # of nodes with one reason
+
+
+def _by_reason(kept: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names of nodes and why all of them are kept."""
+    names: dict[str, list[str]] = {}
+    for name, why in kept.items():
+        names.setdefault(why or "the policy names it", []).append(name)
+    for why, group in names.items():
+        more = f" and {len(group) - _MOST_NAMES} more" if len(group) > _MOST_NAMES else ""
+        yield ", ".join(group[:_MOST_NAMES]) + more, why
+
+
+def policy_sentence(policy: PrecisionPolicy) -> str:
+    """What sessions by `policy` do, as asked for."""
+    rounds = ", rows of products with weights of few bits in 8 bits" if policy.rounds else ""
+    if not policy.fp32 or (policy.precision is Precision.FP32 and not policy.rounds):
+        return f"precision: {policy.word}{rounds}"
+    return f"precision: {policy.word}{rounds}, but for {len(policy.fp32)} nodes that the policy keeps in fp32"
+
+
+def first_limit(tolerance: float) -> float:
+    """What half may be off by on the first inputs: others differ more."""
+    return SAFETY * tolerance
+
+
+def types_of(feeds: Mapping[str, Any]) -> str:
+    """Names, element types and shapes of the inputs."""
+    return ", ".join(f"{name} {_type_of(value)}" for name, value in sorted(feeds.items()))
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"({', '.join(map(_type_of, value))})"
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    if dtype is None or shape is None:
+        return type(value).__name__
+    return f"{dtype}[{','.join(map(str, shape))}]"
+
+
+def copy_of(value: Any) -> Any:
+    """A value of its own in host memory, which nobody else changes."""
+    if isinstance(value, list | tuple):
+        return [copy_of(v) for v in value]
+    value = on_host(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def compare_outputs(outputs: Sequence[NodeArg], got: Sequence[Any], want: Sequence[Any]) -> Worst:
+    """The output of `got` that differs most from `want`."""
+    found = [Worst(_difference(g, w), o.name) for o, g, w in zip(outputs, got, want, strict=True)]
+    return max(found, key=lambda w: w.error, default=Worst())
+
+
+def _difference(got: Any, want: Any) -> float:
+    got, want = on_host(got), on_host(want)
+    if isinstance(want, np.ndarray) and want.dtype.kind not in "OUS":
+        return relative_difference(got, want) if isinstance(got, np.ndarray) else np.inf
+    pairs = list(_leaves(got, want))
+    if pairs:
+        return max(_difference(g, w) for g, w in pairs)
+    return 0.0 if np.array_equal(got, want) else np.inf
+
+
+def _leaves(got: Any, want: Any) -> Iterator[tuple[Any, Any]]:
+    """Pairs of what two sequences or maps of equal make hold; nothing for anything else."""
+    if isinstance(want, list | tuple) and isinstance(got, list | tuple) and len(got) == len(want):
+        yield from zip(got, want, strict=True)
+    elif isinstance(want, dict) and isinstance(got, dict) and list(got) == list(want):
+        yield from zip(got.values(), want.values(), strict=True)

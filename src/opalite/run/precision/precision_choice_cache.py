@@ -1,0 +1,105 @@
+"""Choices of precision 'auto' kept in the cache folder, so that a later process starts with them at once.
+
+A choice is JSON at precision/AB/KEY.json. KEY names all that decides one: the model's bytes, the device with its
+driver, memory, tolerance, and this package's files. What is damaged is removed with one log line and found again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...cache.cache_folder import discard, kept_folder
+from ...cache.cache_keys import digest
+from ...cl.runtime import Runtime
+from ...errors import InputError
+from ...ir.model_edits import ModelEdits
+from ..model.compile_options import CompileOptions
+from ..model.plans.plan_key import code_state, device_state, model_digest
+from .precision_choice import Choice
+
+_log = logging.getLogger(__name__)
+_FORMAT = "opalite-choice"
+_VERSION = 1
+
+
+class ChoiceCache:
+    """The kept choice of one model for one device and tolerance."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self.path = folder / "precision" / key[:2] / f"{key}.json"
+        self._key = key
+
+    def load(self) -> Choice | None:
+        """The choice, or None if none is kept or it cannot be used."""
+        try:
+            text = self.path.read_text()
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as e:
+            self._drop(e)
+            return None
+        try:
+            raw = json.loads(text)
+            if raw["format"] != _FORMAT or raw["version"] != _VERSION or raw["key"] != self._key:
+                raise ValueError("it is of another format, or belongs to another key")
+            if raw["sum"] != _sum(raw["choice"]):
+                raise ValueError("its contents are damaged")
+            choice = Choice.from_raw(raw["choice"])
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, InputError) as e:
+            self._drop(e)
+            return None
+        with suppress(OSError):  # its last use, for eviction; a read-only cache serves all the same
+            os.utime(self.path)
+        return choice
+
+    def save(self, choice: Choice) -> None:
+        """Keep `choice` in place of any other; failing to costs no more than a log line."""
+        raw = choice.to_raw()
+        text = json.dumps({"format": _FORMAT, "version": _VERSION, "key": self._key, "sum": _sum(raw), "choice": raw})
+        temporary = self.path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text)
+            os.replace(temporary, self.path)
+        except OSError as e:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            _log.info("the choice of precision is not kept: %s", e)
+
+    def _drop(self, fault: object) -> None:
+        _log.warning("removed choice %s… of precision from the cache: %s", self._key[:12], fault or "it is damaged")
+        discard(self.path)
+
+
+def _sum(raw: Any) -> str:
+    return digest(json.dumps(raw, sort_keys=True))
+
+
+def open_choices(
+    model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits | None = None
+) -> ChoiceCache | None:
+    """Where the choice for `model` is kept; None without a cache folder, or for what cannot be read twice."""
+    kept = kept_folder()
+    if kept is None:
+        return None
+    if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):
+        return None
+    try:
+        contents = model_digest(model)
+    except OSError:
+        return None
+    parts = [
+        contents,
+        edits.digest() if edits else "",
+        *device_state(rt),
+        options.memory,
+        repr(options.tolerance),
+        *code_state(),
+    ]
+    return ChoiceCache(kept, digest(*parts))

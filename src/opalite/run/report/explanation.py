@@ -1,0 +1,150 @@
+"""Explanation: where every node runs, with which kernel, and why - what `session.explain()` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...plan.node_report import NodeReport
+from ...plan.program import MemoryReport
+from ..execute.memory.slot_memory import Region, arena_regions
+from ..execute.run_trace import Ran
+
+
+@dataclass
+class Explanation:
+    """Reports of all nodes of one compiled shape, segment after segment. `str()` is a readable table."""
+
+    device: str
+    nodes: list[NodeReport] = field(default_factory=list)
+    memory: list[MemoryReport] = field(default_factory=list)
+    arenas: list[list[Region]] = field(default_factory=list)  # what lies where and when, beside `memory`
+    notes: list[str] = field(default_factory=list)
+    precision: list[str] = field(default_factory=list)  # how float32 values are stored, and why
+    tier: str = ""  # which programs serve, in a sentence
+    queueing: list[str] = field(default_factory=list)  # how launches reach the device, a sentence for each segment
+
+    @property
+    def host_nodes(self) -> list[NodeReport]:
+        """Nodes that run on the host, transfers not counted."""
+        return [n for n in self.nodes if n.target == "host"]
+
+    @property
+    def by_python(self) -> list[NodeReport]:
+        """Those of them that onnx's reference evaluator computes, in Python, which is slow."""
+        from ...ops.host import BY_PYTHON  # operators: a start from a plan or a bundle does without them
+
+        return [n for n in self.host_nodes if BY_PYTHON in n.why]
+
+    @property
+    def launches(self) -> int:
+        """Kernel launches of one run."""
+        return sum(n.launches for n in self.nodes)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of one run."""
+        return sum(n.flops for n in self.nodes)
+
+    def node(self, name: str) -> NodeReport:
+        """The report of what computes the node called `name` in the model, alone or fused with others.
+
+        KeyError if nothing does: there is no such node, or it was folded away.
+        """
+        of_others = (n for n in self.nodes if any(name == own for _, own in n.model_nodes))
+        found = next((n for n in self.nodes if n.name == name), None) or next(of_others, None)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __str__(self) -> str:
+        lines = [
+            f"device {self.device}: {len(self.nodes)} nodes, {self.launches} launches, {self.flops / 1e6:.1f} MFLOP"
+        ]
+        widths = (4, 30, 34, 22, 26)
+        lines.append(_row(("#", "node", "operators", "kernel", "place"), widths) + "why")
+        for i, n in enumerate(self.nodes):
+            kernel = n.kernel or f"({n.target})"
+            place = n.places[0] if n.places else ""
+            lines.append(_row((str(i), n.name, n.origin or n.op, kernel, place), widths) + n.why)
+        for m in self.memory:
+            lines.append(memory_line(m))
+        lines.extend(self.queueing)
+        lines.extend([self.tier] if self.tier else [])
+        lines.extend(self.precision)
+        lines.extend(self.notes)
+        return "\n".join(lines)
+
+    def details(self, name: str) -> str:
+        """Everything known of one node: parameters, candidates with their estimates, refusals."""
+        n = self.node(name)
+        lines = [f"{n.origin or n.op} '{n.name}' -> {', '.join(n.outputs)}", f"  runs: {n.kernel or n.target}; {n.why}"]
+        if len(n.model_nodes) > 1:
+            lines.append("  computes: " + ", ".join(f"{op} '{own}'" for op, own in n.model_nodes))
+        if n.params:
+            lines.append("  parameters: " + ", ".join(f"{k}={v}" for k, v in n.params.items()))
+        if n.group is not None:
+            lines.append(f"  work-group: {' x '.join(map(str, n.group))}")
+        if n.kernel:
+            lines.append(f"  time: {1e6 * n.seconds:.1f} us {'measured' if n.measured else 'expected'}")
+        if n.epilogue:
+            lines.append(f"  epilogue: {n.epilogue}")
+        for kernel, layout, seconds, measured in n.candidates:
+            how = "measured" if measured else "expected"
+            lines.append(f"  candidate {kernel} -> {layout}: {1e6 * seconds:.1f} us {how}")
+        for kernel, why in n.refusals.items():
+            lines.append(f"  refused by {kernel}: {why}")
+        return "\n".join(lines)
+
+
+def explain(device: str, ran: Ran) -> Explanation:
+    """The placement of everything that a run used."""
+    found = Explanation(device, notes=list(ran.notes))
+    found.queueing = list(dict.fromkeys(executable.queueing for executable in ran.executables))
+    for item in ran.items:
+        if isinstance(item, NodeReport):
+            found.nodes.append(item)
+        else:
+            found.nodes.extend(item.placement)
+            found.memory.append(item.memory)
+            found.arenas.append(arena_regions(item))
+    if found.by_python:
+        nodes = ", ".join(f"{n.origin or n.op} '{n.name}'" for n in found.by_python)
+        found.notes.append(f"Python computes {nodes}, by onnx's reference evaluator, which is slow")
+    return found
+
+
+def tier_sentence(tiers: Sequence[str], pending: int, faults: Sequence[str]) -> str:
+    """Which programs serve (docs/tiers.md), and why general ones do; '' where none runs.
+
+    tiers: of each executable. pending: how many others are being made.
+    """
+    if not tiers:
+        return ""
+    if "general" not in tiers:
+        return "tier: special, programs made for this model"
+    some = "general" if "special" not in tiers else "general for some parts"
+    if faults:
+        return f"tier: {some}, because the programs made for this model failed: {faults[-1]}"
+    why = f"while those made for this model are built (for {pending} executables)" if pending else "for now"
+    return f"tier: {some}, programs that serve any model, {why}"
+
+
+def memory_line(m: MemoryReport) -> str:
+    """One sentence on a memory plan."""
+    totals = ", ".join(f"{name} {total / 1e6:.2f}" for name, total in sorted(m.totals.items(), key=lambda t: t[1]))
+    images = f", images {m.images / 1e6:.2f} MB" if m.images else ""
+    nested = f", {m.nested} tensors inside others" if m.nested else ""
+    return (
+        f"memory: arena {m.totals.get(m.chosen, 0) / 1e6:.2f} MB by {m.chosen} (lower bound {m.lower_bound / 1e6:.2f}; "
+        f"{totals}), weights {m.static / 1e6:.2f} MB, inputs and outputs {m.separate / 1e6:.2f} MB{images}{nested}"
+    )
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(_clip(cell, width) for cell, width in zip(cells, widths, strict=True))
+
+
+def _clip(text: str, width: int) -> str:
+    short = text if len(text) < width else text[: width - 3] + ".."
+    return short.ljust(width)

@@ -1,0 +1,235 @@
+"""Server: the models of a repository in worker processes - what the fronts that speak a protocol call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from ..wire.infer_messages import IndexEntry, InferRequest, InferResponse, ModelMetadata, ServerMetadata, Statistics
+from ..wire.serve_errors import NotFound, NotReady, ServeError, Unsupported
+from .device_list import Device, find_devices
+from .model_config import ServerSettings
+from .model_repository import Repository
+from .model_versions import Model
+from .served_version import ServedVersion
+from .server_observer import Watcher, Watchers
+from .worker_process import WorkerProcess
+
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "generate",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+)
+_LOADED_AT_ONCE = 2
+
+_log = logging.getLogger("opalite.serve")
+
+
+class Server:
+    """Lives on one event loop: every call is made there."""
+
+    def __init__(self, settings: ServerSettings, watcher: Watcher | None = None) -> None:
+        """InputError for models that are not there."""
+        self.settings = settings
+        self.watchers = Watchers([] if watcher is None else [watcher])
+        self._repository = Repository(settings)
+        self._models: dict[str, Model] = {}
+        self._devices: tuple[Device, ...] = ()
+        self._live = self._loading = False
+        self._poller: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Load all models; returns when each is served, or has failed, as `index` says."""
+        self._live = self._loading = True
+        names = self._repository.names()
+        if names and not self._devices:
+            asked = self.settings.devices
+            is_own = not self.settings.session_factory
+            self._devices = await asyncio.to_thread(find_devices, asked) if is_own else (Device("cpu", True),)
+        gate = asyncio.Semaphore(_LOADED_AT_ONCE)
+
+        async def load(name: str) -> None:
+            async with gate:
+                try:
+                    await self._load(name, None)
+                except ServeError as e:
+                    _log.error("model '%s' is not served: %s", name, e)
+
+        await asyncio.gather(*(load(name) for name in names))
+        self._loading = False
+        if self.settings.model_control == "poll":
+            self._poller = asyncio.create_task(self._poll())
+
+    async def close(self, grace_s: float) -> None:
+        """Refuse what is new, finish what was accepted within `grace_s`, then end the workers."""
+        self._live = False
+        end = time.monotonic() + grace_s
+        if self._poller is not None:
+            self._poller.cancel()
+        await asyncio.gather(*(m.close(end) for m in self._models.values()), return_exceptions=True)
+
+    @property
+    def live(self) -> bool:
+        """Whether it was started and not closed; it may still be loading models."""
+        return self._live
+
+    @property
+    def ready(self) -> bool:
+        """Whether all models that should be served are."""
+        return self._live and not self._loading and all(m.is_ready for m in self._models.values())
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of models whose configuration names none; () before `start` has found them."""
+        return tuple(d.id for d in self._devices)
+
+    def metadata(self) -> ServerMetadata:
+        """Name, version and extensions."""
+        from ... import __version__
+
+        return ServerMetadata("opalite", __version__, EXTENSIONS)
+
+    def model_ready(self, name: str, version: str = "") -> bool:
+        """Whether requests for it are taken; False for models that are not known."""
+        try:
+            return self._find(name, version).is_ready
+        except ServeError:
+            return False
+
+    def model_metadata(self, name: str, version: str = "") -> ModelMetadata:
+        """Inputs and outputs. NotFound, NotReady."""
+        found = self._find(name, version)
+        return found.metadata(self._models[name].served_versions)
+
+    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+        """Triton's ModelConfig, as its JSON form. NotFound, NotReady."""
+        from .triton_config import config_to_json
+
+        found = self._find(name, version)
+        return config_to_json(found.config, found.metadata((found.version,)), found.is_text)
+
+    def statistics(self, name: str = "", version: str = "") -> tuple[Statistics, ...]:
+        """Of a version, of all versions of a model, or of everything that is served. NotFound."""
+        if not name:
+            return tuple(v.tally.told(v.name, v.version) for m in self._models.values() for v in m.versions.values())
+        if version:
+            found = self._find(name, version)
+            return (found.tally.told(name, found.version),)
+        self._find(name, "")
+        return tuple(v.tally.told(name, v.version) for v in self._models[name].versions.values())
+
+    def index(self, ready: bool = False) -> tuple[IndexEntry, ...]:
+        """All versions in the repository that were looked at, or those that are ready, by name and version."""
+        entries = [e for _, m in sorted(self._models.items()) for e in m.entries()]
+        return tuple(e for e in entries if e.state == "READY" or not ready)
+
+    async def load(self, name: str, config: Mapping[str, Any] | None = None) -> None:
+        """Load a model of the repository, or load it anew: requests go to the old workers until the new ones serve.
+
+        config: Triton's ModelConfig as JSON, for this load, in place of config.pbtxt.
+        NotFound, Invalid for a configuration that does not fit, Unsupported where clients may not.
+        """
+        self._check_control()
+        await self._load(name, config)
+
+    async def unload(self, name: str) -> None:
+        """Take no further requests for a model, and end its workers when they have answered. NotFound, Unsupported."""
+        self._check_control()
+        model = self._models.get(name)
+        if model is None:
+            raise self._missing(name)
+        await model.unload()
+
+    def admit(self, name: str, version: str = "") -> None:
+        """Whether a request for it would be taken now, before its body is read. NotFound, NotReady, Busy."""
+        self._for(name, version).admit()
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Run a model. Cancelling the task takes the request out of the queue. Raises a ServeError."""
+        return await self._for(request.model, request.version).infer(request)
+
+    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+        """The responses of a model that writes text, a piece each; other models give one. `aclose` ends the text."""
+        found = self._for(request.model, request.version)
+        if not found.is_text:
+            yield await found.infer(request)
+            return
+        pieces = found.stream(request)
+        try:
+            async for piece in pieces:
+                yield piece
+        finally:
+            await pieces.aclose()
+
+    def workers(self) -> dict[int, tuple[str, str]]:
+        """Model and version of each worker process."""
+        return {pid: (v.name, v.version) for m in self._models.values() for v in m.versions.values() for pid in v.pids}
+
+    def _for(self, name: str, version: str) -> ServedVersion:
+        try:
+            return self._find(name, version)
+        except ServeError as e:
+            self.watchers.rejected(name if name in self._models else "", "", e.kind)
+            raise
+
+    def _find(self, name: str, version: str) -> ServedVersion:
+        if not self._live:
+            raise NotReady("the server is starting or closing")
+        model = self._models.get(name)
+        if model is None:
+            raise self._missing(name)
+        return model.find(version)
+
+    def _missing(self, name: str) -> NotFound:
+        return NotFound(f"Request for unknown model: '{name[:255]}' is not found")
+
+    def _check_control(self) -> None:
+        if not self._live:
+            raise NotReady("the server is starting or closing")
+        if self.settings.model_control != "explicit":
+            raise Unsupported(
+                f"models are not loaded or unloaded by clients: model control is '{self.settings.model_control}'"
+            )
+
+    async def _load(self, name: str, config: Mapping[str, Any] | None) -> None:
+        try:
+            found = await asyncio.to_thread(self._repository.find, name, config)
+            chosen = found.chosen
+        except NotFound:
+            raise
+        except ServeError as e:
+            self._models.setdefault(name, self._model(name)).refuse(str(e))
+            raise
+        _log.info("loading model '%s', version %s", name, ", ".join(str(s.version) for s in chosen))
+        model = self._models.setdefault(name, self._model(name))
+        for path in found.ignored:
+            _log.warning("model '%s': %s of its configuration has no effect", name, path)
+        await model.load(found)
+
+    def _model(self, name: str) -> Model:
+        return Model(name, self.settings, self._devices, self.watchers, WorkerProcess)
+
+    async def _poll(self) -> None:
+        """Follow the repository: what is new or changed is loaded, what is gone is unloaded."""
+        while True:
+            await asyncio.sleep(self.settings.poll_s)
+            names = await asyncio.to_thread(self._repository.names)
+            for name in {*names, *self._models}:
+                model = self._models.get(name)
+                with contextlib.suppress(ServeError):
+                    if name not in names:
+                        if model is not None and model.versions:
+                            await model.unload()
+                        continue
+                    found = await asyncio.to_thread(self._repository.find, name)
+                    if model is None or model.differs(found):
+                        await self._load(name, None)

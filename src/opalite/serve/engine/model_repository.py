@@ -1,0 +1,171 @@
+"""Repository: which models there are, in which versions, and where - files that were named, or a folder of models.
+
+    FOLDER/NAME/VERSION/model.onnx      or model.opal, or a folder that a language model was exported to
+    FOLDER/NAME/config.pbtxt            optional
+    FOLDER/NAME/model.onnx              a model without versions is version 1
+
+Names that clients send are compared with those that a listing of the folder gives; none becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import InputError
+from ..wire.serve_errors import Invalid, NotFound
+from .model_config import ModelConfig, ServerSettings, VersionPolicy
+
+CONFIG = "config.pbtxt"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,254}")
+_FILES = ("model.opal", "model.onnx")
+_MOST_CONFIG = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """A version of a model. path: a file, or the folder of a language model. signature: of the files as they are."""
+
+    name: str
+    version: int
+    path: Path
+    kind: Literal["onnx", "opal", "text"]
+    signature: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model: all its versions, its configuration, and what of that has no effect."""
+
+    sources: tuple[Source, ...]
+    config: ModelConfig
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> tuple[Source, ...]:
+        """The versions that the policy serves."""
+        return _chosen(self.sources, self.config.version_policy)
+
+
+class Repository:
+    """Looks at the files each time it is asked."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """InputError for models and folders that are not there."""
+        self._files = {name: Path(path) for name, path in settings.models.items()}
+        self._folder = settings.repository
+        for name, path in self._files.items():
+            if not _NAME.fullmatch(name):
+                raise InputError(f"a model's name has letters, digits, '_', '-' and '.', got {name!r}")
+            if not path.exists():
+                raise InputError(f"model '{name}': there is no {path}")
+        if self._folder is not None and not self._folder.is_dir():
+            raise InputError(f"the repository {self._folder} is no folder")
+
+    def names(self) -> list[str]:
+        """All models, whether or not they can be served."""
+        return sorted({*self._files, *self._folders()})
+
+    def find(self, name: str, config: Mapping[str, Any] | None = None) -> Found:
+        """A model. config: in place of its config.pbtxt, as a JSON object. NotFound, Invalid."""
+        if name in self._files:
+            path = self._files[name]
+            kind = _kind_of(path)
+            if kind is None:
+                raise Invalid(
+                    f"model '{name}': {path} is no .onnx file, no .opal bundle and no folder with a tokenizer.json"
+                )
+            made, ignored = _config_of(name, None, config)
+            return Found((Source(name, 1, path, kind, _signature([path])),), made, ignored)
+        folder = self._folders().get(name)
+        if folder is None:
+            raise NotFound(f"the repository has no model '{name[:255]}'")
+        made, ignored = _config_of(name, folder / CONFIG, config)
+        sources = tuple(sorted(_sources(name, folder, made), key=lambda s: s.version))
+        if not sources:
+            wanted = made.default_model_filename or " or ".join(_FILES)
+            raise Invalid(f"model '{name}' has no version: {folder} has no folder with a number that holds {wanted}")
+        return Found(sources, made, ignored)
+
+    def _folders(self) -> dict[str, Path]:
+        if self._folder is None:
+            return {}
+        return {p.name: p for p in sorted(self._folder.iterdir()) if _NAME.fullmatch(p.name) and p.is_dir()}
+
+
+def name_of(path: Path) -> str:
+    """What a file or folder named on the command line is served as."""
+    return (
+        re.sub(
+            r"[^A-Za-z0-9_.\-]", "_", path.stem if path.suffix in (".onnx", ".opal") else path.resolve().name
+        ).lstrip(".-")
+        or "model"
+    )
+
+
+def _sources(name: str, folder: Path, config: ModelConfig) -> Iterable[Source]:
+    config_file = folder / CONFIG
+    versions = [p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit() and p.is_dir()]
+    for version, place in [(int(p.name), p) for p in versions if int(p.name) > 0] or [(1, folder)]:
+        path = _model_in(place, config)
+        if path is not None and (kind := _kind_of(path)) is not None:
+            yield Source(name, version, path, kind, _signature([path, config_file]))
+
+
+def _model_in(folder: Path, config: ModelConfig) -> Path | None:
+    names = (config.default_model_filename,) if config.default_model_filename else _FILES
+    found = next((folder / n for n in names if (folder / n).is_file()), None)
+    if _kind_of(folder) == "text" and not config.default_model_filename:
+        return folder
+    return found
+
+
+def _kind_of(path: Path) -> Literal["onnx", "opal", "text"] | None:
+    if path.is_dir():
+        return "text" if (path / "tokenizer.json").is_file() else None
+    return "opal" if path.suffix == ".opal" else "onnx" if path.suffix == ".onnx" else None
+
+
+def _signature(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
+    """Name, time and size of the files at `paths` and below."""
+    files = [
+        f for p in paths for f in ([p] if p.is_file() else sorted(p.rglob("*")) if p.is_dir() else []) if f.is_file()
+    ]
+    return tuple((str(f), s.st_mtime_ns, s.st_size) for f in files for s in [f.stat()])
+
+
+def _config_of(name: str, path: Path | None, given: Mapping[str, Any] | None) -> tuple[ModelConfig, tuple[str, ...]]:
+    """The configuration, and names of what has no effect."""
+    if given is None and (path is None or not path.is_file()):
+        return ModelConfig(name=name), ()
+    from .triton_config import config_from_json, config_from_text  # needs protobuf
+
+    if given is not None:
+        made, ignored = config_from_json(given, f"the configuration of model '{name}'")
+    else:
+        assert path is not None
+        if path.stat().st_size > _MOST_CONFIG:
+            raise Invalid(f"{path} is larger than {_MOST_CONFIG} bytes")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise Invalid(f"{path} cannot be read: {e}") from e
+        made, ignored = config_from_text(text, str(path))
+    if made.name not in ("", name):
+        raise Invalid(f"model '{name}' has a configuration for '{made.name}'")
+    return replace(made, name=name), ignored
+
+
+def _chosen(sources: tuple[Source, ...], policy: VersionPolicy) -> tuple[Source, ...]:
+    if policy.kind == "all":
+        return sources
+    if policy.kind == "latest":
+        return sources[-policy.latest :]
+    found = tuple(s for s in sources if s.version in policy.specific)
+    missing = set(policy.specific) - {s.version for s in found}
+    if missing:
+        raise Invalid(f"model '{sources[0].name}' has no version {min(missing)}, which its configuration asks for")
+    return found

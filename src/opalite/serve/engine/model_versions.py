@@ -1,0 +1,161 @@
+"""Model: the versions of one model that are served, and how they follow each other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ..wire.infer_messages import IndexEntry, State
+from ..wire.serve_errors import Internal, NotFound, NotReady, ServeError
+from .device_list import Device, find_devices
+from .model_config import ServerSettings
+from .model_repository import Found, Source
+from .served_version import ServedVersion
+from .server_observer import Watchers
+from .worker_process import WorkerProcess
+
+
+class Model:
+    """Loads and unloads in turn. What is replaced finishes what it has accepted."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ServerSettings,
+        devices: tuple[Device, ...],
+        watchers: Watchers,
+        new_process: Callable[[], WorkerProcess],
+    ) -> None:
+        self.name = name
+        self.versions: dict[int, ServedVersion] = {}  # that take requests, the newest last
+        self._settings, self._devices, self._watchers, self._new_process = settings, devices, watchers, new_process
+        self._states: dict[str, tuple[State, str]] = {}
+        self._lock = asyncio.Lock()
+        self._found: Found | None = None
+        self._wanted = True
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that should be served is."""
+        if not self._wanted:
+            return True
+        return bool(self.versions) and all(v.is_ready for v in self.versions.values())
+
+    @property
+    def served_versions(self) -> tuple[str, ...]:
+        """Those that take requests."""
+        return tuple(str(n) for n in self.versions)
+
+    def find(self, version: str) -> ServedVersion:
+        """What serves a version, '' being the newest. NotFound, NotReady."""
+        if not version and self.versions:
+            return self.versions[max(self.versions)]
+        if version.isascii() and version.isdigit() and len(version) < 20 and int(version) in self.versions:
+            return self.versions[int(version)]
+        if version and version not in self._states:
+            raise NotFound(f"Request for unknown model: '{self.name}' version {version[:20]!r} is not found")
+        known = {n: s for n, s in self._states.items() if not version or n == version}
+        told = "; ".join(
+            f"version {n} is {s.lower()}{': ' + reason if reason else ''}" for n, (s, reason) in known.items()
+        )
+        raise NotReady(f"Request for model '{self.name}', which is not ready{': ' + told if told else ''}")
+
+    def entries(self) -> list[IndexEntry]:
+        """All versions that were looked at."""
+        return [
+            IndexEntry(self.name, n, state, reason) for n, (state, reason) in sorted(self._states.items(), key=_number)
+        ]
+
+    def differs(self, found: Found) -> bool:
+        """Whether there is something else than what was loaded last."""
+        return self._found is None or found.chosen != self._found.chosen or found.config != self._found.config
+
+    def refuse(self, reason: str) -> None:
+        """It cannot be loaded at all."""
+        if not self.versions:
+            self._set("", "UNAVAILABLE", reason)
+
+    async def load(self, found: Found) -> None:
+        """Serve the versions that the configuration chooses, those that are served already anew.
+
+        Raises the ServeError of one that cannot be served, if there is one; then what was served goes on.
+        """
+        async with self._lock:
+            self._found, self._wanted = found, True
+            self._states.pop("", None)
+            for source in found.sources:
+                if source not in found.chosen and source.version not in self.versions:
+                    self._set(str(source.version), "UNAVAILABLE", "not chosen by the version policy")
+            started = await asyncio.gather(*(self._start(s, found) for s in found.chosen), return_exceptions=True)
+            made = {v.source.version: v for v in started if isinstance(v, ServedVersion)}
+            failures = [e for e in started if isinstance(e, BaseException)]
+            if failures and self.versions:
+                self._end(list(made.values()))
+                for number in self.versions:
+                    self._set(str(number), "READY", "")
+            else:
+                old, self.versions = self.versions, dict(sorted(made.items()))
+                for number in made:
+                    self._set(str(number), "READY", "")
+                for number in old.keys() - made.keys():
+                    self._set(str(number), "UNAVAILABLE", "not chosen by the version policy")
+                self._end(list(old.values()))
+            if failures:
+                raise failures[0]
+
+    async def unload(self) -> None:
+        """Serve it no longer; what was accepted is finished behind."""
+        async with self._lock:
+            self._wanted = False
+            old, self.versions = self.versions, {}
+            self._end(list(old.values()), "UNLOADING")
+
+    async def close(self, end: float) -> None:
+        """Finish what was accepted until `end`, of the monotonic clock, then end the workers."""
+        for task in self._ending:
+            task.cancel()
+        versions = list(self.versions.values())
+        await asyncio.gather(*(v.drain(max(end - time.monotonic(), 0.0)) for v in versions))
+        await asyncio.gather(*(v.stop() for v in versions))
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    async def _start(self, source: Source, found: Found) -> ServedVersion:
+        version = str(source.version)
+        if source.version not in self.versions:
+            self._set(version, "LOADING", "")
+        try:
+            asked = found.config.devices
+            devices = await asyncio.to_thread(find_devices, asked) if asked else self._devices
+            made = ServedVersion(source, found.config, self._settings, devices, self._watchers, self._new_process)
+            await made.start()
+        except Exception as e:
+            failure = e if isinstance(e, ServeError) else Internal(f"model '{self.name}' cannot be loaded: {e}")
+            self._set(version, "UNAVAILABLE", str(failure))
+            raise failure from e
+        return made
+
+    def _end(self, versions: list[ServedVersion], state: State | None = None) -> None:
+        for version in versions:
+            if state is not None:
+                self._set(version.version, state, "")
+            task = asyncio.create_task(self._drain(version, state is not None))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _drain(self, version: ServedVersion, tells: bool) -> None:
+        try:
+            await version.drain(None)
+        finally:
+            await version.stop()
+            if tells and version.source.version not in self.versions:
+                self._set(version.version, "UNAVAILABLE", "unloaded")
+
+    def _set(self, version: str, state: State, reason: str) -> None:
+        self._states[version] = (state, reason)
+        self._watchers.model(self.name, version, state, reason)
+
+
+def _number(item: tuple[str, tuple[State, str]]) -> int:
+    return int(item[0] or 0)

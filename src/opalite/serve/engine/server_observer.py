@@ -1,0 +1,117 @@
+"""Watcher: what the engine tells while it works, for metrics, logs and spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from ..wire.infer_messages import InferRequest, State
+
+
+@dataclass(frozen=True)
+class RequestTrace:
+    """A request from its arrival to its answer. Seconds; started_ns: of time.time_ns().
+
+    batch: elements of the batch that it ran in, 0 where it did not run. input_s: copying and splitting into the
+    worker's memory; infer_s: the session's run; output_s: back. failure: '' or the class of the ServeError, 'Cancelled'
+    where the client left. trace: W3C trace context headers of the request.
+    """
+
+    model: str
+    version: str
+    id: str = ""
+    device: str = ""
+    batch: int = 0
+    priority: int = 0
+    started_ns: int = 0
+    queue_s: float = 0.0
+    input_s: float = 0.0
+    infer_s: float = 0.0
+    output_s: float = 0.0
+    total_s: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    failure: str = ""
+    message: str = ""
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WorkerEvent:
+    """What became of a worker process. pid: 0 before it has one. seconds: that it took to be ready."""
+
+    kind: Literal["starting", "ready", "lost", "stopped", "failed"]
+    model: str
+    version: str
+    device: str
+    pid: int = 0
+    reason: str = ""
+    seconds: float = 0.0
+
+
+class Watcher(Protocol):
+    """Called on the event loop's thread; calls return at once and raise nothing."""
+
+    def accepted(self, request: InferRequest, version: str) -> None:
+        """A request was put into the queue of a model."""
+
+    def rejected(self, model: str, version: str, failure: str) -> None:
+        """A request was refused before it was queued; failure: the class of the ServeError."""
+
+    def batch(self, model: str, version: str, device: str, size: int, requests: int, busy_s: float) -> None:
+        """A worker has run a batch of `size` elements of `requests` requests, and was busy for so long."""
+
+    def finished(self, trace: RequestTrace) -> None:
+        """A request that was accepted has its answer, or failed."""
+
+    def queued(self, model: str, version: str, waiting: int) -> None:
+        """So many requests of a model wait now."""
+
+    def worker(self, event: WorkerEvent) -> None:
+        """A worker process started, is ready, or ended."""
+
+    def model(self, name: str, version: str, state: State, reason: str) -> None:
+        """The state of a version changed."""
+
+    def session(self, model: str, version: str, device: str, pid: int, stats: Mapping[str, Any]) -> None:
+        """What `session.stats().to_raw()` says in a worker, told at most each second while it works."""
+
+
+class Watchers:
+    """Several watchers as one."""
+
+    def __init__(self, watchers: Sequence[Watcher] = ()) -> None:
+        self.all = list(watchers)
+
+    def accepted(self, request: InferRequest, version: str) -> None:
+        for w in self.all:
+            w.accepted(request, version)
+
+    def rejected(self, model: str, version: str, failure: str) -> None:
+        for w in self.all:
+            w.rejected(model, version, failure)
+
+    def batch(self, model: str, version: str, device: str, size: int, requests: int, busy_s: float) -> None:
+        for w in self.all:
+            w.batch(model, version, device, size, requests, busy_s)
+
+    def finished(self, trace: RequestTrace) -> None:
+        for w in self.all:
+            w.finished(trace)
+
+    def queued(self, model: str, version: str, waiting: int) -> None:
+        for w in self.all:
+            w.queued(model, version, waiting)
+
+    def worker(self, event: WorkerEvent) -> None:
+        for w in self.all:
+            w.worker(event)
+
+    def model(self, name: str, version: str, state: State, reason: str) -> None:
+        for w in self.all:
+            w.model(name, version, state, reason)
+
+    def session(self, model: str, version: str, device: str, pid: int, stats: Mapping[str, Any]) -> None:
+        for w in self.all:
+            w.session(model, version, device, pid, stats)

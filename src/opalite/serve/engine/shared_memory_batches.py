@@ -1,0 +1,85 @@
+"""Batches in shared memory: inputs of several requests one after the other, and outputs taken apart again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..wire.datatypes import array_from_raw, dtype_of, raw_from_array
+from ..wire.infer_messages import InferResponse, Tensor
+from ..wire.serve_errors import Internal
+from .request_queue import Ticket
+from .shared_memory import Block, align
+
+Place = tuple[str, str, list[int], int, int]
+"""Name, datatype, shape, offset and bytes of a tensor in a Block."""
+
+
+class Packing:
+    """Where the inputs of a batch go."""
+
+    def __init__(self, tickets: Sequence[Ticket]) -> None:
+        """tickets: with equal keys, where there are several."""
+        self.inputs: list[Place] = []
+        self._parts: list[list[Any]] = []
+        end = 0
+        for tensor in tickets[0].request.inputs:
+            name, datatype = tensor.name, tensor.datatype
+            arrays = [_input(t, name) for t in tickets]
+            shape = list(tensor.array.shape)
+            if len(tickets) > 1:
+                shape[0] = sum(t.size for t in tickets)
+            parts = (
+                [np.frombuffer(raw_from_array(datatype, a), np.uint8) for a in arrays] if _is_text(datatype) else arrays
+            )
+            offset, nbytes = align(end), sum(p.nbytes for p in parts)
+            end = offset + nbytes
+            self.inputs.append((name, datatype, shape, offset, nbytes))
+            self._parts.append(parts)
+        self.nbytes = end
+
+    def write(self, block: Block) -> None:
+        """Copy the inputs."""
+        for (_, _, _, offset, _), parts in zip(self.inputs, self._parts, strict=True):
+            at = offset
+            for part in parts:
+                at = block.put(at, part)
+
+
+def unpack(tickets: Sequence[Ticket], version: str, places: Sequence[Any], block: Block | None) -> list[InferResponse]:
+    """The response of each request: its rows of the outputs. Internal where the outputs have other rows."""
+    outputs: list[list[Tensor]] = [[] for _ in tickets]
+    rows = sum(t.size for t in tickets)
+    for name, datatype, shape, offset, nbytes in places:
+        array = _output(datatype, shape, offset, nbytes, block)
+        if len(tickets) == 1:
+            outputs[0].append(Tensor(name, datatype, array.copy()))
+            continue
+        if not shape or shape[0] != rows:
+            raise Internal(f"output '{name}' of a batch of {rows} has the shape {shape}")
+        at = 0
+        for ticket, own in zip(tickets, outputs, strict=True):
+            own.append(Tensor(name, datatype, array[at : at + ticket.size].copy()))
+            at += ticket.size
+    return [
+        InferResponse(t.request.model, version, t.request.id, tuple(own))
+        for t, own in zip(tickets, outputs, strict=True)
+    ]
+
+
+def _output(datatype: str, shape: list[int], offset: int, nbytes: int, block: Block | None) -> Any:
+    if block is None:
+        raise Internal("a worker told of outputs that it has not sent")
+    if _is_text(datatype):
+        return array_from_raw(datatype, shape, block.bytes[offset : offset + nbytes].data, "an output")
+    return block.view(offset, dtype_of(datatype), shape)
+
+
+def _input(ticket: Ticket, name: str) -> Any:
+    return next(t.array for t in ticket.request.inputs if t.name == name)
+
+
+def _is_text(datatype: str) -> bool:
+    return datatype == "BYTES"

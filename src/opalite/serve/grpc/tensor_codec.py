@@ -1,0 +1,196 @@
+"""InferRequest from its gRPC message, and the message of an InferResponse."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from ..proto.message_classes import ModelInferRequest, ModelInferResponse
+from ..wire.classification import largest
+from ..wire.datatypes import array_from_raw, count_of, dtype_of, raw_from_array
+from ..wire.infer_messages import Array, InferRequest, InferResponse, Parameter, RequestedOutput, Tensor
+from ..wire.serve_errors import Invalid, TooLarge, Unsupported
+from .grpc_limits import Limits
+
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+
+
+def parse(kind: Any, raw: bytes) -> Any:
+    """A message of the class `kind`. Invalid for bytes that are none."""
+    try:
+        return kind.FromString(raw)
+    except (DecodeError, ValueError) as e:
+        raise Invalid(f"the request is no {kind.DESCRIPTOR.full_name}: {e}") from None
+
+
+def read_request(raw: bytes, limits: Limits, trace: Mapping[str, str]) -> InferRequest:
+    """The request in the bytes of a ModelInferRequest. Invalid, TooLarge, Unsupported."""
+    return request_of(parse(ModelInferRequest, raw), limits, trace)
+
+
+def request_of(message: Any, limits: Limits, trace: Mapping[str, str]) -> InferRequest:
+    """The request that a ModelInferRequest makes; see `read_request`."""
+    if not message.model_name:
+        raise Invalid("the request names no model: model_name is empty")
+    for what, several in (("inputs", message.inputs), ("outputs", message.outputs)):
+        if len(several) > limits.tensors:
+            raise TooLarge(f"{len(several)} {what} in a request; at most {limits.tensors} are taken")
+    return InferRequest(
+        model=message.model_name,
+        inputs=_inputs(message, limits),
+        version=message.model_version,
+        id=message.id,
+        outputs=tuple(RequestedOutput(o.name, _tensor_parameters(o)) for o in message.outputs),
+        parameters=read_parameters(message.parameters, "the request"),
+        trace=trace,
+    )
+
+
+def response_message(response: InferResponse, classes: Mapping[str, int], batched: bool) -> Any:
+    """The ModelInferResponse; outputs as raw bytes.
+
+    classes: outputs of which so many of the largest elements are wanted. batched: their first dimension is one of
+    requests.
+    """
+    message = ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
+    write_parameters(message.parameters, response.parameters)
+    for tensor in response.outputs:
+        if tensor.name in classes:
+            tensor = largest(tensor, classes[tensor.name], batched)
+        message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
+        message.raw_output_contents.append(bytes(raw_from_array(tensor.datatype, tensor.array)))
+    return message
+
+
+def read_parameters(parameters: Mapping[str, Any], what: str) -> dict[str, Parameter]:
+    """The values of InferParameters, or of ModelRepositoryParameters other than bytes. Invalid for one without any."""
+    found: dict[str, Parameter] = {}
+    for name, parameter in parameters.items():
+        choice = parameter.WhichOneof("parameter_choice")
+        if choice is None:
+            raise Invalid(f"{what}: parameter '{name}' has no value")
+        if choice == "bytes_param":
+            raise Unsupported(f"{what}: parameter '{name}': files in a request are not taken; use the repository")
+        value: Parameter = getattr(parameter, choice)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Invalid(f"{what}: parameter '{name}' is {value}")
+        found[name] = value
+    return found
+
+
+def write_parameters(target: Any, parameters: Mapping[str, Parameter]) -> None:
+    """Put values into a map of InferParameters."""
+    for name, value in parameters.items():
+        match value:
+            case bool():
+                target[name].bool_param = value
+            case int() if value >= 1 << 63:
+                target[name].uint64_param = value
+            case int():
+                target[name].int64_param = value
+            case float():
+                target[name].double_param = value
+            case _:
+                target[name].string_param = value
+
+
+def read_config(parameters: Mapping[str, Parameter], limits: Limits) -> dict[str, Any] | None:
+    """The configuration among the parameters of a request to load, from its JSON; None where there is none. Invalid."""
+    for name in parameters:
+        if name != "config":
+            raise Invalid(f"a request to load takes the parameter 'config', got '{name}'")
+    text = parameters.get("config")
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise Invalid("the parameter 'config' is a model's configuration as JSON, in a text")
+    if len(text) > limits.config_bytes:
+        raise TooLarge(f"the parameter 'config' has {len(text)} characters; at most {limits.config_bytes} are taken")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise Invalid(f"the parameter 'config' is no JSON: {e}") from None
+    if not isinstance(config, dict):
+        raise Invalid("the parameter 'config' is a JSON object")
+    return config
+
+
+def _inputs(message: Any, limits: Limits) -> tuple[Tensor, ...]:
+    raw = list(message.raw_input_contents)
+    tensors = message.inputs
+    if raw and len(raw) != len(tensors):
+        raise Invalid(f"{len(raw)} raw_input_contents for {len(tensors)} inputs; one for each, or none at all")
+    found = []
+    for at, t in enumerate(tensors):
+        what = f"input '{t.name}'"
+        _tensor_parameters(t)
+        shape = _shape(t.shape, what, limits)
+        if not raw:
+            array = _typed(t, shape, what)
+        elif t.HasField("contents") and t.contents.ListFields():
+            raise Invalid(f"{what} has both raw_input_contents and contents; send one of them")
+        else:
+            array = array_from_raw(t.datatype, shape, raw[at], what)
+        found.append(Tensor(t.name, t.datatype, array))
+    return tuple(found)
+
+
+def _shape(given: Iterable[int], what: str, limits: Limits) -> tuple[int, ...]:
+    shape = tuple(given)
+    if len(shape) > limits.rank:
+        raise TooLarge(f"{what} has {len(shape)} dimensions; at most {limits.rank} are taken")
+    if (count := count_of(shape, what)) > limits.elements:
+        raise TooLarge(f"{what} has {count} elements; at most {limits.elements} are taken")
+    return shape
+
+
+def _typed(tensor: Any, shape: Sequence[int], what: str) -> Array:
+    """The elements in `contents`, which must be in the field of the datatype and in no other."""
+    dtype = dtype_of(tensor.datatype)
+    name = _CONTENTS.get(tensor.datatype)
+    if name is None:
+        raise Invalid(f"{what}: {tensor.datatype} has no field in contents; send it in raw_input_contents")
+    for field, _ in tensor.contents.ListFields():
+        if field.name != name:
+            raise Invalid(f"{what}: {tensor.datatype} belongs into contents.{name}, got {field.name}")
+    values = getattr(tensor.contents, name)
+    count = count_of(shape, what)
+    if len(values) != count:
+        raise Invalid(f"{what}: shape {list(shape)} has {count} elements, but contents.{name} has {len(values)}")
+    if tensor.datatype == "BYTES":
+        texts = np.empty(count, object)
+        texts[:] = list(values)
+        return texts.reshape(shape)
+    wide = np.array(values, np.int64 if dtype.kind in "iu" and dtype.itemsize < 4 else dtype)
+    array = wide.astype(dtype, copy=False)
+    if wide.dtype != dtype and not np.array_equal(wide, array):
+        raise Invalid(f"{what}: a value in contents.{name} is none of {tensor.datatype}")
+    return array.reshape(shape)
+
+
+def _tensor_parameters(tensor: Any) -> dict[str, Parameter]:
+    """Those of an input or a requested output; Unsupported where they point to shared memory."""
+    if not tensor.parameters:
+        return {}
+    found = read_parameters(tensor.parameters, f"tensor '{tensor.name}'")
+    if any(name.startswith("shared_memory") for name in found):
+        raise Unsupported(f"tensor '{tensor.name}': shared memory regions are not offered; send tensors in the request")
+    return found

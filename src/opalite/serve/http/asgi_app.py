@@ -1,0 +1,199 @@
+"""The ASGI application: which call answers which path, who may ask, and what becomes of failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from ...errors import InputError, OpaliteError
+from ..wire.api_key import Key
+from ..wire.serve_errors import Internal, Invalid, NotFound, NotReady, ServeError, TooLarge, Unsupported
+from .endpoints import Calls, headers_of
+from .generate_endpoint import Generate
+from .http_errors import ForeignPage, MethodWrong
+from .http_limits import Limits
+from .request_body import Bodies, DisconnectedError
+from .responses import Answer, error_answer
+from .uvicorn_connection import LINK, Link
+
+if TYPE_CHECKING:
+    from ..engine.inference_server import Server
+
+_log = logging.getLogger("opalite.serve")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
+_OPEN = ("/v2/health/live", "/v2/health/ready")
+_MODEL = "/v2/models/{model}"
+_VERSION = "/v2/models/{model}/versions/{version}"
+_SHARED = "shared memory regions are not offered: a request must not name what is to be read; send tensors in the body"
+_LOGGING = "what is logged is set where the server is started, not by requests"
+_TRACE = "what is traced is set where the server is started, not by requests"
+
+Call = Callable[[Scope, Receive], Awaitable[Answer]]
+
+
+class App:
+    """Serves the Open Inference Protocol of `server`.
+
+    key: what every request has to bring, but those for health where `open_health`. more: further routes, metrics'.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        limits: Limits,
+        key: Key | None = None,
+        *,
+        open_health: bool = True,
+        more: Iterable[BaseRoute] = (),
+    ) -> None:
+        self._key = key
+        self._open = frozenset(_OPEN) if open_health else frozenset()
+        bodies = Bodies(limits)
+        calls = Calls(server, limits, bodies)
+        streams = (_MODEL + "/generate_stream", _VERSION + "/generate_stream")
+        generate = Generate(server, limits, bodies)
+        self.calls = calls
+        self._router = Router(
+            [
+                *_both("/infer", "POST", calls.infer),
+                *_both("/generate", "POST", generate.one),
+                *(Route(path, _Checked(generate.stream), methods=["POST"]) for path in streams),
+                _route("/v2/health/live", "GET", calls.live),
+                _route("/v2/health/ready", "GET", calls.ready),
+                _route("/v2", "GET", calls.metadata),
+                _route("/v2/models/stats", "GET", calls.statistics),
+                *_both("", "GET", calls.model_metadata),
+                *_both("/ready", "GET", calls.model_ready),
+                *_both("/config", "GET", calls.model_config),
+                *_both("/stats", "GET", calls.statistics),
+                _route("/v2/repository/index", "POST", calls.index),
+                _route("/v2/repository/models/{model}/load", "POST", calls.load),
+                _route("/v2/repository/models/{model}/unload", "POST", calls.unload),
+                Route("/v2/systemsharedmemory/{rest:path}", _Refusal(_SHARED)),
+                Route("/v2/cudasharedmemory/{rest:path}", _Refusal(_SHARED)),
+                Route("/v2/logging", _Refusal(_LOGGING)),
+                Route("/v2/trace/setting", _Refusal(_TRACE)),
+                Route(_MODEL + "/trace/setting", _Refusal(_TRACE)),
+                *more,
+            ],
+            redirect_slashes=False,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; whatever fails is told as {"error": ...} unless the answer has begun."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"this application answers HTTP, and was asked for {scope['type']}")
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        scope["app"] = self  # so that the router raises what does not fit
+        try:
+            self._check(scope)
+            await self._router(scope, receive, watched)
+        except DisconnectedError:
+            pass
+        except asyncio.CancelledError:
+            link: Link | None = scope.get("extensions", {}).get(LINK)
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            if (link is None or not link.lost) and not begun:
+                await _send(send, error_answer(NotReady("the server stops; the request was not finished in time")))
+        except Exception as e:
+            failure = _failure(e, scope)
+            if begun:
+                raise
+            await _send(send, error_answer(failure))
+
+    def _check(self, scope: Scope) -> None:
+        """Whether the client may ask at all."""
+        headers = headers_of(scope)
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+            raise ForeignPage("a page of another place asks; browsers may only ask from pages of this server")
+        if self._key is not None and scope["path"] not in self._open:
+            self._key.check(headers)
+
+
+class _Endpoint:
+    """A call as an application: its answer is sent."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        _check_names(scope["path_params"])
+        await _send(send, await self._call(scope, receive))
+
+
+class _Checked:
+    """A call that sends its answer itself."""
+
+    def __init__(self, call: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        _check_names(scope["path_params"])
+        await self._call(scope, receive, send)
+
+
+class _Refusal:
+    """What is not offered, in words."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise Unsupported(self._reason)
+
+
+def _route(path: str, method: str, call: Call) -> Route:
+    return Route(path, _Endpoint(call), methods=[method])
+
+
+def _both(end: str, method: str, call: Call) -> list[Route]:
+    """For a model and for one version of it."""
+    return [_route(_MODEL + end, method, call), _route(_VERSION + end, method, call)]
+
+
+def _check_names(found: Mapping[str, str]) -> None:
+    """A model's name and version are names, no paths."""
+    for kind, name in found.items():
+        if _NAME.fullmatch(name) is None or ".." in name:
+            raise NotFound(f"{name[:64]!r} is no {kind}: letters, digits, '-', '_' and '.', not '..'")
+
+
+def _failure(e: Exception, scope: Scope) -> ServeError:
+    """What the client is told of an exception; what nobody foresaw goes to the log alone."""
+    if isinstance(e, ServeError):
+        return e
+    if isinstance(e, HTTPException) and e.status_code == 405:
+        allowed = (e.headers or {}).get("Allow", "")
+        return MethodWrong(f"{scope['path'][:128]} is asked for by {allowed}, not {scope['method'][:16]}", allowed)
+    if isinstance(e, HTTPException):
+        return NotFound(f"there is no {scope['path'][:128]}")
+    if isinstance(e, InputError):
+        return Invalid(str(e))
+    if isinstance(e, OpaliteError):
+        return Internal(str(e))
+    if isinstance(e, MemoryError):
+        return TooLarge("the request takes more memory than there is")
+    _log.error("a request to %s failed", scope["path"], exc_info=e)
+    return Internal("internal error; the server's log has more")
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    status, headers, body = answer
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

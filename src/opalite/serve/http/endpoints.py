@@ -1,0 +1,156 @@
+"""The calls of the protocol, each from a request to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import Receive, Scope
+
+from ..wire.infer_messages import Duration, Statistics
+from ..wire.serve_errors import Invalid, Unsupported
+from .http_limits import Limits
+from .parse_infer_request import read_object, read_parameters, read_request
+from .request_body import Bodies, Headers
+from .responses import Answer, compress, empty_answer, encoding_for, infer_answer, object_answer
+from .uvicorn_connection import LINK, Link
+
+if TYPE_CHECKING:
+    from ..engine.inference_server import Server
+
+_TRACED = ("traceparent", "tracestate")
+_SMALL = 1 << 20
+"""Bytes that the body of a call about models may have."""
+
+
+class Calls:
+    """Each takes the scope and `receive` of a request whose key was checked."""
+
+    def __init__(self, server: Server, limits: Limits, bodies: Bodies) -> None:
+        self._server = server
+        self._limits = limits
+        self._bodies = bodies
+        self.stopping = False
+
+    async def live(self, scope: Scope, receive: Receive) -> Answer:
+        live = self._server.live
+        return object_answer({"live": live}, 200 if live else 503)
+
+    async def ready(self, scope: Scope, receive: Receive) -> Answer:
+        ready = self._server.ready and not self.stopping
+        return object_answer({"ready": ready}, 200 if ready else 503)
+
+    async def metadata(self, scope: Scope, receive: Receive) -> Answer:
+        return object_answer(asdict(self._server.metadata()))
+
+    async def model_metadata(self, scope: Scope, receive: Receive) -> Answer:
+        return object_answer(asdict(self._server.model_metadata(*model_of(scope))))
+
+    async def model_ready(self, scope: Scope, receive: Receive) -> Answer:
+        name, version = model_of(scope)
+        ready = self._server.model_ready(name, version)
+        return object_answer({"name": name, "ready": ready}, 200 if ready else 503)
+
+    async def model_config(self, scope: Scope, receive: Receive) -> Answer:
+        return object_answer(self._server.model_config(*model_of(scope)))
+
+    async def statistics(self, scope: Scope, receive: Receive) -> Answer:
+        found = self._server.statistics(*model_of(scope))
+        return object_answer({"model_stats": [_statistics(one) for one in found]})
+
+    async def index(self, scope: Scope, receive: Receive) -> Answer:
+        ready = (await self._object(scope, receive)).get("ready", False)
+        if not isinstance(ready, bool):
+            raise Invalid("'ready' is true or false")
+        return object_answer([asdict(entry) for entry in self._server.index(ready)])
+
+    async def load(self, scope: Scope, receive: Receive) -> Answer:
+        parameters = read_parameters("the request", await self._object(scope, receive))
+        if any(name.startswith("file:") for name in parameters):
+            raise Unsupported("files in a request to load are not offered; put the model into the repository")
+        config = parameters.get("config")
+        if config is not None and not isinstance(config, str):
+            raise Invalid("the parameter 'config' is a model's configuration as JSON, in a text")
+        found = None if config is None else read_object(config.encode(), self._limits)
+        await self._server.load(model_of(scope)[0], found)
+        return empty_answer()
+
+    async def unload(self, scope: Scope, receive: Receive) -> Answer:
+        read_parameters("the request", await self._object(scope, receive))
+        await self._server.unload(model_of(scope)[0])
+        return empty_answer()
+
+    async def infer(self, scope: Scope, receive: Receive) -> Answer:
+        headers = headers_of(scope)
+        name, version = model_of(scope)
+        cancel_when_lost(scope)
+        self._server.admit(name, version)
+        async with self._bodies.read(scope, headers, receive) as body:
+            request, wanted = read_request(
+                name, version, _header_length(headers), body, self._limits, trace_of(headers)
+            )
+            response = await self._server.infer(request)
+            batched = wanted.has_classes and self._server.model_config(name, version).get("max_batch_size", 0) > 0
+            answer = infer_answer(response, wanted, batched)
+        encoding = encoding_for(headers, answer)
+        return await asyncio.to_thread(compress, answer, encoding) if encoding else answer
+
+    async def _object(self, scope: Scope, receive: Receive) -> dict[str, Any]:
+        """The JSON object of a call that may have none."""
+        headers = headers_of(scope)
+        if b"content-length" not in headers and b"transfer-encoding" not in headers:
+            return {}
+        async with self._bodies.read(scope, headers, receive, _SMALL) as body:
+            return read_object(body, self._limits)
+
+
+def headers_of(scope: Scope) -> Headers:
+    """The headers by their name in small letters; the last one of a name."""
+    return dict(scope["headers"])
+
+
+def model_of(scope: Scope) -> tuple[str, str]:
+    """Name and version in the path, '' where it has none."""
+    found: Mapping[str, str] = scope["path_params"]
+    return found.get("model", ""), found.get("version", "")
+
+
+def trace_of(headers: Headers) -> dict[str, str]:
+    """The headers of W3C's trace context."""
+    found = ((name, headers.get(name.encode())) for name in _TRACED)
+    return {name: value.decode("latin-1") for name, value in found if value is not None}
+
+
+def cancel_when_lost(scope: Scope) -> None:
+    """Have the task of this request cancelled when its client goes away."""
+    link: Link | None = scope.get("extensions", {}).get(LINK)
+    task = asyncio.current_task()
+    if link is not None and task is not None:
+        link.on_lost = task.cancel
+
+
+def _header_length(headers: Headers) -> int | None:
+    text = headers.get(b"inference-header-content-length")
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise Invalid("Inference-Header-Content-Length is no number of bytes")
+    return int(text)
+
+
+def _statistics(found: Statistics) -> dict[str, Any]:
+    """As Triton's statistics extension has it; there is no cache of answers, so nothing hits or misses one."""
+    parts = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+    told = {part: asdict(getattr(found, part)) for part in parts}
+    told |= {"cache_hit": asdict(Duration()), "cache_miss": asdict(Duration()), "cancel": asdict(found.cancel)}
+    return {
+        "name": found.name,
+        "version": found.version,
+        "last_inference": found.last_inference_ms,
+        "inference_count": found.inference_count,
+        "execution_count": found.execution_count,
+        "inference_stats": told,
+        "batch_stats": [asdict(batch) for batch in found.batches],
+    }

@@ -1,0 +1,188 @@
+"""An inference request as HTTP has it: a JSON object, and behind it the bytes of tensors sent as binary data."""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..wire.datatypes import array_from_raw, dtype_of
+from ..wire.infer_messages import InferRequest, Parameter, RequestedOutput, Tensor
+from ..wire.serve_errors import Invalid, TooLarge, Unsupported
+from .http_limits import Limits
+from .json_tensors import read_json
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How the answer is to be written. binary: for outputs that say nothing of their own; outputs: what each says."""
+
+    binary: bool = False
+    outputs: Mapping[str, Mapping[str, Parameter]] = field(default_factory=dict)
+
+    def is_binary(self, name: str) -> bool:
+        """Whether output `name` goes behind the JSON object."""
+        own = self.outputs.get(name, {}).get("binary_data")
+        return self.binary if own is None else bool(own)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether classes of any output are asked for."""
+        return any(self.classes(name) for name in self.outputs)
+
+    def classes(self, name: str) -> int:
+        """How many of the largest elements of output `name` are asked for, in place of the tensor; 0 for the tensor."""
+        return int(self.outputs.get(name, {}).get("classification", 0))
+
+
+def read_object(data: bytes | memoryview, limits: Limits) -> dict[str, Any]:
+    """The JSON object that is `data`; an empty one for nothing."""
+    if len(data) > limits.json_bytes:
+        raise TooLarge(
+            f"the JSON has {len(data)} bytes, and {limits.json_bytes} are allowed; send tensors as binary data"
+        )
+    if not data:
+        return {}
+    try:
+        found = json.loads(bytes(data))
+    except RecursionError:
+        raise Invalid("the JSON nests too deeply") from None
+    except ValueError as e:  # UnicodeDecodeError and JSONDecodeError are such
+        raise Invalid(f"the body is no JSON: {e}") from None
+    if not isinstance(found, dict):
+        raise Invalid("the JSON is no object")
+    return found
+
+
+def read_request(
+    model: str, version: str, header_length: int | None, body: memoryview, limits: Limits, trace: Mapping[str, str]
+) -> tuple[InferRequest, Wanted]:
+    """The request in `body`, whose arrays lie in it where they are binary. header_length: of the JSON; None: all.
+
+    Invalid for anything that does not fit together; TooLarge for too many tensors or elements; Unsupported for shared
+    memory and for datatypes without a JSON form.
+    """
+    if header_length is not None and header_length > len(body):
+        raise Invalid(f"Inference-Header-Content-Length says {header_length} bytes, and the body has {len(body)}")
+    end = len(body) if header_length is None else header_length
+    found = read_object(body[:end], limits)
+    parameters = read_parameters("the request", found)
+    wanted = Wanted(_flag("the request", parameters, "binary_data_output"), _outputs(found, limits))
+    inputs, rest = [], body[end:]
+    for number, item in enumerate(_list(found, "inputs", limits)):
+        tensor, used = _input(number, item, rest, limits)
+        inputs.append(tensor)
+        rest = rest[used:]
+    if len({tensor.name for tensor in inputs}) != max(len(inputs), 1):
+        raise Invalid("an input is there twice" if inputs else "the request has no 'inputs'")
+    if len(rest):
+        raise Invalid(f"{len(rest)} bytes are left behind the binary data of the inputs")
+    identity = found.get("id", "")
+    if not isinstance(identity, str):
+        raise Invalid("'id' is no text")
+    asked = tuple(RequestedOutput(name, own) for name, own in wanted.outputs.items())
+    kept = {name: value for name, value in parameters.items() if name != "binary_data_output"}
+    return InferRequest(model, tuple(inputs), version, identity, asked, kept, trace), wanted
+
+
+def read_parameters(where: str, found: Mapping[str, Any]) -> dict[str, Parameter]:
+    """The object 'parameters', of booleans, numbers and texts."""
+    parameters = found.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise Invalid(f"{where}: 'parameters' is no object")
+    for name, value in parameters.items():
+        if not isinstance(value, bool | int | float | str):
+            raise Invalid(f"{where}: parameter '{name[:64]}' is no boolean, number or text")
+    if "shared_memory_region" in parameters:
+        raise Unsupported(f"{where}: shared memory regions are not offered; send the tensor in the body")
+    return parameters
+
+
+def _outputs(found: Mapping[str, Any], limits: Limits) -> dict[str, Mapping[str, Parameter]]:
+    outputs: dict[str, Mapping[str, Parameter]] = {}
+    for number, item in enumerate(_list(found, "outputs", limits)):
+        name = _name(f"output {number}", item)
+        where = f"output '{name}'"
+        parameters = read_parameters(where, item)
+        if name in outputs:
+            raise Invalid(f"{where} is asked for twice")
+        if "binary_data" in parameters:
+            _flag(where, parameters, "binary_data")
+        classes = parameters.get("classification", 0)
+        if not _is_count(classes):
+            raise Invalid(f"{where}: 'classification' is {classes!r}, and a number of classes is expected")
+        outputs[name] = parameters
+    return outputs
+
+
+def _input(number: int, item: Any, rest: memoryview, limits: Limits) -> tuple[Tensor, int]:
+    """The tensor that `item` describes, and how many bytes of `rest` are its."""
+    name = _name(f"input {number}", item)
+    where = f"input '{name}'"
+    datatype = item.get("datatype")
+    if not isinstance(datatype, str):
+        raise Invalid(f"{where}: 'datatype' is {_short(datatype)}, and a name such as FP32 is expected")
+    dtype_of(datatype)
+    shape = read_shape(where, item.get("shape"), limits)
+    size = read_parameters(where, item).get("binary_data_size")
+    if size is None:
+        if "data" not in item:
+            raise Invalid(f"{where} has neither 'data' nor the parameter 'binary_data_size'")
+        return Tensor(name, datatype, read_json(where, datatype, shape, item["data"])), 0
+    if "data" in item:
+        raise Invalid(f"{where} has both 'data' and the parameter 'binary_data_size'")
+    if not _is_count(size):
+        raise Invalid(f"{where}: 'binary_data_size' is {_short(size)}, and a number of bytes is expected")
+    used = int(size)
+    if used > len(rest):
+        raise Invalid(f"{where}: 'binary_data_size' is {used}, and {len(rest)} bytes of the body are left")
+    return Tensor(name, datatype, array_from_raw(datatype, shape, rest[:used], where)), used
+
+
+def read_shape(where: str, shape: Any, limits: Limits) -> tuple[int, ...]:
+    """A shape of whole numbers from 0 on, within the limits of rank and elements."""
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        raise Invalid(f"{where}: 'shape' is {_short(shape)}, and a list of whole numbers from 0 on is expected")
+    if len(shape) > limits.rank:
+        raise Invalid(f"{where}: 'shape' has {len(shape)} dimensions, and {limits.rank} are allowed")
+    # Zeros aside: no part of a shape is to be larger than what is allowed.
+    if math.prod(d for d in shape if d) > limits.elements:
+        raise TooLarge(f"{where}: shape {_short(shape)} has more than the {limits.elements} elements that are allowed")
+    return tuple(shape)
+
+
+def _list(found: Mapping[str, Any], key: str, limits: Limits) -> list[Any]:
+    items = found.get(key, [])
+    if not isinstance(items, list):
+        raise Invalid(f"'{key}' is no list")
+    if len(items) > limits.tensors:
+        raise TooLarge(f"'{key}' has {len(items)} tensors, and {limits.tensors} are allowed")
+    return items
+
+
+def _name(where: str, item: Any) -> str:
+    if not isinstance(item, dict):
+        raise Invalid(f"{where} is no object")
+    name = item.get("name")
+    if not isinstance(name, str) or not name or len(name) > 1024:
+        raise Invalid(f"{where} has no 'name', which is a text of 1024 characters at most")
+    return name
+
+
+def _flag(where: str, parameters: Mapping[str, Parameter], name: str) -> bool:
+    value = parameters.get(name, False)
+    if not isinstance(value, bool):
+        raise Invalid(f"{where}: '{name}' is {_short(value)}, and true or false is expected")
+    return value
+
+
+def _is_count(value: Any) -> bool:
+    """Whether it is a whole number from 0 on that fits 63 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

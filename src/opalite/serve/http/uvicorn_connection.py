@@ -1,0 +1,211 @@
+"""A connection of uvicorn's that keeps to limits: headers in time and of a size, bodies read into their final place.
+
+uvicorn takes the class of its connections as an option. This one adds to the one that stands on httptools what a server
+needs that strangers reach: it ends connections that send no request, answers in JSON where it refuses one, and reads
+the body of a declared length where it will be used, past the parser (`reading`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from .http_limits import Limits
+from .read_buffers import HEAD, Reader, Scratch
+
+LINK = "opalite.link"
+"""The name under which a request's scope has its Link, in `extensions`."""
+
+
+class Link:
+    """What the application may ask of the connection that its request came by."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.on_lost: Callable[[], object] | None = None
+        self.filled = 0
+        self.cycle: RequestResponseCycle | None = None
+        self._place: memoryview | None = None
+
+    def collect(self, place: memoryview) -> None:
+        """Put the body into `place`, what has come of it already and what will; `receive` then returns at its end."""
+        if self.cycle is not None:
+            came, self.cycle.body = self.cycle.body, bytearray()
+            place[: len(came)] = came
+            self.filled = len(came)
+        self._place = place
+
+    def release(self) -> None:
+        """Let go of the place, and of what would keep it in a circle of references."""
+        self._place = self.cycle = None
+
+    @property
+    def rest(self) -> memoryview | None:
+        """Where the next bytes go; None: the ordinary way."""
+        return None if self._place is None else self._place[self.filled :]
+
+
+def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
+    """The class to give uvicorn as `http`."""
+    scratch = Scratch()
+
+    class Connection(HttpToolsProtocol):
+        """A connection within `limits`."""
+
+        _waiting: asyncio.TimerHandle | None = None
+        _began = False
+        _header_bytes = 0
+        _refusal: tuple[int, str] | None = None
+        _link: Link | None = None
+        _slow_s = 0.0
+        _draining: asyncio.TimerHandle | None = None
+        _left = 0  # bytes of the body that have not come, where its length is declared
+        _reader: Reader
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._reader = Reader(self, scratch)
+            transport.set_protocol(self._reader)
+            if len(self.connections) > limits.connections:
+                self._refuse(503, f"there are {limits.connections} connections already; try again later")
+            else:
+                self._wait_for_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            self._stop_draining()
+            self._unset_keepalive_if_required()
+            unfinished = self.cycle is not None and not self.cycle.response_complete
+            super().connection_lost(exc)
+            if unfinished and self._link is not None:
+                self._link.lost = True
+                if self._link.on_lost is not None:
+                    self._link.on_lost()
+
+        def data_received(self, data: bytes | memoryview) -> None:
+            self._began = False
+            super().data_received(data)  # type: ignore[arg-type]  # httptools takes any buffer
+            if self._left and not self.transport.is_closing() and not self.parser.should_upgrade():
+                # Nothing is read until somebody says where to, or has answered without it.
+                self.flow.pause_reading()
+                self._reader.expect(self._left)
+                self._left = 0
+            # One header may be of any length: the parser keeps it and calls nothing before its end.
+            if self._waiting is not None and not self._began and not self.transport.is_closing():
+                self._header_bytes += len(data)
+                if self._header_bytes > limits.header_bytes:
+                    self._refuse(431, f"the headers of a request may have {limits.header_bytes} bytes")
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self._began = True
+            self._header_bytes = self._left = 0
+            self._wait_for_headers()
+
+        def on_url(self, url: bytes) -> None:
+            self._count(len(url))
+            super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._count(len(name) + len(value) + 4)
+            super().on_header(name, value)
+            # The parser refuses what is no number, and a length beside an encoding of transfer.
+            if len(name) == 14 and self.headers[-1][0] == b"content-length" and value.isdigit() and len(value) < 19:
+                self._left = int(value) if int(value) >= HEAD else 0
+
+        def on_headers_complete(self) -> None:
+            self._stop_waiting()
+            self._link = Link()
+            cast(dict[str, Any], self.scope)["extensions"] = {LINK: self._link}
+            super().on_headers_complete()
+            self._link.cycle = self.cycle
+
+        def on_body(self, body: bytes) -> None:
+            self._left = max(0, self._left - len(body))
+            super().on_body(body)
+
+        def body_place(self) -> memoryview | None:
+            return None if self._link is None or self.cycle.response_complete else self._link.rest
+
+        def body_placed(self, size: int) -> None:
+            assert self._link is not None
+            self._link.filled += size
+
+        def body_piece(self, piece: memoryview) -> None:
+            if not self.cycle.response_complete:
+                super().on_body(bytes(piece))
+
+        def body_ended(self) -> None:
+            """Parse what follows anew: the parser still waits for the body that it has not seen."""
+            self.parser = httptools.HttpRequestParser(self)
+            with contextlib.suppress(AttributeError):  # httptools before 0.6.3
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.on_message_complete()
+
+        def on_message_complete(self) -> None:
+            self._stop_draining()
+            super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.cycle.more_body and self.cycle.response_complete:  # a refused body, which is read and thrown away
+                self._stop_draining()
+                self._draining = self.loop.call_later(limits.body_s, self.transport.abort)
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what came, in JSON, and close; uvicorn calls this where it cannot parse."""
+            status, reason = self._refusal or (400, msg)
+            body = json.dumps({"error": reason}).encode()
+            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
+            again = b"retry-after: 1\r\n" if status == 503 else b""
+            self.transport.write(STATUS_LINE[status] + head + again + b"\r\n" + body)
+            self.transport.close()
+
+        def timeout_keep_alive_handler(self) -> None:
+            """Close a connection that nothing comes by; one that takes its answer slowly has longer."""
+            if self.transport.is_closing() or not self.transport.get_write_buffer_size():
+                super().timeout_keep_alive_handler()
+                return
+            self._slow_s += limits.idle_s
+            if self._slow_s < limits.response_s:
+                self.timeout_keep_alive_task = self.loop.call_later(limits.idle_s, self.timeout_keep_alive_handler)
+            else:
+                self.transport.abort()
+
+        def _wait_for_headers(self) -> None:
+            if self._waiting is None:
+                self._waiting = self.loop.call_later(limits.header_s, self._headers_late)
+
+        def _stop_waiting(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+
+        def _stop_draining(self) -> None:
+            if self._draining is not None:
+                self._draining.cancel()
+                self._draining = None
+
+        def _headers_late(self) -> None:
+            self._waiting = None
+            if not self.transport.is_closing():
+                self._refuse(408, f"the headers of a request did not come within {limits.header_s:g} seconds")
+
+        def _count(self, size: int) -> None:
+            """Add to the size of the headers; what this raises ends the parsing, and the request is refused."""
+            self._header_bytes += size
+            if self._header_bytes > limits.header_bytes:
+                self._refusal = (431, f"the headers of a request may have {limits.header_bytes} bytes")
+                raise ValueError(self._refusal[1])
+
+        def _refuse(self, status: int, reason: str) -> None:
+            self._refusal = (status, reason)
+            self.send_400_response(reason)
+
+    return Connection

@@ -1,0 +1,156 @@
+"""Engine and fronts in one event loop: started in order, stopped in order, by a signal or by whoever started them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from .malloc_tuning import keep_freed_memory
+
+if TYPE_CHECKING:
+    from .engine.inference_server import Server
+
+
+class Front(Protocol):
+    """What answers by one protocol. It has its port from the moment it is made. is_open: strangers may ask."""
+
+    name: str
+    address: str
+    is_open: bool
+
+    async def start(self, server: Server) -> None:
+        """Answer from now on."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse what is new, and answer what was begun within `grace_s`."""
+
+    def close(self) -> None:
+        """Give the port back, where `start` was not reached."""
+
+
+async def serve(
+    server: Server, fronts: Sequence[Front], stop: asyncio.Event, grace_s: float, say: Callable[[str], None]
+) -> None:
+    """Serve until `stop` is set; what was accepted then has `grace_s` seconds in all.
+
+    The fronts answer while models are loaded (health says what is ready), and end before the engine does. say: is told
+    when all is ready, and of what is open to strangers.
+    """
+    for front in fronts:
+        if front.is_open:
+            say(f"warning: {front.name} is open to other machines and asks for no key; see --api-key-file")
+    started: list[Front] = []
+    try:
+        for front in fronts:
+            await front.start(server)
+            started.append(front)
+        starting = asyncio.create_task(server.start())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            say(ready_line(server, fronts))
+        else:
+            starting.cancel()
+        await stopping
+    finally:
+        end = time.monotonic() + grace_s
+        await asyncio.gather(*(front.stop(grace_s) for front in started))
+        for front in fronts[len(started) :]:
+            front.close()
+        await server.close(max(end - time.monotonic(), 0.0))
+
+
+def ready_line(server: Server, fronts: Sequence[Front]) -> str:
+    """What is served, on which devices, where."""
+    entries = server.index()
+    models = ", ".join(f"{e.name} ({e.version})" for e in entries if e.state == "READY") or "no model"
+    failed = "".join(f"; {e.name} ({e.version}) is not: {e.reason}" for e in entries if e.state != "READY" and e.reason)
+    places = ", ".join(f"{front.name} {front.address}" for front in fronts)
+    devices = ", ".join(server.devices) or "no device"
+    return f"ready: {models} on {devices} at {places}{failed}"
+
+
+def run(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float, say: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT, in the main thread; a second signal ends the process at once."""
+    keep_freed_memory()
+    gc.collect()
+    gc.freeze()  # modules stay: no collection need stop the loop to look at them
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_signal(server_of, fronts, grace_s, say))
+
+
+async def _until_signal(
+    server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float, say: Callable[[str], None]
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        say(f"stopping within {grace_s:g} seconds; once more to stop at once")
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows has Ctrl+C as an exception
+            loop.add_signal_handler(number, on_signal, number)
+    await serve(server_of(), fronts, stop, grace_s, say)
+
+
+@contextlib.contextmanager
+def serving(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float = 10.0) -> Iterator[list[str]]:
+    """Serve in a thread for the time of the block, whose value are the fronts' addresses: for tests and notebooks."""
+    stop, ready, lines = asyncio.Event(), threading.Event(), []
+    failure: list[BaseException] = []
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+
+        def say(line: str) -> None:
+            lines.append(line)
+            if line.startswith("ready:"):
+                ready.set()
+
+        await serve(server_of(), fronts, stop, grace_s, say)
+
+    def body() -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(main())
+        except BaseException as e:
+            failure.append(e)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=body, name="opalite-serve", daemon=True)
+    thread.start()
+    ready.wait()
+    try:
+        if failure:
+            raise failure[0]
+        yield [front.address for front in fronts]
+    finally:
+        if thread.is_alive():
+            loops[0].call_soon_threadsafe(stop.set)
+        thread.join()
+    if failure:
+        raise failure[0]
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

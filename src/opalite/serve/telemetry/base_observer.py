@@ -1,0 +1,37 @@
+"""Listener: a Watcher that does nothing, for those that listen to some of what the engine tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..engine.server_observer import RequestTrace, Watcher, WorkerEvent
+from ..wire.infer_messages import InferRequest, State
+
+
+class Listener(Watcher):
+    """Hears all, and leaves it at that."""
+
+    def accepted(self, request: InferRequest, version: str) -> None:
+        return
+
+    def rejected(self, model: str, version: str, failure: str) -> None:
+        return
+
+    def batch(self, model: str, version: str, device: str, size: int, requests: int, busy_s: float) -> None:
+        return
+
+    def finished(self, trace: RequestTrace) -> None:
+        return
+
+    def queued(self, model: str, version: str, waiting: int) -> None:
+        return
+
+    def worker(self, event: WorkerEvent) -> None:
+        return
+
+    def model(self, name: str, version: str, state: State, reason: str) -> None:
+        return
+
+    def session(self, model: str, version: str, device: str, pid: int, stats: Mapping[str, Any]) -> None:
+        return

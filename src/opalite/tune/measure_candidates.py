@@ -1,0 +1,171 @@
+"""Measures trials of one node on a device: same tensors for all, outputs compared before a time is believed."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from ..cl.queue.event_times import wait_for
+from ..cl.runtime import Runtime
+from ..errors import DeviceError
+from ..ir.device.device_family import FEW_EVENTS
+from ..ir.dtype import DType
+from ..ir.graph import Node
+from ..ir.tolerances import column, tolerance
+from ..kernels.barrier_quirk import meeting
+from ..kernels.kernel import Binding
+from ..kernels.node_in_layouts import place_node
+from ..ops.elementwise import PlaceCast
+from ..ops.quantized_matmul import may_round
+from ..run.execute.single_node_executable import NodeRun, OneNode
+from .device_timer import time_launches
+from .tuning_levels import Trial
+
+Array = np.ndarray[Any, Any]
+
+ROUNDED = 1e-3  # share of integers that may differ by one where they were rounded from floats
+_READY = 2  # trials that stay prepared, with outputs of their own, for measuring two of them in turn
+
+
+class WrongResultError(DeviceError):
+    """A trial ran, and computed something else than the untuned kernel."""
+
+
+class NodeBench:
+    """Callable with a Trial: its least device seconds, or what else `Measure` says, with the reason in `reasons`.
+
+    The first trial measured is the untuned one: its outputs are what others must give. Inputs are seeded random,
+    constants the node's own.
+    """
+
+    def __init__(self, rt: Runtime, node: Node) -> None:
+        self.rt = rt
+        self.node = node
+        self.reasons: dict[Trial, str] = {}
+        self._failed: dict[Trial, float | None] = {}
+        self._arrays: list[Array | None] | None = None
+        self._placed: dict[Binding, OneNode] = {}
+        self._ready: OrderedDict[Trial, NodeRun] = OrderedDict()
+        self._checked: set[Trial] = set()
+        self._expected: list[Array] | None = None
+        self._best_s = float("inf")
+
+    def __call__(self, trial: Trial) -> float | None:
+        """Seconds of `trial`; infinite if it computes something else, None if it does not build or run."""
+        if trial in self._failed:
+            return self._failed[trial]
+        try:
+            run = self._prepared(trial)
+            if trial not in self._checked:
+                self._check(trial, run)
+            seconds = time_launches(run.launches, self.rt.profiling_queue, self.rt.info, best_s=self._best_s)
+        except DeviceError as e:
+            self.reasons[trial] = str(e)
+            self._ready.pop(trial, None)
+            self._failed[trial] = math.inf if isinstance(e, WrongResultError) else None
+            return self._failed[trial]
+        if FEW_EVENTS in self.rt.info.quirks:  # Mali frees what a kernel's events held with the kernel
+            self._ready.pop(trial, None)
+        self._best_s = min(self._best_s, seconds)
+        return seconds
+
+    def group_limit(self, trial: Trial) -> int | None:
+        """Most work-items in a group of the launch of `trial` that leaves its own open; None if it does not build.
+
+        What was prepared for that stays, so that measuring the trial, or the next one, uploads no weight again.
+        """
+        try:
+            return self._prepared(trial).group_limit()
+        except DeviceError:
+            return None  # measuring the trial tells why
+
+    def _prepared(self, trial: Trial) -> NodeRun:
+        run = self._ready.get(trial)
+        if run is None:
+            one = self._one_node(trial.binding)
+            if why := meeting(trial.kernel, trial.kernel.problem(one.node, self.rt.info), trial.settings):
+                raise DeviceError(why)
+            run = self._ready[trial] = one.prepare(trial.kernel, trial.settings, trial.group)
+            if len(self._ready) > _READY:
+                self._ready.popitem(last=False)
+        self._ready.move_to_end(trial)
+        return run
+
+    def _one_node(self, binding: Binding) -> OneNode:
+        if binding not in self._placed:
+            if self._arrays is None:
+                rng = np.random.default_rng(0)
+                self._arrays = [
+                    None if v is None else v.data if v.data is not None else random_array(v.dtype, v.shape, rng)
+                    for v in self.node.inputs
+                ]
+            node = place_node(self.node, binding)
+            # Constants that a kernel takes in a form of its own are uploaded when it asks for them.
+            arrays = [
+                None if layout is None else array for array, layout in zip(self._arrays, binding.inputs, strict=True)
+            ]
+            self._placed[binding] = OneNode(self.rt, node, arrays)
+        return self._placed[binding]
+
+    def _check(self, trial: Trial, run: NodeRun) -> None:
+        """Run once what was just prepared, whose outputs hold a pattern.
+
+        WrongResultError unless outputs are those of the first trial, and nothing else was written.
+        """
+        for event in [launch.enqueue(self.rt.profiling_queue) for launch in run.launches]:
+            wait_for(event, self.rt.info.name)
+        try:
+            found = run.results()
+        except DeviceError as e:  # written past an output's end, or to lanes past C
+            raise WrongResultError(str(e)) from e
+        if self._expected is None:
+            self._expected = found
+        rounded = any(v is not None and v.dtype.is_float for v in self.node.inputs)
+        for v, got, want in zip(self.node.outputs, found, self._expected, strict=True):
+            stored = v.type.storage if isinstance(self.node.op, PlaceCast) else column(self.node.precision, v.dtype)
+            what = "rounded node" if may_round(self.node.op) else "tuning"
+            why = difference(got, want, tolerance(what, stored), rounded)
+            if why:
+                raise WrongResultError(f"{trial} gives another output {v.name} than the untuned kernel: {why}")
+        self._checked.add(trial)
+
+
+def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Floats in [-1, 1), small non-negative integers, fair booleans."""
+    if dtype is DType.BOOL:
+        return rng.random(shape) < 0.5
+    if dtype.is_float:
+        return (2 * rng.random(shape, np.float32) - 1).astype(dtype.np)
+    return rng.integers(0, 8, shape).astype(dtype.np)
+
+
+def difference(got: Array, want: Array, tolerance: float, rounded: bool = True) -> str | None:
+    """Where `got` differs from `want` by more than is due to the order of sums; None if it does not.
+
+    tolerance: share of the largest magnitude, for floats. rounded: integers come from floats, where a few may fall to
+    the other side of a rounding boundary.
+    """
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"expected {want.dtype} {want.shape}, got {got.dtype} {got.shape}"
+    if not want.size:
+        return None
+    if want.dtype.kind in "iub":
+        wrong = got != want
+        allowed = ROUNDED * want.size if rounded else 0
+        if wrong.sum() > allowed or (wrong.any() and np.abs(got.astype(float) - want.astype(float)).max() > 1):
+            return f"{int(wrong.sum())} of {want.size} integers differ"
+        return None
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return "infinities or NaNs are elsewhere"
+    if not finite.any():
+        return None
+    worst = float(np.abs(a[finite] - b[finite]).max())
+    scale = float(np.abs(b[finite]).max()) or 1.0
+    return (
+        f"the largest difference is {worst / scale:.2g} of the largest magnitude" if worst > tolerance * scale else None
+    )

@@ -1,0 +1,104 @@
+"""Plans a graph with what tuning found, and tunes it first where a session asks for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ..cl.runtime import Runtime
+from ..ir.shape_hints import hinted
+from ..plan.planner import Knowledge, Planned, PlanOptions, Prepared, lay_out
+from ..plan.program import LaunchStep, Program
+from ..run.execute.host_operators import HostRunner
+from .compare_programs import compare_programs
+from .database_keys import graph_signature
+from .measure_candidates import NodeBench
+from .tuner import Progress, Tuner
+from .tuning_database import TuningDatabase, Verdict, open_database
+from .tuning_levels import Level
+from .tuning_lookup import Lookup, find_settings
+from .tuning_report import GraphTuning, State
+
+
+@dataclass
+class TunedPlanner:
+    """Lays graphs out for one runtime.
+
+    host_runner: for comparing programs that have steps on the host. watch: told of every trial. tell: given the report
+    on each graph that is tuned, before the search fills it.
+    """
+
+    rt: Runtime
+    options: PlanOptions
+    host_runner: HostRunner
+    watch: Callable[[Progress], None] | None = None
+    tell: Callable[[GraphTuning], None] | None = None
+    database: TuningDatabase = field(default_factory=open_database)
+
+    def __post_init__(self) -> None:
+        self.lookup = Lookup(self.database, self.rt.info)
+
+    def plan_known(self, prepared: Prepared) -> Planned:
+        """`prepared` laid out with everything that is known already; a note says where that is set aside."""
+        verdict = self._verdict(self._key(prepared))
+        if verdict is not None and not verdict.tuned:
+            return replace(self._untuned(prepared), notes=(str(verdict),))
+        return self._tuned(prepared)
+
+    def is_tuned(self, prepared: Prepared, level_name: str) -> bool:
+        """Whether the graph was tuned at that level or a higher one, be it that the budget left something out."""
+        verdict = self._verdict(self._key(prepared))
+        return verdict is not None and verdict.level >= Level.parse(level_name)
+
+    def plan_searched(self, prepared: Prepared, level_name: str) -> Planned:
+        """`prepared` laid out after searching what is not known at that level.
+
+        Tuned and untuned programs are run in turn, and the tuned one is kept if it is faster.
+        """
+        level = Level.parse(level_name)
+        report = GraphTuning(self.rt.info.name, level)
+        if self.tell is not None:
+            self.tell(report)
+        key = self._key(prepared)
+        graph, other = prepared.graph, prepared.copy()
+        untuned = self._untuned(prepared)
+        launched = [n for n, r in zip(graph.nodes, untuned.report, strict=True) if r.launches]
+        tuner = Tuner(self.lookup, level, lambda n: NodeBench(self.rt, n), watch=self.watch)
+        report.layers = tuner.layers
+        tuner.tune([hinted(node) for node in launched])
+        tuned = self._tuned(other)
+        verdict = self._verdict(key)
+        if _launches(tuned.program) == _launches(untuned.program):
+            verdict = Verdict(True, 0.0, 0.0, level)
+        elif verdict is None or verdict.level < level or any(x.state is State.MEASURED for x in report.layers):
+            verdict = self._compare(untuned.program, tuned.program, level, report)
+        self.database.put_verdict(self.lookup.device_key, key, verdict)
+        report.verdict = verdict
+        return tuned if verdict.tuned else untuned
+
+    def _compare(self, untuned: Program, tuned: Program, level: Level, report: GraphTuning) -> Verdict:
+        try:
+            untuned_s, tuned_s, share = compare_programs(self.rt, untuned, tuned, self.host_runner)
+        except Exception as e:  # a host operator may refuse random inputs in any way; memory may not hold both
+            report.note = f"the comparison failed: {e}"
+            return Verdict(False, 0.0, 0.0, level)
+        return Verdict(share < 1.0, untuned_s, tuned_s, level)
+
+    def _key(self, prepared: Prepared) -> str:
+        return graph_signature(prepared.graph.nodes, self.options.memory)
+
+    def _verdict(self, key: str) -> Verdict | None:
+        return self.database.verdict(self.lookup.device_key, key)
+
+    def _untuned(self, prepared: Prepared) -> Planned:
+        return lay_out(prepared, self.options, Knowledge(self.rt.info))
+
+    def _tuned(self, prepared: Prepared) -> Planned:
+        lookup = self.lookup
+        known = Knowledge(self.rt.info, lookup.seconds, lambda nodes: find_settings(lookup, nodes))
+        return lay_out(prepared, self.options, known)
+
+
+def _launches(program: Program) -> tuple[object, ...]:
+    """Everything in which two plans of one graph can differ."""
+    return (program.sources, [s for s in program.steps if isinstance(s, LaunchStep)])

@@ -1,0 +1,72 @@
+"""How values cross on GPUs that work in the host's memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import opalite.cl.memory.host_device_copies as transfer
+from opalite.cl.device.enumerate_devices import find_device
+from opalite.cl.memory.device_tensor import DeviceTensor
+from opalite.cl.memory.host_device_copies import Crossing
+from opalite.cl.runtime import Runtime
+from opalite.passes.pipeline import place
+from opalite.plan.emit_program import emit
+from opalite.run.execute.executable import Executable
+
+from ...helpers.graphs import check_same, feeds_for, run_graph
+from ...null.plan.test_nesting import fire
+
+
+@pytest.fixture(scope="module")
+def unified(rt: Runtime) -> Runtime:
+    """The device as if it were a GPU in the host's memory."""
+    found = find_device(rt.info.id)
+    return Runtime(replace(found, info=replace(found.info, kind="gpu", unified_memory=True)))
+
+
+def test_values_cross_through_mapped_memory(unified: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "write_buffer", None)
+    monkeypatch.setattr(transfer, "read_buffer", None)
+    crossing = Crossing(unified, 96)
+    assert crossing.write(np.arange(24).reshape(4, 6).T, np.dtype(np.float32)) is None
+    got = np.empty((6, 4), np.float32)
+    crossing.read(got)
+    assert np.array_equal(got, np.arange(24).reshape(4, 6).T)
+    fewer = np.empty(3, np.float32)
+    crossing.read(fewer)
+    assert np.array_equal(fewer, [0, 6, 12])
+    crossing.write(np.empty((0, 3)), np.dtype(np.float32))
+    crossing.read(np.empty(0, np.float32))
+
+
+def test_launches_see_what_was_mapped(unified: Runtime) -> None:
+    rt = unified
+    program = rt.build("kernel void twice(global int *x) { x[get_global_id(0)] *= 2; }", "", "twice")
+    tensor = DeviceTensor(rt, (5,), np.dtype(np.int32))
+    tensor.write(np.arange(5))
+    rt.prepare(program, "twice", [tensor.buffer], (5,)).enqueue(rt.queue)
+    assert np.array_equal(tensor.numpy(), 2 * np.arange(5))
+
+
+def test_memory_of_others_is_copied(unified: Runtime) -> None:
+    buffer = unified.allocate(16)
+    crossing = Crossing(unified, 16, buffer)
+    kept = crossing.write(np.arange(4), np.dtype(np.int32))
+    got = np.empty(4, np.int32)
+    also = crossing.read(got)
+    unified.finish()
+    assert np.array_equal(got, np.arange(4))
+    assert kept is not None
+    assert also is not None
+
+
+def test_a_program_runs(unified: Runtime) -> None:
+    graph = fire()
+    place(graph, unified.info)
+    program = emit(graph, unified.info)
+    feeds = feeds_for(fire())
+    got = Executable(unified, program, is_trial=True).run([feeds[port.name] for port in program.inputs])[0]
+    check_same(run_graph(fire(), feeds), got)

@@ -1,0 +1,62 @@
+"""Whole graphs in images against the same graphs in buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opalite.cl.runtime import Runtime
+from opalite.ir import Graph
+from opalite.ir.place import Memory
+from opalite.ir.precision import Precision, PrecisionPolicy
+from opalite.layout.assign_precision import set_precision
+from opalite.passes.pipeline import optimise, place
+from opalite.plan.emit_program import emit
+from opalite.run.execute.executable import Executable
+
+from ...helpers.graphs import GraphMaker, check_same, feeds_for
+from ...null.place.test_image_plans import small_net
+
+
+def run(rt: Runtime, graph: Graph, memory: Memory, precision: Precision = Precision.FP32) -> list[Any]:
+    feeds = feeds_for(graph)
+    optimise(graph)
+    set_precision(graph, PrecisionPolicy(precision))
+    place(graph, rt.info, memory=memory)
+    program = emit(graph, rt.info)
+    assert bool(program.image_pool) == (memory is Memory.IMAGE2D)
+    executable = Executable(rt, program)
+    arrays = [feeds[port.name] for port in program.inputs]
+    executable.run([np.full_like(a, 1e4) for a in arrays])  # leaves stale texels in the pool
+    return executable.run(arrays)[0]
+
+
+def decoder() -> Graph:
+    """Operators that `small_net` lacks, some without an image kernel, and a constant among the inputs of Concat."""
+    g = GraphMaker()
+    x = g.input("x", 2, 6, 13, 11)
+    pool = {"kind": "max", "kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
+    more = {"ceil_mode": False, "count_include_pad": False, "p": 2, "with_indices": False, "storage_order": 0}
+    small = g.add("pool", "Pool", g.conv("c", x, 10, group=2), **pool, **more)
+    attrs = {"nearest_mode": "floor", "cubic_a": -0.75, "exclude_outside": False, "extrapolation": 0.0, "roi": None}
+    sizes = {"sizes": (2, 10, 13, 11), "scales": (1.0, 1.0, 13 / 7, 11 / 6), "antialias": False}
+    up = g.add("up", "Resize", small, mode="linear", coordinate="half_pixel", **sizes, **attrs)
+    joined = g.add("joined", "Concat", up, x, g.noise("k", 2, 3, 13, 11), axis=1)
+    turned = g.add("turned", "Transpose", joined, perm=(0, 1, 3, 2))
+    logits = g.map("logits", lambda v: v * 0.02, g.conv("last", turned, 7))
+    return g.done(g.add("p", "Softmax", logits, axis=1, log=False))
+
+
+@pytest.mark.parametrize("make", [small_net, decoder])
+def test_images_give_what_buffers_give(rt: Runtime, make: Any) -> None:
+    if not rt.info.image_support:
+        pytest.skip("the device has no images")
+    check_same(run(rt, make(), Memory.BUFFER), run(rt, make(), Memory.IMAGE2D))
+
+
+def test_half_images(rt: Runtime) -> None:
+    if not rt.info.image_support:
+        pytest.skip("the device has no images")
+    check_same(run(rt, decoder(), Memory.BUFFER), run(rt, decoder(), Memory.IMAGE2D, Precision.FP16), tolerance=2e-2)

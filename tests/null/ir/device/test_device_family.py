@@ -1,0 +1,130 @@
+"""Device names to families: every name below is what a driver reports."""
+
+from __future__ import annotations
+
+import pytest
+from opalite.ir.device.device_info.device_family import (
+    FEW_EVENTS,
+    FRAGILE_COMPILER,
+    NO_ASSEMBLY,
+    PLAIN_BUILDS,
+    SERIAL_BUILDS,
+    SHALLOW_FLOW,
+    SHARED_VALUES,
+    SHORT_LOOPS,
+    SOFTWARE,
+    TIMER_OUTLIERS,
+    Family,
+    find_family,
+)
+from opalite.ir.device.device_info.device_info import DeviceInfo
+
+POCL_4 = (FRAGILE_COMPILER, SHARED_VALUES, NO_ASSEMBLY)
+NAMES = [
+    # name, vendor, version, family, generation, wave size
+    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 3.0 Adreno(TM) 740", "adreno", "7xx", 64),
+    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 2.0 Adreno(TM) 640", "adreno", "6xx", 64),
+    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 2.0 Adreno(TM) 540", "adreno", "5xx", 32),
+    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 2.0 Adreno(TM) 430", "adreno", "4xx", 32),
+    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 1.2 Adreno(TM) 330", "adreno", "3xx", 1),
+    ("FD618", "freedreno", "OpenCL 3.0", "adreno", "6xx", 64),
+    ("QUALCOMM Adreno(TM)", "QUALCOMM", "OpenCL 2.0", "adreno", "", 1),
+    ("Mali-T628", "ARM", "OpenCL 1.2 v1.r12p0-04rel0", "mali", "midgard", 1),
+    ("Mali-T860", "ARM", "OpenCL 1.2", "mali", "midgard", 1),
+    ("Mali-G71", "ARM", "OpenCL 2.0", "mali", "bifrost1", 4),
+    ("Mali-G31", "ARM", "OpenCL 2.0", "mali", "bifrost1", 4),
+    ("Mali-G72", "ARM", "OpenCL 2.0", "mali", "bifrost2", 4),
+    ("Mali-G52 (Panfrost)", "Mesa", "OpenCL 3.0", "mali", "bifrost2", 8),
+    ("Mali-G76 r0p0", "ARM", "OpenCL 2.0", "mali", "bifrost3", 8),
+    ("Mali-G57", "ARM", "OpenCL 2.0", "mali", "valhall", 16),
+    ("Mali-G710", "ARM", "OpenCL 3.0", "mali", "valhall", 16),
+    ("Mali-LODX r0p0 Immortalis-G720", "ARM", "OpenCL 3.0", "mali", "fifth", 16),
+    ("Mali-G999", "ARM", "OpenCL 3.0", "mali", "", 16),
+    ("PowerVR Rogue GE8320", "Imagination Technologies", "OpenCL 1.2", "powervr", "rogue", 32),
+    ("PowerVR Rogue GX6250", "Imagination Technologies", "OpenCL 1.2", "powervr", "rogue", 32),
+    ("PowerVR B-Series BXM-8-256", "Imagination Technologies", "OpenCL 3.0", "powervr", "b-series", 32),
+    ("PowerVR SGX544", "Imagination Technologies", "OpenCL 1.1", "powervr", "sgx", 1),
+    ("Intel(R) UHD Graphics 630", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "gen9", 16),
+    ("Intel(R) Gen9 HD Graphics NEO", "Intel(R) Corporation", "OpenCL 2.1 NEO", "intel", "gen9", 16),
+    ("Intel(R) HD Graphics 530", "Intel(R) Corporation", "OpenCL 2.1 NEO", "intel", "gen9", 16),
+    ("Intel(R) HD Graphics 5500", "Intel(R) Corporation", "OpenCL 2.0", "intel", "gen8", 16),
+    ("Intel(R) HD Graphics 4600", "Intel(R) Corporation", "OpenCL 1.2", "intel", "gen7", 16),
+    ("Intel(R) Iris(R) Plus Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "gen11", 16),
+    ("Intel(R) Iris(R) Plus Graphics 655", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "gen9", 16),
+    ("Intel(R) Iris(R) Xe Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe-lp", 16),
+    ("Intel(R) UHD Graphics 770", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe-lp", 16),
+    ("Intel(R) Arc(TM) A770 Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe-hpg", 16),
+    ("Intel(R) Arc(TM) B580 Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", "intel", "xe2", 16),
+    ("Mesa Intel(R) UHD Graphics 630 (CFL GT2)", "Intel", "OpenCL 3.0", "intel", "gen9", 16),
+    ("Intel(R) Some Later Graphics", "Intel(R) Corporation", "OpenCL 3.0", "intel", "", 16),
+    ("gfx1030", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "rdna2", 32),
+    ("gfx1010:xnack-", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "rdna1", 32),
+    ("gfx1100", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "rdna3", 32),
+    ("gfx1201", "Advanced Micro Devices, Inc.", "OpenCL 2.1", "amd", "rdna4", 32),
+    ("gfx90a:sramecc+:xnack-", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "cdna", 64),
+    ("gfx906", "Advanced Micro Devices, Inc.", "OpenCL 2.0", "amd", "gcn5", 64),
+    ("gfx803", "Advanced Micro Devices, Inc.", "OpenCL 1.2", "amd", "gcn", 64),
+    ("Ellesmere", "Advanced Micro Devices, Inc.", "OpenCL 2.0 AMD-APP", "amd", "gcn", 64),
+    ("AMD Radeon RX 6800 (radeonsi, navi21, LLVM 15.0.7, DRM 3.49)", "AMD", "OpenCL 3.0", "amd", "rdna2", 32),
+    ("AMD Radeon Pro 5500M Compute Engine", "AMD", "OpenCL 1.2", "amd", "", 64),
+    ("NVIDIA H200", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "hopper", 32),
+    ("NVIDIA A100-SXM4-80GB", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "ampere", 32),
+    ("NVIDIA GeForce RTX 4090", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "ada", 32),
+    ("NVIDIA GeForce RTX 3060", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "ampere", 32),
+    ("NVIDIA GeForce RTX 5090", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "blackwell", 32),
+    ("Tesla T4", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "turing", 32),
+    ("Tesla V100-SXM2-16GB", "NVIDIA Corporation", "OpenCL 3.0 CUDA", "nvidia", "volta", 32),
+    ("GeForce GTX 1080 Ti", "NVIDIA Corporation", "OpenCL 1.2 CUDA", "nvidia", "pascal", 32),
+    ("GeForce GTX 970", "NVIDIA Corporation", "OpenCL 1.2 CUDA", "nvidia", "maxwell", 32),
+    ("Tesla K80", "NVIDIA Corporation", "OpenCL 1.2 CUDA", "nvidia", "kepler", 32),
+    ("Apple M1", "Apple", "OpenCL 1.2 ", "apple", "m1", 32),
+    ("Apple M3 Max", "Apple", "OpenCL 1.2 ", "apple", "m3", 32),
+    ("Vivante OpenCL Device GC7000L.6214.0000", "Vivante Corporation", "OpenCL 3.0", "generic", "", 1),
+]
+
+
+@pytest.mark.parametrize("name, vendor, version, family, generation, wave", NAMES, ids=[n[0] + n[2] for n in NAMES])
+def test_gpu_names(name: str, vendor: str, version: str, family: str, generation: str, wave: int) -> None:
+    found = find_family(name, vendor, "", version)
+    assert (found.family, found.generation, found.wave_size) == (family, generation, wave)
+
+
+@pytest.mark.parametrize(
+    "name, platform, version, width, family, generation",
+    [
+        ("pthread-AMD EPYC", "Portable Computing Language", "OpenCL 3.0 PoCL x86_64", 16, "pocl", "avx512"),
+        ("cpu-haswell-Intel(R) Core(TM) i7", "Portable Computing Language", "OpenCL 3.0", 8, "pocl", "avx2"),
+        ("cpu-cortex-a76", "Portable Computing Language", "OpenCL 3.0 aarch64", 4, "pocl", "neon"),
+        ("Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz", "Intel(R) OpenCL", "OpenCL 3.0", 8, "intel", "avx2"),
+    ],
+)
+def test_cpu_names(name: str, platform: str, version: str, width: int, family: str, generation: str) -> None:
+    found = find_family(name, "", platform, version, "cpu", width)
+    assert (found.family, found.generation) == (family, generation)
+    assert found.lanes == 2 * width
+
+
+def test_llvmpipe_runs_work_items_as_lanes() -> None:
+    words = ("llvmpipe (LLVM 15.0.7, 256 bits)", "Mesa", "rusticl", "OpenCL 3.0", "cpu", 4)
+    found = find_family(*words, "25.0.7-2+deb13u1")
+    assert found == Family("llvmpipe", "", 8, 8, (SOFTWARE, SHALLOW_FLOW))
+    assert find_family(*words, "22.3.6").quirks == (SOFTWARE, SHALLOW_FLOW, SHORT_LOOPS)
+    assert find_family(*words, "26.2.6-1").quirks == (SOFTWARE, SHALLOW_FLOW)
+    device = DeviceInfo(kind="cpu", wave_size=found.wave_size)
+    assert device.on_host
+    assert not device.is_cpu
+    assert DeviceInfo(kind="cpu").is_cpu
+
+
+def test_quirks_follow_the_family() -> None:
+    assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 1.2 Adreno(TM) 330").quirks == (TIMER_OUTLIERS,)
+    assert find_family("QUALCOMM Adreno(TM)", version="OpenCL 2.0 Adreno(TM) 640").quirks == ()
+    assert FEW_EVENTS in find_family("Mali-G76").quirks
+    assert find_family("Oclgrind Simulator", platform="Oclgrind", kind="cpu").quirks == (PLAIN_BUILDS, SERIAL_BUILDS)
+    drivers = {"3.0-rc2": (), "3.1+debian": ()} | dict.fromkeys(("4.0", "5.0+debian", "6.0", "10.1"), POCL_4)
+    for driver, quirks in drivers.items():
+        found = find_family("cpu", platform="Portable Computing Language", kind="cpu", driver=driver)
+        assert found.quirks == quirks
+    assert DeviceInfo(quirks=(PLAIN_BUILDS,)).build_options == "-cl-opt-disable"
+    assert DeviceInfo().build_options == ""
+    assert DeviceInfo(family="nvidia").build_options == "-cl-fp32-correctly-rounded-divide-sqrt"

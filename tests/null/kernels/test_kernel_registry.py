@@ -1,0 +1,34 @@
+"""What `register` refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from opalite.kernels.kernel import Kernel
+from opalite.kernels.kernel_registry import all_kernels, kernels_for, register
+from opalite.ops.operator import all_ops
+
+
+def declare(name: str, operator: str) -> type[Kernel]:
+    return type(name, (Kernel,), {"op": operator, "source": "none.cl"})
+
+
+def test_an_unknown_operator_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError) as refused:
+        register(declare("SoftMaximum", "SoftMax"))
+    assert str(refused.value).startswith(
+        "kernel SoftMaximum computes 'SoftMax', not a canonical operator; is it Softmax? There are: Append, "
+    )
+    assert all(name in str(refused.value) for name in all_ops())
+    assert not kernels_for("SoftMax")
+
+
+def test_nothing_close_is_suggested_for_a_strange_name() -> None:
+    with pytest.raises(ValueError, match="operator; There are"):
+        register(declare("Strange", "Qqqqqq"))
+
+
+def test_a_kernel_is_registered_once() -> None:
+    kernel = next(all_kernels())
+    with pytest.raises(ValueError, match="twice"):
+        register(declare(kernel.name, kernel.op))

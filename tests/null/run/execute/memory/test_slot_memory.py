@@ -1,0 +1,43 @@
+"""Whole buffers for intermediates: none is shared by two slots that are alive at once."""
+
+from __future__ import annotations
+
+import itertools
+
+from opalite.cl.memory.buffer_pool import BufferPool
+from opalite.plan.program import LaunchStep, Program, Slot, SlotArg, Storage
+from opalite.run.execute.memory.slot_memory import Region, arena_regions, pool_slots
+
+
+def launch(*slots: int) -> LaunchStep:
+    return LaunchStep(0, "k", tuple(SlotArg(s) for s in slots), (1,), None)
+
+
+def test_buffers_are_reused_only_when_their_slot_is_dead() -> None:
+    slots = [Slot(i, 64, Storage.DYNAMIC) for i in range(5)] + [Slot(5, 64, Storage.STATIC)]
+    steps = [launch(5, 0), launch(0, 1), launch(1, 2), launch(2, 0, 3)]
+    numbers = itertools.count()
+    found = pool_slots(Program("p", slots=slots, steps=list(steps)), BufferPool(lambda nbytes: [next(numbers)]))
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    assert len({id(found[i]) for i in range(3)}) == 3  # 0 lives to the end, 1 and 2 meet in a launch
+    assert found[3] is found[1]
+
+
+def test_regions_tell_where_and_when_memory_is_in_use() -> None:
+    slots = [Slot(0, 64, Storage.DYNAMIC, 0, label="a"), Slot(1, 32, Storage.DYNAMIC, 64, label="b")]
+    slots += [Slot(2, 64, Storage.STATIC), Slot(3, 64, Storage.SEPARATE), Slot(4, 16, Storage.DYNAMIC, 0, label="c")]
+    steps = [launch(2, 0), launch(0, 1), launch(1, 4), launch(4, 3)]
+    found = arena_regions(Program("p", slots=slots, steps=list(steps)))
+    assert found == [Region("a", 0, 64, 0, 1), Region("b", 64, 32, 1, 2), Region("c", 0, 16, 2, 3)]
+
+
+def test_tensors_inside_others() -> None:
+    """The holder is in use while any of them is, and none of them is given a buffer of the pool."""
+    whole, other = Slot(0, 256, Storage.DYNAMIC, 128, label="whole"), Slot(3, 64, Storage.DYNAMIC, 0, label="c")
+    parts = [Slot(i + 1, 128, Storage.DYNAMIC, 128 * (i + 1), label="ab"[i], within=0) for i in range(2)]
+    program = Program("p", slots=[whole, *parts, other], steps=[launch(1, 3), launch(2), launch(0, 3)])
+    found = {r.label: r for r in arena_regions(program)}
+    assert found["whole"] == Region("whole", 128, 256, 0, 2)
+    assert found["a"] == Region("a", 128, 128, 0, 0, "whole")
+    assert found["b"] == Region("b", 256, 128, 1, 1, "whole")
+    assert sorted(pool_slots(program, BufferPool(lambda nbytes: object()))) == [3]

@@ -1,0 +1,276 @@
+"""Connections of a real port: limits of time and size, and clients that go away."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from opalite.serve.http.http_limits import Limits
+from opalite.serve.http.http_server import HttpFront, HttpSettings
+from opalite.serve.run_servers import serving
+
+from ....helpers.asgi import tensor
+from ....helpers.serving import Double
+
+LIMITS = Limits(header_bytes=4096, header_s=0.3, body_s=0.4, idle_s=0.5, connections=4, body_bytes=1 << 20)
+SUM = json.dumps({"inputs": [tensor(n, "FP32", [1, 4], [1.0, 2, 3, 4]) for n in "ab"]}).encode()
+
+
+@contextmanager
+def running(double: Double, limits: Limits = LIMITS) -> Iterator[Callable[[], socket.socket]]:
+    front = HttpFront(HttpSettings(port=0, limits=limits))
+    with serving(lambda: double, [front], grace_s=2.0) as (address,):
+        host, _, port = address.removeprefix("http://").partition(":")
+        opened: list[socket.socket] = []
+
+        def connect() -> socket.socket:
+            opened.append(socket.create_connection((host, int(port)), timeout=5))
+            return opened[-1]
+
+        yield connect
+        for each in opened:
+            each.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[Double, Callable[[], socket.socket]]]:
+    double = Double()
+    with running(double) as connect:
+        yield double, connect
+
+
+def request(path: str, body: bytes = b"", **headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "host: x", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+def answer(s: socket.socket) -> tuple[int, Any]:
+    """Status and JSON of the next answer."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        piece = s.recv(1)
+        assert piece, f"the connection ended after {head!r}"
+        head += piece
+    lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    body = b""
+    length = int(lengths[0].split(b":")[1])
+    while len(body) < length:
+        body += s.recv(length - len(body))
+    return int(head.split()[1]), json.loads(body or b"null")
+
+
+def is_closed(s: socket.socket) -> bool:
+    try:
+        return s.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 3
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+def test_one_connection_serves_many_requests(server: Any) -> None:
+    _, connect = server
+    s = connect()
+    big = SUM[:-1] + b', "parameters": {"pad": "' + b"x" * 400_000 + b'"}}'
+    for body in (SUM, big, SUM, big):
+        s.sendall(request("/v2/models/sums/infer", body))
+        status, told = answer(s)
+        assert (status, told["outputs"][0]["data"]) == (200, [2.0, 4.0, 6.0, 8.0])
+    s.sendall(request("/v2/models/sums/infer", big) * 3)
+    assert [answer(s)[0] for _ in range(3)] == [200] * 3, "requests that come before the last one's answer"
+    s.close()
+
+
+def test_bodies_come_in_pieces(server: Any) -> None:
+    _, connect = server
+    s = connect()
+    big = request("/v2/models/sums/infer", SUM + b" " * 100_000)
+    for at in range(0, len(big), 9973):
+        s.sendall(big[at : at + 9973])
+        time.sleep(0.001)
+    assert answer(s)[0] == 200
+    s.close()
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 400_000])
+def test_a_body_that_nobody_wants_is_answered_before_it_comes(server: Any, size: int) -> None:
+    double, connect = server
+    body = SUM + b" " * size
+    whole = request("/v2/models/sums/infer", body)
+    s = connect()
+    double.refusing.add("sums")
+    for came in (len(whole) - len(body), len(whole) - len(body) // 2, len(whole)):
+        s.sendall(whole[:came])
+        status, told = answer(s)
+        assert (status, "wait for the model" in told["error"]) == (503, True)
+        s.sendall(whole[came:])
+    double.refusing.clear()
+    s.sendall(whole)
+    assert answer(s)[0] == 200, "the connection goes on behind bodies that were thrown away"
+    s.close()
+
+
+def test_a_head_and_its_body_are_told_apart_wherever_they_are_cut(server: Any) -> None:
+    _, connect = server
+    s = connect()
+    whole = request("/v2/models/sums/infer", SUM + b" " * 16_300)
+    assert len(whole) > 16 * 1024
+    head = len(whole) - len(SUM) - 16_300
+    for cut in (head - 1, head, head + 1, 16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, len(whole) - 1):
+        s.sendall(whole[:cut])
+        time.sleep(0.01)
+        s.sendall(whole[cut:] + whole)  # the next request comes behind it at once
+        assert [answer(s)[0] for _ in range(2)] == [200, 200]
+    s.close()
+
+
+@pytest.mark.parametrize("first", [b"", b"POST /v2 HTTP/1.1\r\nhost: x\r\n", b"GET /v2 HTTP/1.1\r\nx: "])
+def test_headers_have_to_come_in_time(server: Any, first: bytes) -> None:
+    _, connect = server
+    s = connect()
+    s.sendall(first)
+    started = time.monotonic()
+    assert answer(s)[0] == 408
+    assert is_closed(s)
+    assert 0.2 < time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize("headers", [b"x: " + b"y" * 300_000, b"x: y\r\n" * 2000, b"x" * 300_000])
+def test_headers_have_a_size(server: Any, headers: bytes) -> None:
+    _, connect = server
+    s = connect()
+    try:
+        s.sendall(b"GET /v2 HTTP/1.1\r\n")
+        for at in range(0, len(headers), 1000):
+            s.sendall(headers[at : at + 1000])
+        s.sendall(b"\r\n\r\n")
+        status, _ = answer(s)
+        assert status in (400, 431)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # it was closed while this was still sending
+    assert is_closed(s)
+
+
+def test_bodies_have_to_come_in_time(server: Any) -> None:
+    _, connect = server
+    for size in (500, 50_000):
+        s = connect()
+        s.sendall(request("/v2/models/sums/infer", SUM + b" " * size)[:-size])
+        assert answer(s)[0] == 408
+        assert is_closed(s), "what is left of the body does not come either"
+
+
+def test_idle_connections_are_closed(server: Any) -> None:
+    _, connect = server
+    s = connect()
+    s.sendall(request("/v2/models/sums/infer", SUM))
+    assert answer(s)[0] == 200
+    started = time.monotonic()
+    assert is_closed(s)
+    assert 0.3 < time.monotonic() - started < 3
+
+
+def test_there_are_only_so_many(server: Any) -> None:
+    _, connect = server
+    time.sleep(0.05)
+    some = [connect() for _ in range(LIMITS.connections)]
+    for s in some:
+        s.sendall(request("/v2/models/sums/infer", SUM))
+        assert answer(s)[0] == 200
+    status, told = answer(connect())
+    assert (status, "4 connections" in told["error"]) == (503, True)
+    for s in some:
+        s.close()
+    end = time.monotonic() + 10
+    while not has_room(connect()):  # before the next test: the server sees later that its clients left
+        assert time.monotonic() < end
+
+
+def has_room(s: socket.socket) -> bool:
+    """Whether the connection is not one too many."""
+    s.sendall(request("/v2/models/sums/infer", SUM))
+    status = answer(s)[0]
+    s.close()
+    return bool(status == 200)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\0\1\2\3\r\n\r\n", b"GET\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+     b"POST /v2 HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
+     b"POST /v2 HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+     b"POST /v2/models/sums/infer HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"],
+)  # fmt: skip
+def test_what_is_no_request_is_refused(server: Any, garbage: bytes) -> None:
+    _, connect = server
+    s = connect()
+    s.sendall(garbage)
+    status, told = answer(s)
+    assert (status, "error" in told) == (400, True)
+    s.close()
+    test_one_connection_serves_many_requests(server)
+
+
+def test_a_client_that_leaves_takes_its_request_along() -> None:
+    double = Double(slow_s=5.0)
+    with running(double) as connect:
+        s = connect()
+        s.sendall(request("/v2/models/sums/infer", SUM))
+        assert eventually(lambda: bool(double.requests))
+        s.close()
+        assert eventually(lambda: double.cancelled == 1)
+        assert double.finished == 0
+
+
+def test_a_client_that_leaves_ends_the_text() -> None:
+    double = Double(slow_s=0.01)
+    with running(double) as connect:
+        s = connect()
+        body = b'{"text_input": "one two three", "max_tokens": 1000}'
+        s.sendall(request("/v2/models/writer/generate_stream", body))
+        while double.pieces < 5:
+            s.recv(4096)
+        s.close()
+        assert eventually(lambda: double.cancelled == 1)
+        assert double.pieces < 500
+
+
+def test_stopping_finishes_what_was_accepted() -> None:
+    double = Double(slow_s=0.3)
+    front = HttpFront(HttpSettings(port=0, limits=LIMITS))
+    with serving(lambda: double, [front], grace_s=2.0) as (address,):
+        place = "127.0.0.1", int(address.rpartition(":")[2])
+        s, idle = socket.create_connection(place, timeout=5), socket.create_connection(place, timeout=5)
+        s.sendall(request("/v2/models/sums/infer", SUM))
+        assert eventually(lambda: bool(double.requests))
+    assert double.finished == 1
+    assert answer(s)[0] == 200
+    assert is_closed(s)
+    assert is_closed(idle)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(place, timeout=5)
+    s.close()
+    idle.close()
+
+
+def test_what_takes_longer_than_the_grace_is_told() -> None:
+    double = Double(slow_s=30)
+    front = HttpFront(HttpSettings(port=0, limits=LIMITS))
+    with serving(lambda: double, [front], grace_s=0.2) as (address,):
+        s = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=5)
+        s.sendall(request("/v2/models/sums/infer", SUM))
+        assert eventually(lambda: bool(double.requests))
+    assert answer(s) == (503, {"error": "the server stops; the request was not finished in time"})
+    s.close()

@@ -1,0 +1,132 @@
+"""Starting and stopping: signals, ports that are taken, certificates, what is said."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from opalite.errors import InputError
+from opalite.serve.http.http_server import HttpFront, HttpSettings
+from opalite.serve.run_servers import serving
+from opalite.serve.wire.api_key import Key
+
+from ...helpers.asgi import tensor
+from ...helpers.serving import Double
+
+SUM = json.dumps({"inputs": [tensor(n, "FP32", [1, 4], [1.0, 2, 3, 4]) for n in "ab"]}).encode()
+ROOT = Path(__file__).parents[3]
+CODE = """
+import sys
+from opalite.serve.http.http_server import HttpFront, HttpSettings
+from opalite.serve.run_servers import run
+from tests.helpers.serving import Double
+double = Double(slow_s=float(sys.argv[1]))
+run(lambda: double, [HttpFront(HttpSettings(port=0))], 5.0, lambda line: print(line, flush=True))
+"""
+
+
+@contextmanager
+def process(slow_s: float) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that serves, and its port."""
+    command = [sys.executable, "-c", CODE, str(slow_s)]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert started.stdout is not None
+    try:
+        line = started.stdout.readline()
+        assert line.startswith("ready: counts (1), "), line
+        assert " on functions at HTTP http://127.0.0.1:" in line
+        yield started, int(line.strip().rpartition(":")[2])
+    finally:
+        started.kill()
+        started.wait()
+
+
+def begin(port: int) -> http.client.HTTPConnection:
+    """A connection with a request that is being answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("POST", "/v2/models/sums/infer", SUM)
+    time.sleep(0.15)
+    return connection
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_after_what_was_accepted(number: signal.Signals) -> None:
+    with process(0.4) as (served, port):
+        connection = begin(port)
+        served.send_signal(number)
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["outputs"][0]["data"]) == (200, [2.0, 4.0, 6.0, 8.0])
+        assert served.wait(5) == 0
+        assert served.stdout is not None
+        assert served.stdout.read().startswith("stopping within 5 seconds")
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with process(60.0) as (served, port):
+        connection = begin(port)
+        served.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert served.poll() is None
+        served.send_signal(signal.SIGTERM)
+        assert served.wait(2) == 128 + signal.SIGTERM
+        connection.close()
+
+
+def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port} of 127.0.0.1 is in use"):
+            HttpFront(HttpSettings(port=port))
+    with pytest.raises(InputError, match="no address"):
+        HttpFront(HttpSettings(host="no.such.host.invalid"))
+
+
+def test_it_warns_where_strangers_may_ask() -> None:
+    assert HttpFront(HttpSettings(host="0.0.0.0", port=0)).is_open
+    assert not HttpFront(HttpSettings(host="0.0.0.0", port=0, key=Key("a-long-secret"))).is_open
+    assert not HttpFront(HttpSettings(port=0)).is_open
+
+
+def test_a_failure_to_start_gives_the_port_back() -> None:
+    class Broken(Double):
+        async def start(self) -> None:
+            raise InputError("no model")
+
+    front = HttpFront(HttpSettings(port=0))
+    with pytest.raises(InputError, match="no model"), serving(Broken, [front]):
+        pass
+    socket.create_server(("127.0.0.1", int(front.address.rpartition(":")[2]))).close()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    front = HttpFront(HttpSettings(port=0, tls_cert=str(certificate), tls_key=str(key)))
+    with serving(Double, [front]) as (address,):
+        assert address.startswith("https://")
+        context = ssl.create_default_context(cafile=certificate)
+        place = "127.0.0.1", int(address.rpartition(":")[2])
+        connection = http.client.HTTPSConnection(*place, context=context, timeout=10)
+        connection.request("POST", "/v2/models/sums/infer", SUM + b" " * 300_000)
+        assert connection.getresponse().status == 200
+        connection.close()
+    broken = HttpFront(HttpSettings(port=0, tls_cert=str(key), tls_key=str(key)))
+    with pytest.raises(InputError, match="certificate"), serving(Double, [broken]):
+        pass
