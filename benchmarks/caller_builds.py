@@ -61,7 +61,7 @@ def first_run(name: str) -> dict[str, Any]:
 def prepare() -> None:
     """Have the general programs built: by the first run of three convolutions, and until their session has settled."""
     import opalite
-    from opalite.plan.generic_programs import general_programs
+    from opalite.plan.generic_programs import generic_programs
 
     shapes = {"a": (4, 3, 3, 3), "b": (4, 4, 1, 1), "c": (4, 1, 5, 5)}
     weights = [onnx.numpy_helper.from_array(np.ones(s, np.float32), n) for n, s in shapes.items()]
@@ -76,7 +76,7 @@ def prepare() -> None:
     session = opalite.InferenceSession(model.SerializeToString(), precision="fp32")
     session.run(None, {"x": np.ones((1, 3, 8, 8), np.float32)})
     session.settle(SETTLE_S)
-    specs = [s.parts for s in general_programs(session.runtime.info)]
+    specs = [s.parts for s in generic_programs(session.runtime.info)]
     missing = len(session.runtime.programs.missing(specs))
     print(json.dumps({"general": len(specs), "missing": missing}))
 

@@ -43,7 +43,7 @@ from opalite.kernels.mma import wgmma_tile
 from opalite.ops.conv import Convolution
 from opalite.ops.strided_view import Movement
 from opalite.run.execute.kernel_test_harness import make_node
-from opalite.run.execute.single_node_executable import OneNode
+from opalite.run.execute.single_node_executable import SingleNodeExecutable
 
 ERROR = {"fp16": 1e-2, "fp32": 1e-4}
 HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
@@ -364,7 +364,7 @@ def measure(layer: Layer, rt: Runtime, tiles: int, half: bool) -> Iterator[dict[
     node, arrays = layer.node(layer.batch, half=half)
     small, few = (node, arrays) if layer.batch <= 2 else layer.node(2, half=half)
     want = reference(small, few)
-    large, little = OneNode(rt, node, arrays), OneNode(rt, small, few)
+    large, little = SingleNodeExecutable(rt, node, arrays), SingleNodeExecutable(rt, small, few)
     cost = node.cost()
     for kernel, params, untuned in variants(node, rt, tiles):
         record: dict[str, Any] = {"layer": layer.name, "kernel": kernel.name, "params": params, "untuned": untuned}
@@ -381,7 +381,7 @@ def measure(layer: Layer, rt: Runtime, tiles: int, half: bool) -> Iterator[dict[
         yield record
 
 
-def _microseconds(rt: Runtime, one: OneNode, kernel: Kernel, params: dict[str, Any]) -> float:
+def _microseconds(rt: Runtime, one: SingleNodeExecutable, kernel: Kernel, params: dict[str, Any]) -> float:
     """Least time of a run, in five series of about two milliseconds."""
     prepared = one.prepare(kernel, params)
     recording = rt.record(prepared.launches)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from opalite.ir.constants.lazy_array import StoredArray
+from opalite.ir.constants.lazy_array import LazyArray
 from opalite.plan.program import (
     DownloadStep,
     HostStep,
@@ -154,8 +154,8 @@ def _port(port: Port) -> str:
     return f"{port.dtype.short}[{','.join(map(str, port.shape))}]"
 
 
-def _contents(array: np.ndarray[Any, Any] | StoredArray) -> str:
-    if isinstance(array, StoredArray):
+def _contents(array: np.ndarray[Any, Any] | LazyArray) -> str:
+    if isinstance(array, LazyArray):
         array = array.read()
     shape = f"{array.dtype.name}[{','.join(map(str, array.shape))}]"
     if array.dtype.hasobject:

@@ -14,7 +14,7 @@ import opalite
 from opalite import knobs
 from opalite.errors import OpaliteError
 from opalite.ir.precision import Precision
-from opalite.plan.generic_programs import general_programs
+from opalite.plan.generic_programs import generic_programs
 from opalite.run.execute.strategies.persistent_kernel_strategy import PAIRS, may_link
 
 from .case import Case, Feeds
@@ -149,7 +149,7 @@ def check_device(case: Case, oracle: Oracle, wanted: Sequence[tuple[Feeds, list[
     raw = case.model.SerializeToString()
     first, want = wanted[0]
     session = guarded("opening", lambda: opalite.InferenceSession(raw, precision="fp32"))
-    general = [s.parts for s in general_programs(session.runtime.info)]
+    general = [s.parts for s in generic_programs(session.runtime.info)]
     is_ready = knobs.get("OPALITE_TIERS") and not session.runtime.programs.missing(general)
     got = attempt(case, oracle, 0, first, "first run", lambda f: session.run(None, f))
     if got is None:

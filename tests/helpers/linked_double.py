@@ -13,12 +13,12 @@ from opalite.cl.runtime import Runtime
 from opalite.plan.program import Storage
 from opalite.run.execute import executable
 from opalite.run.execute.strategies import linked_ptx_kernels, persistent_kernel_strategy
-from opalite.run.execute.strategies.launch_parameter_buffer import NumberTable
+from opalite.run.execute.strategies.launch_parameter_buffer import LaunchParameterBuffer
 from opalite.run.execute.strategies.linked_ptx_kernels import LinkError, Place
 
 
 class Double:
-    """In the place of `Linked`: the launches themselves, without the last where it `forgets` that.
+    """In the place of `LinkedKernels`: the launches themselves, without the last where it `forgets` that.
 
     fails: of the runs to come, whether a group waits in vain; no more than these are asked about.
     """
@@ -36,7 +36,7 @@ class Double:
         prepared: Mapping[int, PreparedLaunch],
         built: Any,
         places: Any,
-        table: NumberTable | None = None,
+        table: LaunchParameterBuffer | None = None,
         given: Any = None,
     ) -> None:
         if self.refuses:
@@ -112,7 +112,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     monkeypatch.setattr(persistent_kernel_strategy, "GAIN", 1e9)
     monkeypatch.setattr(persistent_kernel_strategy, "LONG_S", 1e9)
     own = type("OfThisTest", (Double,), {"made": []})
-    monkeypatch.setattr(linked_ptx_kernels, "Linked", own)
+    monkeypatch.setattr(linked_ptx_kernels, "LinkedKernels", own)
     enqueue = persistent_kernel_strategy.Persistent._enqueue
 
     def read_and_enqueue(self: Any, recording: Any) -> bool:

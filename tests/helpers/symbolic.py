@@ -11,7 +11,7 @@ from opalite.plan.template.program_template.program_template import Template
 from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.shape_hints import hinted, hinted_record
-from opalite.ir.symbols import FUNCTIONS, Dim, Real, Trace, at_least, at_most
+from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, at_least, at_most
 from opalite.kernels.launch_config import Setting
 from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise, place
@@ -89,7 +89,7 @@ class Traced:
         if program.sources != other.sources or program.steps != other.steps:  # nor what this trace did not find out
             plain, settings = self._at(sizes)
             scope = _scope(sizes)
-            with self._choices.replayed(lambda x: eval(x.text, {}, scope) if type(x) is Dim else x):
+            with self._choices.replayed(lambda x: eval(x.text, {}, scope) if type(x) is SymbolicInt else x):
                 other = emit(plain, self.device, settings=settings)
         for name in _SAME:
             assert getattr(program, name) == getattr(other, name), name
@@ -123,7 +123,7 @@ class Traced:
             e.nesting.copied,
             e.slots,
             program.slots,
-            lambda x: eval(x.text, {}, scope) if type(x) is Dim else x,
+            lambda x: eval(x.text, {}, scope) if type(x) is SymbolicInt else x,
         )
 
     def _at(self, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Setting]]:
@@ -156,7 +156,7 @@ def _scope(sizes: Sequence[int]) -> dict[str, Any]:
 _SYMBOLIC: Mapping[str, Callable[..., Any]] = {
     "min": lambda *numbers: at_most(numbers),
     "max": lambda *numbers: at_least(numbers),
-    "float32": lambda x: x.float32() if type(x) is Real else FUNCTIONS["float32"](x),
+    "float32": lambda x: x.float32() if type(x) is SymbolicFloat else FUNCTIONS["float32"](x),
 }
 
 
@@ -168,7 +168,7 @@ def graph_at(graph: Graph, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Node
     scope = {**FUNCTIONS, **_SYMBOLIC, **{f"s{i}": size for i, size in enumerate(sizes)}}
 
     def number(x: Any) -> Any:
-        return eval(x.text, {}, scope) if type(x) in (Dim, Real) else x
+        return eval(x.text, {}, scope) if type(x) in (SymbolicInt, SymbolicFloat) else x
 
     values: dict[Value, Value] = {}
 

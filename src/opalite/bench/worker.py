@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import OpaliteError
-from .engines import Array, Crew, Engine, EngineOptions, find_crew_maker, find_maker
+from .engines import Array, Engine, EngineOptions, WorkerPool, find_crew_maker, find_maker
 
 _SETTLE_S = 0.2  # of a crew's work before its runs are counted
 # Thread counts of libraries that read them from the environment when they are loaded.
@@ -35,7 +35,7 @@ class Worker:
     """One engine with one model and its inputs."""
 
     def __init__(self) -> None:
-        self.engine: Engine | Crew | None = None
+        self.engine: Engine | WorkerPool | None = None
         self.feeds: dict[str, Array] = {}
         self.outputs: list[Array] = []
 
@@ -57,7 +57,7 @@ class Worker:
         limit_threads(threads)
         with np.load(feeds) as archive:
             self.feeds = {name: archive[f"arr_{i}"] for i, name in enumerate(names)}
-        make: Callable[[EngineOptions], Engine | Crew] = find_crew_maker(engine) if mode else find_maker(engine)
+        make: Callable[[EngineOptions], Engine | WorkerPool] = find_crew_maker(engine) if mode else find_maker(engine)
         begin = time.perf_counter()
         self.engine = make(EngineOptions(model, threads, extra, mode, workers))
         loaded = time.perf_counter()
@@ -75,7 +75,7 @@ class Worker:
         """Run until the engine has its final form: what it builds in the background is waited for, and run as often."""
         assert self.engine is not None, "load comes before settle"
         for _ in range(3):
-            if isinstance(self.engine, Crew):
+            if isinstance(self.engine, WorkerPool):
                 count = 0
                 while count < runs:
                     count += len(self.engine.work(self.feeds, _SETTLE_S))
@@ -99,7 +99,7 @@ class Worker:
 
     def work(self, seconds: float) -> dict[str, Any]:
         """Have a crew work for `seconds`, and until what it has begun is done."""
-        assert isinstance(self.engine, Crew), "load with a mode comes before work"
+        assert isinstance(self.engine, WorkerPool), "load with a mode comes before work"
         begin = time.perf_counter()
         times = self.engine.work(self.feeds, seconds)
         return {"times": times, "seconds": time.perf_counter() - begin}

@@ -18,7 +18,7 @@ from .. import knobs
 from ..cache.binary_store import BinaryStore
 from ..cache.cache_folder import is_writable, kept_folder
 from ..errors import DeviceError, DeviceMemoryError
-from ..ir.constants.lazy_array import StoredArray
+from ..ir.constants.lazy_array import LazyArray
 from ..ir.device.device_family import ADDRESSES, SOFTWARE, UNBUILT
 from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
@@ -33,7 +33,7 @@ from .device.query_device_info import fingerprint
 from .memory import device_tensor, host_device_copies
 from .memory.allocator import Allocator, Arena
 from .memory.buffer_pool import BufferPool
-from .memory.device_pointers import Region, Teller, place_of
+from .memory.device_pointers import AddressProbe, BufferSlice, place_of
 from .memory.shared_weights import SharedWeight, WeightStore
 from .programs.kernel_trials import Trials
 from .programs.program_cache import ProgramCache, Spec
@@ -240,7 +240,7 @@ class Runtime:
                 _log.warning("the context of %s is dead (%s): %s", self.info.name, self.lost, goes_on)
             return self._successor
 
-    def take_residence(self, loop: Any) -> Any:
+    def set_resident_worker(self, loop: Any) -> Any:
         """Note that `loop`, or nobody for None, may keep a worker from now on; whose worker should leave, if any."""
         before, self._resident = self._resident, None if loop is None else weakref.ref(loop)
         found = None if before is None else before()
@@ -259,7 +259,7 @@ class Runtime:
         return device_tensor.pinned_bytes(self, nbytes)
 
     @property
-    def carries(self) -> bool:
+    def supports_inline_upload(self) -> bool:
         """Whether runs ahead of the host have small values carried as arguments of a launch
         (cl/memory/inline_upload.py)."""
         return ADDRESSES in self.info.quirks
@@ -275,20 +275,20 @@ class Runtime:
     def addresses_of(self, buffers: Sequence[cl.Buffer]) -> list[int]:
         """Where buffers begin on the device, for one that takes addresses. Waits for the queue."""
         with cl_errors("Asking for addresses", self.info.name):
-            return self._teller.find(buffers)
+            return self._address_probe.find(buffers)
 
     def _address_of(self, buffer: cl.Buffer) -> int:
         return self.addresses_of([buffer])[0]
 
     @cached_property
-    def _teller(self) -> Teller:
-        return Teller(self.queue)
+    def _address_probe(self) -> AddressProbe:
+        return AddressProbe(self.queue)
 
     def make_buffer_pool(self) -> BufferPool[cl.Buffer]:
         """A pool of buffers of this device."""
         return BufferPool(self.allocator.buffer)
 
-    def share_weight(self, array: Array | StoredArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
+    def share_weight(self, array: Array | LazyArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
         """Device memory of a constant that all sessions share (see WeightStore.get)."""
         return self.weights.get(array, image=image, key=key)
 
@@ -319,7 +319,7 @@ class Runtime:
 
     def write(
         self,
-        buffer: cl.Buffer | Region,
+        buffer: cl.Buffer | BufferSlice,
         array: Array,
         offset: int = 0,
         wait: bool = True,
@@ -333,7 +333,7 @@ class Runtime:
 
     def read(
         self,
-        buffer: cl.Buffer | Region,
+        buffer: cl.Buffer | BufferSlice,
         array: Array,
         offset: int = 0,
         wait: bool = True,
@@ -345,15 +345,15 @@ class Runtime:
             queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name
         )
 
-    def fill(self, buffer: cl.Buffer | Region, byte: int, nbytes: int, offset: int = 0) -> None:
+    def fill(self, buffer: cl.Buffer | BufferSlice, byte: int, nbytes: int, offset: int = 0) -> None:
         """Set `nbytes` bytes of `buffer` to `byte`."""
         self.counters.transfers += 1
         host_device_copies.fill_buffer(self.queue, *place_of(buffer, offset), byte, nbytes, self.info.name)
 
     def copy(
         self,
-        source: cl.Buffer | Region,
-        target: cl.Buffer | Region,
+        source: cl.Buffer | BufferSlice,
+        target: cl.Buffer | BufferSlice,
         nbytes: int,
         source_offset: int = 0,
         target_offset: int = 0,

@@ -15,7 +15,7 @@ class Counters:
     """
 
     programs_built: int = 0  # compiled from source
-    programs_built_behind: int = 0  # of those: while nobody waited for them
+    programs_built_in_background: int = 0  # of those: while nobody waited for them
     programs_loaded: int = 0  # taken from the binary cache
     kernels_made: int = 0
     memory_objects: int = 0  # buffers, sub-buffers and images

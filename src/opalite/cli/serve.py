@@ -65,7 +65,7 @@ def command(
     from starlette.routing import Route
 
     from ..serve.engine.inference_server import Server
-    from ..serve.engine.server_observer import Watcher, Watchers
+    from ..serve.engine.server_observer import ServerObserver, ServerObservers
     from ..serve.http.http_server import HttpFront
     from ..serve.run_servers import Front, run
     from ..serve.telemetry.access_log import LOGGER, EventLog, set_up_logs
@@ -74,7 +74,7 @@ def command(
     http = http_settings(**{name: given.pop(name) for name in _HTTP})
     over_grpc = grpc_settings(grpc_port, grpc_host, http)
     settings = server_settings(models, repository, given)
-    watchers: list[Watcher] = [EventLog(log_requests)]
+    watchers: list[ServerObserver] = [EventLog(log_requests)]
     if (spans := find_spans()) is not None:
         watchers.append(spans)
     more: list[Route] = []
@@ -97,4 +97,4 @@ def command(
         fronts.append(GrpcFront(over_grpc))
     set_up_logs(log_format)
     say: Callable[[str], None] = logging.getLogger(LOGGER).info if log_format == "json" else click.echo
-    run(lambda: Server(settings, Watchers(watchers)), fronts, grace, say)
+    run(lambda: Server(settings, ServerObservers(watchers)), fronts, grace, say)

@@ -21,7 +21,7 @@ from .op_registry import find_handler
 from .proto.apply_edits import edit_model, infer_outputs
 from .proto.decode import TensorReader, ValueInfo
 from .proto.external_data import kind_of
-from .proto.extract_weights import FileView, take_weights
+from .proto.extract_weights import FileView, load_weights
 from .proto.functions import FunctionTable, check_no_recursion, read_functions
 from .proto.graphdef import GraphDef, NodeDef, parse_graph, read_opsets
 from .proto.op_schemas import find_schema, unknown_op
@@ -206,7 +206,7 @@ def _parse(source: bytes | ModelFile, what: str) -> tuple[Any, Weights]:
         if head.startswith(mark, offset):
             raise ModelFormatError(f"{what} is not an ONNX model but {kind}")
     try:
-        rest, weights = take_weights(source if view is None else view)  # type: ignore[arg-type]
+        rest, weights = load_weights(source if view is None else view)  # type: ignore[arg-type]
         proto = onnx.ModelProto.FromString(rest)
     except ModelError:
         raise

@@ -12,8 +12,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CheckError
-from .constants.lazy_array import Array, StoredArray
-from .constants.quantized_constant import Levels
+from .constants.lazy_array import Array, LazyArray
+from .constants.quantized_constant import QuantizedConstant
 from .dtype import DType
 from .precision import Precision
 from .symbols import Trace
@@ -42,9 +42,9 @@ class Value:
         self,
         name: str,
         type: TensorType,
-        data: Array | StoredArray | None = None,
+        data: Array | LazyArray | None = None,
         producer: Node | None = None,
-        levels: Levels | None = None,
+        levels: QuantizedConstant | None = None,
         unnumbered: bool = False,
     ) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class Value:
     @property
     def data(self) -> Array | None:
         """The contents of a constant, in memory."""
-        return self._data.read() if isinstance(self._data, StoredArray) else self._data
+        return self._data.read() if isinstance(self._data, LazyArray) else self._data
 
     @data.setter
     def data(self, array: Array | None) -> None:
@@ -66,7 +66,7 @@ class Value:
         self._answers = {}
 
     @property
-    def held(self) -> Array | StoredArray | None:
+    def held(self) -> Array | LazyArray | None:
         """The contents as they are held, for another Value to share."""
         return self._data
 
@@ -75,11 +75,11 @@ class Value:
         self._data = other._data
         self._answers = other._answers
 
-    def ask(self, question: Callable[[Array | StoredArray], _T]) -> _T:
+    def ask(self, question: Callable[[Array | LazyArray], _T]) -> _T:
         """What `question` says of the contents of a constant; asked once for all values that share them."""
         held = self._data
         assert held is not None, f"%{self.name} is no constant"
-        if isinstance(held, StoredArray):
+        if isinstance(held, LazyArray):
             return held.ask(question)
         if question not in self._answers:
             self._answers[question] = question(held)

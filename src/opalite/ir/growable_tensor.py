@@ -1,4 +1,5 @@
-"""Reserved: a tensor at the beginning of memory that is reserved for more of it, where what comes next is appended."""
+"""GrowableTensor: a tensor at the beginning of memory that is reserved for more of it, where what comes next is
+appended."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ PROMPT, as which those for single tokens hold the weights."""
 
 
 @dataclass(frozen=True)
-class Reserved:
+class GrowableTensor:
     """What arrives as an input in place of an array: a tensor of `shape` in memory for `capacity` along `axis`.
 
     present: the output that is the tensor after the run. grows: by what is behind it; else it fills its memory, and is

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError
-from ..ir.constants.lazy_array import StoredArray, page_zeros, read_slices, reshaped
+from ..ir.constants.lazy_array import LazyArray, page_zeros, read_slices, reshaped
 from ..ir.place import Layout, texel_dims
 
 Array = np.ndarray[Any, Any]
@@ -51,15 +51,15 @@ def to_texel_dims(array: Array) -> Array:
     return array if array.ndim == 4 else array.reshape(n, h, c, w).swapaxes(1, 2)
 
 
-def one_matrix(held: Array | StoredArray) -> Array | StoredArray:
+def one_matrix(held: Array | LazyArray) -> Array | LazyArray:
     """The matrix of a stack of one, where it lies."""
     shape = held.shape[-2:]
     if len(held.shape) == 2:
         return held
-    return reshaped(held, shape) if isinstance(held, StoredArray) else held.reshape(shape)
+    return reshaped(held, shape) if isinstance(held, LazyArray) else held.reshape(shape)
 
 
-def pack_panels(held: Array | StoredArray, shape: tuple[int, int, int], turned: bool, dtype: Any) -> Array:
+def pack_panels(held: Array | LazyArray, shape: tuple[int, int, int], turned: bool, dtype: Any) -> Array:
     """The one matrix [K, N] of `held`, [N, K] if `turned`, in panels of columns: [panels, rows, columns] of `shape`,
     zeros past K and N. It is read by slices."""
     columns = shape[2]

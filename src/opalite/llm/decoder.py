@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OptionError
 from ..run.api.options.session_options import likeliest_name
-from .decoder_inputs import BRANCH, Ports, find_ports
+from .decoder_inputs import BRANCH, DecoderInputs, find_ports
 from .logits_head import vocabulary_of
 from .model_folder import ModelFolder
 
@@ -189,7 +189,7 @@ class Decoder:
     def _run(
         self,
         session: InferenceSession,
-        ports: Ports,
+        ports: DecoderInputs,
         tokens: Sequence[int],
         past: int,
         names: Sequence[str] | None = None,

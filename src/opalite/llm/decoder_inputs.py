@@ -1,4 +1,4 @@
-"""Ports: which input of a decoder is what, found by name."""
+"""DecoderInputs: which input of a decoder is what, found by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOGITS = ("logits", "lm_logits")
 
 
 @dataclass(frozen=True)
-class Ports:
+class DecoderInputs:
     """Names of a decoder's inputs by role, the output that holds the logits, and the pairs of its cache where a
     configuration tells them (None: the session finds them by name)."""
 
@@ -58,7 +58,7 @@ class Ports:
         return {arg.name: _as(arg, values[role]) for role, arg in self.roles.items() if role in values}
 
 
-def find_ports(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> Ports:
+def find_ports(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> DecoderInputs:
     """The ports of a decoder. told: what genai_config.json tells of its decoder, or nothing.
 
     InputError lists what came where an input is unknown, or no output can be the logits.
@@ -82,7 +82,7 @@ def find_ports(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapp
             f"{', '.join(n for names in _ROLES.values() for n in names)}, {BRANCH} and caches named past..., or what "
             "genai_config.json names"
         )
-    return Ports(roles, _logits(outputs, told), pairs or None, tuple(caches))
+    return DecoderInputs(roles, _logits(outputs, told), pairs or None, tuple(caches))
 
 
 def _role(name: str, named: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass
-class Figures:
+class GenerationMetrics:
     """What a text took.
 
     prompt_tokens: of the prompt; reused_tokens: of them what was still known from the text before. prefill_s: seconds

@@ -19,13 +19,13 @@ from ..run.report.measure_peaks import measure_bandwidth
 from .decoder import Decoder
 from .decoder_inputs import logits_names
 from .encoder import Encoder
-from .generation_metrics import Figures
+from .generation_metrics import GenerationMetrics
 from .hugging_face_hub import local_path
 from .logits_head import LogitsHead
 from .model_folder import ModelFolder, open_folder
 from .sampling import Sampling
 from .token_stream import Limits, Stream
-from .tokenizer import Message, Words
+from .tokenizer import Message, Tokenizer
 
 Prompt = str | Sequence[int] | Sequence[Message]
 _TOKENS = 256
@@ -41,7 +41,7 @@ class Generation:
     text: str
     tokens: tuple[int, ...]
     reason: str
-    figures: Figures
+    figures: GenerationMetrics
 
     def __str__(self) -> str:
         return self.text
@@ -67,7 +67,7 @@ class Generator:
         self, model: str | os.PathLike[str], *, file: str | None = None, cache: str = "model", **options: Any
     ) -> None:
         self.folder: ModelFolder = open_folder(local_path(model, file), file)
-        self.words = Words(self.folder)
+        self.words = Tokenizer(self.folder)
 
         session_options = check_session_options(options.pop("sess_options", None))
         logits = ",".join(logits_names(self.folder.told.get("decoder", {})))

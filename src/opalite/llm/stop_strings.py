@@ -1,4 +1,4 @@
-"""Stops: strings at which a text ends, found as it is written."""
+"""StopStrings: strings at which a text ends, found as it is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..errors import OptionError
 
 
-class Stops:
+class StopStrings:
     """Lets text through up to the first of some strings; what may be the beginning of one is held back."""
 
     def __init__(self, strings: Sequence[str]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from .decoder import Decoder
-from .generation_metrics import Figures
+from .generation_metrics import GenerationMetrics
 from .logits_head import LogitsHead
 from .sampling import Candidates, Sampling, pick
-from .stop_strings import Stops
-from .tokenizer import Pieces, Words
+from .stop_strings import StopStrings
+from .tokenizer import Pieces, Tokenizer
 
 AT_ONCE, MOMENT_S = 32, 0.03
 """Tokens that come at once at most, and the time that they may take: somebody reads them."""
@@ -44,7 +44,7 @@ class Stream:
         self,
         decoder: Decoder,
         head: LogitsHead,
-        words: Words,
+        words: Tokenizer,
         prompt: Sequence[int],
         rest: Sequence[int],
         sampling: Sampling,
@@ -55,7 +55,7 @@ class Stream:
         """rest: the tokens at the prompt's end that the decoder has not read. started: perf_counter() of the call."""
         self.tokens: list[int] = []
         self.reason = ""
-        self.figures = Figures(len(prompt), len(prompt) - len(rest))
+        self.figures = GenerationMetrics(len(prompt), len(prompt) - len(rest))
         self._decoder, self._head, self._words = decoder, head, words
         self._prompt, self._rest = list(prompt), list(rest)
         self._sampling, self._limits = sampling, limits
@@ -82,7 +82,7 @@ class Stream:
             self._tell()
 
     def _write(self) -> Generator[str]:
-        pieces, stops = Pieces(self._words, self._prompt), Stops(self._limits.stops)
+        pieces, stops = Pieces(self._words, self._prompt), StopStrings(self._limits.stops)
         while not self.reason:
             token = self._next()
             if token in self._limits.ends:

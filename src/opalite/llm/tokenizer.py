@@ -1,4 +1,4 @@
-"""Words: text to tokens, tokens to text piece by piece, and chats to text."""
+"""Tokenizer: text to tokens, tokens to text piece by piece, and chats to text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HELD = "\ufffd"
 """What bytes that are no character yet are decoded to."""
 
 
-class Words:
+class Tokenizer:
     """A folder's tokenizer.json and chat template. ModelFileError where there is no tokenizer.json."""
 
     def __init__(self, folder: ModelFolder) -> None:
@@ -93,7 +93,7 @@ class Pieces:
     words: what decodes. before: tokens that come before, for the space between.
     """
 
-    def __init__(self, words: Words, before: Sequence[int] = ()) -> None:
+    def __init__(self, words: Tokenizer, before: Sequence[int] = ()) -> None:
         self._words = words
         # A tokenizer may treat the first token of a text apart, so that a few tokens before are decoded, too.
         self._tokens = list(before[-4:])

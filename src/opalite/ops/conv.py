@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.constants.lazy_array import StoredArray, read_slices
+from ..ir.constants.lazy_array import LazyArray, read_slices
 from ..ir.graph import Value
 from ..ir.tensor_type import Shape, TensorType
 from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
@@ -67,7 +67,7 @@ def neutral_zeros(w: Value) -> bool:
     return w.ask(_is_finite) if w.is_const else w.producer is not None
 
 
-def _is_finite(held: Array | StoredArray) -> bool:
+def _is_finite(held: Array | LazyArray) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         return all(
             bool(np.isfinite(part.sum(dtype=np.float32)) or np.isfinite(part.astype(np.float32)).all())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..expr.trace_function import Sym, trace
-from ..ir.constants.quantized_constant import Levels
+from ..ir.constants.quantized_constant import QuantizedConstant
 from ..ir.device.device_family import PTX_MMA
 from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
@@ -134,7 +134,7 @@ def _channel_axis(node: Node) -> int:
     return -2 if node.as_(MatrixProduct).trans_b else -1
 
 
-def _by_channel(levels: Levels, axis: int) -> tuple[Array, Array | None] | None:
+def _by_channel(levels: QuantizedConstant, axis: int) -> tuple[Array, Array | None] | None:
     """(scale, zero point) as scalars or vectors along `axis` of the integers; None where they vary otherwise."""
     if levels.block or levels.turned or levels.table:
         return None

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir.constants.lazy_array import Array, StoredArray, converted
-from ..ir.constants.quantized_constant import SMALLEST, Levels
+from ..ir.constants.lazy_array import Array, LazyArray, converted
+from ..ir.constants.quantized_constant import SMALLEST, QuantizedConstant
 from ..ir.dtype import DType
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
@@ -49,7 +49,7 @@ def keep_levels(smallest: int = SMALLEST) -> Rule:
     return rule
 
 
-def keep(node: Node, held: Value, levels: Levels, known: Made) -> Patch | str:
+def keep(node: Node, held: Value, levels: QuantizedConstant, known: Made) -> Patch | str:
     """A MatMul or Gather of the constant `held` computed from its integers, or why not.
 
     known: constants that were made so, by what they hold: a product and an embedding may have the same.
@@ -77,7 +77,7 @@ def keep(node: Node, held: Value, levels: Levels, known: Made) -> Patch | str:
     return Patch.replacing(node, node.with_(op=made, inputs=inputs))
 
 
-def _by_rows(levels: Levels, along: int, dtype: DType) -> tuple[Array | StoredArray, Array | None, int] | None:
+def _by_rows(levels: QuantizedConstant, along: int, dtype: DType) -> tuple[Array | LazyArray, Array | None, int] | None:
     """(scales [rows, blocks], zero points of that shape or one, block) for sums along axis `along` of the integers."""
     shape = levels.codes.shape
     rows, columns = shape[1 - along], shape[along]
@@ -90,8 +90,8 @@ def _by_rows(levels: Levels, along: int, dtype: DType) -> tuple[Array | StoredAr
             return None
     blocks = (rows, -(-columns // block) if columns else 0)
     halves = levels.scale.dtype == np.float16 and dtype is DType.FLOAT16
-    scale: Array | StoredArray | None = levels.scale
-    if not isinstance(scale, StoredArray) or along == 0 or scale.shape != blocks:
+    scale: Array | LazyArray | None = levels.scale
+    if not isinstance(scale, LazyArray) or along == 0 or scale.shape != blocks:
         scale = _spread(levels.scales, along, blocks)
     if scale is None:
         return None
@@ -114,6 +114,6 @@ def _spread(part: Array, along: int, shape: tuple[int, int]) -> Array | None:
     return np.ascontiguousarray(np.broadcast_to(part.reshape(-1) if part.size == 1 else part, shape))
 
 
-def _constant(like: Value, data: Array | StoredArray, known: Made) -> Value:
+def _constant(like: Value, data: Array | LazyArray, known: Made) -> Value:
     made = Value(like.name.split("~")[0], TensorType(DType.of(data.dtype), tuple(data.shape)), data, unnumbered=True)
-    return known.setdefault(data.key, made) if isinstance(data, StoredArray) else made
+    return known.setdefault(data.key, made) if isinstance(data, LazyArray) else made

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.constants.lazy_array import Array, StoredArray, read_part, read_slices
-from ..ir.constants.quantized_constant import Levels
+from ..ir.constants.lazy_array import Array, LazyArray, read_part, read_slices
+from ..ir.constants.quantized_constant import QuantizedConstant
 from ..ir.graph import Node, Value
 from ..ir.patch import Patch
 from ..ops.gather import Gather
@@ -49,7 +49,7 @@ def narrow_weights(smallest: int = SMALLEST) -> Rule:
     return rule
 
 
-def narrowed(value: Value, along: int) -> Levels | None:
+def narrowed(value: Value, along: int) -> QuantizedConstant | None:
     """A constant matrix in 8 bits, by blocks along an axis; None if an element is not finite. Read by parts."""
     held = value.held
     assert held is not None
@@ -65,9 +65,9 @@ def narrowed(value: Value, along: int) -> Levels | None:
         part /= scale[at] if along == 0 else scale[first:last][:, at]
         return np.rint(part).astype(np.int8)
 
-    key = (held.key, along, BLOCK) if isinstance(held, StoredArray) else None
-    codes = StoredArray(np.dtype(np.int8), tuple(held.shape), lambda: rows(0, held.shape[0]), load_rows=rows, key=key)
-    return Levels(codes, scale, None, 8, along, BLOCK)
+    key = (held.key, along, BLOCK) if isinstance(held, LazyArray) else None
+    codes = LazyArray(np.dtype(np.int8), tuple(held.shape), lambda: rows(0, held.shape[0]), load_rows=rows, key=key)
+    return QuantizedConstant(codes, scale, None, 8, along, BLOCK)
 
 
 def _largest(part: Array, along: int) -> Array:

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError
-from ..ir.constants.lazy_array import StoredArray
+from ..ir.constants.lazy_array import LazyArray
 from ..ir.device.device_family import ADDRESSES, PTX_MMA, PTX_WGMMA
 from ..ir.device.device_info import DeviceInfo
 from .control_flow import Flow
-from .dispatch_key import Needs
+from .dispatch_key import DispatchKey
 from .program import Program
 from .template.program_template import Template
 
@@ -45,7 +45,7 @@ class GraphText:
     by identity."""
 
     data: Any
-    arrays: Sequence[Array | StoredArray]
+    arrays: Sequence[Array | LazyArray]
     keys: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -62,7 +62,7 @@ class Untrusted:
     device: DeviceInfo
     graph_key: str
     graph: Callable[[], GraphText]
-    array: Callable[[str, str, tuple[int, ...]], Array | StoredArray]
+    array: Callable[[str, str, tuple[int, ...]], Array | LazyArray]
 
 
 Content = Program | Template | Flow
@@ -84,7 +84,7 @@ class Variant:
         device: DeviceInfo,
         program: Content | Callable[[], Content],
         *,
-        needs: Needs | None = None,
+        needs: DispatchKey | None = None,
         binaries: Mapping[int, Callable[[], bytes]] | None = None,
         fingerprint: str = "",
         graph: Callable[[], GraphText] | None = None,
@@ -92,7 +92,7 @@ class Variant:
         self.device = device
         self.graph = graph
         self._content = program
-        self.needs = needs if needs is not None else Needs.of(self.program)
+        self.needs = needs if needs is not None else DispatchKey.of(self.program)
         self.binaries = dict(binaries or {})
         self.fingerprint = fingerprint
 

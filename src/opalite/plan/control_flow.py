@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..ir.constants.lazy_array import StoredArray
+from ..ir.constants.lazy_array import LazyArray
 from ..ir.dtype import DType
 from .program import Program
 
@@ -37,7 +37,7 @@ class Constant:
     """`name` is an array."""
 
     name: str
-    array: np.ndarray[Any, Any] | StoredArray
+    array: np.ndarray[Any, Any] | LazyArray
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Repeat:
+class HostFastPath:
     """Run `body` once for each trip.
 
     limit, start: values that say how many trips there are at most, and whether there is a first one, '' for none.
@@ -108,7 +108,7 @@ class Repeat:
     node: str
 
 
-FlowStep: TypeAlias = RunProgram | Rename | Constant | HostNode | FirstRows | Switch | Repeat
+FlowStep: TypeAlias = RunProgram | Rename | Constant | HostNode | FirstRows | Switch | HostFastPath
 
 
 @dataclass(frozen=True, eq=False)

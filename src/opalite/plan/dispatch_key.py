@@ -1,4 +1,4 @@
-"""Needs: what the choice among a bundle's programs depends on."""
+"""DispatchKey: what the choice among a bundle's programs depends on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BYTE_DOTS = re.compile(r"-DDOTS=[12]\b")
 
 
 @dataclass(frozen=True)
-class Needs:
+class DispatchKey:
     """What the choice among programs depends on: shapes of inputs by name, sizes of images in texels, and whether
     sums of products of bytes have to be those of the device that was planned for (`DeviceInfo.byte_dots`).
 
@@ -33,7 +33,7 @@ class Needs:
         program: Program,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         sizes: Mapping[str, tuple[int | None, ...]] | None = None,
-    ) -> Needs:
+    ) -> DispatchKey:
         """The needs of `program` of a model whose inputs have these `shapes`; left out: those that it reads."""
         texels = [(w, h) for w, h, _ in program.image_pool]
         texels += [s.image for s in program.slots if s.image is not None]
@@ -42,7 +42,7 @@ class Needs:
         return cls(read if shapes is None else {**shapes, **read}, sorted(set(texels)), sizes, dots)
 
     @classmethod
-    def of_all(cls, programs: Sequence[Program], shapes: Mapping[str, tuple[int, ...]]) -> Needs:
+    def of_all(cls, programs: Sequence[Program], shapes: Mapping[str, tuple[int, ...]]) -> DispatchKey:
         """The needs of the programs of a flow, of a model whose inputs have these `shapes`."""
         parts = [cls.of(program, {}) for program in programs]
         return cls(shapes, sorted({i for p in parts for i in p.images}), None, any(p.byte_dots for p in parts))

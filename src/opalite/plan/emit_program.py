@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import knobs
-from ..ir.constants.lazy_array import StoredArray, at_page, page_contiguous
+from ..ir.constants.lazy_array import LazyArray, at_page, page_contiguous
 from ..ir.device.default_workgroups import size_grid
 from ..ir.device.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 from ..ir.device.device_info import DeviceInfo
@@ -34,7 +34,7 @@ from ..ops.elementwise import PlaceCast
 from ..ops.gather import Gather
 from ..ops.host import HostOp
 from ..ops.operator import Cost
-from .memory.buffer_aliasing import Nesting, Spot, find_nesting, is_alias, moved_inputs
+from .memory.buffer_aliasing import AliasedSlice, BufferAliasing, find_buffer_aliasing, is_alias, moved_inputs
 from .memory.liveness import Lifetime, assign_memory, linger
 from .memory.verify_memory_plan import verify_contents
 from .node_report import NodeReport
@@ -85,7 +85,7 @@ class Emitter:
     settings: dict[Node, Setting]
     program: Program
     launches: dict[Node, list[Launch]] = field(default_factory=dict)  # what computes a node if nothing is nested
-    nesting: Nesting = field(default_factory=Nesting)
+    nesting: BufferAliasing = field(default_factory=BufferAliasing)
     slots: dict[Any, int] = field(default_factory=dict)  # Value, (Value, form), (node, scratch), (Spot, bytes) -> slot
     lifetimes: list[Lifetime] = field(default_factory=list)
     hosts: dict[Value, int] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Emitter:
             self.lifetimes[within[0]].last = self.now
         return number
 
-    def part(self, v: Value, spot: Spot) -> int:
+    def part(self, v: Value, spot: AliasedSlice) -> int:
         """Slot of a value that lies in another's memory: the other's own where it is all of that."""
         holder = self.slot(spot.root)
         if (spot.offset, v.type.nbytes) == (0, spot.root.type.nbytes):
@@ -146,7 +146,7 @@ class Emitter:
         self.lifetimes.append(Lifetime(nbytes, self.now, self.now, storage, label))
         return len(self.lifetimes) - 1
 
-    def add_weight(self, array: Array | StoredArray, label: str, image: bool = False) -> int:
+    def add_weight(self, array: Array | LazyArray, label: str, image: bool = False) -> int:
         """A STATIC slot holding `array`."""
         if isinstance(array, np.ndarray):
             array = at_page(page_contiguous(array))
@@ -161,7 +161,7 @@ class Emitter:
         """A STATIC slot holding a constant as its place stores it: a large table, of which a model's file has the bytes
         and nodes pick rows, in that file's pages."""
         held = v.held
-        if self.late and isinstance(held, StoredArray) and held.mapped is not None and held.nbytes >= MAPPED:
+        if self.late and isinstance(held, LazyArray) and held.mapped is not None and held.nbytes >= MAPPED:
             is_as_held = v.type.layout.is_row_major and v.type.storage.np == held.dtype and v.shape == held.shape
             if is_as_held and os.name == "posix" and self.device.on_host and self._is_picked(v):
                 return self.add_weight(held.mapped(), v.name, image)
@@ -334,7 +334,7 @@ def _emit(
                 e.settings[node] = Setting(next(kernel.points(problem)))  # symbols tell less than the sizes at hand
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
     refusal, part = _nesting_refusal(device), part_alignment(device)
-    e.nesting = find_nesting(graph, e.launches, alignment(device), refusal, part_align=part)
+    e.nesting = find_buffer_aliasing(graph, e.launches, alignment(device), refusal, part_align=part)
     for node in graph.nodes:
         e.counts.append(_emit_node(e, node))
         e.now += 1

@@ -17,7 +17,7 @@ _URGENT = (
 """Operators whose programs most models need, these first."""
 
 
-def general_programs(device: DeviceInfo) -> Sequence[SourceSpec]:
+def generic_programs(device: DeviceInfo) -> Sequence[SourceSpec]:
     """Every program of the general kernels on `device`, the most used ones first: each kernel's simplest variant, and
     then the others, which take longest and few models need."""
     numbered = [

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.constants.lazy_array import StoredArray
+from ..ir.constants.lazy_array import LazyArray
 from ..ir.graph import Node, Value
 from ..ir.symbols import Guard, Trace, is_dim, read_expression
 from ..ir.tensor_type import TensorType
 from .program import Port, Program
 from .template.program_template import Template
-from .template.shape_tensors import SizedValues
+from .template.shape_tensors import ShapeTensors
 
 if TYPE_CHECKING:
     from .emit_program import Emitter
@@ -37,7 +37,7 @@ class ValueRecord:
     name: str
     type: TensorType
     is_const: bool
-    data: Array | StoredArray | None
+    data: Array | LazyArray | None
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class FormRecord:
 
     value: int
     form: str
-    array: Array | StoredArray
+    array: Array | LazyArray
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ResultRecord:
     name: str
     source: str  # output, input or constant
     number: int
-    constant: Array | StoredArray | None
+    constant: Array | LazyArray | None
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class GraphRecord:
     forms: tuple[FormRecord, ...]
     feeds: tuple[str, ...]
     results: tuple[ResultRecord, ...]
-    given: SizedValues | None
+    given: ShapeTensors | None
 
 
 def read_trace(record: TraceRecord) -> Trace:
@@ -149,9 +149,9 @@ def _forms(emitted: Emitter, numbers: Mapping[Value, int]) -> list[FormRecord]:
     return found
 
 
-def _value(v: Value, emitted: Emitter, placed: Array | StoredArray | None) -> ValueRecord:
+def _value(v: Value, emitted: Emitter, placed: Array | LazyArray | None) -> ValueRecord:
     held = v.held
-    data: Array | StoredArray | None = None
+    data: Array | LazyArray | None = None
     if held is not None and (v in emitted.hosts or held.nbytes <= KEPT):
         data = v.data
     elif held is not None and placed is not None and (placed.dtype, placed.shape) == (held.dtype, v.shape):

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import BundleError
-from ..ir.constants.lazy_array import StoredArray
+from ..ir.constants.lazy_array import LazyArray
 from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.place import Layout, LayoutKind, Place, Target
-from ..ir.symbols import Dim, Guard, Real, Trace, read_expression
+from ..ir.symbols import Guard, SymbolicFloat, SymbolicInt, Trace, read_expression
 from ..ir.tensor_type import TensorType
 from . import control_flow as f
 from . import graph_record as g
@@ -23,8 +23,8 @@ from . import program as p
 from .memory.liveness import Lifetime
 from .node_report import NodeReport
 from .template.program_template import Template
-from .template.shape_tensors import SizedLeaf, SizedStep, SizedValues, TypeTerms
-from .template.symbolic_numbers import MadeTerms, TableTerms, Term, TypedTerm, TypeText
+from .template.shape_tensors import ShapeTensorLeaf, ShapeTensors, ShapeTensorStep, TypeTerms
+from .template.symbolic_numbers import SymbolicRecord, TableTerms, Term, TypedTerm, TypeText
 
 _CLASSES: dict[str, type[Any]] = {
     c.__name__: c
@@ -49,14 +49,14 @@ _CLASSES: dict[str, type[Any]] = {
         Place,
         Layout,
         Template,
-        SizedLeaf,
-        SizedStep,
-        SizedValues,
+        ShapeTensorLeaf,
+        ShapeTensorStep,
+        ShapeTensors,
         TypeTerms,
         Term,
         TypedTerm,
         TableTerms,
-        MadeTerms,
+        SymbolicRecord,
         TypeText,
         Lifetime,
         Guard,
@@ -68,7 +68,7 @@ _CLASSES: dict[str, type[Any]] = {
         f.FirstRows,
         f.Switch,
         f.Rows,
-        f.Repeat,
+        f.HostFastPath,
         f.Flow,
         g.ValueRecord,
         g.NodeRecord,
@@ -86,13 +86,13 @@ class Encoder:
     """Turns a Program or a Template into JSON-ready data; arrays met on the way are numbered in `arrays`."""
 
     def __init__(self) -> None:
-        self.arrays: list[np.ndarray[Any, Any] | StoredArray] = []
+        self.arrays: list[np.ndarray[Any, Any] | LazyArray] = []
 
     def encode(self, x: Any) -> Any:
         """JSON-ready form of `x`; TypeError for a type that no Program holds."""
         if isinstance(x, np.generic):  # before the numbers of Python: np.float64 is a float too
             return {"n": [x.dtype.name, x.item()]}
-        if type(x) in (Dim, Real):  # before the numbers that they say they are
+        if type(x) in (SymbolicInt, SymbolicFloat):  # before the numbers that they say they are
             return {"s": x.text}
         if x is None or isinstance(x, (bool, int, float, str)):
             return x
@@ -111,7 +111,7 @@ class Encoder:
                 if field.name not in _KNOWN_ANYWAY
             ]
             return {"c": [type(x).__name__, *values]}
-        if isinstance(x, np.ndarray | StoredArray):
+        if isinstance(x, np.ndarray | LazyArray):
             self.arrays.append(x)
             return {"a": len(self.arrays) - 1}
         if isinstance(x, bytes):
@@ -158,7 +158,7 @@ def _module_of(op: Any) -> str:
     return name if package == "opalite.ops" else ""
 
 
-def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | StoredArray], trace: Trace | None = None) -> Any:
+def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | LazyArray], trace: Trace | None = None) -> Any:
     """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind. trace: of the sizes in it."""
     return _Decoder(arrays, trace).decode(data)
 
@@ -189,7 +189,7 @@ def decode_graphs(data: Any, arrays: Sequence[Any]) -> tuple[list[tuple[Trace | 
 class _Decoder:
     """Thousands of small records, of which a start waits for every one: so this is written for speed."""
 
-    def __init__(self, arrays: Sequence[np.ndarray[Any, Any] | StoredArray], trace: Trace | None) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any] | LazyArray], trace: Trace | None) -> None:
         self._trace = trace
         self._made: dict[str, tuple[Any, tuple[str, ...] | None]] = {}  # classes, with names of fields
         self._numbers: dict[str, Any] = {}  # NumPy types by name

@@ -1,4 +1,4 @@
-"""Appending: what runs of a program on caches in reserved memory take and give, as the importer found it. Plain data.
+"""KVCacheSpec: what runs of a program on caches in reserved memory take and give, as the importer found it. Plain data.
 
 So a process that has the program in its cache goes on with a sequence, and knows which runs the program serves, without
 the importer.
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.growable_tensor import Reserved
+from ..ir.growable_tensor import GrowableTensor
 from ..ir.symbols import Numbers, compile_numbers
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +44,7 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Appending:
+class KVCacheSpec:
     """The runs of a program, or its template, on caches.
 
     open_sizes: how many there are; capacity: which of them is for how many positions there is memory, -1 for none.
@@ -98,7 +98,7 @@ class Appending:
             if not all(map(is_same, wanted.numbers, wanted.shape, value.shape)):
                 return None
             cache = self.caches.get(name)
-            if isinstance(value, Reserved) != (cache is not None):
+            if isinstance(value, GrowableTensor) != (cache is not None):
                 return None
             if cache is not None:
                 if Cache(value.axis, value.grows, value.present, value.narrow) != cache:
@@ -139,7 +139,7 @@ class Appending:
         }
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Appending:
+    def from_json(cls, raw: Mapping[str, Any]) -> KVCacheSpec:
         """The inverse; KeyError, TypeError or ValueError for anything else."""
         made = cls(
             int(raw["open_sizes"]),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.constants.lazy_array import StoredArray, hold_all, let_go_all
+from ..ir.constants.lazy_array import LazyArray, hold_all, let_go_all
 from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph, Node
 from ..ir.place import Memory
@@ -47,7 +47,7 @@ class PlanOptions:
     model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
     builds: whether, in the general tier, a special kernel computes what no general one does; else the host does.
     late_weights: those that are made of what lies in the model's file are StoredArrays, which are made when they are
-    wanted; `Planned.take_weights` makes them side by side. keeps_graph: `Planned.emitted` is there.
+    wanted; `Planned.load_weights` makes them side by side. keeps_graph: `Planned.emitted` is there.
     """
 
     policy: PrecisionPolicy = field(default_factory=lambda: PrecisionPolicy(Precision.FP32))
@@ -108,19 +108,19 @@ class Planned:
             self.template.program.tuning = record
 
     @property
-    def weights(self) -> list[Array | StoredArray]:
+    def weights(self) -> list[Array | LazyArray]:
         """Every weight; those that programs share once for each."""
         programs = (self.program, *(() if self.template is None else (self.template.program,)))
         return [weight for program in programs for weight in program.weights.values()]
 
-    def let_go_weights(self) -> None:
+    def release_weights(self) -> None:
         """Make late weights again when they are taken, or read them from the file, and have no memory for them now."""
         let_go_all(self.weights)
 
-    def take_weights(
+    def load_weights(
         self,
         each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
-        is_elsewhere: Callable[[StoredArray], bool] = lambda _: False,
+        is_elsewhere: Callable[[LazyArray], bool] = lambda _: False,
     ) -> None:
         """Have every weight in memory but for late ones that are `is_elsewhere`, such as on the device. each: makes
         those that are not, perhaps side by side."""

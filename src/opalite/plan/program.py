@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.constants.lazy_array import StoredArray
+from ..ir.constants.lazy_array import LazyArray
 from ..ir.dtype import DType
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Program:
     slots: list[Slot] = field(default_factory=list)
     arena_bytes: int = 0
     image_pool: list[tuple[int, int, DType]] = field(default_factory=list)  # width, height, channel type of each image
-    weights: dict[int, np.ndarray[Any, Any] | StoredArray] = field(default_factory=dict)  # STATIC slot -> contents
+    weights: dict[int, np.ndarray[Any, Any] | LazyArray] = field(default_factory=dict)  # STATIC slot -> contents
     host_consts: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)  # host slot -> constant array
     host_slots: int = 0
     sources: list[SourceSpec] = field(default_factory=list)

@@ -14,11 +14,11 @@ import numpy as np
 
 from ..errors import BundleError, ModelFormatError
 from ..ir.constants.content_hash import content_key
-from ..ir.constants.lazy_array import StoredArray, mapped_part
+from ..ir.constants.lazy_array import LazyArray, mapped_part
 from ..ir.constants.model_file import FilePart, ModelFile
 from ..ir.device.device_info import DeviceInfo
 from .bundle import TABLE, VERSION, Bundle, Content, GraphText, Rebuild, Untrusted, Variant, programs_of, text_digest
-from .dispatch_key import Needs
+from .dispatch_key import DispatchKey
 from .json_codec import decode
 from .lazy_list import LazyList
 from .template.program_template import Template
@@ -92,7 +92,7 @@ class _Reader:
         return Variant(
             device,
             lambda: self._program(n, raw, device),
-            needs=Needs(
+            needs=DispatchKey(
                 shapes,
                 [(int(w), int(h)) for w, h in raw["images"]],
                 sizes,
@@ -168,7 +168,7 @@ class _Reader:
             raise _damaged(self._where)
         return json.loads(text)
 
-    def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], picked: bool) -> Array | StoredArray:
+    def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], picked: bool) -> Array | LazyArray:
         if self._apart is not None and key in self._about["files"]:
             return self._mapped(key, dtype, shape)
         if picked and os.name == "posix" and self._file.nbytes(key) >= TABLE:
@@ -181,7 +181,7 @@ class _Reader:
         except BundleError as e:
             raise BundleError(f"'{self._where}' is not whole: {e}") from e
 
-    def _mapped(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> StoredArray:
+    def _mapped(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LazyArray:
         """A table in the model's own file, as long as nobody has written to that."""
         path, offset = self._about["files"][key]
         try:

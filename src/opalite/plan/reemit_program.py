@@ -19,7 +19,7 @@ from ..errors import BundleError, OpaliteError
 from ..expr.expression import In, Tmp
 from ..expr.function_table import find_function
 from ..ir.check_graph import check_graph
-from ..ir.constants.lazy_array import StoredArray
+from ..ir.constants.lazy_array import LazyArray
 from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Graph, Node, Origin, Value
@@ -43,7 +43,7 @@ from .memory.buffer_aliasing import is_alias
 from .memory.memory_limits import check_sizes
 from .program import Port, Program
 from .template.program_template import Template
-from .template.shape_tensors import SizedValues
+from .template.shape_tensors import ShapeTensors
 from .weights.packed_weights import weight_form
 
 Array = np.ndarray[Any, Any]
@@ -62,7 +62,7 @@ class Rebuilt:
     and have to be the same whenever the content is used."""
 
     content: Program | Template
-    exact: tuple[Array | StoredArray, ...]
+    exact: tuple[Array | LazyArray, ...]
 
 
 def rebuild(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Rebuilt:
@@ -81,11 +81,11 @@ def rebuild(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Reb
 
 def _rebuilt(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Rebuilt:
     graph, values = _graph(trace, record)
-    _need(isinstance(record.given, SizedValues | None), "what follows from sizes is not said")
+    _need(isinstance(record.given, ShapeTensors | None), "what follows from sizes is not said")
     settings = {n: s for n, r in zip(graph.nodes, record.nodes, strict=True) if (s := _setting(r)) is not None}
     check_graph(graph, _CHECKED)
     check_sizes(graph, device)
-    exact: list[Array | StoredArray] = []
+    exact: list[Array | LazyArray] = []
     for node in graph.nodes:
         try:
             exact += _check_node(node, settings.get(node), device)
@@ -146,7 +146,7 @@ def _value(record: ValueRecord) -> Value:
     if data is not None:
         _need((data.dtype, data.shape) == (kind, type_.shape), f"the constant '{record.name}' is not of its type")
         return Value(str(record.name), type_, data)
-    return Value(str(record.name), type_, StoredArray(kind, type_.shape, lambda: np.zeros(type_.shape, kind)))
+    return Value(str(record.name), type_, LazyArray(kind, type_.shape, lambda: np.zeros(type_.shape, kind)))
 
 
 def _node(record: NodeRecord, values: Sequence[Value]) -> Node:
@@ -182,7 +182,7 @@ def _setting(record: NodeRecord) -> Setting | None:
 # What is checked of a node
 
 
-def _check_node(node: Node, setting: Setting | None, device: DeviceInfo) -> list[Array | StoredArray]:
+def _check_node(node: Node, setting: Setting | None, device: DeviceInfo) -> list[Array | LazyArray]:
     """ValueError or OpaliteError unless the node is computed as this version may compute it; the arrays whose contents
     were looked at."""
     _need(not node.op.in_place, "it writes to memory that lasts, which bundles have none of")
@@ -325,7 +325,7 @@ class _Emitter(Emitter):
             kind = made.dtype, made.shape
         return self.add_weight(self._find(weight.value, weight.form, kind), label, weight.image)
 
-    def _find(self, v: Value, form: str, kind: tuple[np.dtype[Any], tuple[int, ...]]) -> Array | StoredArray:
+    def _find(self, v: Value, form: str, kind: tuple[np.dtype[Any], tuple[int, ...]]) -> Array | LazyArray:
         record = self.given.get((v, form))
         _need(record is not None, f"the constant '{v.name}' is missing in the form '{form}'")
         assert record is not None
@@ -348,7 +348,7 @@ def _with_ports(program: Program, record: GraphRecord) -> Program:
 def _port(program: Program, computed: Sequence[Port], result: ResultRecord) -> Port:
     if result.source == "constant":
         array = result.constant
-        array = array.read() if isinstance(array, StoredArray) else array
+        array = array.read() if isinstance(array, LazyArray) else array
         assert array is not None
         host = program.host_slots
         program.host_slots += 1

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import BundleError
 from ..ir.constants.content_hash import Contents, content_key
-from ..ir.constants.lazy_array import StoredArray
+from ..ir.constants.lazy_array import LazyArray
 from ..ir.device.device_info import DeviceInfo
 from .bundle import VERSION, Bundle, Variant, programs_of, text_digest, with_programs
 from .json_codec import Encoder
@@ -51,20 +51,20 @@ def save_bundle(
     files: dict[str, tuple[str, int]] = {}  # where tables lie that are mapped from a model's own file
     variants = []
 
-    def examine(held: Array | StoredArray) -> tuple[Contents, Array | None]:
+    def examine(held: Array | LazyArray) -> tuple[Contents, Array | None]:
         """What it contains, and itself unless it lies apart now."""
         if held.dtype == object:
             raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
-        is_mapped = isinstance(held, StoredArray) and held.is_mapped
-        if is_mapped and isinstance(held, StoredArray) and held.source is not None and apart is not None:
+        is_mapped = isinstance(held, LazyArray) and held.is_mapped
+        if is_mapped and isinstance(held, LazyArray) and held.source is not None and apart is not None:
             files[held.contents.digest] = held.source
             return held.contents, None
         # What stands for the contents of a mapped table depends on where it lies.
-        known = held.contents if isinstance(held, StoredArray) and not is_mapped else Contents()
+        known = held.contents if isinstance(held, LazyArray) and not is_mapped else Contents()
         is_apart = apart is not None and held.nbytes >= APART
         if known.checksum and is_apart and apart is not None and apart.has(known.digest, held.nbytes):
             return known, None
-        array = held.read() if isinstance(held, StoredArray) else held
+        array = held.read() if isinstance(held, LazyArray) else held
         known.digest = known.digest or content_key(array)
         known.checksum = known.checksum or byte_sum(np.ascontiguousarray(array))
         if apart is not None and is_apart:
@@ -72,7 +72,7 @@ def save_bundle(
             return known, None
         return known, array
 
-    def keep(arrays: Sequence[Array | StoredArray]) -> list[str]:
+    def keep(arrays: Sequence[Array | LazyArray]) -> list[str]:
         found = list(each(examine, arrays))
         for known, array in found:
             sums[known.digest] = known.checksum
@@ -132,6 +132,6 @@ def save_bundle(
         raise BundleError(f"'{target}' could not be written: {e.strerror or e}") from e
 
 
-def _kinds(arrays: Sequence[Array | StoredArray], keys: Sequence[str]) -> list[Any]:
+def _kinds(arrays: Sequence[Array | LazyArray], keys: Sequence[str]) -> list[Any]:
     """Type, shape and key of each array."""
     return [[a.dtype.name, list(a.shape), key] for a, key in zip(arrays, keys, strict=True)]

@@ -30,7 +30,7 @@ _COMMENT = re.compile(r"/\*[\s\S]*?\*/|//(?:.*\\\n)*.*")
 _CONVERSION = re.compile(r"convert_u?(?:char|short|int|long|float|double)(?:2|4|8|16)?")
 
 
-class LightHeader:
+class PrunedHeader:
     """The parts of PoCL's header."""
 
     def __init__(self, folder: Path) -> None:
@@ -76,7 +76,7 @@ def _split(text: str) -> list[tuple[str, str]]:
 
 
 @cache
-def find_header() -> LightHeader | None:
+def find_header() -> PrunedHeader | None:
     """The header of the PoCL that this process has loaded, once there is a context; None where it is not found."""
     try:
         maps = Path("/proc/self/maps").read_text()
@@ -85,7 +85,7 @@ def find_header() -> LightHeader | None:
     for library in {line.split()[-1] for line in maps.splitlines() if "/libpocl" in line}:
         for share in _FOLDERS:
             try:
-                return LightHeader(Path(library).parent / share / "pocl" / "include")
+                return PrunedHeader(Path(library).parent / share / "pocl" / "include")
             except (OSError, ValueError):
                 continue
     return None

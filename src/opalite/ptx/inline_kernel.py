@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .find_written_params import streamed
 from .parse_kernel import AWAITS, EntryError
-from .step_dependencies import WARP, LinkedStep, Memory, Moving, layout, memory_of, passes_by
+from .step_dependencies import WARP, DynamicNumber, LinkedStep, Memory, layout, memory_of, passes_by
 
 _LOAD = re.compile(r"ld\.param\.(\w+)\s+(%\w+), \[(\w+)\];")
 _OTHER_LOAD = re.compile(r"ld\.param\S*\s[^;]*\[(?!linked_)")
@@ -67,7 +67,7 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
         if isinstance(argument, Memory):
             place = places.get(id(argument))
             return pointer_text(m[2], argument) if place is None else f"mov.b64 {m[2]}, {place};"
-        if isinstance(argument, Moving):
+        if isinstance(argument, DynamicNumber):
             return _loaded(m[2], m[1], argument)
         return _constant(m[2], m[1], argument.raw)
 
@@ -101,7 +101,7 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
     return text.replace("ld.global.nc.", "ld.global.").replace(AWAITS, awaits)
 
 
-def _loaded(register: str, kind: str, argument: Moving) -> str:
+def _loaded(register: str, kind: str, argument: DynamicNumber) -> str:
     """The instruction that loads a number of this run from the table of those."""
     if argument.nbytes != _SIZE.get(kind, 0):
         raise EntryError(f"a number of {argument.nbytes} bytes is read as {kind}")

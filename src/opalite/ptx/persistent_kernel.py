@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .inline_kernel import SYNC, TABLE, barrier, body_text, place_in_block, pointer_text, pointers_of
-from .step_dependencies import SHARED, WARP, LinkedStep, Turn, begins_early, memory_of, shape_of, shared_bytes
+from .step_dependencies import SHARED, WARP, LinkedStep, RunLockHold, begins_early, memory_of, shape_of, shared_bytes
 
 BARRIERS = 16
 """That a group has, the first for all of it."""
@@ -65,7 +65,7 @@ def link(
     steps: Sequence[LinkedStep],
     params: int,
     shape: Shape,
-    turns: Sequence[Turn],
+    turns: Sequence[RunLockHold],
     head: str,
     streams: bool = False,
     apart: bool = True,

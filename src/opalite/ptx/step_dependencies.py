@@ -26,7 +26,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Moving:
+class DynamicNumber:
     """An argument that is another number in each run: `nbytes` of them, at byte `at` of the table of such numbers."""
 
     at: int
@@ -56,7 +56,7 @@ class LinkedStep:
     has what part of memory that is_own; -1 where that is not known."""
 
     entry: Entry
-    args: tuple[Number | Moving | Memory, ...]
+    args: tuple[Number | DynamicNumber | Memory, ...]
     groups: tuple[int, int, int]
     group: tuple[int, int, int]
     counts: int = -1
@@ -65,7 +65,7 @@ class LinkedStep:
     @property
     def moves(self) -> bool:
         """Whether a number of it is another in each run."""
-        return self.counts >= 0 or any(isinstance(a, Moving) for a in self.args)
+        return self.counts >= 0 or any(isinstance(a, DynamicNumber) for a in self.args)
 
 
 def misfit(step: LinkedStep) -> str:
@@ -122,7 +122,7 @@ def begins_early(step: LinkedStep) -> bool:
 
 
 @dataclass(frozen=True)
-class Turn:
+class RunLockHold:
     """When a step may begin. waits: all before it must be done. follows: number of the step before it whose work-groups
     its own go to the same groups of the linked kernel as, for they read what those wrote; -1 for none."""
 
@@ -130,10 +130,10 @@ class Turn:
     follows: int = -1
 
 
-def find_turns(steps: Sequence[LinkedStep]) -> list[Turn]:
+def find_turns(steps: Sequence[LinkedStep]) -> list[RunLockHold]:
     """Of each step: it waits if it and one since the last that waited use the same memory, and one of them writes to
     it, but for what a work-group has to itself in both."""
-    found: list[Turn] = []
+    found: list[RunLockHold] = []
     used: list[tuple[int, Memory, bool]] = []  # since the last that waited: by which step, and whether it writes
     for i, step in enumerate(steps):
         names = written(step.entry)
@@ -148,7 +148,7 @@ def find_turns(steps: Sequence[LinkedStep]) -> list[Turn]:
         }
         first = {j if j < 0 or found[j].follows < 0 else found[j].follows for j in met}
         waits = len(first) > 1 or -1 in first
-        found.append(Turn(waits, -1 if waits or not first else first.pop()))
+        found.append(RunLockHold(waits, -1 if waits or not first else first.pop()))
         used = mine if waits else used + mine
     return found
 

@@ -20,7 +20,7 @@ from ..kernels.kernel import Binding
 from ..kernels.node_in_layouts import place_node
 from ..ops.elementwise import PlaceCast
 from ..ops.quantized_matmul import may_round
-from ..run.execute.single_node_executable import NodeRun, OneNode
+from ..run.execute.single_node_executable import NodeRun, SingleNodeExecutable
 from .device_timer import time_launches
 from .tuning_levels import Trial
 
@@ -47,7 +47,7 @@ class NodeBench:
         self.reasons: dict[Trial, str] = {}
         self._failed: dict[Trial, float | None] = {}
         self._arrays: list[Array | None] | None = None
-        self._placed: dict[Binding, OneNode] = {}
+        self._placed: dict[Binding, SingleNodeExecutable] = {}
         self._ready: OrderedDict[Trial, NodeRun] = OrderedDict()
         self._checked: set[Trial] = set()
         self._expected: list[Array] | None = None
@@ -94,7 +94,7 @@ class NodeBench:
         self._ready.move_to_end(trial)
         return run
 
-    def _one_node(self, binding: Binding) -> OneNode:
+    def _one_node(self, binding: Binding) -> SingleNodeExecutable:
         if binding not in self._placed:
             if self._arrays is None:
                 rng = np.random.default_rng(0)
@@ -107,7 +107,7 @@ class NodeBench:
             arrays = [
                 None if layout is None else array for array, layout in zip(self._arrays, binding.inputs, strict=True)
             ]
-            self._placed[binding] = OneNode(self.rt, node, arrays)
+            self._placed[binding] = SingleNodeExecutable(self.rt, node, arrays)
         return self._placed[binding]
 
     def _check(self, trial: Trial, run: NodeRun) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.plan.generic_programs import general_programs
+from opalite.plan.generic_programs import generic_programs
 
 _BODY = re.compile(r"^static void (\w+)\([^)]*PARAMETERS\)", re.MULTILINE)
 _LLVM = 14  # of the PoCL that this was made for
@@ -17,7 +17,7 @@ def test_bodies_are_functions_of_their_own(rt: Runtime) -> None:
     if rt.info.family != "pocl" or f"LLVM {_LLVM}" not in f"{rt.info.version} {rt.device.platform.version}":
         pytest.skip(f"PoCL with LLVM {_LLVM}")
     found = 0
-    for source in general_programs(rt.info):
+    for source in generic_programs(rt.info):
         body = _BODY.search(source.text)
         if body is None:
             continue

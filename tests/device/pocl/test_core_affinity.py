@@ -51,6 +51,6 @@ def test_one_core_of_several(rt: Runtime, tmp_path: Path) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["units"] == 1
     assert all(c == [core] for c in found["cores"])
-    assert "HostLoop" in found["kinds"]  # the calling thread walks it alone
+    assert "HostThreadLoop" in found["kinds"]  # the calling thread walks it alone
     assert found["equal"]
     assert np.isfinite(found["sum"])

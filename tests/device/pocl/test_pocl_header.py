@@ -12,7 +12,7 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
 from opalite.kernels.kernel_sources import program_text
 from opalite.pocl import prune_header as pocl_header
-from opalite.pocl.prune_header import GUARD, OPTION, LightHeader, find_header, lighten
+from opalite.pocl.prune_header import GUARD, OPTION, PrunedHeader, find_header, lighten
 
 HEADER = """/* A header
    of fifty functions; all of them */
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_all_overloads_of_what_is_named_and_plain_conversions_come_along(folder: Path) -> None:
-    text, options = LightHeader(folder).program("void k() { far(1); }", "-DX=1")
+    text, options = PrunedHeader(folder).program("void k() { far(1); }", "-DX=1")
     assert options == f"{OPTION} -DX=1"
     assert text.startswith("typedef unsigned int uint;")
     assert text.endswith("#line 1\nvoid k() { far(1); }")
@@ -57,13 +57,13 @@ def test_all_overloads_of_what_is_named_and_plain_conversions_come_along(folder:
 def test_a_header_without_the_guard_is_not_touched(folder: Path) -> None:
     (folder / "opencl-c.h").write_text("int near(int);")
     with pytest.raises(ValueError, match=GUARD):
-        LightHeader(folder)
+        PrunedHeader(folder)
     (folder / "opencl-c.h").unlink()
     with pytest.raises(OSError, match=r"opencl-c\.h"):
-        LightHeader(folder)
+        PrunedHeader(folder)
 
 
-def pocl_header_of(rt: Runtime) -> LightHeader:
+def pocl_header_of(rt: Runtime) -> PrunedHeader:
     header = find_header() if rt.info.family == "pocl" else None
     if header is None:
         pytest.skip("no PoCL whose header is known")

@@ -9,9 +9,9 @@ import pytest
 
 from opalite.ir.symbols import (
     FUNCTIONS,
-    AtSizes,
-    Dim,
-    Real,
+    Substituted,
+    SymbolicFloat,
+    SymbolicInt,
     Trace,
     agree,
     always_equal,
@@ -32,7 +32,7 @@ from opalite.ops.data_movement import Slice
 
 
 def evaluate(value, sizes):
-    return eval(value.text, {}, {**FUNCTIONS, **sizes}) if type(value) in (Dim, Real) else value
+    return eval(value.text, {}, {**FUNCTIONS, **sizes}) if type(value) in (SymbolicInt, SymbolicFloat) else value
 
 
 def draw(rng, depth):
@@ -142,7 +142,7 @@ def test_guards_recorded_later_count():
 def test_what_is_made_with_symbols_is_had_at_sizes():
     trace = Trace()
     h = trace.symbol(30)
-    at = AtSizes(trace, (8,))
+    at = Substituted(trace, (8,))
     assert at((h * 2, [h // 3, 1], 0.5 * h, "h")) == (16, [2, 1], 4.0, "h")
     assert at(Slice((h - 1,), (1,), (1,))) == Slice((7,), (1,), (1,))
     assert holds_symbols(Slice((h - 1,), (1,), (1,)))
@@ -181,7 +181,7 @@ def test_reals_keep_expressions_and_their_order_is_free():
     trace = Trace()
     n = trace.symbol(49)
     mean = 1.0 / n
-    assert type(mean) is Real
+    assert type(mean) is SymbolicFloat
     assert evaluate(mean, {"s0": 7}) == 1 / 7
     assert mean < 0.5
     assert only(trace) == []
@@ -193,7 +193,7 @@ def test_it_passes_for_an_int_and_meets_numpy():
     trace = Trace()
     n = trace.symbol(5)
     assert isinstance(n, int)
-    assert type(np.int64(3) * n) is Dim
+    assert type(np.int64(3) * n) is SymbolicInt
     assert is_symbolic((1, n))
     assert only(trace) == []
     assert np.zeros((n, 2)).shape == (5, 2)
@@ -317,10 +317,10 @@ def test_numpy_scalars_keep_symbols_and_arrays_fix_them():
     h = trace.symbol(6)
     assert np.int64(3) * h is h * 3
     assert h - np.int32(1) is h - 1
-    assert type(np.float32(0.5) * h) is Real
+    assert type(np.float32(0.5) * h) is SymbolicFloat
     half = h / 4
     for found, want in ((np.float64(7) % half, 1.0), (np.float64(7) // half, 4.0), (half % np.float32(1), 0.5)):
-        assert type(found) is Real
+        assert type(found) is SymbolicFloat
         assert found.hint == want
     assert only(trace) == []
     np.testing.assert_array_equal(np.zeros(2) + h, [6, 6])

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.ir.symbols import FUNCTIONS, Dim, Real, Trace, at_least, hint_of, is_less, is_symbolic
+from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, at_least, hint_of, is_less, is_symbolic
 from opalite.ir.symbols.rational import combined, make_ratio, plain_ratio
 
 _WHOLE = 1 << 24
 
 
 def at(value: Any, **sizes: int) -> Any:
-    return eval(value.text, {}, {**FUNCTIONS, **sizes}) if type(value) in (Dim, Real) else value
+    return eval(value.text, {}, {**FUNCTIONS, **sizes}) if type(value) in (SymbolicInt, SymbolicFloat) else value
 
 
 def only(trace: Trace) -> list[str]:
@@ -54,7 +54,7 @@ def test_floor_and_ceil_are_those_of_float32_wherever_guards_hold(stride: int) -
     h = trace.symbol(1001)
     quotient = (h / float(stride)).float32_where_exact()
     low, high = math.floor(quotient), math.ceil(quotient)
-    assert type(low) is not Real
+    assert type(low) is not SymbolicFloat
     near = [k * stride + d for k in range(1, _WHOLE // stride, max(1, _WHOLE // stride // 300)) for d in (-1, 0, 1)]
     tried = 0
     for size in [*range(2, 400), *near, *range(_WHOLE - 300, _WHOLE + 300)]:
@@ -166,7 +166,7 @@ def test_bounds_by_dividends_hold(seed: int) -> None:
             of = sum((rng.randint(-3, 3) * rng.choice(values) for _ in range(2)), rng.randint(-9, 9))
             values.append(of // rng.choice([2, 3, 4, 7]))
         found: Any = sum((rng.randint(-6, 6) * v for v in values), rng.randint(-9, 9))
-        if type(found) is not Dim:
+        if type(found) is not SymbolicInt:
             continue
         low, high = trace.bounds(found.poly)
         known += (low is not None) + (high is not None)

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from opalite.ir.constants import lazy_array
-from opalite.ir.constants.lazy_array import StoredArray
+from opalite.ir.constants.lazy_array import LazyArray
 from opalite.kernels.generic.generic_conv_matmul import _transposed
 from opalite.kernels.matmul.gemm_cpu import to_panels
 from opalite.kernels.weight_packing import pack_panels
 
 
-def in_a_file(array: np.ndarray) -> StoredArray:
+def in_a_file(array: np.ndarray) -> LazyArray:
     """As in a model's file: no more than a slice is read at a time."""
 
     def load_bytes(first: int, count: int) -> np.ndarray:
         assert count <= max(lazy_array.SLICE, array.nbytes // len(array) * 6)  # or one panel
         return array.view(np.uint8).reshape(-1)[first : first + count].copy()
 
-    return StoredArray(array.dtype, array.shape, lambda: pytest.fail("read whole"), load_bytes=load_bytes)
+    return LazyArray(array.dtype, array.shape, lambda: pytest.fail("read whole"), load_bytes=load_bytes)
 
 
 def panels(b: np.ndarray, width: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opalite.ir import DType
 from opalite.ir.constants.content_hash import content_key
-from opalite.ir.constants.lazy_array import StoredArray
+from opalite.ir.constants.lazy_array import LazyArray
 from opalite.ir.graph import Value
 from opalite.ir.tensor_type import TensorType
 from opalite.kernels.kernel import Weight
@@ -27,7 +27,7 @@ def form_key(weight: Weight) -> Hashable:
     """What a plan would know it by, were its constant one of a model's file."""
     data = weight.value.data
     assert data is not None
-    weight.value.data = StoredArray(data.dtype, data.shape, lambda: data, data, key=content_key(data))  # type: ignore[assignment]
+    weight.value.data = LazyArray(data.dtype, data.shape, lambda: data, data, key=content_key(data))  # type: ignore[assignment]
     key = weight_form(weight).key
     weight.value.data = data
     assert key is not None

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opalite.errors import OptionError
-from opalite.llm.stop_strings import Stops
+from opalite.llm.stop_strings import StopStrings
 
 
 def write(pieces: list[str], *strings: str) -> tuple[str, bool]:
-    stops, told = Stops(strings), ""
+    stops, told = StopStrings(strings), ""
     for piece in pieces:
         text, met = stops.add(piece)
         told += text
@@ -31,7 +31,7 @@ def test_text_ends_at_the_first_string(pieces: list[str], strings: list[str]) ->
 
 
 def test_what_may_begin_a_string_is_held_back() -> None:
-    stops = Stops(["\n\nUser:"])
+    stops = StopStrings(["\n\nUser:"])
     assert stops.add("Yes.\n") == ("Yes.", False)
     assert stops.add("\nUs") == ("", False)
     assert stops.add("e it.") == ("\n\nUse it.", False)
@@ -40,4 +40,4 @@ def test_what_may_begin_a_string_is_held_back() -> None:
 
 def test_an_empty_string_is_refused() -> None:
     with pytest.raises(OptionError, match="at least one character"):
-        Stops([""])
+        StopStrings([""])

@@ -11,7 +11,7 @@ import pytest
 
 from opalite.errors import ExtraError, InputError, ModelFileError
 from opalite.llm.model_folder import ModelFolder
-from opalite.llm.tokenizer import Pieces, Words
+from opalite.llm.tokenizer import Pieces, Tokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
 pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
@@ -23,7 +23,7 @@ TEMPLATE = (
 )
 
 
-def bytes_of_words(folder: Path, merges: int) -> Words:
+def bytes_of_words(folder: Path, merges: int) -> Tokenizer:
     """A byte-level tokenizer that joins little, so that characters are several tokens."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -34,7 +34,7 @@ def bytes_of_words(folder: Path, merges: int) -> Words:
     )
     tokenizer.train_from_iterator([TEXT] * 3, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
-    return Words(ModelFolder(folder, folder / "model.onnx"))
+    return Tokenizer(ModelFolder(folder, folder / "model.onnx"))
 
 
 @pytest.mark.parametrize("merges", [0, 9, 40])
@@ -64,14 +64,14 @@ def test_spaces_between_words_of_sentencepiece_stay(tmp_path: Path) -> None:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"\u2581a": 0, "\u2581b": 1, "c": 2}, unk_token="c"))
     tokenizer.decoder = tokenizers.decoders.Metaspace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    words = Words(ModelFolder(tmp_path, tmp_path / "model.onnx"))
+    words = Tokenizer(ModelFolder(tmp_path, tmp_path / "model.onnx"))
     pieces = Pieces(words, [0])
     assert [pieces.add(t) for t in (1, 2, 1)] == [" b", "c", " b"]
 
 
-def told(folder: Path, **tokenizer: Any) -> Words:
+def told(folder: Path, **tokenizer: Any) -> Tokenizer:
     bytes_of_words(folder, 0)
-    return Words(ModelFolder(folder, folder / "model.onnx", tokenizer=tokenizer))
+    return Tokenizer(ModelFolder(folder, folder / "model.onnx", tokenizer=tokenizer))
 
 
 def test_chat_templates(tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ def test_a_template_reaches_nothing_of_python(tmp_path: Path) -> None:
 
 def test_missing_files_and_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelFileError, match=r"has no tokenizer\.json"):
-        Words(ModelFolder(tmp_path, tmp_path / "model.onnx"))
+        Tokenizer(ModelFolder(tmp_path, tmp_path / "model.onnx"))
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": 1}))
     with pytest.raises(InputError, match=r"tokenizer\.json cannot be read"):
-        Words(ModelFolder(tmp_path, tmp_path / "model.onnx"))
+        Tokenizer(ModelFolder(tmp_path, tmp_path / "model.onnx"))
     usual = builtins.__import__
 
     def none_of_the_extra(name: str, *args: Any, **options: Any) -> Any:
@@ -109,4 +109,4 @@ def test_missing_files_and_packages_are_named(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("opalite.extras.import_module", none_of_the_extra)
     with pytest.raises(ExtraError, match=r"pip install 'opalite-cl\[llm\]'"):
-        Words(ModelFolder(tmp_path, tmp_path / "model.onnx"))
+        Tokenizer(ModelFolder(tmp_path, tmp_path / "model.onnx"))

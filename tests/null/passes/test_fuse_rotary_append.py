@@ -9,7 +9,7 @@ from benchmarks.models.llama import LLAMA_TINY, decoder, step_feeds
 
 import onnx
 from opalite.ir import DeviceInfo, Graph
-from opalite.ir.growable_tensor import Reserved
+from opalite.ir.growable_tensor import GrowableTensor
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
 from opalite.layout.assign_precision import set_precision
@@ -138,7 +138,7 @@ def test_a_decoder_copies_values_alone(cache: str, device: str, tmp_path: Path) 
     for name, past in feeds.items():
         if name.startswith("past"):
             present = name.replace("past_key_values", "present")
-            feeds[name] = Reserved(past.dtype, past.shape, 2, 64, present)
+            feeds[name] = GrowableTensor(past.dtype, past.shape, 2, 64, present)
     segment = ImportedModel(tmp_path / "decoder.onnx").fresh().only_segment(feeds)
     program = plan(segment.graph, PlanOptions(), Knowledge(load(device))).program
     steps = [s for s in program.steps if isinstance(s, LaunchStep)]

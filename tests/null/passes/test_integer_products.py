@@ -9,7 +9,7 @@ import pytest
 from opalite.ir.device.device_info.device_family import BYTE_FOURS
 
 from opalite.ir import DeviceInfo, Graph, Value
-from opalite.ir.graph import Levels
+from opalite.ir.graph import QuantizedConstant
 from opalite.kernels.kernel import Tier
 from opalite.ops.graph_text import parse_graph
 from opalite.passes.integer_products import from_dequantized, widen
@@ -23,7 +23,7 @@ QUANTISED = np.array([[1, -2], [3, 4], [-5, 6]], np.int8)
 def remember_levels(values: dict[str, Value]) -> None:
     """The importer notes of what integers a constant is made."""
     if values["w"].dtype.is_float:
-        values["w"].levels = Levels(QUANTISED, np.array(0.25, np.float32), None)
+        values["w"].levels = QuantizedConstant(QUANTISED, np.array(0.25, np.float32), None)
 
 
 CASES = (

@@ -9,7 +9,7 @@ import pytest
 from opalite.ir.device.device_info.device_family import PTX_DOT, PTX_MMA
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
-from opalite.ir.graph import Levels
+from opalite.ir.graph import QuantizedConstant
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.kernel_sources import option_text
@@ -41,7 +41,7 @@ def dequantised_constant(g: GraphMaker, name: str, q: Value, scale: Any, zero: A
     assert q.data is not None
     less = q.data.astype(np.float32) - (0 if zero is None else zero.astype(np.float32))
     v = g.const(name, less * np.asarray(scale, np.float32))
-    v.levels = Levels(q.data, np.asarray(scale, np.float32), zero)
+    v.levels = QuantizedConstant(q.data, np.asarray(scale, np.float32), zero)
     return v
 
 

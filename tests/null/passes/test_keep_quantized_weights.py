@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opalite.ir import Value
-from opalite.ir.constants.quantized_constant import Levels
+from opalite.ir.constants.quantized_constant import QuantizedConstant
 from opalite.passes.keep_quantized_weights import keep_levels
 
 from .texts import Case, check
@@ -23,7 +23,7 @@ def remember(**parts: Any) -> Callable[[dict[str, Value]], None]:
     def prepare(values: dict[str, Value]) -> None:
         w = values.get("w")
         if w is not None and w.dtype.is_float:
-            w.levels = Levels(**parts)
+            w.levels = QuantizedConstant(**parts)
             w.data = w.levels.contents(np.float32).read()
 
     return prepare

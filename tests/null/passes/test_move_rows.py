@@ -1,4 +1,5 @@
-"""passes/fuse_row_permutations.py, sink_row_permutations.py, fuse_transposes.py: few movements of whole rows are left."""
+"""passes/fuse_row_permutations.py, sink_row_permutations.py, fuse_transposes.py: few movements of whole rows are
+left."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.ir.growable_tensor import Reserved
-from opalite.plan.kv_cache_spec import Appending, Arriving, Cache
+from opalite.ir.growable_tensor import GrowableTensor
+from opalite.plan.kv_cache_spec import Arriving, Cache, KVCacheSpec
 
-RECORD = Appending(
+RECORD = KVCacheSpec(
     open_sizes=3,
     capacity=2,
     tensors={
@@ -31,7 +31,7 @@ RECORD = Appending(
 
 
 def feeds(tokens: int = 3, length: int = 7, capacity: int = 32, **others: Any) -> dict[str, Any]:
-    past = Reserved(np.dtype(np.float32), (1, 2, length, 8), 2, capacity, "present")
+    past = GrowableTensor(np.dtype(np.float32), (1, 2, length, 8), 2, capacity, "present")
     return {
         "ids": np.zeros((1, tokens), np.int64),
         "mask": np.ones((1, length), np.int64),
@@ -57,11 +57,11 @@ def test_sizes_and_lengths() -> None:
         feeds(mask=np.ones((1, 7), np.int32)),
         feeds(mask=np.ones(7, np.int64)),
         feeds(past=np.zeros((1, 2, 7, 8), np.float32)),  # lies in no reserved memory
-        feeds(past=Reserved(np.dtype(np.float32), (1, 2, 7, 8), 2, 32, "present", grows=False)),
-        feeds(past=Reserved(np.dtype(np.float32), (1, 2, 7, 8), 2, 32, "logits")),
-        feeds(past=Reserved(np.dtype(np.float16), (1, 2, 7, 8), 2, 32, "present")),
-        feeds(past=Reserved(np.dtype(np.float32), (1, 2, 7, 8), 2, 32, "present", narrow=True)),
-        feeds(ids=Reserved(np.dtype(np.int64), (1, 3), 1, 32, "present")),
+        feeds(past=GrowableTensor(np.dtype(np.float32), (1, 2, 7, 8), 2, 32, "present", grows=False)),
+        feeds(past=GrowableTensor(np.dtype(np.float32), (1, 2, 7, 8), 2, 32, "logits")),
+        feeds(past=GrowableTensor(np.dtype(np.float16), (1, 2, 7, 8), 2, 32, "present")),
+        feeds(past=GrowableTensor(np.dtype(np.float32), (1, 2, 7, 8), 2, 32, "present", narrow=True)),
+        feeds(ids=GrowableTensor(np.dtype(np.int64), (1, 3), 1, 32, "present")),
         feeds(total=np.array([8, 1], np.int32)),
         feeds(total=np.array([7, 2], np.int32)),
         feeds(branch=np.array([False])),
@@ -74,9 +74,9 @@ def test_other_feeds_are_refused(given: dict[str, Any]) -> None:
 
 
 def test_it_is_plain_data() -> None:
-    found = Appending.from_json(json.loads(json.dumps(RECORD.to_json())))
+    found = KVCacheSpec.from_json(json.loads(json.dumps(RECORD.to_json())))
     assert found == RECORD
     with pytest.raises(ValueError, match="constant"):
         replace(RECORD, outputs={"logits": np.zeros(1)}).to_json()
     with pytest.raises(ValueError, match="expression"):
-        Appending.from_json({**json.loads(json.dumps(RECORD.to_json())), "lengths": {"past": "open(1)"}})
+        KVCacheSpec.from_json({**json.loads(json.dumps(RECORD.to_json())), "lengths": {"past": "open(1)"}})

@@ -14,7 +14,7 @@ from opalite.ir.device.device_info.device_info import DeviceInfo
 
 import onnx
 from onnx import helper
-from opalite.ir.constants.lazy_array import StoredArray
+from opalite.ir.constants.lazy_array import LazyArray
 from opalite.plan import emit_program
 from opalite.plan.planner import Knowledge, Planned, PlanOptions, plan
 from opalite.run.model.imported_model import ImportedModel
@@ -39,22 +39,22 @@ def test_late_weights_are_the_same(tmp_path: Path) -> None:
     )
     onnx.save(model, tmp_path / "two.onnx")
     at_once, late = (planned(tmp_path / "two.onnx", wanted) for wanted in (False, True))
-    waiting = [w for w in late.program.weights.values() if isinstance(w, StoredArray)]
+    waiting = [w for w in late.program.weights.values() if isinstance(w, LazyArray)]
     assert len(waiting) == 2
     assert waiting[0].read() is waiting[0].read()  # nothing is made twice yet
-    late.let_go_weights()
+    late.release_weights()
     asked: list[int] = []
 
     def each(read: Callable[[Any], Any], weights: Iterable[Any]) -> list[Any]:
         asked.append(len(list(weights)))
         return side_by_side(read, weights)
 
-    late.take_weights(each)
+    late.load_weights(each)
     assert asked == [2]  # at once, for they may be made side by side
     assert all(w._found() is not None for w in waiting)
     for number, array in at_once.program.weights.items():
         made = late.program.weights[number]
-        np.testing.assert_array_equal(made.read() if isinstance(made, StoredArray) else made, array)
+        np.testing.assert_array_equal(made.read() if isinstance(made, LazyArray) else made, array)
 
 
 def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +65,6 @@ def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     onnx.save(model, tmp_path / "three.onnx")
     late = planned(tmp_path / "three.onnx", True)
     gc.collect()
-    waiting = [w for w in late.program.weights.values() if isinstance(w, StoredArray)]
+    waiting = [w for w in late.program.weights.values() if isinstance(w, LazyArray)]
     assert len(waiting) == 3
     assert sum(w._found() is not None for w in waiting) <= 1

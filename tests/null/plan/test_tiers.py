@@ -11,11 +11,11 @@ from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.symbols import Trace
 from opalite.kernels.kernel_registry import all_kernels, kernels_for
 from opalite.kernels.kernel_sources import option_text, program_text
-from opalite.plan.generic_programs import general_programs
+from opalite.plan.generic_programs import generic_programs
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.execute.kernel_test_harness import make_node
-from opalite.run.model.background.plan_graph import plan_general
+from opalite.run.model.background.plan_graph import plan_generic
 
 from ...helpers.graphs import GraphMaker
 from ...helpers.kernel_nodes import samples
@@ -95,8 +95,8 @@ def test_views_stay_row_major_between_the_host_and_the_device(device: DeviceInfo
     y = g.map("y", lambda v: v.cast(DType.FLOAT32), wide)
     graph = g.done(wide, y)
     graph.trace = trace
-    found = plan_general(graph, PlanOptions(tier="general"), device)
-    known = {(s.text, s.options) for s in general_programs(device)}
+    found = plan_generic(graph, PlanOptions(tier="general"), device)
+    known = {(s.text, s.options) for s in generic_programs(device)}
     assert {(s.text, s.options) for s in found.program.sources} <= known
     assert found.fallbacks == {"host: Elementwise": 1}
 
@@ -104,7 +104,7 @@ def test_views_stay_row_major_between_the_host_and_the_device(device: DeviceInfo
 @each_device
 def test_the_programs_of_a_device_are_known_ahead(device: DeviceInfo) -> None:
     """Whatever a general kernel launches is one of them, and all of them together are few."""
-    known = {(s.text, s.options) for s in general_programs(device)}
+    known = {(s.text, s.options) for s in generic_programs(device)}
     sums_bytes = device.byte_dots == "fours"
     assert len(known) == 13 + sums_bytes
     lowered = set()

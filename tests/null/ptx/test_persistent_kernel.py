@@ -20,11 +20,11 @@ from opalite.ptx.parse_kernel import EntryError, find_entry
 from opalite.ptx.persistent_kernel import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, seats_of
 from opalite.ptx.step_dependencies import (
     STREAMED,
+    DynamicNumber,
     LinkedStep,
     Memory,
-    Moving,
     Number,
-    Turn,
+    RunLockHold,
     begins_early,
     find_turns,
     misfit,
@@ -259,7 +259,7 @@ def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
     """Of arguments and of work-groups; what is linked is for the largest."""
     x, factor, shape = noise(), np.float32(1.5), Shape(groups=3, threads=96)
     entry, most = find_entry(SCALE, "scale"), (math.ceil(N / items), 1, 1)
-    numbers = (Moving(8, 4), Moving(0, 4))
+    numbers = (DynamicNumber(8, 4), DynamicNumber(0, 4))
     steps = [LinkedStep(entry, (*_memory(a, b), *numbers), most, (items, 1, 1), counts=16) for a, b in ((0, 1), (1, 2))]
     assert all(s.moves for s in steps)
     text = link(steps, 3, shape, find_turns(steps), HEAD)
@@ -277,9 +277,9 @@ def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
 
 def test_a_number_that_is_read_as_something_else() -> None:
     entry = find_entry(SCALE, "scale")
-    step = LinkedStep(entry, (*_memory(0, 1), Moving(0, 8), Moving(8, 4)), (1, 1, 1), (32, 1, 1))
+    step = LinkedStep(entry, (*_memory(0, 1), DynamicNumber(0, 8), DynamicNumber(8, 4)), (1, 1, 1), (32, 1, 1))
     with pytest.raises(EntryError, match="8 bytes is read as f32"):
-        link([step], 2, SHAPE, [Turn(False)], HEAD)
+        link([step], 2, SHAPE, [RunLockHold(False)], HEAD)
 
 
 def test_a_group_that_does_not_come() -> None:
@@ -306,7 +306,7 @@ def test_only_constants_are_read_early() -> None:
 
 
 def test_what_another_group_wrote_is_not_read_from_the_cache_for_constants() -> None:
-    text = link([scale(0, 1, 3.0)], 2, SHAPE, [Turn(False)], HEAD)
+    text = link([scale(0, 1, 3.0)], 2, SHAPE, [RunLockHold(False)], HEAD)
     assert "ld.global.nc" in SCALE
     assert "ld.global.nc" not in text
 
@@ -318,9 +318,9 @@ def test_large_constants_pass_by() -> None:
     assert isinstance(w, Memory)
     large = replace(step, args=(x, replace(w, last=STREAMED), y))
     for made, streams, want in ((large, True, 1), (large, False, 0), (step, True, 0)):
-        text = link([scale(0, 3, 1.0), made], 4, SHAPE, [Turn(False), Turn(True)], HEAD, streams)
+        text = link([scale(0, 3, 1.0), made], 4, SHAPE, [RunLockHold(False), RunLockHold(True)], HEAD, streams)
         assert text.count("ld.global.cs.f32") == want
-    text = link([step, large], 4, SHAPE, [Turn(False), Turn(True)], HEAD, True)
+    text = link([step, large], 4, SHAPE, [RunLockHold(False), RunLockHold(True)], HEAD, True)
     assert text.count("// step") == 2, "one reads them otherwise"
 
 
@@ -330,20 +330,20 @@ def test_a_group_has_more_shared_memory_on_hopper() -> None:
     small, large = Shape(2, 1024), Shape(2, 1024, shared=200 << 10)
     assert (seats_of(step, small), seats_of(step, large)) == (1, 5)
     head = ".version 9.0\n.target sm_90, texmode_independent\n.address_size 64"
-    assert ".target sm_90," in link([step], 2, small, [Turn(False)], head)
-    text = link([step], 2, large, [Turn(False)], head)
+    assert ".target sm_90," in link([step], 2, small, [RunLockHold(False)], head)
+    text = link([step], 2, large, [RunLockHold(False)], head)
     assert ".target sm_90a," in text, "the driver gives that target alone more than 48 KiB"
     assert "linked_pool[200320]" in text
 
 
 def test_addresses_are_one_argument() -> None:
-    text = link([scale(0, 1, 3.0), scale(1, 2, 3.0)], 3, SHAPE, [Turn(False), Turn(True)], HEAD)
+    text = link([scale(0, 1, 3.0), scale(1, 2, 3.0)], 3, SHAPE, [RunLockHold(False), RunLockHold(True)], HEAD)
     assert text.count(".param") == 1 + text.count("ld.param")
     assert f".param .align 8 .b8 linked_memory[{8 * len(pointers_of(1, 2, [3, 4, 5]))}]" in text
 
 
 def test_groups_tell_that_they_have_come_before_they_begin() -> None:
-    text = link([scale(0, 2, 3.0), weighed(2, 1, 3)], 4, SHAPE, [Turn(False), Turn(True)], HEAD)
+    text = link([scale(0, 2, 3.0), weighed(2, 1, 3)], 4, SHAPE, [RunLockHold(False), RunLockHold(True)], HEAD)
     assert text.index("red.release.gpu") < text.index("ld.global.f32 \t%f1") < text.index("ld.acquire.gpu")
 
 
@@ -373,7 +373,7 @@ def test_arguments_that_do_not_fit() -> None:
     assert "global memory" in misfit(LinkedStep(entry, (*numbers, *numbers), (1, 1, 1), (1, 1, 1)))
     wrong = LinkedStep(entry, (*_memory(0, 1), Number(b"\0" * 4), Number(b"\0" * 8)), (1, 1, 1), (1, 1, 1))
     with pytest.raises(EntryError, match="a number of 8 bytes is read as u32"):
-        link([wrong], 2, SHAPE, [Turn(False)], HEAD)
+        link([wrong], 2, SHAPE, [RunLockHold(False)], HEAD)
 
 
 def test_heads() -> None:

@@ -49,7 +49,7 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """A loaded model that is asked for several inferences at once. It may have `settle()`, as an Engine may."""
 
     version: str
@@ -69,7 +69,7 @@ def find_maker(name: str) -> Callable[[EngineOptions], Engine]:
     return _find(name, "make_engine")
 
 
-def find_crew_maker(name: str) -> Callable[[EngineOptions], Crew]:
+def find_crew_maker(name: str) -> Callable[[EngineOptions], WorkerPool]:
     """The function that loads a model into several workers of engine `name`. InputError as for `find_maker`."""
     return _find(name, "make_crew")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import opalite
 
-from . import Array, Crew, Engine, EngineOptions
+from . import Array, Engine, EngineOptions, WorkerPool
 from .concurrent_callers import Callers
 
 
@@ -61,6 +61,6 @@ class _Queue:
         self._queue.settle()
 
 
-def make_crew(options: EngineOptions) -> Crew:
+def make_crew(options: EngineOptions) -> WorkerPool:
     """By `mode`: a session that is called again and again ('latency'), or a queue of 'threads' or 'processes'."""
     return Callers([_Opalite(options)]) if options.mode == "latency" else _Queue(options)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import openvino
 
-from . import Array, Crew, Engine, EngineOptions
+from . import Array, Engine, EngineOptions, WorkerPool
 from .concurrent_callers import Callers
 
 
@@ -55,6 +55,6 @@ class _Throughput(_OpenVino):
         return times
 
 
-def make_crew(options: EngineOptions) -> Crew:
+def make_crew(options: EngineOptions) -> WorkerPool:
     """By `mode`: one request over and over ('latency'), or a queue, whose number of workers OpenVINO decides on."""
     return Callers([_OpenVino(options)]) if options.mode == "latency" else _Throughput(options)

@@ -13,8 +13,8 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ..device.driver_errors import code_name, translate
 from ..runtime_counters import Counters
-from .device_pointers import Region
-from .sub_buffers import Block, drop_blocks
+from .device_pointers import BufferSlice
+from .sub_buffers import SubBufferBlock, drop_blocks
 
 Array = np.ndarray[Any, Any]
 M = TypeVar("M")
@@ -61,7 +61,7 @@ class Allocator:
         self._count(0)
         return made
 
-    def sub_buffer(self, block: Block, offset: int, nbytes: int) -> cl.Buffer:
+    def sub_buffer(self, block: SubBufferBlock, offset: int, nbytes: int) -> cl.Buffer:
         """The region [offset, offset + nbytes) of `block`. `offset` must be a multiple of the device's base_align."""
         try:
             made = block.cut(offset, max(nbytes, _SMALLEST))
@@ -142,11 +142,11 @@ class Arena:
         self._allocator = allocator
         self._address = address
         self._starts: dict[int, int] = {}  # on the device, by where a part starts
-        self._parts: list[tuple[int, int, Block]] = []
-        self._cut: dict[tuple[int, int], cl.Buffer | Region] = {}
+        self._parts: list[tuple[int, int, SubBufferBlock]] = []
+        self._cut: dict[tuple[int, int], cl.Buffer | BufferSlice] = {}
         limit = allocator.info.max_alloc
         for start, end in split_regions(regions, limit):
-            self._parts.append((start, end, Block(allocator.buffer(end - start))))
+            self._parts.append((start, end, SubBufferBlock(allocator.buffer(end - start))))
 
     @property
     def nbytes(self) -> int:
@@ -158,27 +158,27 @@ class Arena:
         """Sub-buffers made so far, which live as long as the arena."""
         return len(self._cut) if self._address is None else 0
 
-    def region(self, offset: int, nbytes: int) -> cl.Buffer | Region:
+    def region(self, offset: int, nbytes: int) -> cl.Buffer | BufferSlice:
         """Memory of a region; equal regions share it. `offset` must be a multiple of base_align for a sub-buffer."""
         found = self._cut.get((offset, nbytes))
         if found is None:
             found = self._cut[offset, nbytes] = self._make(offset, nbytes)
         return found
 
-    def _make(self, offset: int, nbytes: int) -> cl.Buffer | Region:
+    def _make(self, offset: int, nbytes: int) -> cl.Buffer | BufferSlice:
         start, block = self._part(offset, nbytes)
         if self._address is None:
             return self._allocator.sub_buffer(block, offset - start, nbytes)
         if start not in self._starts:
             self._starts[start] = self._address(block.buffer)
-        return Region(block.buffer, self._starts[start], offset - start, nbytes)
+        return BufferSlice(block.buffer, self._starts[start], offset - start, nbytes)
 
     def locate(self, offset: int, nbytes: int) -> tuple[cl.Buffer, int]:
         """The buffer that a region is a part of, and at which byte it begins there."""
         start, block = self._part(offset, nbytes)
         return block.buffer, offset - start
 
-    def _part(self, offset: int, nbytes: int) -> tuple[int, Block]:
+    def _part(self, offset: int, nbytes: int) -> tuple[int, SubBufferBlock]:
         for start, end, block in self._parts:
             if start <= offset and offset + nbytes <= end:
                 return start, block

@@ -22,7 +22,7 @@ _TELL = "kernel void tell(global char *x, global ulong *at, int i) { at[i] = (ul
 _TRIAL = "kernel void trial(global const int *x, global int *y) { *y += *x; }"
 
 
-class Region:
+class BufferSlice:
     """`nbytes` of `buffer` from byte `offset` on, which kernels take by their address. Keeps the buffer."""
 
     __slots__ = ("address", "buffer", "nbytes", "offset")
@@ -35,12 +35,12 @@ class Region:
         self.nbytes = nbytes
 
 
-def place_of(memory: cl.Buffer | Region, offset: int) -> tuple[cl.Buffer, int]:
+def place_of(memory: cl.Buffer | BufferSlice, offset: int) -> tuple[cl.Buffer, int]:
     """The buffer in which byte `offset` of `memory` lies, and where."""
-    return (memory.buffer, memory.offset + offset) if isinstance(memory, Region) else (memory, offset)
+    return (memory.buffer, memory.offset + offset) if isinstance(memory, BufferSlice) else (memory, offset)
 
 
-class Teller:
+class AddressProbe:
     """Tells where buffers begin on a device."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
@@ -75,7 +75,7 @@ def takes_addresses(device: cl.Device) -> bool:
         program._build(b"", [device])
         numbers = np.arange(1000, 1256, dtype=np.int32)
         buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=numbers)
-        (start,) = Teller(queue).find([buffer])
+        (start,) = AddressProbe(queue).find([buffer])
         kernel = cl.Kernel(program, "trial")
         pairs = ((4, 8), (8, 200), (200, 8))
         for source, target in pairs:

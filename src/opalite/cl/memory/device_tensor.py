@@ -16,7 +16,7 @@ import pyopencl as cl
 from ...errors import DeviceError
 from ..device.driver_errors import cl_errors
 from ..device.fork_guard import check_fork
-from .host_device_copies import PAGE, Crossing, aligned_bytes
+from .host_device_copies import PAGE, StagingBuffer, aligned_bytes
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
@@ -81,10 +81,10 @@ class DeviceTensor:
         self.rt = rt
         self.shape = tuple(int(d) for d in shape)
         self.dtype = dtype
-        self.crossing = Crossing(rt, self.nbytes, buffer)
+        self.crossing = StagingBuffer(rt, self.nbytes, buffer)
 
     @classmethod
-    def over(cls, rt: Runtime, crossing: Crossing, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceTensor:
+    def over(cls, rt: Runtime, crossing: StagingBuffer, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceTensor:
         """A tensor in memory that exists, as long as that holds what it holds."""
         tensor = cls.__new__(cls)
         tensor.rt, tensor.shape, tensor.dtype, tensor.crossing = rt, tuple(shape), dtype, crossing

@@ -1,4 +1,4 @@
-"""ReservedTensor: a tensor on a device at the beginning of memory for more of it along one axis."""
+"""GrowableDeviceTensor: a tensor on a device at the beginning of memory for more of it along one axis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class ReservedTensor:
+class GrowableDeviceTensor:
     """`length` positions of `capacity` along `axis` count; `shape` is with those. Nothing may run on it meanwhile.
 
     dtype: of its arrays. stored: of its memory: float16 where a program keeps float32 in halves, int8 where rows of
@@ -43,7 +43,7 @@ class ReservedTensor:
         self.tensor = DeviceTensor(rt, self._lying(capacity), self.stored)
 
     @classmethod
-    def filling(cls, tensor: DeviceTensor) -> ReservedTensor:
+    def filling(cls, tensor: DeviceTensor) -> GrowableDeviceTensor:
         """`tensor` itself, all of it."""
         made = cls.__new__(cls)
         made.rt, made.dtype, made.axis, made.tensor = tensor.rt, tensor.dtype, max(tensor.ndim - 2, 0), tensor
@@ -85,7 +85,7 @@ class ReservedTensor:
         and nothing has changed, where finite values would become infinite."""
         if stored == self.stored:
             return
-        made = ReservedTensor(self.rt, self._sizes, self.dtype, self.axis, self.capacity, stored=stored)
+        made = GrowableDeviceTensor(self.rt, self._sizes, self.dtype, self.axis, self.capacity, stored=stored)
         if self.length:
             values = self.numpy()
             with np.errstate(over="ignore"):
@@ -103,12 +103,12 @@ class ReservedTensor:
             self.length = 0
         return fits
 
-    def follow(self, source: ReservedTensor) -> None:
+    def follow(self, source: GrowableDeviceTensor) -> None:
         """Take the positions that have been added to `source` since this was copied of it."""
         first, self.length = self.length, source.length
         self._fill(source, first)
 
-    def _fill(self, source: ReservedTensor, first: int = 0) -> None:
+    def _fill(self, source: GrowableDeviceTensor, first: int = 0) -> None:
         """Take what counts of `source`: where the host has both, by the host, which waits for no command; from position
         `first` on."""
         kept = (slice(None),) * self.axis + (slice(first, self.length),)
@@ -121,17 +121,17 @@ class ReservedTensor:
         copy_lines(self.rt.queue, source.tensor.buffer, self.tensor.buffer, lines, *sizes, self.rt.info.name)
         self.rt.finish()
 
-    def copy(self, capacity: int | None = None) -> ReservedTensor:
+    def copy(self, capacity: int | None = None) -> GrowableDeviceTensor:
         """The same in memory of its own, perhaps of another capacity."""
         size = self.capacity if capacity is None else capacity
-        made = ReservedTensor(self.rt, self._sizes, self.dtype, self.axis, size, self.length, self.stored)
+        made = GrowableDeviceTensor(self.rt, self._sizes, self.dtype, self.axis, size, self.length, self.stored)
         made._fill(self)
         return made
 
-    def picked(self, indices: Sequence[int], batch: int) -> ReservedTensor:
+    def picked(self, indices: Sequence[int], batch: int) -> GrowableDeviceTensor:
         """Entries `indices` along the axis `batch`, in memory of its own."""
         sizes = tuple(len(indices) if i == batch else d for i, d in enumerate(self._sizes))
-        made = ReservedTensor(self.rt, sizes, self.dtype, self.axis, self.capacity, self.length, self.stored)
+        made = GrowableDeviceTensor(self.rt, sizes, self.dtype, self.axis, self.capacity, self.length, self.stored)
         made._lay(np.take(self._raw(), indices, batch))
         return made
 

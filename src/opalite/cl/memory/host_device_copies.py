@@ -18,7 +18,7 @@ from ..device.fork_guard import check_fork, keep_in_children
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
-    from .inline_upload import Courier
+    from .inline_upload import InlineUpload
 
 Array = np.ndarray[Any, Any]
 PAGE = 4096
@@ -163,7 +163,7 @@ def aligned_bytes(nbytes: int, alignment: int = PAGE) -> Array:
     return raw[start : start + nbytes]
 
 
-class Crossing:
+class StagingBuffer:
     """A buffer of `nbytes` that arrays of that many bytes or fewer are written to and read from; `buffer` is what
     kernels are given.
 
@@ -196,7 +196,11 @@ class Crossing:
         return None if self._host is None else int(self._host.ctypes.data)
 
     def write(
-        self, array: Any, dtype: np.dtype[Any], queue: cl.CommandQueue | None = None, courier: Courier | None = None
+        self,
+        array: Any,
+        dtype: np.dtype[Any],
+        queue: cl.CommandQueue | None = None,
+        courier: InlineUpload | None = None,
     ) -> Any:
         """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished.
 
@@ -222,7 +226,7 @@ class Crossing:
         )
         return None
 
-    def copy_from(self, source: Crossing, nbytes: int, courier: Courier | None = None) -> None:
+    def copy_from(self, source: StagingBuffer, nbytes: int, courier: InlineUpload | None = None) -> None:
         """Have the first `nbytes` bytes of `source` here, copied on the queue, or by a courier."""
         self._content = None
         if courier is not None and courier.takes(nbytes):

@@ -1,4 +1,4 @@
-"""Courier: small pieces of memory brought to a device, and about it, as the argument of one launch.
+"""InlineUpload: small pieces of memory brought to a device, and about it, as the argument of one launch.
 
 NVIDIA's driver (580.159) has the host wait for the queue in each clEnqueueWriteBuffer and clEnqueueReadBuffer, also of
 pinned memory and where nobody asked to wait: 9 and 13 µs a call on an H200, in which the device stands still, and runs
@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from ..device.driver_errors import cl_errors, describe_code
 from ..queue.raw_opencl_calls import enqueue_args, find_enqueue, find_set_arg
-from .device_pointers import Region
+from .device_pointers import BufferSlice
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
@@ -50,7 +50,7 @@ kernel void carry(const Freight freight) {
 """
 
 
-class Courier:
+class InlineUpload:
     """Pieces are collected by `bring` and `move`, whose targets are all different, and on their way once `send` is
     called: behind what is on the queue, before what comes on it."""
 
@@ -75,7 +75,7 @@ class Courier:
         """Whether that is so little that it is rather carried than written."""
         return bool(nbytes <= _LARGEST * self._room)
 
-    def bring(self, target: cl.Buffer | Region, data: Array, offset: int = 0) -> None:
+    def bring(self, target: cl.Buffer | BufferSlice, data: Array, offset: int = 0) -> None:
         """The bytes of a C-contiguous array to `target` from byte `offset` on, a multiple of 4."""
         data = data.reshape(-1).view(np.uint8)
         at = 0
@@ -88,7 +88,9 @@ class Courier:
             self._used += -(-part.size // _WORD) * _WORD
             at += part.size
 
-    def move(self, source: cl.Buffer | Region, target: cl.Buffer | Region, nbytes: int, offset: int = 0) -> None:
+    def move(
+        self, source: cl.Buffer | BufferSlice, target: cl.Buffer | BufferSlice, nbytes: int, offset: int = 0
+    ) -> None:
         """The first bytes of `source` to `target` from byte `offset` on."""
         if nbytes:
             if self._count == PIECES:
@@ -129,8 +131,8 @@ class Courier:
         self._pieces[self._count] = piece
         self._count += 1
 
-    def _address(self, memory: cl.Buffer | Region) -> int:
-        if isinstance(memory, Region):
+    def _address(self, memory: cl.Buffer | BufferSlice) -> int:
+        if isinstance(memory, BufferSlice):
             return memory.address
         if id(memory) not in self._known:  # what waits for the queue, once
             self._known[id(memory)] = memory, self._rt.addresses_of([memory])[0]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...cache.hit_counters import note
 from ...ir.constants.content_hash import content_key
-from ...ir.constants.lazy_array import StoredArray
+from ...ir.constants.lazy_array import LazyArray
 from ..programs.build_parallelism import side_by_side
 
 Array = np.ndarray[Any, Any]
@@ -43,23 +43,23 @@ class WeightStore:
         self._lock = threading.Lock()
         self.hits = 0
 
-    def find(self, array: Array | StoredArray) -> SharedWeight | None:
+    def find(self, array: Array | LazyArray) -> SharedWeight | None:
         """What holds the contents of `array`, where that is known without reading them; None if nothing does."""
-        digest = array.contents.digest if isinstance(array, StoredArray) else ""
+        digest = array.contents.digest if isinstance(array, LazyArray) else ""
         with self._lock:
             return (self._held.get((digest, False)) or self._held.get((digest, True))) if digest else None
 
-    def has(self, array: Array | StoredArray) -> bool:
+    def has(self, array: Array | LazyArray) -> bool:
         """Whether `find` finds any."""
         return self.find(array) is not None
 
-    def get(self, array: Array | StoredArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
+    def get(self, array: Array | LazyArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
         """Memory holding `array`; uploaded unless an equal one is held. `image`: as texels [height, width, 4].
 
         An array that lies elsewhere is brought to memory if it has to be uploaded, or nobody knows what it contains.
         `key` names the content where the caller knows it already (a file's digest and an offset); it spares hashing.
         """
-        if not isinstance(array, StoredArray):
+        if not isinstance(array, LazyArray):
             return self._get(lambda: array, "", image, key)
         known = array.contents
         found = self._get(array.read, known.digest, image, key)

@@ -14,10 +14,10 @@ import pyopencl as cl
 
 from ..device.fork_guard import hold, keep_in_children
 
-_leaving: list[list[Block]] = [[], []]  # blocks whose sub-buffers are gone: at the last allocation, and since
+_leaving: list[list[SubBufferBlock]] = [[], []]  # blocks whose sub-buffers are gone: at the last allocation, and since
 
 
-class Block:
+class SubBufferBlock:
     """A buffer and the sub-buffers cut from it."""
 
     def __init__(self, buffer: cl.Buffer) -> None:
@@ -47,10 +47,10 @@ class _Hold:
 
     __slots__ = ("block",)
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: SubBufferBlock) -> None:
         self.block = block
 
-    def __del__(self, leaving: list[list[Block]] = _leaving) -> None:
+    def __del__(self, leaving: list[list[SubBufferBlock]] = _leaving) -> None:
         leaving[1].append(self.block)
 
 

@@ -106,7 +106,7 @@ class _NoCollector(_Users):
 
 class _Crowds(_Users):
     def _end(self) -> None:
-        tell_of_waiting()  # who planned is about to run, and plans again soon
+        report_waiting()  # who planned is about to run, and plans again soon
 
 
 _turns, _collector, _crowds = _ShortTurns(), _NoCollector(), _Crowds()
@@ -148,7 +148,7 @@ def building() -> AbstractContextManager[None]:
     return _crowds
 
 
-def tell_of_waiting() -> None:
+def report_waiting() -> None:
     """A thread had to wait for another one's run, or did something beside it: several are at work, each with a core
     that it had a moment ago."""
     global _taken_turns_until

@@ -25,7 +25,7 @@ def worker_count() -> int:
     return int(knobs.get("OPALITE_BUILD_THREADS") or min(cores, _MANY_WORKERS))
 
 
-def may_work_behind() -> bool:
+def may_work_in_background() -> bool:
     """Whether one more process may run beside this one: tasks are not few, and the user has not asked for one alone."""
     return knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is None
 

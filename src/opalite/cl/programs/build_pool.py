@@ -157,7 +157,7 @@ class BuildPool:
                 return True
         return False
 
-    def adopt(self, other: BuildPool) -> None:
+    def take_over_workers(self, other: BuildPool) -> None:
         """Take over idle processes of `other`, as many as this pool may have, rather than start some.
 
         They give way to others as this pool's do from now on. `other` starts new ones when it needs some.
@@ -172,7 +172,7 @@ class BuildPool:
                     if len(self.pids) >= self._limit:
                         break
                     worker.give_way(self._niceness)
-                    worker.be_patient(*self._patience)
+                    worker.extend_timeout(*self._patience)
                     other._workers.remove(worker)
                     self._workers.append(worker)
             finally:
@@ -188,7 +188,7 @@ class BuildPool:
             finally:
                 self._busy.release()
 
-    def calm(self, niceness: int) -> None:
+    def lower_priority(self, niceness: int) -> None:
         """Let processes give way to others as one of `niceness` does from the next start or build on."""
         self._niceness = niceness
 
@@ -259,7 +259,7 @@ class _Worker:
         share = self._share.since_last()
         return self.is_busy and share is not None and share < _STARVED
 
-    def be_patient(self, start_s: float, build_s: float) -> None:
+    def extend_timeout(self, start_s: float, build_s: float) -> None:
         """From now on it may take so long to start, and for a program."""
         self._build_s = build_s
         self.deadline = time.monotonic() + start_s

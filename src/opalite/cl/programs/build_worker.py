@@ -20,7 +20,7 @@ from functools import partial
 
 from ...pocl import cpu_workarounds as pocl
 from ...pocl.prune_header import lighten
-from .ctypes_compiler import BareDevice, CallError
+from .ctypes_compiler import CallError, CtypesDevice
 
 REQUEST = struct.Struct("<II")  # bytes of options and of source
 ANSWER = struct.Struct("<I")  # bytes of the binary
@@ -36,7 +36,7 @@ def main(index: str, version: str) -> int:
     answers = os.dup(1)
     os.dup2(2, 1)  # what drivers print must not get between answers
     try:
-        device = BareDevice(*map(int, index.split(":")))
+        device = CtypesDevice(*map(int, index.split(":")))
     except (CallError, IndexError, OSError, AttributeError):
         return 1
     if device.version.strip() != version:
@@ -67,7 +67,7 @@ def end_with_caller() -> None:
     threading.Thread(target=watch, name="opalite-caller", daemon=True).start()
 
 
-def build(device: BareDevice, options: str, text: str) -> bytes:
+def build(device: CtypesDevice, options: str, text: str) -> bytes:
     """The program's binary with every kernel compiled; b"" if it does not compile."""
     try:
         return lighten(device.build, text, options, CallError) if PART not in text else link(device, options, text)
@@ -75,7 +75,7 @@ def build(device: BareDevice, options: str, text: str) -> bytes:
         return b""
 
 
-def link(device: BareDevice, options: str, text: str) -> bytes:
+def link(device: CtypesDevice, options: str, text: str) -> bytes:
     """The binary of the program of several sources. CallError if they do not compile."""
     with ExitStack() as held:
         sources = zip(text.split(PART), options.split(PART), strict=True)

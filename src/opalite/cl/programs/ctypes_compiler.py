@@ -48,7 +48,7 @@ class CallError(Exception):
     """A call of OpenCL that failed, and its status."""
 
 
-class BareDevice:
+class CtypesDevice:
     """A device with a context. pointer: its handle; platform: the name of its platform."""
 
     def __init__(self, platform_number: int, device_number: int) -> None:

@@ -21,7 +21,7 @@ import pyopencl as cl
 
 from ...pocl import cpu_workarounds as pocl
 from ..device.enumerate_devices import list_all
-from ..memory.device_pointers import Teller
+from ..memory.device_pointers import AddressProbe
 
 RUNS = 4
 BUILT, RAN, FAULT = "built", "ran", "fault: "
@@ -46,7 +46,7 @@ def main(index: str, version: str) -> int:
         built._build(b"", [device])
         kernel = cl.Kernel(built, given["kernel"])
         buffers = [_buffer(queue, size, given["contents"].get(str(i))) for i, size in enumerate(given["sizes"])]
-        told = Teller(queue).find(buffers)
+        told = AddressProbe(queue).find(buffers)
         kernel.set_arg(0, np.array([told[i] if i >= 0 else 0 for i in given["addresses"]], np.uint64))
     except (cl.Error, RuntimeError) as e:
         print(FAULT + _in_a_line(e), flush=True)

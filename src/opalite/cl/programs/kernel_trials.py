@@ -23,7 +23,7 @@ from ... import knobs
 from ...cache.binary_store import FORMAT, BinaryStore
 from ...cache.cache_keys import digest
 from ...ir.device.device_info import DeviceInfo
-from .build_parallelism import may_work_behind
+from .build_parallelism import may_work_in_background
 from .kernel_trial_main import BUILT, FAULT, RAN
 
 BUILD_S = 600.0
@@ -98,7 +98,7 @@ class Trials:
 
     def _run(self, trial: Trial) -> tuple[str, bool]:
         """What `fault` says, and whether it holds for ever."""
-        if not (self._index and sys.executable and may_work_behind()):
+        if not (self._index and sys.executable and may_work_in_background()):
             return "it cannot be tried, for no process may run beside this one", False
         command = [sys.executable, "-P", "-m", f"{__package__}.trial_process", self._index, self._info.version]
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)

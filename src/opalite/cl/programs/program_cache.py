@@ -28,7 +28,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...pocl import cpu_workarounds as pocl
 from ...pocl.check_loadable import UnloadableError
 from ..runtime_counters import Counters, ProgramTally
-from .build_parallelism import may_work_behind, worker_count
+from .build_parallelism import may_work_in_background, worker_count
 from .build_pool import BuildPool
 from .build_worker import PART
 from .compile_source import PLAIN, SourceCompiler
@@ -93,7 +93,7 @@ class ProgramCache:
         self._linking: dict[str, threading.Lock] = {}  # programs that are linked, or were
         self._pool: BuildPool | None = None
         self._link_pool: BuildPool | None = None
-        self._behind_pool: BuildPool | None = None
+        self._background_pool: BuildPool | None = None
         # PoCL compiles under one lock: two threads were no faster than one.
         self._serial = info.family == "pocl"
         self._compiler = SourceCompiler(context, device, info, store)
@@ -103,11 +103,11 @@ class ProgramCache:
                 self._pool = BuildPool(index, info.version, worker_count())
             # Linking takes as long as all the builds, beside a program that runs and should not be slowed down: even
             # where there is one core, a worker does it.
-            if self._pool is not None or may_work_behind():
+            if self._pool is not None or may_work_in_background():
                 self._link_pool = BuildPool(index, info.version, 1, niceness=_CALM)
-                self._behind_pool = BuildPool(index, info.version, worker_count(), niceness=_CALM)
+                self._background_pool = BuildPool(index, info.version, worker_count(), niceness=_CALM)
 
-    def expect_builds(self, count: int | None = None) -> None:
+    def prestart_workers(self, count: int | None = None) -> None:
         """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing.
 
         count: of the processes; as many as there may be by default.
@@ -115,7 +115,7 @@ class ProgramCache:
         if self._pool is not None and (self._store is None or self._store.is_empty()):
             self._pool.start(count)
 
-    def expect_general(self) -> None:
+    def prestart_for_generic(self) -> None:
         """Get a worker process ready where that pays, unless a process has seen all general programs in the store.
 
         Finding out which are missing takes as long as a worker takes to start. Where some have gone since, or another
@@ -126,7 +126,7 @@ class ProgramCache:
         if self._pool is not None and not is_there:
             self._pool.start(1)
 
-    def tell_general(self) -> None:
+    def report_generic(self) -> None:
         """All general programs are in the store."""
         if self._store is not None and not self._store.path(self._general_key).exists():
             self._store.put(self._general_key, b"all")
@@ -181,17 +181,17 @@ class ProgramCache:
     def waited_for(self) -> Iterator[None]:
         """Meanwhile somebody waits for what is built behind, or linked: it gives way to nobody any more."""
         with ExitStack() as entered:
-            for pool in (self._behind_pool, self._link_pool):
+            for pool in (self._background_pool, self._link_pool):
                 if pool is not None:
                     entered.enter_context(pool.waited_for())
             yield
 
     @property
-    def may_build_behind(self) -> bool:
+    def may_build_in_background(self) -> bool:
         """Whether programs can be compiled while others run, without taking more of them than their share of time."""
-        return not self._serial or self._behind_pool is not None
+        return not self._serial or self._background_pool is not None
 
-    def build_behind(
+    def build_in_background(
         self,
         specs: Sequence[Spec],
         stop: Callable[[], bool],
@@ -204,14 +204,14 @@ class ProgramCache:
         where `is_serving`), not a thirtieth. What does not compile is left to `get`, which says why.
         """
         missing = self.missing(specs)
-        if self._behind_pool is not None and missing:
+        if self._background_pool is not None and missing:
             lost: dict[int, str] = {}
             given = [(text, self._compiler.given(options)) for text, options, _ in missing]
             started = time.perf_counter()
-            self._behind_pool.calm(self._niceness(urgent))
+            self._background_pool.lower_priority(self._niceness(urgent))
             if self._pool is not None:
-                self._behind_pool.adopt(self._pool)  # which have read the driver's library
-            for number, binary in self._behind_pool.build(given, waits=True, lost=lost, stop=stop):
+                self._background_pool.take_over_workers(self._pool)  # which have read the driver's library
+            for number, binary in self._background_pool.build(given, waits=True, lost=lost, stop=stop):
                 text, options, name = missing[number]
                 self._delivered[text, options] = binary
                 self.get(text, options, name, tally)
@@ -226,21 +226,21 @@ class ProgramCache:
             with suppress(BuildError):
                 self.get(*spec, tally)
 
-    def expect_behind(self, may_link: bool) -> None:
+    def prestart_background_workers(self, may_link: bool) -> None:
         """Get as many processes ready as build urgently, for what is found out to be missing.
 
         may_link: a program may be linked beside others, which takes one process as long as these take all; it has one
         that is ready.
         """
-        if self._behind_pool is None or self._link_pool is None:
+        if self._background_pool is None or self._link_pool is None:
             return
-        self._behind_pool.calm(self._niceness(True))
+        self._background_pool.lower_priority(self._niceness(True))
         if self._pool is not None:
             if may_link and not self._has_linked:
-                self._link_pool.calm(self._link_niceness)
-                self._link_pool.adopt(self._pool)
-            self._behind_pool.adopt(self._pool)  # which have read the driver's library
-        self._behind_pool.expect()
+                self._link_pool.lower_priority(self._link_niceness)
+                self._link_pool.take_over_workers(self._pool)
+            self._background_pool.take_over_workers(self._pool)  # which have read the driver's library
+        self._background_pool.expect()
 
     @property
     def _link_niceness(self) -> int:
@@ -347,7 +347,7 @@ class ProgramCache:
         """The binary of a linked program, stored; b"" if there is none."""
         if self._link_pool is None:
             return b""
-        self._link_pool.calm(self._link_niceness)
+        self._link_pool.lower_priority(self._link_niceness)
         self._has_linked = True
         for _, binary in self._link_pool.build([(text, options)], waits=True, stop=stop):
             self._count(ProgramTally(is_behind=True), built=1)
@@ -416,7 +416,7 @@ class ProgramCache:
             self._counters.programs_built += built
             self._counters.programs_loaded += loaded
             if tally is not None and tally.is_behind:
-                self._counters.programs_built_behind += built
+                self._counters.programs_built_in_background += built
         if tally is not None:
             tally.add(built, loaded)
 
@@ -495,6 +495,6 @@ class ProgramCache:
 
     def close(self) -> None:
         """End worker processes."""
-        for pool in (self._pool, self._link_pool, self._behind_pool):
+        for pool in (self._pool, self._link_pool, self._background_pool):
             if pool is not None:
                 pool.close()

@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from ...errors import DeviceError
 from ..device.driver_errors import cl_errors, describe_code, translate
-from ..memory.device_pointers import Region
+from ..memory.device_pointers import BufferSlice
 from ..runtime_counters import Counters
 from .kernel_object import KernelObject
 from .raw_opencl_calls import arg_bytes, enqueue_args, find_enqueue, find_set_arg, find_set_pointer
@@ -42,7 +42,7 @@ class LocalBytes:
         return hash(self.nbytes)
 
 
-KernelArg: TypeAlias = "cl.MemoryObjectHolder | Region | LocalBytes | np.generic"
+KernelArg: TypeAlias = "cl.MemoryObjectHolder | BufferSlice | LocalBytes | np.generic"
 """Memory, a part of it, local memory, or a number of its exact NumPy type."""
 
 
@@ -88,7 +88,7 @@ class PreparedLaunch:
     def set_arg(self, index: int, arg: KernelArg) -> None:
         """Set argument `index`; its memory must not be in use by an enqueued launch of another thread."""
         is_local = isinstance(arg, LocalBytes)
-        if isinstance(arg, Region):
+        if isinstance(arg, BufferSlice):
             self._point(index, arg)
         elif self._set is None:
             with cl_errors(f"Setting argument {index} of {self.label}", self._device):
@@ -101,7 +101,7 @@ class PreparedLaunch:
         self._args[index] = arg
         self._counters.args_set += 1
 
-    def _point(self, index: int, region: Region) -> None:
+    def _point(self, index: int, region: BufferSlice) -> None:
         point = find_set_pointer()
         assert point is not None, "regions are made where pointers can be set"
         if code := point(self._handle, ctypes.c_uint32(index), ctypes.c_void_p(region.address)):

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
-from ...ir.constants.lazy_array import StoredArray, reshaped
-from ...ir.constants.quantized_constant import Levels
+from ...ir.constants.lazy_array import LazyArray, reshaped
+from ...ir.constants.quantized_constant import QuantizedConstant
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.operator import normalize_axis
@@ -45,14 +45,14 @@ def matmul_nbits(ctx: NodeContext) -> Value:
         if (group[order] == np.arange(columns) // block).all():
             # Elements in the order of their groups, on both sides: blocks that kernels take.
             a = take(ctx, a, order, len(a.shape) - 1)
-            levels = Levels(_in_order(codes, order), scales, zeros, bits, 1, block)
+            levels = QuantizedConstant(_in_order(codes, order), scales, zeros, bits, 1, block)
         else:
             if zeros.size > 1:
                 zeros = zeros[:, group]
-            all_scales = scales.read() if isinstance(scales, StoredArray) else scales
-            levels = Levels(codes, all_scales[:, group], zeros, bits)
+            all_scales = scales.read() if isinstance(scales, LazyArray) else scales
+            levels = QuantizedConstant(codes, all_scales[:, group], zeros, bits)
     else:
-        levels = Levels(codes, scales, zeros, bits, 1, block, rounds=rounds)
+        levels = QuantizedConstant(codes, scales, zeros, bits, 1, block, rounds=rounds)
     y = matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=True)
     bias = ctx.get(5)
     return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
@@ -93,7 +93,7 @@ def gather_block_quantized(ctx: NodeContext) -> Value:
     else:
         zero = _as_bytes(ctx.const(3)).reshape(shape)
     held = matrix_of(ctx, 2, *shape) if axis == 1 else ctx.const(2)
-    levels = Levels(codes, held, zero, bits, axis, block)
+    levels = QuantizedConstant(codes, held, zero, bits, axis, block)
     return gather(ctx, ctx.dequantised(levels, ctx.input(2).dtype), ctx.input(1), gathered)
 
 
@@ -110,7 +110,7 @@ def packed_codes(
     columns: int,
     bits: int,
     order: Callable[[Array], Array] | None = None,
-) -> Array | StoredArray:
+) -> Array | LazyArray:
     """Packed bytes, input `i`, as uint8 [rows, columns], a number each; by rows, if they lie in the model's file.
 
     order: puts the low bits first.
@@ -120,34 +120,34 @@ def packed_codes(
     def numbers(held: Array) -> Array:
         return unpacked(held if order is None else order(held), bits)[:, :columns]
 
-    if not isinstance(lines, StoredArray):
+    if not isinstance(lines, LazyArray):
         return numbers(lines)
 
     def part(first: int, last: int) -> Array:
         return numbers(lines.read_rows(first, last))
 
     key = (lines.key, bits, columns, order)
-    return StoredArray(np.dtype(np.uint8), (rows, columns), lambda: part(0, rows), load_rows=part, key=key)
+    return LazyArray(np.dtype(np.uint8), (rows, columns), lambda: part(0, rows), load_rows=part, key=key)
 
 
-def matrix_of(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | StoredArray:
+def matrix_of(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | LazyArray:
     """The constant input `i` as a matrix, where it lies."""
     v = ctx.input(i)
     held = v.held if v.is_const else ctx.const(i)
     assert held is not None
-    return reshaped(held, (rows, columns)) if isinstance(held, StoredArray) else held.reshape(rows, columns)
+    return reshaped(held, (rows, columns)) if isinstance(held, LazyArray) else held.reshape(rows, columns)
 
 
-def _in_order(codes: Array | StoredArray, order: Array) -> Array | StoredArray:
+def _in_order(codes: Array | LazyArray, order: Array) -> Array | LazyArray:
     """Columns in another order, where they lie."""
-    if not isinstance(codes, StoredArray):
+    if not isinstance(codes, LazyArray):
         return np.ascontiguousarray(codes[:, order])
 
     def part(first: int, last: int) -> Array:
         return np.ascontiguousarray(codes.read_rows(first, last)[:, order])
 
     key = (codes.key, order.tobytes())
-    return StoredArray(codes.dtype, codes.shape, lambda: part(0, codes.shape[0]), load_rows=part, key=key)
+    return LazyArray(codes.dtype, codes.shape, lambda: part(0, codes.shape[0]), load_rows=part, key=key)
 
 
 # Of bitsandbytes (Dettmers et al., QLoRA, 2023): quantiles of normal numbers, and floats of 4 bits.
@@ -170,10 +170,10 @@ def matmul_bnb4(ctx: NodeContext) -> Value:
     if along % block or along % 2:  # blocks go on from row to row
         flat = unpacked(_turned(ctx.const(1).reshape(1, -1)), 4)[0, :count]
         scale = np.repeat(ctx.const(2).reshape(-1).astype(np.float32), block)[:count].reshape(lines, along)
-        levels = Levels(flat.reshape(lines, along), scale, None, 4, table=table)
+        levels = QuantizedConstant(flat.reshape(lines, along), scale, None, 4, table=table)
     else:
         codes = packed_codes(ctx, packed, 1, lines, along, 4, _turned)
-        levels = Levels(codes, matrix_of(ctx, 2, lines, along // block), None, 4, 1, block, table=table)
+        levels = QuantizedConstant(codes, matrix_of(ctx, 2, lines, along // block), None, 4, 1, block, table=table)
     return matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=by_rows)
 
 

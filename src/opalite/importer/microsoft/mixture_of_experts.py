@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym
-from ...ir.constants.lazy_array import StoredArray, converted
+from ...ir.constants.lazy_array import LazyArray, converted
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.expert_matmul import ExpertMatMul
@@ -29,7 +29,7 @@ from ..walk.node_context import NodeContext
 from .low_bit_weights import matrix_of, packed_codes, unpacked
 from .unfuse import MS
 
-Held = Array | StoredArray
+Held = Array | LazyArray
 
 
 class _Matrices(NamedTuple):
@@ -54,7 +54,7 @@ class _Matrices(NamedTuple):
             return held if held is None or held.shape == (1, 1) else _half(held, self.experts, which, interleaved)
 
         zeros = of(self.zeros)
-        assert not isinstance(zeros, StoredArray)
+        assert not isinstance(zeros, LazyArray)
         weights = of(self.weights)
         assert weights is not None
         return self._replace(weights=weights, bias=of(self.bias), scales=of(self.scales), zeros=zeros)
@@ -69,7 +69,7 @@ def _half(held: Held, experts: int, which: int, interleaved: bool) -> Held:
     """Half of the rows of each expert: every other one from `which` on, or the first or second of two halves."""
     rows, rest = held.shape[0] // 2, held.shape[1:]
     size = rows // experts
-    if not isinstance(held, StoredArray):
+    if not isinstance(held, LazyArray):
         split = (experts, size, 2, *rest) if interleaved else (experts, 2, size, *rest)
         of_each = held.reshape(split)
         return np.ascontiguousarray(of_each[:, :, which] if interleaved else of_each[:, which]).reshape(rows, *rest)
@@ -84,7 +84,7 @@ def _half(held: Held, experts: int, which: int, interleaved: bool) -> Held:
         return np.concatenate(found)
 
     key = (held.key, experts, which, interleaved)
-    return StoredArray(held.dtype, (rows, *rest), lambda: part(0, rows), load_rows=part, key=key)
+    return LazyArray(held.dtype, (rows, *rest), lambda: part(0, rows), load_rows=part, key=key)
 
 
 @onnx_op("MoE", domain=MS)

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import UnsupportedOpError
 from ...expr.trace_function import Sym, where
 from ...ir.constants.lazy_array import converted
-from ...ir.constants.quantized_constant import SMALLEST, Levels
+from ...ir.constants.quantized_constant import SMALLEST, QuantizedConstant
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.affine_quantization import dequantized
@@ -91,7 +91,7 @@ def dequantize_linear(ctx: NodeContext) -> Result:
 
     y = ctx.reshape(ctx.elementwise(real, x, scale, *([zero] if zero is not None else [])), shape)
     if y.data is not None and x.data is not None and scale.data is not None and x.shape == shape:
-        y.levels = Levels(x.data, scale.data, None if zero is None else zero.data)
+        y.levels = QuantizedConstant(x.data, scale.data, None if zero is None else zero.data)
     return y
 
 
@@ -124,7 +124,7 @@ def _kept(ctx: NodeContext) -> Value | None:
         parts.append(part)
     narrow = np.dtype(np.uint8 if x.dtype.name.startswith("UINT") else np.int8)
     less = parts[1].astype(narrow) if len(parts) > 1 else None
-    return ctx.dequantised(Levels(converted(held, narrow), parts[0], less, bits, axis, block), dtype)
+    return ctx.dequantised(QuantizedConstant(converted(held, narrow), parts[0], less, bits, axis, block), dtype)
 
 
 def _widened(ctx: NodeContext, v: Value | None) -> Value | None:

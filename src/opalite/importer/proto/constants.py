@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.constants.lazy_array import StoredArray
+from ...ir.constants.lazy_array import LazyArray
 
 Array = np.ndarray[Any, Any]
 
@@ -16,16 +16,16 @@ Array = np.ndarray[Any, Any]
 class Constants(MutableMapping[str, Array]):
     """Arrays by name. `held` tells of one without reading it."""
 
-    def __init__(self, arrays: Mapping[str, Array | StoredArray] | None = None) -> None:
-        self._held: dict[str, Array | StoredArray] = (
+    def __init__(self, arrays: Mapping[str, Array | LazyArray] | None = None) -> None:
+        self._held: dict[str, Array | LazyArray] = (
             dict(arrays._held) if isinstance(arrays, Constants) else dict(arrays or {})
         )
 
     def __getitem__(self, name: str) -> Array:
         found = self._held[name]
-        return found.read() if isinstance(found, StoredArray) else found
+        return found.read() if isinstance(found, LazyArray) else found
 
-    def __setitem__(self, name: str, array: Array | StoredArray) -> None:
+    def __setitem__(self, name: str, array: Array | LazyArray) -> None:
         self._held[name] = array
 
     def __delitem__(self, name: str) -> None:
@@ -40,7 +40,7 @@ class Constants(MutableMapping[str, Array]):
     def __contains__(self, name: object) -> bool:
         return name in self._held
 
-    def held(self, name: str) -> Array | StoredArray:
+    def held(self, name: str) -> Array | LazyArray:
         """The array, or what reads it."""
         return self._held[name]
 
@@ -53,7 +53,7 @@ class Constants(MutableMapping[str, Array]):
         return Constants({n: a for n, a in self._held.items() if n not in names})
 
 
-def held_by(arrays: Mapping[str, Array], name: str) -> Array | StoredArray:
+def held_by(arrays: Mapping[str, Array], name: str) -> Array | LazyArray:
     """The array `name` of `arrays`, or what reads it where Constants have it."""
     of: Mapping[str, Array] = next(m for m in arrays.maps if name in m) if isinstance(arrays, ChainMap) else arrays
     return of.held(name) if isinstance(of, Constants) else of[name]

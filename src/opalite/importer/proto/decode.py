@@ -15,13 +15,13 @@ import onnx
 from onnx import numpy_helper
 
 from ...errors import ModelFormatError
-from ...ir.constants.lazy_array import LARGE, StoredArray
+from ...ir.constants.lazy_array import LARGE, LazyArray
 from ...ir.constants.model_file import FilePart, ModelFile
 from ...ir.dtype import DType
 from .external_data import find_data_file, read_number
 
 Array = np.ndarray[Any, Any]
-Dim = int | str | None
+SymbolicInt = int | str | None
 
 _PACKED = {"UINT4", "INT4", "FLOAT4E2M1", "UINT2", "INT2", "FLOAT6E2M3", "FLOAT6E3M2", "STRING"}
 _LARGEST_DENSE = 1 << 31  # bytes of a protobuf message
@@ -66,7 +66,7 @@ class ValueInfo:
     name: str
     kind: str = "unknown"
     dtype: DType | None = None
-    shape: tuple[Dim, ...] | None = None
+    shape: tuple[SymbolicInt, ...] | None = None
     elem: ValueInfo | None = None
 
     @property
@@ -98,7 +98,7 @@ def decode_type(proto: Any, name: str = "") -> ValueInfo:
     return ValueInfo(name)
 
 
-def _decode_dim(dim: Any) -> Dim:
+def _decode_dim(dim: Any) -> SymbolicInt:
     kind = dim.WhichOneof("value")
     if kind == "dim_value":
         return int(dim.dim_value) if dim.dim_value >= 0 else None
@@ -136,9 +136,9 @@ class TensorReader:
     def dense(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array:
         """`held`, in memory."""
         found = self.held(proto, raw)
-        return found.read() if isinstance(found, StoredArray) else found
+        return found.read() if isinstance(found, LazyArray) else found
 
-    def held(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array | StoredArray:
+    def held(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array | LazyArray:
         """The tensor: a view of `raw`, its data if that lies outside the message, or read from a file when it is used.
 
         ModelFormatError names the tensor if bytes or file are missing.
@@ -179,22 +179,22 @@ class TensorReader:
             ) from e
         return dense
 
-    def _from_raw(self, proto: Any, raw: memoryview | FilePart) -> Array | StoredArray:
+    def _from_raw(self, proto: Any, raw: memoryview | FilePart) -> Array | LazyArray:
         dtype, shape = elem_dtype(proto.data_type), tuple(proto.dims)
         if isinstance(raw, FilePart):
             part = raw
             if part.nbytes >= LARGE and dtype.name not in _PACKED and part.nbytes == math.prod(shape) * dtype.size:
                 load = lambda: part.read().view(dtype.np).reshape(shape)  # noqa: E731
                 mapped = lambda: part.mapped(dtype.np, shape)  # noqa: E731
-                return StoredArray(dtype.np, shape, load, load_bytes=part.read_bytes, mapped=mapped)
+                return LazyArray(dtype.np, shape, load, load_bytes=part.read_bytes, mapped=mapped)
             raw = part.read().data
         if dtype.name in _PACKED:
             return _with_raw(proto, bytes(raw))
         array: Array = np.frombuffer(raw, dtype.np).reshape(shape)
         # What it is, not where it lies, is told by a key: what is made of it is found again.
-        return array if array.nbytes < LARGE else StoredArray(dtype.np, shape, lambda: array, array)
+        return array if array.nbytes < LARGE else LazyArray(dtype.np, shape, lambda: array, array)
 
-    def _external(self, proto: Any) -> Array | StoredArray:
+    def _external(self, proto: Any) -> Array | LazyArray:
         entries = {e.key: e.value for e in proto.external_data}
         location = entries.get("location", "")
         path = Path(location) if location in self._given else self._path(proto.name, location)
@@ -250,24 +250,24 @@ class _DataFile:
                 self.file = ModelFile(path)
             except OSError as e:
                 raise ModelFormatError(f"the data file '{path}' cannot be read: {e.strerror or e}") from e
-        self._held: dict[tuple[int, int], Array | StoredArray] = {}
+        self._held: dict[tuple[int, int], Array | LazyArray] = {}
         self._read = 0
         self.size = len(contents) if contents is not None else self.file.size if self.file is not None else 0
 
-    def held(self, tensor: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | StoredArray:
+    def held(self, tensor: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | LazyArray:
         """The tensor of that type from `offset` on. ModelFormatError, naming `tensor`, if there are fewer bytes."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < LARGE or self._contents is not None:
             return self.read(tensor, offset, nbytes).view(dtype).reshape(shape)
         found = self._held.get((offset, nbytes))
-        if isinstance(found, StoredArray) and (found.dtype, found.shape) == (dtype, shape):
+        if isinstance(found, LazyArray) and (found.dtype, found.shape) == (dtype, shape):
             return found
         self._check(tensor, offset, nbytes)
         self._count(tensor, nbytes)
         load = lambda: self._load(offset, nbytes).view(dtype).reshape(shape)  # noqa: E731
         mapped = None if self.file is None else partial(FilePart(self.file, offset, nbytes).mapped, dtype, shape)
         load_bytes = lambda first, count: self._load(offset + first, count)  # noqa: E731
-        made = StoredArray(dtype, shape, load, load_bytes=load_bytes, mapped=mapped)
+        made = LazyArray(dtype, shape, load, load_bytes=load_bytes, mapped=mapped)
         self._held[offset, nbytes] = made
         return made
 

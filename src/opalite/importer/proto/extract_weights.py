@@ -75,7 +75,7 @@ Weights = dict[int, memoryview | FilePart]
 """Data of weights outside the message, by number of the initializer."""
 
 
-def take_weights(model: bytes | View) -> tuple[bytes, Weights]:
+def load_weights(model: bytes | View) -> tuple[bytes, Weights]:
     """(the message without the raw data of large initializers, that data by number of the initializer).
 
     What is taken out lies in `model`. A message that is not understood comes back whole, for protobuf to refuse.

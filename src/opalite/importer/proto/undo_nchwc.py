@@ -17,7 +17,7 @@ import numpy as np
 from onnx import AttributeProto
 
 from ...errors import ModelFormatError
-from ...ir.constants.lazy_array import StoredArray
+from ...ir.constants.lazy_array import LazyArray
 from .constants import Constants
 from .graphdef import Attr, GraphDef, NodeDef
 from .undo_nchwc_weights import BLOCKS, Array, Blocked, likelier_block
@@ -219,7 +219,7 @@ class _Blocks:
         return replace(node, inputs=tuple(inputs), attributes={**node.attributes, **attributes})
 
 
-def _add(constants: Constants, name: str, array: Array | StoredArray) -> str:
+def _add(constants: Constants, name: str, array: Array | LazyArray) -> str:
     constants[name] = array
     return name
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.constants.lazy_array import StoredArray
+from ...ir.constants.lazy_array import LazyArray
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,7 @@ _LEAST_ENERGY = 1e-12  # of a channel that is zero, against the largest
 class Blocked:
     """A filter as it is stored. both: whether it is OIHWBiBo rather than OIHWBo."""
 
-    held: Array | StoredArray
+    held: Array | LazyArray
     both: bool
 
     def fits(self, block: int) -> bool:
@@ -36,21 +36,21 @@ class Blocked:
         m, c = self.held.shape[:2]
         return m % block == 0 and (not self.both or c % block == 0)
 
-    def plain(self, block: int, kept: tuple[int, int] | None = None) -> Array | StoredArray:
+    def plain(self, block: int, kept: tuple[int, int] | None = None) -> Array | LazyArray:
         """The filter in plain order, or of it the first `kept` output and input channels; loaded when it is read if
         the stored one is."""
         held, (m, c) = self.held, kept or self.held.shape[:2]
         shape = (m, c, *held.shape[2:])
-        if not isinstance(held, StoredArray):
+        if not isinstance(held, LazyArray):
             return _plain(held, block, self.both, m, c)
         key = (held.key, "nchwc", block, self.both, m, c)
-        return StoredArray(held.dtype, shape, lambda: _plain(held.read(), block, self.both, m, c), key=key)
+        return LazyArray(held.dtype, shape, lambda: _plain(held.read(), block, self.both, m, c), key=key)
 
     def reads_channels(self, block: int) -> int:
         """One more than the last input channel with a weight that is not zero; those before the last block are not
         looked at."""
         m, c, h, w = self.held.shape
-        stored = self.held.read() if isinstance(self.held, StoredArray) else self.held
+        stored = self.held.read() if isinstance(self.held, LazyArray) else self.held
         last = stored.reshape(m // block, c // block, h * w, block, block)[:, -1]
         used = np.flatnonzero(last.any(axis=(0, 1, 3)))
         return c - block + (int(used[-1]) + 1 if used.size else 1)
@@ -82,7 +82,7 @@ def likelier_block(filters: Sequence[Blocked], candidates: Sequence[int]) -> int
         channels += sum(blocked.held.shape[:2])
         for block in candidates:
             array = blocked.plain(block)
-            squares = np.square((array.read() if isinstance(array, StoredArray) else array).astype(np.float64))
+            squares = np.square((array.read() if isinstance(array, LazyArray) else array).astype(np.float64))
             for axis in (0, 1):
                 energy = squares.mean(axis=tuple(i for i in range(4) if i != axis))
                 floor = _LEAST_ENERGY * max(float(energy.max()), np.finfo(np.float64).tiny / _LEAST_ENERGY)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...ir.constants.lazy_array import StoredArray
+from ...ir.constants.lazy_array import LazyArray
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.symbols import Trace, hint_of, holds_symbols, is_dim, is_symbolic
@@ -70,7 +70,7 @@ class GraphBuilder:
         self.graph.inputs.append(value)
         return value
 
-    def constant(self, array: Array | StoredArray, name: str) -> Value:
+    def constant(self, array: Array | LazyArray, name: str) -> Value:
         """A constant; `array` is kept, not copied."""
         return Value(self.unique(name), TensorType(DType.of(array), tuple(array.shape)), array)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.constants.int8_rows import TAIL
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
-from ...ir.growable_tensor import Reserved
+from ...ir.growable_tensor import GrowableTensor
 from ...ir.tensor_type import TensorType
 from ...ops.append import Append, WidenRows
 from ...ops.data_movement import Concat, Slice
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def append_in_place(
-    walk: Walk, graph: Graph, values: Mapping[str, Reserved], outputs: Mapping[str, int]
+    walk: Walk, graph: Graph, values: Mapping[str, GrowableTensor], outputs: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Have the graph of a segment append to the memory of `values`, inputs by name. How long each is then; and for
     those where it cannot, why.
@@ -65,7 +65,7 @@ class _Appending:
     """What becomes of one piece of state."""
 
     def __init__(
-        self, graph: Graph, past: Value | None, present: Value, value: Reserved, written: Written | None
+        self, graph: Graph, past: Value | None, present: Value, value: GrowableTensor, written: Written | None
     ) -> None:
         """past: None where nothing reads it. written: what was written to have `present`, if that is known."""
         self._written = written

@@ -22,8 +22,8 @@ from onnx import AttributeProto
 from ...errors import ShapeError
 from ...expr.expression import Expr
 from ...expr.trace_function import Sym, cast_expr, trace, trace_with_sizes
-from ...ir.constants.lazy_array import StoredArray, reshaped
-from ...ir.constants.quantized_constant import Levels
+from ...ir.constants.lazy_array import LazyArray, reshaped
+from ...ir.constants.quantized_constant import QuantizedConstant
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.symbols import always_equal, is_symbolic, same_or_int
@@ -148,10 +148,10 @@ class NodeContext:
 
     def constant(self, array: Any, name: str | None = None) -> Value:
         """A constant Value; `array` is kept, not copied, and stays where it lies if it is a StoredArray."""
-        held = array if isinstance(array, StoredArray) else np.asarray(array)
+        held = array if isinstance(array, LazyArray) else np.asarray(array)
         return self._builder.constant(held, name or f"{self._out_name}/const")
 
-    def dequantised(self, levels: Levels, dtype: DType) -> Value:
+    def dequantised(self, levels: QuantizedConstant, dtype: DType) -> Value:
         """The constant that `levels` stand for in `dtype`, computed when it is read."""
         v = self._builder.constant(levels.contents(dtype.np), f"{self._out_name}/const")
         v.levels = levels
@@ -204,7 +204,7 @@ class NodeContext:
         wanted = tuple(same_or_int(d) for d in shape)
         if always_equal(v.shape, wanted):
             return v
-        if isinstance(v.held, StoredArray) and v.levels is None and math.prod(wanted) == v.type.count:
+        if isinstance(v.held, LazyArray) and v.levels is None and math.prod(wanted) == v.type.count:
             return self._builder.constant(reshaped(v.held, wanted), f"{self._out_name}/const")
         return self.add(Reshape(wanted), [v])
 

@@ -21,7 +21,7 @@ from ...errors import ModelError, OpaliteError
 from ...ir.dtype import DType
 from ...ir.feeds import is_tensor
 from ...ir.graph import Graph, Node, Value
-from ...ir.growable_tensor import Reserved
+from ...ir.growable_tensor import GrowableTensor
 from ...ir.symbols import Numbers, compile_numbers, is_dim
 from ..proto.decode import Array
 from .constant_evaluation import ancestors, evaluate_graph, is_cheap
@@ -380,7 +380,7 @@ def _are_sizes(array: Array) -> bool:
 def _type_key(value: Any) -> Any:
     if type(value) is np.ndarray:
         return value.shape, value.dtype
-    if isinstance(value, Reserved):
+    if isinstance(value, GrowableTensor):
         return value
     if value is None:
         return "none"

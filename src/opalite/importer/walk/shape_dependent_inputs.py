@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.symbols import AtSizes, Moved, Trace
+from ...ir.symbols import Moved, Substituted, Trace
 from ...ir.tensor_type import TensorType
 from .constant_evaluation import evaluate_nodes
 
@@ -54,7 +54,7 @@ class Given:
             return found
 
     def _compute(self, sizes: tuple[int, ...]) -> dict[str, Array]:
-        at = AtSizes(self.trace, sizes)
+        at = Substituted(self.trace, sizes)
         at.learn([v for row in self.leaves.values() for v in row])
         known = {v: np.array(at(row), v.dtype.np).reshape(v.shape) for v, row in self.leaves.items()}
         arrays = evaluate_nodes(*concrete(self.nodes, known, list(self.wanted.values()), at))
@@ -62,7 +62,7 @@ class Given:
 
 
 def concrete(
-    nodes: Sequence[Node], known: Mapping[Value, Array], wanted: Sequence[Value], at: AtSizes
+    nodes: Sequence[Node], known: Mapping[Value, Array], wanted: Sequence[Value], at: Substituted
 ) -> tuple[list[Node], dict[Value, Array], list[Value]]:
     """Nodes, what they start from and what is wanted of them, with plain sizes."""
     made: dict[Value, Value] = {}
@@ -86,7 +86,7 @@ def concrete(
 def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     """A copy of `graph` with plain numbers in the place of its symbols, which have the values `sizes`."""
     assert graph.trace is not None
-    return _changed(graph, AtSizes(graph.trace, sizes), None)
+    return _changed(graph, Substituted(graph.trace, sizes), None)
 
 
 def graph_moved(graph: Graph, sizes: tuple[int, ...]) -> Graph:
@@ -96,7 +96,7 @@ def graph_moved(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     return _changed(graph, at, at.trace)
 
 
-def _changed(graph: Graph, at: AtSizes, trace: Trace | None) -> Graph:
+def _changed(graph: Graph, at: Substituted, trace: Trace | None) -> Graph:
     made = graph.copy()
     made.trace = trace
     for v in made.values():

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...expr.expression import Expr, In, Lit, Tmp
 from ...ir.dtype import DType
-from ...ir.symbols import Dim, Real, at_least, at_most, hint_of, is_less, is_symbolic
+from ...ir.symbols import SymbolicFloat, SymbolicInt, at_least, at_most, hint_of, is_less, is_symbolic
 from ...ir.tensor_type import TensorType
 from ...ops.cumulative import Cumulative
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
@@ -235,7 +235,7 @@ def _extreme(kind: str, values: Sequence[Any], dtype: DType) -> Any:
     if dtype.is_int:
         return at_least(values) if kind == "max" else at_most(values)
     whole = [_whole_number(v) for v in values]
-    if any(type(v) is Dim for v in values) and None not in whole:
+    if any(type(v) is SymbolicInt for v in values) and None not in whole:
         return _rounded((at_least if kind == "max" else at_most)(whole), dtype)
     best = values[0]
     for v in values[1:]:
@@ -248,7 +248,7 @@ def _extreme(kind: str, values: Sequence[Any], dtype: DType) -> Any:
 
 def _whole_number(v: Any) -> Any:
     """A number that is whole, whatever the sizes, as an integer; None for others."""
-    return v if type(v) is Dim else int(v) if not is_symbolic(v) and float(v).is_integer() else None
+    return v if type(v) is SymbolicInt else int(v) if not is_symbolic(v) and float(v).is_integer() else None
 
 
 def _is_number(v: Any) -> bool:
@@ -348,11 +348,11 @@ def _held(v: Any, dtype: DType) -> Any:
 
 
 def _rounded(v: Any, dtype: DType) -> Any:
-    if type(v) is Dim:  # a whole number that stands in a float: exact as long as the type holds it
+    if type(v) is SymbolicInt:  # a whole number that stands in a float: exact as long as the type holds it
         if not -(1 << _EXACT[dtype]) <= v <= 1 << _EXACT[dtype]:
             raise _NotCovered
         return v
-    if type(v) is Real:
+    if type(v) is SymbolicFloat:
         if v.ratio is not None and v.ratio.by == 1:
             return _rounded(v.trace.dim(v.ratio.top), dtype)
         return v.float32_where_exact() if dtype is DType.FLOAT32 else v
@@ -361,7 +361,7 @@ def _rounded(v: Any, dtype: DType) -> Any:
 
 def _float_step(fn: str, a: Any, b: Any, dtype: DType) -> Any:
     """One step in floats, of which some may be whole numbers (Dims): sums and products of those stay whole."""
-    if type(a) is Dim or type(b) is Dim:
+    if type(a) is SymbolicInt or type(b) is SymbolicInt:
         whole = [_whole_number(v) for v in (a, b)]
         if None not in whole and fn != "div":
             return _rounded(_INTEGERS[fn](*whole), dtype)
@@ -393,7 +393,7 @@ def _cast(v: Any, source: DType, dtype: DType) -> Any:
             if not math.isfinite(v) or abs(v) >= 2**31:
                 raise _NotCovered
             return _held(math.trunc(v), dtype)
-        return _held(v if type(v) is Dim else _toward_zero(v), dtype)
+        return _held(v if type(v) is SymbolicInt else _toward_zero(v), dtype)
     if isinstance(v, bool):
         return float(v)
     return _rounded(v if is_symbolic(v) else float(v), dtype)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...ir.dtype import DType
 from ...ir.feeds import dtype_of, is_tensor
-from ...ir.growable_tensor import Reserved
+from ...ir.growable_tensor import GrowableTensor
 from ...ir.symbols import Trace, hint_of
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +54,7 @@ class Arrival:
     places: tuple[str, ...]
     shapes: Mapping[str, tuple[int | None, ...]]
     contents: Mapping[str, tuple[int | None, ...]]
-    reserved: Mapping[str, Reserved] = field(default_factory=dict)
+    reserved: Mapping[str, GrowableTensor] = field(default_factory=dict)
     capacity: int = -1
 
     def symbols(self, trace: Trace) -> list[int]:
@@ -101,7 +101,7 @@ class OpenDims:
         parts: list[Any] = []
         shapes: dict[str, tuple[int | None, ...]] = {}
         contents: dict[str, tuple[int | None, ...]] = {}
-        reserved: dict[str, Reserved] = {}
+        reserved: dict[str, GrowableTensor] = {}
         capacity = -1
         for n in incoming:
             value = values[n]
@@ -121,14 +121,14 @@ class OpenDims:
                 axes = []
                 for axis, size in enumerate(value.shape):
                     # Rows of a cache have one size, though exporters may leave it open: kernels are made for it.
-                    is_row = isinstance(value, Reserved) and axis > value.axis
+                    is_row = isinstance(value, GrowableTensor) and axis > value.axis
                     group = None if is_row else self._group(n, axis, size, named)
                     axes.append(None if group is None else number(group, size, _place(n, axis, group)))
                 shapes[n] = tuple(axes)
                 parts.append(
                     (dtype_of(value), tuple(d if k is None else -k - 1 for k, d in zip(axes, value.shape, strict=True)))
                 )
-                if isinstance(value, Reserved):
+                if isinstance(value, GrowableTensor):
                     if value.grows:
                         capacity = number((RESERVED,), value.capacity, RESERVED)
                     parts.append((RESERVED, value.axis, value.grows, value.narrow))

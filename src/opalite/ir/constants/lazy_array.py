@@ -33,7 +33,7 @@ _ALIGN = (
 _HUGE_PAGE = 2 << 20  # bytes, of x86-64 and of most AArch64 kernels; another size costs nothing but alignment
 
 
-class StoredArray:
+class LazyArray:
     """An array of known type that `load` brings to memory. All who ask at one time are given the same one."""
 
     def __init__(
@@ -45,7 +45,7 @@ class StoredArray:
         load_bytes: Callable[[int, int], Array] | None = None,
         load_rows: Callable[[int, int], Array] | None = None,
         key: Hashable = None,
-        mapped: Callable[[], StoredArray] | None = None,
+        mapped: Callable[[], LazyArray] | None = None,
     ) -> None:
         """`load` gives an array of exactly that type, and raises where it cannot. held: what it would give now, kept
         until `let_go`. load_bytes: gives as many bytes of it from one on, as uint8, where parts can be read apart;
@@ -102,7 +102,7 @@ class StoredArray:
             return part.reshape(last - first, *self.shape[1:])
         return (self.read() if found is None else found)[first:last]
 
-    def ask(self, question: Callable[[StoredArray], _T]) -> _T:
+    def ask(self, question: Callable[[LazyArray], _T]) -> _T:
         """What `question` says of the contents; found once, for every plan asks."""
         if question not in self._answers:
             self._answers[question] = question(self)
@@ -125,37 +125,37 @@ def _nothing() -> None:
 
 
 def hold_all(
-    arrays: Iterable[Array | StoredArray],
+    arrays: Iterable[Array | LazyArray],
     each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
-    is_elsewhere: Callable[[StoredArray], bool] = lambda _: False,
+    is_elsewhere: Callable[[LazyArray], bool] = lambda _: False,
 ) -> None:
     """Have in memory what is stored, until it is let go, but for what `is_elsewhere` as it is wanted, and not read.
 
     each: loads what is not there, perhaps side by side.
     """
-    stored = dict.fromkeys(a for a in arrays if isinstance(a, StoredArray))
-    for _ in each(StoredArray.hold, [a for a in stored if not is_elsewhere(a)]):
+    stored = dict.fromkeys(a for a in arrays if isinstance(a, LazyArray))
+    for _ in each(LazyArray.hold, [a for a in stored if not is_elsewhere(a)]):
         pass
 
 
-def let_go_all(arrays: Iterable[Array | StoredArray]) -> None:
+def let_go_all(arrays: Iterable[Array | LazyArray]) -> None:
     """Have what is stored in memory no longer than others hold it."""
     for array in arrays:
-        if isinstance(array, StoredArray):
+        if isinstance(array, LazyArray):
             array.let_go()
 
 
-def read_part(held: Array | StoredArray, first: int, last: int) -> Array:
+def read_part(held: Array | LazyArray, first: int, last: int) -> Array:
     """Rows `first` to before `last` of an array, wherever it lies."""
-    return held.read_rows(first, last) if isinstance(held, StoredArray) else held[first:last]
+    return held.read_rows(first, last) if isinstance(held, LazyArray) else held[first:last]
 
 
-def reshaped(held: StoredArray, shape: tuple[int, ...]) -> StoredArray:
+def reshaped(held: LazyArray, shape: tuple[int, ...]) -> LazyArray:
     """The same elements in another shape, read from where they are."""
     load_bytes = held._load_bytes
     key = (held.key, shape)
     mapped = None if held.mapped is None else lambda: reshaped(held.mapped(), shape)  # type: ignore[misc]
-    made = StoredArray(held.dtype, shape, lambda: held.read().reshape(shape), None, load_bytes, None, key, mapped)
+    made = LazyArray(held.dtype, shape, lambda: held.read().reshape(shape), None, load_bytes, None, key, mapped)
     made.contents.digest = made.contents.digest or (held.contents.digest if held.is_mapped else "")
     made.is_mapped, made.source = held.is_mapped, held.source
     return made
@@ -167,29 +167,29 @@ def mapped_part(
     name: str,
     load: Callable[[], Array],
     source: tuple[str, int] | None = None,
-) -> StoredArray:
+) -> LazyArray:
     """An array in pages of a file, of which nobody reads all: `name` stands for its contents. load: gives its bytes.
     source: the file's path, and at which byte it begins there, by which other processes find it."""
-    made = StoredArray(dtype, shape, lambda: load().view(dtype).reshape(shape), key=(name, dtype, shape))
+    made = LazyArray(dtype, shape, lambda: load().view(dtype).reshape(shape), key=(name, dtype, shape))
     made.contents.digest, made.is_mapped, made.source = name, True, source
     return made
 
 
-def converted(held: Array | StoredArray, dtype: Any) -> Array | StoredArray:
+def converted(held: Array | LazyArray, dtype: Any) -> Array | LazyArray:
     """The same elements in another type, by rows where they lie elsewhere."""
     if held.dtype == dtype:
         return held
-    if not isinstance(held, StoredArray):
+    if not isinstance(held, LazyArray):
         return held.astype(dtype)
 
     def rows(first: int, last: int) -> Array:
         return held.read_rows(first, last).astype(dtype)
 
     kind = np.dtype(dtype)
-    return StoredArray(kind, held.shape, lambda: rows(0, held.shape[0]), load_rows=rows, key=(held.key, kind))
+    return LazyArray(kind, held.shape, lambda: rows(0, held.shape[0]), load_rows=rows, key=(held.key, kind))
 
 
-def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[slice, Array]]:
+def read_slices(held: Array | LazyArray, multiple: int = 1) -> Iterator[tuple[slice, Array]]:
     """Parts of an array along its first axis, in order: where each lies, and its contents. Of a stored array one part
     of about SLICE bytes is in memory at a time. multiple: of which each part but the last has rows.
     """
@@ -200,9 +200,9 @@ def read_slices(held: Array | StoredArray, multiple: int = 1) -> Iterator[tuple[
         yield part, read_part(held, part.start, part.stop)
 
 
-def largest(held: Array | StoredArray) -> float:
+def largest(held: Array | LazyArray) -> float:
     """The largest absolute value of floats, but for those that are not finite; 0 of none."""
-    if isinstance(held, StoredArray):
+    if isinstance(held, LazyArray):
         return max((_largest(part) for _, part in read_slices(held)), default=0.0)
     return _largest(held)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelFormatError
-from .lazy_array import StoredArray, mapped_part, page_empty
+from .lazy_array import LazyArray, mapped_part, page_empty
 
 Array = np.ndarray[Any, Any]
 
@@ -150,7 +150,7 @@ class FilePart:
         """The bytes, as uint8. ModelFormatError if the file is no longer what it was."""
         return self.file.read(self.offset, self.nbytes)
 
-    def mapped(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> StoredArray:
+    def mapped(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LazyArray:
         """The array of that type that they are, mapped (ModelFile.map)."""
         name, source = self.file.name_of(self.offset, self.nbytes), (os.path.realpath(self.file.path), self.offset)
         return mapped_part(dtype, shape, name, lambda: self.file.map(self.offset, self.nbytes), source)

@@ -1,4 +1,5 @@
-"""Levels: the integers of a few bits that a constant was dequantised from, with their scales and zero points."""
+"""QuantizedConstant: the integers of a few bits that a constant was dequantised from, with their scales and zero
+points."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .lazy_array import Array, StoredArray, page_empty, read_part, read_slices
+from .lazy_array import Array, LazyArray, page_empty, read_part, read_slices
 
 SMALLEST = 1 << 14
 """Elements of a constant from which on its integers are kept: fewer stay in a core's cache as floats too."""
 
 
 @dataclass(frozen=True, eq=False)
-class Levels:
+class QuantizedConstant:
     """A constant that is (q - zero) * scale, computed in float32.
 
     codes: q, which may lie in the model's file and be read by parts. bits: of each of its elements that count. scale,
@@ -24,8 +25,8 @@ class Levels:
     table: what q numbers, where it does not stand for itself.
     """
 
-    codes: Array | StoredArray
-    scale: Array | StoredArray
+    codes: Array | LazyArray
+    scale: Array | LazyArray
     zero: Array | None
     bits: int = 8
     axis: int = 0
@@ -37,12 +38,12 @@ class Levels:
     @property
     def q(self) -> Array:
         """All integers, in memory."""
-        return self.codes.read() if isinstance(self.codes, StoredArray) else self.codes
+        return self.codes.read() if isinstance(self.codes, LazyArray) else self.codes
 
     @property
     def scales(self) -> Array:
         """All scales, in memory."""
-        return self.scale.read() if isinstance(self.scale, StoredArray) else self.scale
+        return self.scale.read() if isinstance(self.scale, LazyArray) else self.scale
 
     def rows(self, first: int, last: int, dtype: Any = np.float32) -> Array:
         """Rows `first` to before `last` of what the integers stand for, the first axis being that of `codes`."""
@@ -53,7 +54,7 @@ class Levels:
         real *= self._spread(self.scale, first, last)
         return real.astype(dtype, copy=False)
 
-    def contents(self, dtype: Any) -> StoredArray:
+    def contents(self, dtype: Any) -> LazyArray:
         """The constant, computed whenever somebody asks for it, by rows where they are asked for."""
         shape = self.codes.shape
 
@@ -65,12 +66,12 @@ class Levels:
             return out
 
         if self.turned:
-            return StoredArray(np.dtype(dtype), shape[::-1], load)
-        return StoredArray(np.dtype(dtype), shape, load, load_rows=lambda a, b: self.rows(a, b, dtype))
+            return LazyArray(np.dtype(dtype), shape[::-1], load)
+        return LazyArray(np.dtype(dtype), shape, load, load_rows=lambda a, b: self.rows(a, b, dtype))
 
-    def _spread(self, part: Array | StoredArray, first: int, last: int) -> Array:
+    def _spread(self, part: Array | LazyArray, first: int, last: int) -> Array:
         """A scale or zero point in float32, as it broadcasts against those rows of q."""
-        if isinstance(part, StoredArray):
+        if isinstance(part, LazyArray):
             part, first, last = part.read_rows(first, last), 0, last - first
         shape, axis = self.codes.shape, self.axis % max(1, len(self.codes.shape))
         wide = part.astype(np.float32, copy=False)

@@ -1,8 +1,8 @@
 """Sizes as symbols: integers that remember how they came from the open dimensions of a model.
 
-A `Dim` stands where a size stands. It has the size at hand (`hint`), and the expression that gives it for any size. All
-arithmetic keeps the expression. What is decided by a comparison, or becomes a plain number, records a guard: a
-condition under which everything that was decided holds for other sizes too. So what is traced once is right wherever
+A `SymbolicInt` stands where a size stands. It has the size at hand (`hint`), and the expression that gives it for any
+size. All arithmetic keeps the expression. What is decided by a comparison, or becomes a plain number, records a guard:
+a condition under which everything that was decided holds for other sizes too. So what is traced once is right wherever
 its guards hold, whatever code it went through; a needless guard costs generality, never correctness. PyTorch's SymInt
 ("backed" symbols) works so.
 
@@ -30,19 +30,19 @@ from .maybe_symbolic import (
 )
 from .min_max import at_least, at_most, fitted, may_be_less, may_leave_rest
 from .parse import read_expression
-from .substitute import AtSizes, Moved, holds_symbols
+from .substitute import Moved, Substituted, holds_symbols
 from .symbol_trace import Guard, Trace
-from .symbolic_float import Real, is_less
-from .symbolic_int import Dim, with_plain_sizes
+from .symbolic_float import SymbolicFloat, is_less
+from .symbolic_int import SymbolicInt, with_plain_sizes
 
 __all__ = [
     "FUNCTIONS",
-    "AtSizes",
-    "Dim",
     "Guard",
     "Moved",
     "Numbers",
-    "Real",
+    "Substituted",
+    "SymbolicFloat",
+    "SymbolicInt",
     "Trace",
     "agree",
     "always_equal",

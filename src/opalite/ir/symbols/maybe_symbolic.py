@@ -8,10 +8,10 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from .symbolic_float import Real
-from .symbolic_int import Dim, as_poly, real
+from .symbolic_float import SymbolicFloat
+from .symbolic_int import SymbolicInt, as_poly, real
 
-_NOT_PLAIN = frozenset((Dim, Real, tuple, list))
+_NOT_PLAIN = frozenset((SymbolicInt, SymbolicFloat, tuple, list))
 
 
 def _is_plain(values: Sequence[Any]) -> bool:
@@ -24,7 +24,7 @@ def is_symbolic(value: Any) -> bool:
     kind = type(value)
     if kind is tuple or kind is list:
         return not _is_plain(value) and any(map(is_symbolic, value))
-    return kind is Dim or kind is Real
+    return kind is SymbolicInt or kind is SymbolicFloat
 
 
 def hint_of(value: Any) -> Any:
@@ -32,7 +32,7 @@ def hint_of(value: Any) -> Any:
     kind = type(value)
     if kind is tuple or kind is list:
         return value if kind is tuple and _is_plain(value) else kind(map(hint_of, value))
-    return value.hint if kind is Dim or kind is Real else value
+    return value.hint if kind is SymbolicInt or kind is SymbolicFloat else value
 
 
 def is_multiple(value: Any, of: int) -> bool:
@@ -42,7 +42,7 @@ def is_multiple(value: Any, of: int) -> bool:
 
 def fixed(value: Any) -> Any:
     """`value`, a number, tuple or list, with plain numbers in it, to which its sizes are fixed from now on."""
-    if type(value) in (Dim, Real):
+    if type(value) in (SymbolicInt, SymbolicFloat):
         return value.fix()
     if type(value) in (tuple, list):
         return type(value)(map(fixed, value))
@@ -51,19 +51,19 @@ def fixed(value: Any) -> Any:
 
 def as_float32(value: Any) -> Any:
     """A number rounded to float32: a Real where it came from sizes."""
-    if type(value) is Dim:
+    if type(value) is SymbolicInt:
         value = real(value)
-    return value.float32() if type(value) is Real else _float32(value)
+    return value.float32() if type(value) is SymbolicFloat else _float32(value)
 
 
-def is_dim(value: Any) -> TypeGuard[Dim]:
+def is_dim(value: Any) -> TypeGuard[SymbolicInt]:
     """Whether `value`, which may say that it is an int, is a Dim."""
-    return type(value) is Dim
+    return type(value) is SymbolicInt
 
 
-def is_real(value: Any) -> TypeGuard[Real]:
+def is_real(value: Any) -> TypeGuard[SymbolicFloat]:
     """Whether `value`, which may say that it is a float, is a Real."""
-    return type(value) is Real
+    return type(value) is SymbolicFloat
 
 
 def as_float(value: Any) -> Any:
@@ -86,7 +86,7 @@ def always_equal(a: Any, b: Any) -> bool:
         if _is_plain(a) and _is_plain(b):
             return tuple(a) == tuple(b)
         return len(a) == len(b) and all(map(always_equal, a, b))
-    if type(a) is Dim or type(b) is Dim:
+    if type(a) is SymbolicInt or type(b) is SymbolicInt:
         return as_poly(a) == as_poly(b)
     return bool(a == b)
 
@@ -109,7 +109,7 @@ def agree(a: Sequence[Any], b: Sequence[Any]) -> bool:
 def runs_along(size: Any, along: Any) -> bool:
     """Whether an axis of `size` elements runs along one of `along`, of which a single element is repeated, and not only
     at the sizes at hand: as sizes that are always equal do, but for plain ones."""
-    if type(size) is Dim and always_equal(size, along):
+    if type(size) is SymbolicInt and always_equal(size, along):
         return True
     return bool(size != 1)
 

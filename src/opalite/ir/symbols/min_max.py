@@ -8,7 +8,7 @@ from typing import Any
 from .maybe_symbolic import hint_of
 from .polynomial import add
 from .symbol_trace import Trace
-from .symbolic_int import Dim, as_poly
+from .symbolic_int import SymbolicInt, as_poly
 
 
 def at_most(values: Iterable[Any]) -> Any:
@@ -32,7 +32,7 @@ def fitted(limit: int, size: Any) -> int:
 
 def may_be_less(size: Any, least: int) -> bool:
     """Whether a size is, or is at others of its trace, less than `least`. It records no guard."""
-    if type(size) is not Dim:
+    if type(size) is not SymbolicInt:
         return bool(size < least)
     low, _ = size.trace.bounds(size.poly)
     return low is None or low < least
@@ -41,12 +41,12 @@ def may_be_less(size: Any, least: int) -> bool:
 def may_leave_rest(size: Any, of: int) -> bool:
     """Whether a size is, or is at others of its trace, no multiple of a plain number. It records no guard."""
     rest = size % of
-    return type(rest) is Dim or bool(rest != 0)
+    return type(rest) is SymbolicInt or bool(rest != 0)
 
 
 def _extreme(name: str, pick: Callable[[Iterable[Any]], Any], values: Iterable[Any]) -> Any:
     found = list(dict.fromkeys(values))
-    trace = next((v.trace for v in found if type(v) is Dim), None)
+    trace = next((v.trace for v in found if type(v) is SymbolicInt), None)
     if trace is None:
         return pick(found)
     sign = 1 if name == "max" else -1
@@ -66,7 +66,7 @@ def _extreme(name: str, pick: Callable[[Iterable[Any]], Any], values: Iterable[A
     else:
         low = None if None in lows else min(v for v in lows if v is not None)
         high = min((v for v in highs if v is not None), default=None)
-    texts = [v.text if type(v) is Dim else str(v) for v in kept]
+    texts = [v.text if type(v) is SymbolicInt else str(v) for v in kept]
     return trace.atom(f"{name}({', '.join(texts)})", pick(hint_of(kept)), (low, high))
 
 

@@ -1,4 +1,5 @@
-"""Reading expressions over sizes back into numbers of a trace: the inverse of `Dim.text` and `Real.text`."""
+"""Reading expressions over sizes back into numbers of a trace: the inverse of `SymbolicInt.text` and
+`SymbolicFloat.text`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MOST = 1 << 20
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Rational:
     """top / by, in lowest terms; by is above 0."""
 
     top: Poly
@@ -46,7 +46,7 @@ class Ratio:
         return -(trace.dim(multiply(self.top, constant(-1))) // self.by)
 
 
-def make_ratio(top: Poly, by: int) -> Ratio | None:
+def make_ratio(top: Poly, by: int) -> Rational | None:
     """top / by; None where plain numbers of it are too large for floats."""
     if by < 0:
         top, by = multiply(top, constant(-1)), -by
@@ -55,10 +55,10 @@ def make_ratio(top: Poly, by: int) -> Ratio | None:
         top, by = tuple((m, c // shared) for m, c in top), by // shared
     if by > _MOST or any(abs(c) > _MOST for _, c in top):
         return None
-    return Ratio(top, by)
+    return Rational(top, by)
 
 
-def plain_ratio(value: float) -> Ratio | None:
+def plain_ratio(value: float) -> Rational | None:
     """Of a plain number."""
     if not abs(value) <= _MOST:  # which NaN is not, either
         return None
@@ -66,7 +66,7 @@ def plain_ratio(value: float) -> Ratio | None:
     return make_ratio(constant(top), by)
 
 
-def combined(sign: str, a: Ratio | None, b: Ratio | None) -> Ratio | None:
+def combined(sign: str, a: Rational | None, b: Rational | None) -> Rational | None:
     """a (sign) b, of which floor and ceiling are those of the float that comes of it; None where that is not known."""
     if a is None or b is None or not a.is_exact or not b.is_exact:
         return None

@@ -1,5 +1,5 @@
-"""AtSizes: what was made with symbols, with plain numbers for given sizes in their place. Moved: with other sizes at
-hand."""
+"""Substituted: what was made with symbols, with plain numbers for given sizes in their place. Moved: with other sizes
+at hand."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from .compile_expressions import compile_numbers
 from .symbol_trace import Trace
-from .symbolic_float import Real
-from .symbolic_int import Dim
+from .symbolic_float import SymbolicFloat
+from .symbolic_int import SymbolicInt
 
 
-class AtSizes:
+class Substituted:
     """Numbers for one choice of sizes, which the caller has checked against the guards."""
 
     def __init__(self, trace: Trace, sizes: Sequence[int]) -> None:
@@ -24,7 +24,11 @@ class AtSizes:
 
     def learn(self, values: Sequence[Any]) -> None:
         """Compute all of `values` in one go, which is faster than one by one."""
-        texts = list(dict.fromkeys(v.text for v in values if type(v) in (Dim, Real) and v.text not in self._known))
+        texts = list(
+            dict.fromkeys(
+                v.text for v in values if type(v) in (SymbolicInt, SymbolicFloat) and v.text not in self._known
+            )
+        )
         if texts:
             found = compile_numbers(self._count, (), texts)(*self._sizes)
             assert found is not None, "there is no guard"
@@ -32,7 +36,7 @@ class AtSizes:
 
     def __call__(self, value: Any) -> Any:
         """`value` with plain numbers: a number, a tuple, a list, or a dataclass with those in its fields."""
-        if type(value) in (Dim, Real):
+        if type(value) in (SymbolicInt, SymbolicFloat):
             return self._number(value)
         if type(value) in (tuple, list):
             return type(value)(map(self, value))
@@ -45,10 +49,10 @@ class AtSizes:
     def _number(self, value: Any) -> Any:
         self.learn([value])
         number = self._known[value.text]
-        return int(number) if type(value) is Dim else float(number)
+        return int(number) if type(value) is SymbolicInt else float(number)
 
 
-class Moved(AtSizes):
+class Moved(Substituted):
     """The same expressions with other sizes at hand; in a trace of their own, so that what is decided about them is no
     guard of the first."""
 
@@ -57,14 +61,14 @@ class Moved(AtSizes):
         self.trace = trace.moved(sizes)
 
     def _number(self, value: Any) -> Any:
-        if type(value) is Dim:
+        if type(value) is SymbolicInt:
             return self.trace.dim(value.poly)
-        return Real(self.trace, value.text, super()._number(value), value.ratio)
+        return SymbolicFloat(self.trace, value.text, super()._number(value), value.ratio)
 
 
 def holds_symbols(value: Any) -> bool:
     """Whether a number, a tuple, a list, or a dataclass with those in its fields came from sizes."""
-    if type(value) in (Dim, Real):
+    if type(value) in (SymbolicInt, SymbolicFloat):
         return True
     if type(value) in (tuple, list):
         return any(map(holds_symbols, value))

@@ -14,7 +14,7 @@ from .expression_limits import LONGEST, MOST_BITS, MOST_FACTORS, is_too_long, sy
 from .floordiv_bounds import bounds_by_dividends
 from .maybe_symbolic import FUNCTIONS
 from .polynomial import Bounds, Monomial, Poly
-from .symbolic_int import Dim
+from .symbolic_int import SymbolicInt
 from .value_bounds import KnownBounds
 
 SYMBOLS_OWN = "symbols are at least 2"
@@ -44,7 +44,7 @@ class Trace:
     """Symbols and what was decided about them. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.symbols: list[Dim] = []
+        self.symbols: list[SymbolicInt] = []
         self.names: list[str] = []
         self.node = ""  # of the model, that is imported now: guards tell it
         self._guards: dict[str, Guard] = {}
@@ -56,7 +56,7 @@ class Trace:
         self._bounds = KnownBounds()
         self._bounds_of: dict[Poly, Bounds] = {}  # what is known until the next guard
         self._atoms: dict[str, int] = {}
-        self._dims: dict[Poly, Dim] = {}
+        self._dims: dict[Poly, SymbolicInt] = {}
         self.quotients: dict[Monomial, tuple[Poly, int]] = {}  # what was divided by which number, by the atom for it
         self.recorded = 0
         self._checked = -1  # of them, when `_check` was made
@@ -72,7 +72,7 @@ class Trace:
         text = f"s{len(self.symbols)}"
         number = self._atom(text, hint, (2, None))
         made = self.dim((((number,), 1),))
-        assert isinstance(made, Dim)
+        assert isinstance(made, SymbolicInt)
         self.symbols.append(made)
         self.names.append(name or text)
         self._guards.setdefault(f"{text} >= 2", Guard(f"{text} >= 2", SYMBOLS_OWN))
@@ -144,10 +144,10 @@ class Trace:
             return poly[0][1]
         return self._dim(poly)  # type: ignore[return-value]
 
-    def _dim(self, poly: Poly) -> Dim:
+    def _dim(self, poly: Poly) -> SymbolicInt:
         found = self._dims.get(poly)
         if found is None:
-            found = self._dims[poly] = Dim(self, poly, self.hint(poly))
+            found = self._dims[poly] = SymbolicInt(self, poly, self.hint(poly))
         return found
 
     # What keeps expressions short

@@ -1,4 +1,4 @@
-"""Real: a float that came from sizes."""
+"""SymbolicFloat: a float that came from sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from .numpy_ufuncs import call_ufunc
 from .polynomial import constant, multiply
-from .rational import Ratio, combined, plain_ratio
+from .rational import Rational, combined, plain_ratio
 
 if TYPE_CHECKING:
     from .symbol_trace import Trace
@@ -21,14 +21,14 @@ _Step = tuple[str, Any, Any]
 
 
 def _real_text(value: Any) -> str:
-    if type(value) is Real:
+    if type(value) is SymbolicFloat:
         return value.text
     if hasattr(value, "poly"):
         return f"({value.text})"
     return repr(float(value))
 
 
-class Real:
+class SymbolicFloat:
     """A float that came from sizes: costs, scales, reciprocals.
 
     Order is not guarded: `<` between reals decides what is faster, never what is right. Equality and plain numbers are.
@@ -36,12 +36,12 @@ class Real:
 
     __slots__ = ("_of", "hint", "text", "trace")
 
-    def __init__(self, trace: Trace, text: str, hint: float, of: Ratio | _Step | None = None) -> None:
+    def __init__(self, trace: Trace, text: str, hint: float, of: Rational | _Step | None = None) -> None:
         """of: its ratio, if there is one, or the step in which it is computed, of which the ratio follows."""
         self.trace, self.text, self.hint, self._of = trace, text, hint, of
 
     @property
-    def ratio(self) -> Ratio | None:
+    def ratio(self) -> Rational | None:
         """Of integers, with the same floor and ceiling; None where there is none. Most are not asked for it."""
         if type(self._of) is tuple:
             sign, a, b = self._of
@@ -202,7 +202,7 @@ class Real:
                 ratio = None
         return self._as_float32(ratio)
 
-    def _as_float32(self, ratio: Ratio | None) -> Any:
+    def _as_float32(self, ratio: Rational | None) -> Any:
         return _made(self.trace, f"float32({self.text})", float(np.float32(self.hint)), ratio)
 
 
@@ -210,19 +210,19 @@ FLOAT32_WHOLE = 1 << 24
 """Up to here a float32 holds every whole number."""
 
 
-def _made(trace: Trace, text: str, hint: float, of: Ratio | _Step | None = None) -> Any:
+def _made(trace: Trace, text: str, hint: float, of: Rational | _Step | None = None) -> Any:
     """A Real; a plain float where its text is too long, or nests too deep, and its sizes are fixed for that."""
     if trace.fixed_for_length(text):
         return hint
-    return Real(trace, text, hint, of)
+    return SymbolicFloat(trace, text, hint, of)
 
 
-def ratio_of(value: Any) -> Ratio | None:
+def ratio_of(value: Any) -> Rational | None:
     """Of integers, with the same floor and ceiling as a number that came from sizes, or a plain one."""
-    if type(value) is Real:
+    if type(value) is SymbolicFloat:
         return value.ratio
     if hasattr(value, "poly"):
-        return Ratio(value.poly, 1)
+        return Rational(value.poly, 1)
     return plain_ratio(value)
 
 

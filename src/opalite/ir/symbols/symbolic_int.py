@@ -1,4 +1,4 @@
-"""Dim: an integer that remembers how it came from symbols."""
+"""SymbolicInt: an integer that remembers how it came from symbols."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .floordiv_mod import quotient_and_remainder
 from .numpy_ufuncs import call_ufunc
 from .polynomial import Poly, add, constant, multiply
-from .rational import Ratio
-from .symbolic_float import Real
+from .rational import Rational
+from .symbolic_float import SymbolicFloat
 
 if TYPE_CHECKING:
     from .symbol_trace import Trace
@@ -36,17 +36,17 @@ def _is_told() -> bool:
 
 
 def _is_float(other: Any) -> bool:
-    return isinstance(other, float | Real)
+    return isinstance(other, float | SymbolicFloat)
 
 
 def real(value: Any) -> Any:
     """A Dim as a Real, exactly (sizes are below 2^53); other numbers as they are."""
-    if type(value) is not Dim:
+    if type(value) is not SymbolicInt:
         return value
-    return Real(value.trace, f"({value.text})", float(value.hint), Ratio(value.poly, 1))
+    return SymbolicFloat(value.trace, f"({value.text})", float(value.hint), Rational(value.poly, 1))
 
 
-class Dim:
+class SymbolicInt:
     """An integer of a trace; see the module. Code that takes an `int` takes one: it says that it is one."""
 
     __slots__ = ("_hash", "hint", "poly", "trace")
@@ -124,7 +124,7 @@ class Dim:
         if self is other:
             return True
         if _is_float(other):
-            if type(other) is Real:
+            if type(other) is SymbolicFloat:
                 return bool(real(self) == other)
             number = float(other)  # type: ignore[arg-type]
             return number.is_integer() and self == int(number)
@@ -227,7 +227,7 @@ class Dim:
     def __pow__(self, other: Any) -> Any:
         if type(other) is int and 0 <= other <= 4:
             return math.prod([self] * other)
-        return self.fix() ** (other.fix() if type(other) is Dim else other)
+        return self.fix() ** (other.fix() if type(other) is SymbolicInt else other)
 
     def __rpow__(self, other: Any) -> Any:
         return other ** self.fix()
@@ -303,7 +303,7 @@ class Dim:
 
 def as_poly(value: Any) -> Poly | None:
     """An integer as a polynomial; None for what is none."""
-    if type(value) is Dim:
+    if type(value) is SymbolicInt:
         return value.trace.reduced(value.poly)
     if isinstance(value, int) or type(value).__name__.startswith(("int", "uint")):
         return constant(int(value))
@@ -311,11 +311,11 @@ def as_poly(value: Any) -> Poly | None:
 
 
 def _hint(value: Any) -> Any:
-    return value.hint if type(value) in (Dim, Real) else value
+    return value.hint if type(value) in (SymbolicInt, SymbolicFloat) else value
 
 
 def _fixed(value: Any) -> Any:
-    return value.fix() if type(value) is Dim else value
+    return value.fix() if type(value) is SymbolicInt else value
 
 
 def _order(a: float, b: float, sign: str) -> bool:
@@ -342,5 +342,5 @@ def _divide(a: Any, b: Any) -> tuple[Any, Any]:
         return NotImplemented, NotImplemented
     if b == 0:
         raise ZeroDivisionError("integer division or modulo by zero")
-    trace = a.trace if type(a) is Dim else b.trace
+    trace = a.trace if type(a) is SymbolicInt else b.trace
     return quotient_and_remainder(trace, p, q)

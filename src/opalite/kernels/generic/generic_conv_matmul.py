@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.constants.lazy_array import StoredArray, page_empty, read_slices
+from ...ir.constants.lazy_array import LazyArray, page_empty, read_slices
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.tensor_type import Shape
@@ -237,7 +237,7 @@ def _transposed_weight(v: Value) -> Weight:
     return Weight(v, "transposed", _transposed, by_slices=True, made=made)
 
 
-def _transposed(held: Array | StoredArray) -> Array:
+def _transposed(held: Array | LazyArray) -> Array:
     """A stack of matrices with their last axes exchanged, in float32."""
     *batch, rows, columns = held.shape
     out = page_empty((*batch, columns, rows), np.dtype(np.float32))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.constants.lazy_array import StoredArray, page_zeros, read_slices
+from ...ir.constants.lazy_array import LazyArray, page_zeros, read_slices
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ir.symbols import at_least, hint_of
@@ -38,7 +38,7 @@ def panel_size(problem: MatmulSizes, width: int) -> int:
     return ceil_div(problem.n, width) * problem.k * width
 
 
-def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[Array | StoredArray], Array]:
+def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[Array | LazyArray], Array]:
     """Function from b[..., K, N] (swapped if `transposed`) to [..., panels, K, width], zeros past N; by slices."""
 
     def fill(out: Array, b: Array) -> None:
@@ -49,7 +49,7 @@ def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[A
         if left:
             panels[..., whole, :left] = b[..., whole * width :]
 
-    def fn(b: Array | StoredArray) -> Array:
+    def fn(b: Array | LazyArray) -> Array:
         *batch, k, n = (*b.shape[:-2], b.shape[-1], b.shape[-2]) if transposed else b.shape
         out = page_zeros((*batch, ceil_div(n, width), k, width), dtype)
         for part, held in read_slices(b, width if transposed and not batch else 1):

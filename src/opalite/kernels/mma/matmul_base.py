@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.constants.lazy_array import StoredArray, page_empty, read_slices
+from ...ir.constants.lazy_array import LazyArray, page_empty, read_slices
 from ...ir.graph import Value
 from ...ops.operator import Cost
 from ..kernel import Array, Kernel, Weight, ceil_div
@@ -54,7 +54,7 @@ def packed_weight(b: Value, p: MatmulSizes, form: Form, pack: Callable[[Array], 
     both."""
     shape = (ceil_div(p.n, form.columns), ceil_div(p.k, form.terms) * form.steps, *form.inner)
 
-    def fn(held: Array | StoredArray) -> Array:
+    def fn(held: Array | LazyArray) -> Array:
         matrix = one_matrix(held)
         out = page_empty(shape, np.float16)
         unit = form.columns if p.trans_b else form.terms

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from ...cost.cost_tables import Unpacking
-from ...ir.constants.lazy_array import StoredArray
+from ...ir.constants.lazy_array import LazyArray
 from ...ir.graph import Value
 from ...ir.tensor_type import TensorType
 from ...ops.matmul import MatMul
@@ -45,7 +45,7 @@ class WidenedProblem(MatmulProblem):
     def _product(self, *, is_const: bool) -> MatmulProblem:
         node, s = self.node, self.sizes
         type_ = TensorType(node.y.dtype, (s.k, s.n), node.y.type.place)
-        data = StoredArray(type_.storage.np, type_.shape, _unread) if is_const else None
+        data = LazyArray(type_.storage.np, type_.shape, _unread) if is_const else None
         inputs = [node.x, Value("widened", type_, data), *node.inputs[node.op.arity :]]
         # Its result is a value of its own: the graph's is given by the graph's node.
         made = node.with_(op=MatMul(trans_a=False, trans_b=False), inputs=inputs)

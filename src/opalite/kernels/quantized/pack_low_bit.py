@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...ir.constants.lazy_array import StoredArray, page_zeros, read_slices
+from ...ir.constants.lazy_array import LazyArray, page_zeros, read_slices
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
@@ -98,7 +98,7 @@ def table_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[st
     return defines, f"#define TABLE_VALUES {', '.join(f'{v!r}f' for v in table)}\n"
 
 
-def to_words(bits: int, panels: Panels, turned: bool, offset: int) -> Callable[[Array | StoredArray], Array]:
+def to_words(bits: int, panels: Panels, turned: bool, offset: int) -> Callable[[Array | LazyArray], Array]:
     """Function from integers [K, N] ([N, K] if `turned`) plus `offset` to words [panels, groups, width, deep].
 
     Of one word each, groups have no axis: [panels, groups, width].
@@ -106,7 +106,7 @@ def to_words(bits: int, panels: Panels, turned: bool, offset: int) -> Callable[[
     width, deep = panels
     per = 32 // bits * deep
 
-    def fn(b: Array | StoredArray) -> Array:
+    def fn(b: Array | LazyArray) -> Array:
         n, k = b.shape if turned else b.shape[::-1]
         out = page_zeros((ceil_div(n, width), ceil_div(k, per), width, deep), np.dtype(np.uint32))
         for part, held in read_slices(b, width if turned else per):
@@ -147,10 +147,10 @@ def _fill(out: Array, words: Array) -> None:
         out[whole, :, :left] = words[whole * width :].reshape(left, groups, deep).swapaxes(0, 1)
 
 
-def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array | StoredArray], Array]:
+def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array | LazyArray], Array]:
     """Function from scales or zero points [N, blocks] plus `offset` to [panels, blocks, width], zeros past N."""
 
-    def fn(parts: Array | StoredArray) -> Array:
+    def fn(parts: Array | LazyArray) -> Array:
         n, blocks = parts.shape
         out = page_zeros((ceil_div(n, width), blocks, width), dtype)
         for part, found in read_slices(parts, width):

@@ -1,4 +1,4 @@
-"""Nesting: values that lie inside another value's memory, so that joining and cutting tensors moves no byte.
+"""BufferAliasing: values that lie inside another value's memory, so that joining and cutting tensors moves no byte.
 
 A Reshape, and a cast that changes no byte, is its input's memory. A Slice of one stretch of its input's memory is that
 stretch. An input of a Concat that is one stretch of the output is written there by whoever computes it; Concats of
@@ -31,7 +31,7 @@ ONE_BY_ONE = 64
 
 
 @dataclass(frozen=True)
-class Spot:
+class AliasedSlice:
     """Where a value lies: `offset` bytes from the start of the memory of `root`."""
 
     root: Value
@@ -39,13 +39,13 @@ class Spot:
 
 
 @dataclass
-class Nesting:
+class BufferAliasing:
     """What lies inside what. `copied`: for each Concat and Slice, the inputs that a launch moves, and why."""
 
-    within: dict[Value, Spot] = field(default_factory=dict)
+    within: dict[Value, AliasedSlice] = field(default_factory=dict)
     copied: dict[Node, dict[int, str]] = field(default_factory=dict)
 
-    def find(self, v: Value) -> Spot:
+    def find(self, v: Value) -> AliasedSlice:
         """The memory that `v` lies in: its own, where it lies in no other's."""
         passed: list[tuple[Value, int]] = []
         offset = 0
@@ -53,8 +53,8 @@ class Nesting:
             passed.append((v, offset))
             v, offset = spot.root, offset + spot.offset
         for value, before in passed:  # there directly the next time: Concats nest many deep
-            self.within[value] = Spot(v, offset - before)
-        return Spot(v, offset)
+            self.within[value] = AliasedSlice(v, offset - before)
+        return AliasedSlice(v, offset)
 
 
 def is_alias(node: Node) -> bool:
@@ -117,14 +117,14 @@ def stretch_start(node: Node) -> int | None:
     return first * y.storage.size
 
 
-def find_nesting(
+def find_buffer_aliasing(
     graph: Graph,
     launches: Mapping[Node, Sequence[Launch]],
     align: int,
     refusal: str | None = None,
     *,
     part_align: int | None = None,
-) -> Nesting:
+) -> BufferAliasing:
     """The nesting of a placed graph, whose nodes take `launches` where nothing is nested.
 
     align: what the offsets of values' memory are multiples of, in bytes. refusal: why every Concat and Slice copies.
@@ -145,7 +145,7 @@ class _Finder:
     """Nests one value after another and keeps account of the bytes alive at each step."""
 
     def __init__(self, graph: Graph, launches: Mapping[Node, Sequence[Launch]], align: int, part_align: int) -> None:
-        self.nesting = Nesting()
+        self.nesting = BufferAliasing()
         self._align = align
         self._part_align = part_align
         self._apart: dict[Value, str] = {}  # roots whose memory is no part of the arena, and why
@@ -154,7 +154,7 @@ class _Finder:
         reserved = {graph.inputs[i] for i, _ in graph.reserved}
         for i, node in enumerate(graph.nodes):
             if is_alias(node) or node.op.in_place:
-                self.nesting.within[node.y] = Spot(node.x)
+                self.nesting.within[node.y] = AliasedSlice(node.x)
             for v in (*node.inputs, *node.outputs):
                 if v is not None and v.type.place.target is Target.OPENCL:
                     self._use(node, v, i)
@@ -218,7 +218,7 @@ class _Finder:
         # What was computed first holds the memory longest: it is left out first, one by one and then many at a time.
         oldest = sorted(found, key=lambda r: self._lives[r][0])[::-1]
         tries = 0
-        while oldest and not self._nest({r: Spot(node.y, starts[found[r][0]]) for r in found}, node.y):
+        while oldest and not self._nest({r: AliasedSlice(node.y, starts[found[r][0]]) for r in found}, node.y):
             tries += 1
             for _ in range(min(len(oldest), max(1, 2 ** (tries - ONE_BY_ONE)))):
                 copied.update(dict.fromkeys(found.pop(oldest.pop()), "all would need more memory at once"))
@@ -229,7 +229,7 @@ class _Finder:
         root, end = self.nesting.find(node.input(order[at])).root, 0
         for k in range(at, len(order)):
             v = node.input(order[k])
-            if self.nesting.find(v) != Spot(root, end):
+            if self.nesting.find(v) != AliasedSlice(root, end):
                 break
             end += v.type.nbytes
             if end == root.type.nbytes:
@@ -259,11 +259,11 @@ class _Finder:
             return "it is not one contiguous part of the input's memory"
         if not is_multiple(start, self._part_align):
             return f"byte {start!r} of the input is not a multiple of {self._part_align}"
-        if not self._nest({node.y: Spot(container.root, container.offset + start)}, container.root):
+        if not self._nest({node.y: AliasedSlice(container.root, container.offset + start)}, container.root):
             return "the input would hold its memory longer"
         return {}
 
-    def _nest(self, spots: Mapping[Value, Spot], holder: Value) -> bool:
+    def _nest(self, spots: Mapping[Value, AliasedSlice], holder: Value) -> bool:
         """Put roots into the memory of `holder`; False, with nothing done, if too much would be alive at once."""
         lives = [self._lives[v] for v in (*spots, holder)]
         joint = min(first for first, _ in lives), max(last for _, last in lives)

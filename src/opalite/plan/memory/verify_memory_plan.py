@@ -22,7 +22,7 @@ Run = tuple[int, object, int]
 """Bytes of something written: how many, of what, from which of its bytes on."""
 
 
-class Bytes:
+class MemoryRange:
     """The content of one memory: for every byte that was written, whose it is and which of its bytes."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class _Follower:
     number: Callable[[int], int] = hint_of
 
     def __post_init__(self) -> None:
-        self.memories: dict[int, Bytes] = {}  # the arena is number -1, other memory has its slot's
+        self.memories: dict[int, MemoryRange] = {}  # the arena is number -1, other memory has its slot's
         self.contents: dict[Value, list[Run]] = {}
         self.parts: dict[object, tuple[object, int]] = {}  # values that are part of another, and from which byte on
 
@@ -127,7 +127,7 @@ class _Follower:
     def read(self, place: tuple[int, int, int]) -> list[Run]:
         """What a place in memory holds."""
         memory, start, end = place
-        return self.known(self.memories.setdefault(memory, Bytes()).read(start, end - start))
+        return self.known(self.memories.setdefault(memory, MemoryRange()).read(start, end - start))
 
     def known(self, runs: Iterable[Run]) -> list[Run]:
         """`runs`, in which what is part of another value is that."""
@@ -149,7 +149,7 @@ class _Follower:
         if place is None:
             return None
         memory, start, end = place
-        self.memories.setdefault(memory, Bytes()).write(start + first, (nbytes, key, first))
+        self.memories.setdefault(memory, MemoryRange()).write(start + first, (nbytes, key, first))
         return memory, start + first, end
 
     def step(self, node: Node) -> None:

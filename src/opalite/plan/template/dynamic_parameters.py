@@ -1,4 +1,5 @@
-"""Moving: a template's program for sizes of which some change from run to run, in memory for the largest of them.
+"""DynamicParameters: a template's program for sizes of which some change from run to run, in memory for the largest of
+them.
 
 A decoder's caches are longer after every run. Between two runs nothing of its program changes but a few numbers: scalar
 arguments, grids, shapes of what crosses. They are found once; a run then evaluates them, in one compiled function.
@@ -25,7 +26,7 @@ _GRIDS_KEPT = 1024
 
 
 @dataclass(frozen=True)
-class MovingScalar:
+class DynamicScalar:
     """Argument `arg` of step `step`: number `value` of those that move, as a NumPy type of that name."""
 
     step: int
@@ -34,7 +35,7 @@ class MovingScalar:
     dtype: str
 
 
-class Moving:
+class DynamicParameters:
     """program: for `sizes`, the largest, in whose memory all others run. moves: numbers of the sizes that move.
 
     scalars: arguments that do. grids: by number of the step, what gives grid and work-group. items: likewise, before
@@ -54,7 +55,7 @@ class Moving:
         self._texts: dict[str, int] = {}
         self._groups: dict[Any, Any] = {}
         self._made_grids: dict[str, tuple[Callable[[Values], Any], Callable[[Values], Any]]] = {}
-        self.scalars: list[MovingScalar] = []
+        self.scalars: list[DynamicScalar] = []
         self.grids: dict[int, Callable[[Values], Any]] = {}
         self.items: dict[int, Callable[[Values], Any]] = {}
         self.shapes: dict[int, Callable[[Values], tuple[int, ...]]] = {}
@@ -92,7 +93,7 @@ class Moving:
                 raise ValueError(f"{step.node}: local memory depends on sizes that move")
             term: Any = a.value
             assert isinstance(term, TypedTerm)
-            self.scalars.append(MovingScalar(number, j, self._number(term.text), term.dtype))
+            self.scalars.append(DynamicScalar(number, j, self._number(term.text), term.dtype))
         if self._moves((step.grid, step.group)):
             text = repr((step.grid, step.group))  # steps whose grids move alike have one function
             if text not in self._made_grids:

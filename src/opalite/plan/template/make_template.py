@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.device.device_info import DeviceInfo
-from ...ir.symbols import Dim, Real, Trace, hint_of
+from ...ir.symbols import SymbolicFloat, SymbolicInt, Trace, hint_of
 from ...kernels.kernel import MadeTable, SizedTable
 from ...kernels.lower_arguments import SizedNumber
 from ..memory.arena_planner import plan_memory
 from ..memory.liveness import Lifetime, arena_requests
 from ..program import Program
 from .program_template import Template
-from .symbolic_numbers import MadeTerms, TableTerms, Term, TypedTerm, mapped
+from .symbolic_numbers import SymbolicRecord, TableTerms, Term, TypedTerm, mapped
 
 
 def make_template(
@@ -47,10 +47,10 @@ def make_template(
     )
 
 
-def _table_terms(table: SizedTable | MadeTable) -> TableTerms | MadeTerms:
+def _table_terms(table: SizedTable | MadeTable) -> TableTerms | SymbolicRecord:
     if isinstance(table, SizedTable):
         return TableTerms(lift(table.numbers), table.dtype.name)
-    return MadeTerms(table.maker, lift(table.args))
+    return SymbolicRecord(table.maker, lift(table.args))
 
 
 def lift(x: Any) -> Any:
@@ -59,6 +59,6 @@ def lift(x: Any) -> Any:
 
 
 def _term_of(x: Any) -> Any:
-    if type(x) in (Dim, Real):
+    if type(x) in (SymbolicInt, SymbolicFloat):
         return Term(x.text)
     return TypedTerm(x.value.text, x.dtype.name) if isinstance(x, SizedNumber) else x

@@ -26,8 +26,8 @@ from ..lazy_list import LazyList
 from ..memory.arena_planner import Replacer
 from ..memory.liveness import Lifetime, arena_requests, fill_slots
 from ..program import LaunchStep, Program, Slot
-from .shape_tensors import SizedValues
-from .symbolic_numbers import MadeTerms, TableTerms, Term, fill, filler, texts_in
+from .shape_tensors import ShapeTensors
+from .symbolic_numbers import SymbolicRecord, TableTerms, Term, fill, filler, texts_in
 
 _GROUPS_KEPT = 4096  # untuned work-groups, by grid
 
@@ -54,11 +54,11 @@ class Template:
     guards: tuple[Guard, ...]
     program: Program
     lifetimes: tuple[Lifetime, ...]
-    tables: dict[int, TableTerms | MadeTerms]
+    tables: dict[int, TableTerms | SymbolicRecord]
     order: tuple[int, ...]
     align: int
     device: DeviceInfo = field(repr=False)
-    given: SizedValues | None = None
+    given: ShapeTensors | None = None
 
     def at(self, sizes: Sequence[int]) -> Program | None:
         """The Program for `sizes`, one for each of `names`; None where a guard fails."""

@@ -1,4 +1,4 @@
-"""SizedValues: what a template's programs get besides the model's inputs, because it follows from sizes alone.
+"""ShapeTensors: what a template's programs get besides the model's inputs, because it follows from sizes alone.
 
 The plain-data form of the importer's `Given`: positions, masks and lengths, computed on the host by the operators'
 references, once for every choice of sizes.
@@ -39,7 +39,7 @@ class TypeTerms:
 
 
 @dataclass(frozen=True)
-class SizedLeaf:
+class ShapeTensorLeaf:
     """A tensor by its elements, in row-major order, some of them terms. number: its place among the values."""
 
     number: int
@@ -48,7 +48,7 @@ class SizedLeaf:
 
 
 @dataclass(frozen=True)
-class SizedStep:
+class ShapeTensorStep:
     """An operator, in whose attributes terms may be, on values by number; -1 for an input that is absent."""
 
     op: Any
@@ -58,7 +58,7 @@ class SizedStep:
 
 
 @dataclass(eq=False)
-class SizedValues:
+class ShapeTensors:
     """names: of the values wanted, as inputs and outputs of the program call them; wanted: their numbers.
 
     symbols: how many sizes there are. constants: by number, contents that do not change.
@@ -68,8 +68,8 @@ class SizedValues:
     names: tuple[str, ...]
     wanted: tuple[int, ...]
     constants: tuple[tuple[int, Array], ...]
-    leaves: tuple[SizedLeaf, ...]
-    steps: tuple[SizedStep, ...]
+    leaves: tuple[ShapeTensorLeaf, ...]
+    steps: tuple[ShapeTensorStep, ...]
 
     def at(self, sizes: Sequence[int]) -> Mapping[str, Array]:
         """The values by name; the same arrays again for sizes that came lately."""
@@ -115,7 +115,7 @@ class SizedValues:
         return OrderedDict()
 
 
-def _leaf(leaf: SizedLeaf, number: Callable[[str], int]) -> _Make:
+def _leaf(leaf: ShapeTensorLeaf, number: Callable[[str], int]) -> _Make:
     shape_of, elements_of = filler(leaf.type.shape, number), filler(leaf.elements, number)
     place, dtype = leaf.number, leaf.type.dtype.np
 
@@ -125,7 +125,7 @@ def _leaf(leaf: SizedLeaf, number: Callable[[str], int]) -> _Make:
     return make
 
 
-def _step(step: SizedStep, number: Callable[[str], int]) -> _Make:
+def _step(step: ShapeTensorStep, number: Callable[[str], int]) -> _Make:
     """By the operator's reference."""
     from ...ops.elementwise import Elementwise  # what has no such steps does without operators
 
@@ -142,7 +142,7 @@ def _step(step: SizedStep, number: Callable[[str], int]) -> _Make:
     return make
 
 
-def _expression(step: SizedStep, op: Elementwise, number: Callable[[str], int]) -> _Make:
+def _expression(step: ShapeTensorStep, op: Elementwise, number: Callable[[str], int]) -> _Make:
     """As the operator's reference, which looks at the expression anew each time."""
     from ...expr.expression import evaluator
 
@@ -160,9 +160,9 @@ def _expression(step: SizedStep, op: Elementwise, number: Callable[[str], int]) 
     return make
 
 
-def sized_values(
+def shape_tensors(
     symbols: int, leaves: Mapping[Value, Sequence[Any]], nodes: Sequence[Node], wanted: Mapping[str, Value]
-) -> SizedValues:
+) -> ShapeTensors:
     """The record of what computes `wanted`, by name, from `leaves`, tensors by their elements, through `nodes`."""
     numbers: dict[Value, int] = {}
 
@@ -172,16 +172,16 @@ def sized_values(
     def typed(v: Value) -> TypeTerms:
         return TypeTerms(v.dtype, _terms(v.shape))
 
-    held = tuple(SizedLeaf(number(v), typed(v), _terms(tuple(elements))) for v, elements in leaves.items())
+    held = tuple(ShapeTensorLeaf(number(v), typed(v), _terms(tuple(elements))) for v, elements in leaves.items())
     steps = tuple(
-        SizedStep(
+        ShapeTensorStep(
             _terms(n.op), tuple(map(number, n.inputs)), tuple(map(number, n.outputs)), tuple(map(typed, n.outputs))
         )
         for n in nodes
     )
     ends = tuple(number(v) for v in wanted.values())
     constants = tuple((i, v.data) for v, i in numbers.items() if v.data is not None)
-    return SizedValues(symbols, tuple(wanted), ends, constants, held, steps)
+    return ShapeTensors(symbols, tuple(wanted), ends, constants, held, steps)
 
 
 def _terms(x: Any) -> Any:

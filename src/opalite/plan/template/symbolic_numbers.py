@@ -36,7 +36,7 @@ class TableTerms:
 
 
 @dataclass(frozen=True)
-class MadeTerms:
+class SymbolicRecord:
     """Contents of a slot that a function of tables.py makes of arguments in which terms are."""
 
     maker: str
@@ -66,7 +66,7 @@ def fill(x: Any, value_of: Callable[[str], Any]) -> Any:
                 return np.dtype(dtype).type(value_of(text))
             case TableTerms(numbers, dtype):
                 return np.array(fill(numbers, value_of), dtype)
-            case MadeTerms(maker, args):
+            case SymbolicRecord(maker, args):
                 return make_table(maker, fill(args, value_of))
             case TypeText(name, dtype, shape):
                 return str(TypeText(name, dtype, fill(shape, value_of)))
@@ -87,7 +87,7 @@ def filler(x: Any, number: Callable[[str], int]) -> Callable[[Any], Any]:
         case TableTerms(numbers, name):
             made = filler(numbers, number)
             return lambda values: np.array(made(values), name)
-        case MadeTerms(maker, args):
+        case SymbolicRecord(maker, args):
             made = filler(args, number)
             return lambda values: make_table(maker, made(values))
     if isinstance(x, TypeText) or not texts_in(x):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.constants.content_hash import contents_of
-from ...ir.constants.lazy_array import LARGE, StoredArray, at_page, page_contiguous
+from ...ir.constants.lazy_array import LARGE, LazyArray, at_page, page_contiguous
 from ...ir.graph import Value
 from ...kernels.kernel import Weight
 from ...layout.insert_casts import stored_array
@@ -50,7 +50,7 @@ class Form:
                 _made[self.key] = found
         return found
 
-    def stored(self, held: Array | None = None) -> StoredArray | None:
+    def stored(self, held: Array | None = None) -> LazyArray | None:
         """A large array that is made when it is read; None where it is small, or it is not known what it will be.
 
         held: the array, kept until it is let go.
@@ -61,7 +61,7 @@ class Form:
         if kind is None:
             return None
         dtype, shape = kind
-        later = StoredArray(dtype, shape, self.made, held, key=self.key)
+        later = LazyArray(dtype, shape, self.made, held, key=self.key)
         if later.nbytes < LARGE:
             return None
         later.contents.kind = kind
@@ -75,7 +75,7 @@ def weight_form(weight: Weight) -> Form:
     held = value.held
 
     def make() -> Array:
-        whole = held if by_slices or not isinstance(held, StoredArray) else held.read()
+        whole = held if by_slices or not isinstance(held, LazyArray) else held.read()
         assert whole is not None
         return fn(whole)
 
@@ -93,9 +93,9 @@ def placed_form(v: Value) -> Form:
     return _form(v.held, how, lambda: stored_array(v), kind)
 
 
-def _form(held: Array | StoredArray | None, how: Hashable, make: Callable[[], Array], kind: Kind | None) -> Form:
+def _form(held: Array | LazyArray | None, how: Hashable, make: Callable[[], Array], kind: Kind | None) -> Form:
     """`held` made as `how` says. What others made so tells its type and shape, where nothing else does."""
-    if not isinstance(held, StoredArray):
+    if not isinstance(held, LazyArray):
         return Form(None, make, kind)
     key = (held.key, how)
     return Form(key, make, kind or contents_of(key).kind)

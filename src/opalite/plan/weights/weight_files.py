@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BundleError
-from ...ir.constants.lazy_array import LARGE, StoredArray, page_empty
+from ...ir.constants.lazy_array import LARGE, LazyArray, page_empty
 from .checksum import PART, ByteSum
 
 Array = np.ndarray[Any, Any]
@@ -71,13 +71,13 @@ class WeightFiles:
 
     def find(
         self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], checksum: str, *, picked: bool = False
-    ) -> StoredArray:
+    ) -> LazyArray:
         """The array of that name, read when it is asked for: BundleError then, unless it is what was written.
 
         picked: runs read some of its rows. BundleError now if there is no such file of its size.
         """
         path = self._path(key)
-        made = StoredArray(dtype, shape, lambda: load(path, nbytes, checksum).view(dtype).reshape(shape), key=key)
+        made = LazyArray(dtype, shape, lambda: load(path, nbytes, checksum).view(dtype).reshape(shape), key=key)
         made.contents.digest, made.contents.checksum = key, checksum
         nbytes = made.nbytes
         # A system that locks mapped files would keep the cache from removing them.

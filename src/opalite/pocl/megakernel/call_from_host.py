@@ -1,4 +1,4 @@
-"""HostCode: a function of a program that PoCL built, called by the host's own thread.
+"""HostFunction: a function of a program that PoCL built, called by the host's own thread.
 
 A kernel tells where the function lies (plan/megakernel_source.py). PoCL keeps each kernel in a shared library of its
 own and unloads some when it needs others, so the library is held as long as the function may be called. It may unload
@@ -31,7 +31,7 @@ class _Info(ctypes.Structure):
     )
 
 
-class HostCode:
+class HostFunction:
     """take_part of plan/megakernel_source.py at an address: what it is called with, whether it leads, and its
     number."""
 
@@ -41,14 +41,14 @@ class HostCode:
         self.release = weakref.finalize(self, _loader().dlclose, library)
 
 
-def hold_host_code(tell: Callable[[], int]) -> HostCode | None:
+def hold_host_function(tell: Callable[[], int]) -> HostFunction | None:
     """The function whose address `tell` gives, by running the kernel; None where its library cannot be told and held.
 
     The address is asked for again once a library is held, which thus was the function's if it still lies there.
     """
     address = tell()
     for _ in range(_TRIES):
-        code, told = find_host_code(address), address
+        code, told = find_host_function(address), address
         address = tell()
         if code is not None and address == told:
             return code
@@ -57,10 +57,10 @@ def hold_host_code(tell: Callable[[], int]) -> HostCode | None:
     return None
 
 
-def find_host_code(address: int) -> HostCode | None:
+def find_host_function(address: int) -> HostFunction | None:
     """The function at `address`; None where its library cannot be told and held.
 
-    Only safe while that library cannot be unloaded; else see `hold_host_code`.
+    Only safe while that library cannot be unloaded; else see `hold_host_function`.
     """
     if not address or sys.platform != "linux":
         return None
@@ -68,7 +68,7 @@ def find_host_code(address: int) -> HostCode | None:
     if not _loader().dladdr(address, ctypes.byref(info)) or not info.file:
         return None
     library = _loader().dlopen(info.file, os.RTLD_NOW | os.RTLD_NOLOAD)
-    return HostCode(address, library) if library else None
+    return HostFunction(address, library) if library else None
 
 
 def current_core() -> int:

@@ -17,9 +17,9 @@ from ...cl.device.driver_handles import Buffer, Program
 from ...cl.memory.host_device_copies import aligned_bytes
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.runtime import Runtime
-from .call_from_host import hold_host_code
-from .host_thread_loop import HostLoop
-from .step_table import StepRows
+from .call_from_host import hold_host_function
+from .host_thread_loop import HostThreadLoop
+from .step_table import StepTables
 
 Array = np.ndarray[Any, Any]
 _ASIDE = 256  # buffers that may go, and are held only because their addresses are known
@@ -32,10 +32,10 @@ class StepTable:
     `take` says for which sizes; before that no loop must run.
     """
 
-    def __init__(self, rt: Runtime, program: Program, rows: StepRows, label: str) -> None:
+    def __init__(self, rt: Runtime, program: Program, rows: StepTables, label: str) -> None:
         """rows: steps of some sizes; those of others are as many, with as many arguments."""
         self._rt, self._program, self._label = rt, program, label
-        self._rows: StepRows | None = None
+        self._rows: StepTables | None = None
         self._shared: list[Array] = []  # arrays that are the device's memory, where it shares the host's
         self._args, self._shapes = self._memory(rows.args), self._memory(rows.shapes)
         self._counters = rt.allocate(rows.counter_bytes)
@@ -51,7 +51,7 @@ class StepTable:
                 return wrapped
         return self._rt.allocate(like.nbytes)
 
-    def take(self, rows: StepRows) -> None:
+    def take(self, rows: StepTables) -> None:
         """Run these steps from now on. No run may be under way."""
         if rows is self._rows:
             return
@@ -73,7 +73,7 @@ class StepTable:
         return run, clear
 
 
-def make_host_loop(
+def make_host_thread_loop(
     rt: Runtime,
     program: Program,
     addresses: Addresses,
@@ -82,7 +82,7 @@ def make_host_loop(
     ticks: int,
     stay_s: float,
     label: str,
-) -> HostLoop | None:
+) -> HostThreadLoop | None:
     """A loop over all steps that the host walks too, alone where the device has one core.
 
     words: of 32 bits, a cache line each; fields: of 64 bits, side by side; as the program reads them. ticks: of the
@@ -103,14 +103,14 @@ def make_host_loop(
         clocks.append((time.perf_counter(), int(call[fields.index("CLOCK")])))
         return int(call[fields.index("CODE")])
 
-    code = hold_host_code(tell)
+    code = hold_host_function(tell)
     if code is None:
         return None
     (before_s, before), (after_s, after) = clocks[0], clocks[-1]
     word = min(int(stay_s * (after - before) / (after_s - before_s) / ticks), 0xFFFFFFFF)
     serve = rt.prepare(program, "serve_steps", [given, np.uint32(0)], (rt.info.compute_units,), (1,), label)
     places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
-    return HostLoop(rt, code, serve, call, control, places, word, stay_s, [memory])
+    return HostThreadLoop(rt, code, serve, call, control, places, word, stay_s, [memory])
 
 
 class Addresses:

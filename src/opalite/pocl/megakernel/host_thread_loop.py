@@ -1,4 +1,4 @@
-"""HostLoop: a step loop that the calling thread walks itself, beside workers that stay for a while after a run.
+"""HostThreadLoop: a step loop that the calling thread walks itself, beside workers that stay for a while after a run.
 
 Waking a thread costs 30 µs and more (measured on a virtual machine: 16 to 80, and milliseconds where the core has to
 be woken too). So the thread that asks for a run takes part in it, and what takes it little longer alone is left to it.
@@ -26,8 +26,8 @@ from ...cl.memory.host_device_copies import aligned_bytes
 from ...cl.programs.background_throttle import is_crowded
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.runtime import Runtime
-from .call_from_host import HostCode, current_core
-from .step_table import StepRows
+from .call_from_host import HostFunction, current_core
+from .step_table import StepTables
 
 Array = np.ndarray[Any, Any]
 _TRIALS = 10  # runs of each way, alone and joined, before the faster one stays
@@ -42,13 +42,13 @@ _STEPS, _TURN = 3, 4  # where they lie in a TABLE of plan/megakernel_source.py
 _NEVER = 0xFFFFFFFF
 
 
-class HostLoop:
+class HostThreadLoop:
     """Steps of a model, walked by the thread that calls `run`, one at a time, and by workers that see it in memory."""
 
     def __init__(
         self,
         rt: Runtime,
-        code: HostCode,
+        code: HostFunction,
         others: PreparedLaunch,
         call: Array,
         words: Array,
@@ -77,7 +77,7 @@ class HostLoop:
         # A queue of its own: nobody else's commands wait behind a worker that stays.
         self._queue = rt.make_queue()
         self._sent = 0
-        self._tables: OrderedDict[StepRows, _Table] = OrderedDict()  # the present one last
+        self._tables: OrderedDict[StepTables, _Table] = OrderedDict()  # the present one last
         self._table: _Table | None = None
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None if self._count else False  # a single core is the host's
@@ -92,7 +92,7 @@ class HostLoop:
         # Workers may look at tables as long as they stay.
         weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept, self._tables)
 
-    def alone(self) -> HostLoop:
+    def alone(self) -> HostThreadLoop:
         """Another loop over the same functions, with tables of its own, that the calling thread always walks alone:
         two of them may be walked at once."""
         code, call, words, places, kept = self._given
@@ -100,11 +100,13 @@ class HostLoop:
         own_call = aligned_bytes(call.nbytes).view(call.dtype)
         own_call[...] = call
         own_call[places["WORDS"]] = own_words.ctypes.data
-        other = HostLoop(self._rt, code, self.others, own_call, own_words, places, self._ticks, self._stay_s, kept)
+        other = HostThreadLoop(
+            self._rt, code, self.others, own_call, own_words, places, self._ticks, self._stay_s, kept
+        )
         other._joins = False
         return other
 
-    def use(self, rows: StepRows) -> None:
+    def use(self, rows: StepTables) -> None:
         """Walk these steps from the next run on. Those of sizes used lately are at hand."""
         tables = self._tables
         table = tables.get(rows)
@@ -164,7 +166,7 @@ class HostLoop:
         elif joins:
             self._look_out(table, (self._ended - started) / self._call[self._made])
 
-    def run_trips(self, trips: int, moves: Array, goes: int = 0) -> int:
+    def run_iterations(self, trips: int, moves: Array, goes: int = 0) -> int:
         """Run all steps up to `trips` times, and wait; how often it was.
 
         moves: rows of MOVE of plan/megakernel_source.py, which are changed. goes: address of the byte that a trip sets
@@ -187,7 +189,7 @@ class HostLoop:
     def _send(self) -> None:
         """Launch workers where none is there, and tell them how long to stay after the run."""
         words = self._words
-        idle = self._rt.take_residence(self)
+        idle = self._rt.set_resident_worker(self)
         # After the last trial with others they leave, so that the next may go without.
         ends = self._joins is None and len(self._times[True]) >= _TRIALS - 1
         words[self._stay] = self._ticks if not ends and self._gap_s < self._stay_s else 0
@@ -232,7 +234,7 @@ class HostLoop:
 class _Table:
     """A TABLE of plan/megakernel_source.py with what it names. least_s: of its runs beside workers."""
 
-    def __init__(self, rows: StepRows) -> None:
+    def __init__(self, rows: StepTables) -> None:
         self._arrays = [aligned_bytes(a.nbytes).view(a.dtype).reshape(a.shape) for a in (rows.args, rows.shapes)]
         self._counters = aligned_bytes(rows.counter_bytes)
         self._words = aligned_bytes(8 * (_TURN + 1)).view(np.uint64)
@@ -241,7 +243,7 @@ class _Table:
         self._turn = memoryview(self._words.data)
         self.fill(rows)
 
-    def fill(self, rows: StepRows) -> None:
+    def fill(self, rows: StepTables) -> None:
         """Take other steps, as many and with as many arguments. Nobody may be reading."""
         self.least_s = math.inf
         self._turn[_TURN] = _NEVER

@@ -1,4 +1,4 @@
-"""MovingRuns: an Executable's runs for sizes that change from run to run, in memory for the largest of them.
+"""DynamicShapeRuns: an Executable's runs for sizes that change from run to run, in memory for the largest of them.
 
 Between two runs only numbers are set (plan/template/dynamic_parameters.py): in the tables of a step loop, or as
 arguments of launches.
@@ -13,52 +13,52 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...cl.memory.device_tensor import DeviceTensor
-from ...cl.memory.host_device_copies import Crossing
-from ...cl.memory.inline_upload import Courier
+from ...cl.memory.host_device_copies import StagingBuffer
+from ...cl.memory.inline_upload import InlineUpload
 from ...cl.queue.prepared_launch import Recording
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
-from ...plan.template.dynamic_parameters import Moving, Values, packed
-from ...pocl.megakernel.step_table import StepRows
+from ...plan.template.dynamic_parameters import DynamicParameters, Values, packed
+from ...pocl.megakernel.step_table import StepTables
 from .launch_batches import Phase, Prepared
 from .memory.io_transfer import Target
-from .memory.output_ring_buffer import OutputRows
+from .memory.output_ring_buffer import OutputRingBuffer
 from .run_trace import RunTrace
-from .strategies.inflight_runs import Ahead
-from .strategies.launch_parameter_buffer import NumberTable
-from .strategies.megakernel_strategy import Loop
-from .strategies.persistent_kernel_strategy import Made, PersistentRuns, Times
+from .strategies.inflight_runs import InflightRuns
+from .strategies.launch_parameter_buffer import LaunchParameterBuffer
+from .strategies.megakernel_strategy import MegakernelStrategy
+from .strategies.persistent_kernel_strategy import Made, PersistentKernelSelector, Times
 from .strategies.queue_strategy import Queue
 
 if TYPE_CHECKING:
     from .executable import Executable
-    from .shape_instance import Sized
-    from .strategies.megakernel_builder import Joined
+    from .shape_instance import ShapeInstance
+    from .strategies.megakernel_builder import BuiltMegakernel
 
 Array = np.ndarray[Any, Any]
 
 
-class MovingRuns:
+class DynamicShapeRuns:
     """Not thread-safe, as the Executable is not; who runs one holds its lock.
 
     tables: memory of constants that depend on sizes, by slot.
     """
 
-    def __init__(self, executable: Executable, moving: Moving) -> None:
+    def __init__(self, executable: Executable, moving: DynamicParameters) -> None:
         """ValueError where operators on the host, or between launches, belong to the program."""
         for step in moving.program.steps:
             if not isinstance(step, LaunchStep | UploadStep | DownloadStep):
                 raise ValueError(f"{step.node} runs on the host")
         self._executable, self.moving = executable, moving
-        self.tables = {n: Crossing(executable.rt, moving.program.slots[n].nbytes) for n in moving.tables}
+        self.tables = {n: StagingBuffer(executable.rt, moving.program.slots[n].nbytes) for n in moving.tables}
         hosts = {s.host for i in moving.shapes if isinstance(s := moving.program.steps[i], DownloadStep)}
         self._changing = {k for k, p in enumerate(moving.program.outputs) if p.host in hosts}
-        self._made_for: tuple[Sized, int] | None = None  # what the following was made for, and where that lay
+        self._made_for: tuple[ShapeInstance, int] | None = None  # what the following was made for, and where that lay
         self._loop: _LoopRuns | None = None
         self._launches: _LaunchRuns | None = None
         self._linked: _LinkedRuns | None = None
         self._like: Times | None = None  # by which linked kernels were taken where caches lay before
         self._made = Made()  # of launches, linked
-        self._rows: OutputRows | None = None  # of runs that go ahead
+        self._rows: OutputRingBuffer | None = None  # of runs that go ahead
 
     def run(
         self,
@@ -83,7 +83,7 @@ class MovingRuns:
         exchange = executable.exchange
         if targets or lent or exchange.is_bound:
             kept = self._bind(targets or {}, feeds, lent)
-        if not exchange.is_moved and self._loop is None and (joined := executable.poll_loop()) is not None:
+        if not exchange.is_moved and self._loop is None and (joined := executable.poll_megakernel()) is not None:
             self._loop = _LoopRuns(executable, moving, joined)
         hosts = sized.filled(feeds)
         runs = None if exchange.is_moved else self._loop
@@ -95,7 +95,7 @@ class MovingRuns:
         trace.tier = executable.tier
         return [hosts[n] for n in sized.outputs], trace
 
-    def ahead(self, links: Mapping[int, int], lent: Iterable[int]) -> Ahead | None:
+    def ahead(self, links: Mapping[int, int], lent: Iterable[int]) -> InflightRuns | None:
         """What runs go through that are on the queue at once; None where these do not, or not yet.
 
         links: by number of an input, that of the output of the run before which it is. lent: as `run` has it.
@@ -113,10 +113,10 @@ class MovingRuns:
             return None
         if self._rows is None:
             still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
-            self._rows = OutputRows(executable.rt, still)
+            self._rows = OutputRingBuffer(executable.rt, still)
         hosts = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
         kept = self._bind({}, (), lent)
-        return Ahead(executable.now, found, hosts, kept, self._write_tables, self._rows)
+        return InflightRuns(executable.now, found, hosts, kept, self._write_tables, self._rows)
 
     def _bind(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int]
@@ -126,7 +126,7 @@ class MovingRuns:
         executable = self._executable
         return executable.bind(still, feeds, [k for k in lent if k not in changing], copies=executable.may_link)
 
-    def _write_tables(self, values: Values, courier: Courier | None = None) -> list[Any]:
+    def _write_tables(self, values: Values, courier: InlineUpload | None = None) -> list[Any]:
         """Write constants that depend on sizes; what must be kept until the queue has finished. courier: what brings
         them, if any."""
         arrays = ((slot, made(values)) for slot, made in self.moving.tables.items())
@@ -149,7 +149,7 @@ class MovingRuns:
         runs.queue.values = values
         return runs.queue.run(hosts, kept)
 
-    def _follow(self, sized: Sized) -> None:
+    def _follow(self, sized: ShapeInstance) -> None:
         """Let go of what was made for another size; a loop alone follows caches that have come to lie elsewhere."""
         now = sized, self._executable.moves
         if self._made_for == now:
@@ -157,7 +157,7 @@ class MovingRuns:
         if self._made_for is None or self._made_for[0] is not sized:
             self._loop = None
         elif self._loop is not None:
-            self._loop.lie_anew()
+            self._loop.rebind_all_buffers()
         if self._linked is not None:
             self._like = self._linked.runs.taken_by or self._like
         self._made_for, self._launches, self._linked = now, None, None
@@ -181,14 +181,14 @@ class _NumberedQueue(Queue):
 class _LaunchRuns:
     """Launches one by one."""
 
-    def __init__(self, executable: Executable, moving: Moving) -> None:
+    def __init__(self, executable: Executable, moving: DynamicParameters) -> None:
         self._executable, self._moving = executable, moving
         self._last: dict[Any, Any] = {}
         self._numbers: dict[tuple[int, int], Any] = {}  # arguments that were set, by step and place
         self.queue = _NumberedQueue(executable.now.prepared, self._give)
         self._phases = _Phases(self.queue, moving)
 
-    def begin(self, values: Values, ahead: int, courier: Courier | None) -> bool:
+    def begin(self, values: Values, ahead: int, courier: InlineUpload | None) -> bool:
         """See Way.begin."""
         self._give(values)
         return True
@@ -196,7 +196,7 @@ class _LaunchRuns:
     def _give(self, values: Values) -> None:
         executable, moving = self._executable, self._moving
         launches, last, numbers = executable.launches, self._last, self._numbers
-        if not executable.own_launches(self):
+        if not executable.claim_kernel_args(self):
             numbers.clear()
         for s in moving.scalars:
             value = values[s.value]
@@ -221,18 +221,18 @@ class _LinkedRuns:
     def __init__(
         self,
         executable: Executable,
-        moving: Moving,
+        moving: DynamicParameters,
         launches: _LaunchRuns,
         made: Made,
         like: Times | None,
     ) -> None:
         self._moving, self._launches = moving, launches
-        self._table = NumberTable(executable.rt, moving)
+        self._table = LaunchParameterBuffer(executable.rt, moving)
         self._values: Values = ()
         self._phases: _Phases | None = None  # of linked kernels
         sized = executable.now
-        self.runs = sized.persistent = PersistentRuns(
-            sized.prepared, self._plain, lambda: executable.link_moving(sized, self._table, made), like
+        self.runs = sized.persistent = PersistentKernelSelector(
+            sized.prepared, self._plain, lambda: executable.link_dynamic(sized, self._table, made), like
         )
 
     def _plain(self) -> Queue:
@@ -254,7 +254,7 @@ class _LinkedRuns:
             return None
         return self if runs.best is runs.persistent else self._launches
 
-    def begin(self, values: Values, ahead: int, courier: Courier | None) -> bool:
+    def begin(self, values: Values, ahead: int, courier: InlineUpload | None) -> bool:
         """See Way.begin."""
         if not self._table.write(values, ahead, courier):
             return False
@@ -291,7 +291,7 @@ class _LinkedRuns:
 class _LoopRuns:
     """Launches joined by a step loop, whose tables are those of the largest sizes but for what moves."""
 
-    def __init__(self, executable: Executable, moving: Moving, joined: Joined) -> None:
+    def __init__(self, executable: Executable, moving: DynamicParameters, joined: BuiltMegakernel) -> None:
         self._executable, self._joined, self._moving = executable, joined, moving
         rows = self._take_rows()
         places = joined.places
@@ -313,14 +313,14 @@ class _LoopRuns:
         if apart or len(self._shapes) < len(moving.grids):
             raise ValueError("launches beside the step loop depend on sizes that move")
         joined.use(rows)
-        self.queue = Loop(executable.now.prepared, joined)
+        self.queue = MegakernelStrategy(executable.now.prepared, joined)
         self._phases = _Phases(self.queue, moving)
 
-    def lie_anew(self) -> None:
+    def rebind_all_buffers(self) -> None:
         """What lasts from run to run lies elsewhere."""
         self._take_rows()
 
-    def _take_rows(self) -> StepRows:
+    def _take_rows(self) -> StepTables:
         rows = self._executable.rows_of(self._joined)
         self._table, self._grids = rows.args.copy(), rows.shapes.copy()
         self._counter_bytes = rows.counter_bytes
@@ -338,7 +338,7 @@ class _LoopRuns:
             if found.get(row) != grid:
                 grids[row] = self._joined.places.shape(i, *grid)
                 found[row] = grid
-        self._joined.use(StepRows(table, grids, self._counter_bytes))
+        self._joined.use(StepTables(table, grids, self._counter_bytes))
         self._phases.shape(values)
 
 
@@ -348,7 +348,7 @@ _MOST = (1 << 64) - 1
 class _Phases:
     """The phases of a queue, whose downloads have other shapes in each run."""
 
-    def __init__(self, queue: Queue, moving: Moving) -> None:
+    def __init__(self, queue: Queue, moving: DynamicParameters) -> None:
         self._phases: list[Phase] = list(queue.phases)
         queue.phases = self._phases
         steps = moving.program.steps

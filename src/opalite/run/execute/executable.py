@@ -21,39 +21,39 @@ import numpy as np
 
 from ...cl.device.fork_guard import keep_in_children
 from ...cl.memory.device_tensor import DeviceTensor
-from ...cl.memory.host_device_copies import Crossing
+from ...cl.memory.host_device_copies import StagingBuffer
 from ...cl.programs.background_throttle import let_others, planning
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.queue.replay import Replay
 from ...cl.runtime import Runtime
 from ...cl.runtime_counters import ProgramTally
 from ...plan.program import Program
-from ...pocl.megakernel.host_thread_loop import HostLoop
-from ...pocl.megakernel.step_table import StepRows
+from ...pocl.megakernel.host_thread_loop import HostThreadLoop
+from ...pocl.megakernel.step_table import StepTables
 from .build_progress_bar import build_progress
-from .host_operators import HostRunner, HostSteps
+from .host_operators import HostOperators, HostRunner
 from .launch_batches import Prepared, Recorder
-from .loops.enqueued_loop_iterations import QueuedTrips
-from .loops.loop_iterations import TripPlan, Trips
-from .memory.io_transfer import Exchange, Target
+from .loops.enqueued_loop_iterations import EnqueuedLoopIterations
+from .loops.loop_iterations import LoopCarryPlan, LoopIterations
+from .memory.io_transfer import IoTransfer, Target
 from .memory.slot_memory import Placed, SlotMemory
-from .rng_keys import Draws, draws
+from .rng_keys import RngKeys, draws
 from .run_trace import RunTrace
-from .shape_instance import Sized
-from .step_schedule import Outline
+from .shape_instance import ShapeInstance
+from .step_schedule import StepSchedule
 from .strategies.describe_strategy import describe_queueing
-from .strategies.host_fast_path import Repeat, repeat_of
-from .strategies.launch_parameter_buffer import NumberTable
-from .strategies.megakernel_builder import Joined, LoopBuilder
-from .strategies.megakernel_strategy import Loop
-from .strategies.persistent_kernel_strategy import Made, PersistentRuns, may_link
+from .strategies.host_fast_path import HostFastPath, repeat_of
+from .strategies.launch_parameter_buffer import LaunchParameterBuffer
+from .strategies.megakernel_builder import BuiltMegakernel, MegakernelBuilder
+from .strategies.megakernel_strategy import MegakernelStrategy
+from .strategies.persistent_kernel_strategy import Made, PersistentKernelSelector, may_link
 from .strategies.queue_strategy import Profiled, Queue
 from .strategies.replay_strategy import ReplayStrategy
 from .strategies.strategy import Strategy
-from .strategies.time_slicing import Room, Sliced
+from .strategies.time_slicing import DeviceShare, TimeSlicedQueue
 
 if TYPE_CHECKING:
-    from .strategies.linked_ptx_kernels import Linked
+    from .strategies.linked_ptx_kernels import LinkedKernels
 
 Array = np.ndarray[Any, Any]
 SIZES_KEPT = 16
@@ -98,13 +98,13 @@ class Executable:
         self.rt = rt
         self.lock = threading.Lock()
         self.is_released = False
-        self.is_twin = False
+        self.is_replica = False
         self.program = program
-        self._now: Sized
-        self.exchange: Exchange
+        self._now: ShapeInstance
+        self.exchange: IoTransfer
         self.last: Strategy  # of the last run
-        self._loop: Loop | None
-        self._repeat: Repeat | None
+        self._loop: MegakernelStrategy | None
+        self._repeat: HostFastPath | None
         self.tier = tier
         self.runs_apart = self.moves = 0
         started = time.perf_counter()
@@ -114,9 +114,9 @@ class Executable:
             if on_built is not None:
                 on_built(program)
             self.memory = SlotMemory(rt, program)
-            self._run_on_host = HostSteps(host_runner)
+            self._run_on_host = HostOperators(host_runner)
             self._may_join = not is_trial and tier == "special"  # launches, by a step loop
-            self._builders: list[LoopBuilder] = []
+            self._builders: list[MegakernelBuilder] = []
             self._make_ready(program, built)
         rt.finish()
         self.build_s = time.perf_counter() - started
@@ -134,7 +134,7 @@ class Executable:
         other.rt, other.tier, other.program, other.build_s = self.rt, self.tier, program, 0.0
         other.runs_apart = other.moves = 0
         other.lock = threading.Lock()
-        other.is_released, other.is_twin = False, True
+        other.is_released, other.is_replica = False, True
         other.memory = self.memory.twin(program)
         other._run_on_host, other._may_join, other._builders = self._run_on_host, self._may_join, self._builders
         with planning():
@@ -145,13 +145,15 @@ class Executable:
         """built: by number of the program's sources."""
         rt = self.rt
         self._built = built
-        self._alone: dict[Joined, Joined | None] = {}  # a twin's own, by what another's was made
-        self._kept: OrderedDict[Program, Sized] = OrderedDict()  # sizes that ran lately; the present one last
+        self._alone: dict[BuiltMegakernel, BuiltMegakernel | None] = {}  # a twin's own, by what another's was made
+        self._kept: OrderedDict[Program, ShapeInstance] = OrderedDict()  # sizes that ran lately; the present one last
         self.launches: dict[int, PreparedLaunch] = {}
-        self._outline = Outline(program)
-        self._launched: Sized | None = None  # whose arguments the launches have
+        self._outline = StepSchedule(program)
+        self._launched: ShapeInstance | None = None  # whose arguments the launches have
         self._owner: Any = None  # who has set some of them
-        first = Sized(program, self.memory.now, self._prepare(program, self.memory.now), self._find_builder(program))
+        first = ShapeInstance(
+            program, self.memory.now, self._prepare(program, self.memory.now), self._find_builder(program)
+        )
         paused = time.perf_counter()
         for i, step, args in first.launches:
             paused = let_others(paused)
@@ -159,32 +161,32 @@ class Executable:
             if step.open_group:
                 self.launches[i].fit_group(rt.device)
         self._launched = first
-        self._draws = Draws(program, self.launches)
+        self._draws = RngKeys(program, self.launches)
         self.is_random = bool(self._draws)
         self._kept[program] = first
-        self.may_link = self._may_join and not (self.is_random or self.is_twin) and may_link(rt)
+        self.may_link = self._may_join and not (self.is_random or self.is_replica) and may_link(rt)
         self._linked = 0  # sizes
         self._enter(first)
         self.last = self.plain
 
     def _prepare(self, program: Program, placed: Placed) -> Prepared:
-        exchange = Exchange(self.rt, program, placed.crossings, self.launches, self._outline, self._set_launches)
+        exchange = IoTransfer(self.rt, program, placed.crossings, self.launches, self._outline, self._set_launches)
         return Prepared(self.rt, program, self._outline, exchange, self.launches, self._run_on_host)
 
-    def _find_builder(self, program: Program) -> LoopBuilder:
+    def _find_builder(self, program: Program) -> MegakernelBuilder:
         """What builds the step loop of `program`, and of other sizes with the same functions."""
         found = next((b for b in self._builders if b.serves(program)), None)
         if found is None:
             # A step loop keeps the arguments that it was made with, which random launches change from run to run.
             joins = self._may_join and len(self._builders) < _MOST_LOOPS and not draws(program)
-            found = LoopBuilder(self.rt, program if joins else Program(program.name), self.memory.constants)
+            found = MegakernelBuilder(self.rt, program if joins else Program(program.name), self.memory.constants)
             if joins:
                 self._builders.append(found)
         return found
 
     # Sizes
 
-    def resize(self, program: Program, tables: Mapping[int, Crossing] | None = None) -> None:
+    def resize(self, program: Program, tables: Mapping[int, StagingBuffer] | None = None) -> None:
         """Run `program` from now on: the same steps on the same sources for other sizes
         (plan/template/program_template.py).
 
@@ -199,7 +201,7 @@ class Executable:
         if sized is None:
             own = None if tables is None else {n: c.buffer for n, c in tables.items()}
             placed = self.memory.place(program, self._let_go, own)
-            sized = Sized(program, placed, self._prepare(program, placed), self._find_builder(program))
+            sized = ShapeInstance(program, placed, self._prepare(program, placed), self._find_builder(program))
             self._kept[program] = sized
             if len(self._kept) > SIZES_KEPT:
                 self._kept.popitem(last=False)
@@ -208,7 +210,7 @@ class Executable:
             sized.prepared.exchange.unbind()
         self._enter(sized)
 
-    def lie_in(self, memory: Mapping[int, Any]) -> None:
+    def rebind_state_buffers(self, memory: Mapping[int, Any]) -> None:
         """Have what lasts from run to run lie in `memory`, buffers by slot. Nothing but addresses changes."""
         held = self.memory.reserved
         moved = {slot: m for slot, m in memory.items() if held[slot] is not m}
@@ -221,11 +223,11 @@ class Executable:
         self._launched = self._owner = self._loop = self._repeat = None
 
     @property
-    def now(self) -> Sized:
+    def now(self) -> ShapeInstance:
         """What belongs to the present size."""
         return self._now
 
-    def own_launches(self, owner: Any) -> bool:
+    def claim_kernel_args(self, owner: Any) -> bool:
         """Have `owner` set arguments of launches, of which all others are the present size's: whoever else comes sets
         all. Whether those that it has set before are still there."""
         if self._owner is owner:
@@ -234,16 +236,16 @@ class Executable:
         self._launched, self._owner = None, owner
         return False
 
-    def poll_loop(self) -> Joined | None:
+    def poll_megakernel(self) -> BuiltMegakernel | None:
         """The step loop of the present size, once it is built; asked before each run."""
         self.runs_apart += 1
         builder = self._loop_builder
         return None if builder.is_idle else self._poll(builder)
 
-    def rows_of(self, joined: Joined) -> StepRows:
+    def rows_of(self, joined: BuiltMegakernel) -> StepTables:
         """The tables of a step loop for the present size."""
         sized = self._now
-        if joined.host_loop is None:
+        if joined.host_thread_loop is None:
             self._set_launches()  # some may stay between loops
         held = self.exchange.hold()
         place = sized.placed.locate
@@ -258,7 +260,7 @@ class Executable:
         for own in self._alone.values():
             if own is not None:
                 own.let_go()
-        for builder in () if self.is_twin else self._builders:
+        for builder in () if self.is_replica else self._builders:
             builder.let_go()
         self.program = _NOTHING  # until another is entered
         self._now = self.exchange = self.last = self._loop = self._repeat = None  # type: ignore[assignment]
@@ -273,7 +275,7 @@ class Executable:
         self.memory.release()
         self.program = program  # which tells what there was
 
-    def _enter(self, sized: Sized) -> None:
+    def _enter(self, sized: ShapeInstance) -> None:
         """Take up a size; what it needs of a strategy is made when that is chosen."""
         self._now = sized
         self.program = sized.program
@@ -283,14 +285,14 @@ class Executable:
         self._repeat = sized.repeat
         self._loop = sized.loop
         if self.may_link and sized.persistent is None and not sized.program.reserved:
-            sized.persistent = PersistentRuns(sized.prepared, lambda: self.plain, lambda: self._link(sized))
+            sized.persistent = PersistentKernelSelector(sized.prepared, lambda: self.plain, lambda: self._link(sized))
         if sized.rows is not None and (joined := self._poll(sized.builder)) is not None:
             joined.use(sized.rows)
 
-    def _link(self, sized: Sized) -> Linked:
+    def _link(self, sized: ShapeInstance) -> LinkedKernels:
         """The launches of a size linked; called by a thread beside runs."""
         from .strategies.linked_ptx_kernels import (  # PTX, which most devices have none of
-            Linked,
+            LinkedKernels,
             LinkError,
             find_places,
         )
@@ -299,17 +301,17 @@ class Executable:
             raise LinkError(f"those of {_MOST_LINKED} other sizes are linked")
         self._linked += 1
         places = find_places(sized.program, sized.placed)
-        return Linked(self.rt, sized.program, self.launches, self._built, places)
+        return LinkedKernels(self.rt, sized.program, self.launches, self._built, places)
 
-    def link_moving(self, sized: Sized, table: NumberTable, made: Made) -> Linked:
+    def link_dynamic(self, sized: ShapeInstance, table: LaunchParameterBuffer, made: Made) -> LinkedKernels:
         """The launches of a size linked, with numbers of a table that move; called by a thread beside runs.
 
         made: linked kernels of this program where caches lay elsewhere; gets new ones.
         """
-        from .strategies.linked_ptx_kernels import Linked, find_places
+        from .strategies.linked_ptx_kernels import LinkedKernels, find_places
 
         places = find_places(sized.program, sized.placed)
-        return Linked(self.rt, sized.program, self.launches, self._built, places, table, made)
+        return LinkedKernels(self.rt, sized.program, self.launches, self._built, places, table, made)
 
     def _set_launches(self) -> None:
         """See to it that the launches have the arguments of the present size."""
@@ -346,7 +348,7 @@ class Executable:
         lent: Sequence[int] = (),
         recorder: Recorder | None = None,
         joins: bool = True,
-        room: Room | None = None,
+        room: DeviceShare | None = None,
     ) -> tuple[list[Any], RunTrace]:
         """Outputs in order for `feeds`, and what the run did.
 
@@ -375,7 +377,7 @@ class Executable:
         return list(map(hosts.__getitem__, self._outputs)), trace
 
     def _run_beside(
-        self, strategy: Strategy, hosts: list[Any], kept: Mapping[int, DeviceTensor], room: Room
+        self, strategy: Strategy, hosts: list[Any], kept: Mapping[int, DeviceTensor], room: DeviceShare
     ) -> RunTrace:
         """A loop that the host walks needs a core; all else takes the whole device, for a slice at a time."""
         sized = self._now
@@ -385,7 +387,7 @@ class Executable:
             with room.core(cores):
                 return strategy.run(hosts, kept)
         if sized.sliced is None:
-            sized.sliced = Sliced(sized.prepared, self.plain, room)
+            sized.sliced = TimeSlicedQueue(sized.prepared, self.plain, room)
         self._set_launches()
         return sized.sliced.run(hosts, kept)
 
@@ -421,13 +423,13 @@ class Executable:
         assert self._loop is not None
         if is_plain and self._repeat is not None:
             return self._repeat
-        if not self.exchange.is_held(hosts):
+        if not self.exchange.bindings_match(hosts):
             return self.plain
         if not self._loop.stays:
             self._set_launches()
         return self._loop
 
-    def trips(self, plan: TripPlan) -> Trips | QueuedTrips | str:
+    def trips(self, plan: LoopCarryPlan) -> LoopIterations | EnqueuedLoopIterations | str:
         """How to run the program as the body of a loop without the host between trips, or why that cannot be."""
         if self.is_random:
             return "it draws random numbers"
@@ -441,15 +443,15 @@ class Executable:
         self.last = self.plain
         return self.plain.trips(plan)
 
-    def count_trips(self, made: int) -> None:
+    def count_iterations(self, made: int) -> None:
         """So many trips were as many runs, after which launches are worth joining."""
         self.runs_apart += made
         self._loop_builder.count(made)
 
-    def _poll(self, builder: LoopBuilder) -> Joined | None:
+    def _poll(self, builder: MegakernelBuilder) -> BuiltMegakernel | None:
         """The builder's loop, if it is there; a twin's own is walked by the host alone."""
         joined = builder.poll()
-        if joined is None or not self.is_twin:
+        if joined is None or not self.is_replica:
             return joined
         if joined not in self._alone:
             self._alone[joined] = joined.alone()
@@ -463,7 +465,7 @@ class Executable:
         sized = self._now
         sized.rows = self.rows_of(joined)
         joined.use(sized.rows)
-        self._loop = sized.loop = Loop(sized.prepared, joined)
+        self._loop = sized.loop = MegakernelStrategy(sized.prepared, joined)
         self._repeat = sized.repeat = repeat_of(sized.prepared, self._loop)
         return True
 
@@ -475,9 +477,9 @@ class Executable:
         return describe_queueing(self._now.prepared, self.plain, self._loop, self._now.persistent)
 
     @property
-    def host_loop(self) -> HostLoop | None:
+    def host_thread_loop(self) -> HostThreadLoop | None:
         """The loop of all launches that the host walks, once there is one."""
-        return None if self._loop is None else self._loop.host_loop
+        return None if self._loop is None else self._loop.host_thread_loop
 
     @property
     def is_walked(self) -> bool:
@@ -495,7 +497,7 @@ class Executable:
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait for what is built in the background; whether it is done."""
-        now: Sized | None = self._now  # none, once it is released
+        now: ShapeInstance | None = self._now  # none, once it is released
         found = None if now is None else now.persistent
         return self._loop_builder.wait(timeout) and (found is None or found.wait(timeout))
 

@@ -1,4 +1,4 @@
-"""HostSteps: operators of a Program that run on the host, by onnx's reference or a canonical operator's own."""
+"""HostOperators: operators of a Program that run on the host, by onnx's reference or a canonical operator's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HostRunner: TypeAlias = Callable[[HostStep, Sequence[Any]], Sequence[Any]]
 """Runs one ONNX operator on its inputs, None where one is absent."""
 
 
-class HostSteps:
+class HostOperators:
     """Runs them with `runner`."""
 
     def __init__(self, runner: HostRunner | None) -> None:

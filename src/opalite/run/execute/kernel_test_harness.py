@@ -18,7 +18,7 @@ from ...kernels.kernel import Binding, Kernel
 from ...kernels.launch_workgroups import open_launch, uneven_group
 from ...kernels.weight_packing import pack_array, unpack_array
 from ...ops.operator import make_op
-from .single_node_executable import OneNode
+from .single_node_executable import SingleNodeExecutable
 
 __all__ = ["make_node", "pack_array", "run_node", "time_node", "unpack_array"]
 
@@ -67,7 +67,7 @@ def run_node(
     A launch that leaves its work-group open runs a second time with one that divides no axis of its grid, as tuning may
     choose it. DeviceError for guard bytes that were overwritten, or outputs that differ between the two.
     """
-    one = OneNode(rt, node, arrays)
+    one = SingleNodeExecutable(rt, node, arrays)
     found = one.prepare(kernel, params).run()
     problem = kernel.problem(node, rt.info)
     chosen = kernel.defaults(problem) if params is None else params
@@ -89,7 +89,7 @@ def time_node(
     seconds: float = 0.1,
 ) -> float:
     """Least seconds that one run of `node` takes, enqueueing included, measured for about `seconds` after a warm-up."""
-    prepared = OneNode(rt, node, arrays).prepare(kernel, params)
+    prepared = SingleNodeExecutable(rt, node, arrays).prepare(kernel, params)
     recording = rt.record(prepared.launches)
 
     def run(times: int) -> float:

@@ -11,11 +11,11 @@ from ...cl.queue.event_times import LaunchTimes
 from ...cl.queue.prepared_launch import PreparedLaunch, Recording
 from ...cl.runtime import Runtime
 from ...plan.program import DownloadStep, HostStep, LaunchStep, Program, ReferenceStep, UploadStep
-from ...pocl.megakernel.host_thread_loop import HostLoop
-from .memory.io_transfer import Exchange
-from .step_schedule import Outline
+from ...pocl.megakernel.host_thread_loop import HostThreadLoop
+from .memory.io_transfer import IoTransfer
+from .step_schedule import StepSchedule
 
-Phase: TypeAlias = "Recording | HostLoop | UploadStep | DownloadStep | HostStep | ReferenceStep"
+Phase: TypeAlias = "Recording | HostThreadLoop | UploadStep | DownloadStep | HostStep | ReferenceStep"
 """A step, or all the launches between two steps of another kind."""
 
 Recorder: TypeAlias = Callable[[LaunchStep, LaunchTimes], None]
@@ -32,8 +32,8 @@ class Prepared:
 
     rt: Runtime
     program: Program
-    outline: Outline
-    exchange: Exchange
+    outline: StepSchedule
+    exchange: IoTransfer
     launches: Mapping[int, PreparedLaunch]
     run_on_host: Callable[[HostStep | ReferenceStep, list[Any]], None]
 
@@ -47,7 +47,7 @@ class Prepared:
 def make_phases(
     prepared: Prepared,
     joined: Mapping[int, Sequence[PreparedLaunch]] | None = None,
-    loop: HostLoop | None = None,
+    loop: HostThreadLoop | None = None,
     replay: bool = False,
 ) -> list[Phase]:
     """Steps in order. What needs no launch goes before all, and what no launch needs after all.

@@ -1,4 +1,4 @@
-"""Draws: random launches take another key at every run, so that runs draw other numbers, as in onnxruntime.
+"""RngKeys: random launches take another key at every run, so that runs draw other numbers, as in onnxruntime.
 
 The first run has the key that was planned; later ones follow from it and their number, so that a seed repeats them all.
 """
@@ -14,7 +14,7 @@ from ...ir.rng_key_args import KEY_ARGUMENTS
 from ...plan.program import LaunchStep, Program, ScalarArg
 
 
-class Draws:
+class RngKeys:
     """The random launches of a program."""
 
     def __init__(self, program: Program, launches: Mapping[int, PreparedLaunch]) -> None:

@@ -1,4 +1,4 @@
-"""Sized: what of an Executable belongs to one set of sizes, kept for sizes that come again."""
+"""ShapeInstance: what of an Executable belongs to one set of sizes, kept for sizes that come again."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from ...cl.queue.prepared_launch import KernelArg, LocalBytes
 from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, StepArg
 from .launch_batches import Prepared
 from .memory.slot_memory import Placed
-from .strategies.host_fast_path import Repeat
-from .strategies.megakernel_builder import LoopBuilder, least_seconds
-from .strategies.megakernel_strategy import Loop
-from .strategies.persistent_kernel_strategy import PersistentRuns
+from .strategies.host_fast_path import HostFastPath
+from .strategies.megakernel_builder import MegakernelBuilder, least_seconds
+from .strategies.megakernel_strategy import MegakernelStrategy
+from .strategies.persistent_kernel_strategy import PersistentKernelSelector
 from .strategies.queue_strategy import Queue
-from .strategies.time_slicing import Sliced
+from .strategies.time_slicing import TimeSlicedQueue
 
 Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
 """(number, step, arguments) of a launch."""
 
 
-class Sized:
+class ShapeInstance:
     """A Program with its place in memory, and the strategies that were made for it so far.
 
     builder: of the loop that serves it. loop: what is built for this size; repeat: the same on arrays. persistent: runs
     through linked kernels, where there may be some. sliced: its runs beside those of other threads.
     """
 
-    def __init__(self, program: Program, placed: Placed, prepared: Prepared, builder: LoopBuilder) -> None:
+    def __init__(self, program: Program, placed: Placed, prepared: Prepared, builder: MegakernelBuilder) -> None:
         self.program = program
         self.placed = placed
         self.prepared = prepared
         self.builder = builder
         self.plain: Queue | None = None
-        self.loop: Loop | None = None
-        self.repeat: Repeat | None = None
-        self.persistent: PersistentRuns | None = None
-        self.sliced: Sliced | None = None
+        self.loop: MegakernelStrategy | None = None
+        self.repeat: HostFastPath | None = None
+        self.persistent: PersistentKernelSelector | None = None
+        self.sliced: TimeSlicedQueue | None = None
         self.rows: Any = None  # of the loop
         self.blank: list[Any] = [None] * program.host_slots
         for number, array in program.host_consts.items():
@@ -72,7 +72,7 @@ class Sized:
         steps = ((i, s) for i, s in enumerate(self.program.steps) if isinstance(s, LaunchStep))
         return [self._with_args(i, s) for i, s in steps]
 
-    def changed_since(self, before: Sized, slots: Mapping[int, frozenset[int]]) -> list[Launched]:
+    def changed_since(self, before: ShapeInstance, slots: Mapping[int, frozenset[int]]) -> list[Launched]:
         """Those of `launches` that are not what they are `before`, another size in the same layout of memory.
 
         slots: that each launch uses.

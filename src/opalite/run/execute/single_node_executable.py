@@ -1,4 +1,5 @@
-"""OneNode: a node by itself on a device, by any kernel, parameters and work-group, planned and run as models are."""
+"""SingleNodeExecutable: a node by itself on a device, by any kernel, parameters and work-group, planned and run as
+models are."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _PATTERN = 0xA5
 _KEPT_FORMS = 256 << 20  # bytes of constants in kernels' own forms that are kept for the next kernel
 
 
-class OneNode:
+class SingleNodeExecutable:
     """A node whose values have their places, and what its inputs hold. Each way to compute it is a `NodeRun`."""
 
     def __init__(self, rt: Runtime, node: Node, arrays: Sequence[Array | None]) -> None:

@@ -1,4 +1,4 @@
-"""Outline: how the steps of a program follow each other, worked out once for all sizes of it, by their numbers."""
+"""StepSchedule: how the steps of a program follow each other, worked out once for all sizes of it, by their numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...plan.program import DownloadStep, HostStep, LaunchStep, Program, ReferenceStep, SlotArg, Step, UploadStep
 
 
-class Outline:
+class StepSchedule:
     """What holds for every size of a program, whose steps are the same in number, order and kind.
 
     first, last: steps that go before all launches, and after them. middle: the others in order. crossed: transfers in

@@ -27,16 +27,16 @@ from ...plan.weights.weight_files import WeightFiles
 from ..execute.executable import Executable
 from ..execute.host_operators import on_host
 from ..execute.run_trace import Ran, RunTrace
-from ..execute.strategies.time_slicing import Room
+from ..execute.strategies.time_slicing import DeviceShare
 from .background.graph_compiler import Compiler
-from .background.respecialize_policy import Far, distance
+from .background.respecialize_policy import DistantShape, distance
 from .bundle_reemitter import Rebuilder
 from .control_flow.host_onnx_operators import onnx_runner
 from .control_flow.run_control_flow import FlowRun
 from .executable_cache import Compiled, ExecutableCache, SizedProgram
 from .model_inputs_outputs import ModelMetadata, NodeArg
-from .repeat_run_fast_path import SteadyRun, Whole
-from .run_lock import RunLock, Turn
+from .repeat_run_fast_path import RepeatRun, Whole
+from .run_lock import RunLock, RunLockHold
 from .run_request import PLAIN, RunRequest
 
 _SHAPES_KEPT = 64
@@ -151,12 +151,12 @@ class BundleModel:
 
     def _steady(
         self, compiled: Compiled, at: SizedProgram, feeds: Mapping[str, Any], given: Mapping[str, np.ndarray[Any, Any]]
-    ) -> SteadyRun | None:
+    ) -> RepeatRun | None:
         """How runs like this one go."""
         if not all(type(v) is np.ndarray for v in feeds.values()):
             return None
         if at.steady is None:
-            at.steady = SteadyRun(compiled.executable, at.program, Whole(at.program, given=given), feeds)
+            at.steady = RepeatRun(compiled.executable, at.program, Whole(at.program, given=given), feeds)
         return at.steady
 
     @property
@@ -191,7 +191,7 @@ class BundleModel:
             return self._run_flow(flow, variant, feeds, request, trace), trace
         compiled, at = self.executables.find_or_make(variant, sizes, lambda: self.compiled(variant, sizes, trace))
         executable, program, targets = compiled.executable, at.program, request.targets
-        far = Far.NO
+        far = DistantShape.NO
         if self.on_far is not None and request.lock is not None:
             far = self.executables.look_far(variant, compiled, sizes)
         template = compiled.template
@@ -203,8 +203,8 @@ class BundleModel:
                 raise BundleError(
                     f"a program of {self._path} has other outputs than its model; compile the model again"
                 )
-        with Turn(request.lock) as turn, ExitStack() as held:
-            room: Room | None = None
+        with RunLockHold(request.lock) as turn, ExitStack() as held:
+            room: DeviceShare | None = None
             if targets or request.recorder or not compiled.is_proven:
                 turn.take()
             elif (twin := held.enter_context(turn.beside(executable, program))) is not None:
@@ -224,9 +224,9 @@ class BundleModel:
         trace.add(spent)
         ran.add(executable)
         ran.note(*compiled.notes, *at.notes)
-        if far is not Far.WATCHED:
+        if far is not DistantShape.WATCHED:
             ran.steady = self._steady(compiled, at, feeds, given)
-        if far is Far.DUE and self.on_far is not None and request.lock is not None:
+        if far is DistantShape.DUE and self.on_far is not None and request.lock is not None:
             self.on_far(self, variant, compiled, sizes, feeds, request.lock)
         # What no step made is the caller's or the program's own.
         borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
@@ -257,7 +257,7 @@ class BundleModel:
             pairs = zip(program.outputs, outputs, strict=True)
             return [np.array(a) if p.host in borrowed else a for p, a in pairs]
 
-        with Turn(request.lock, whole=True):
+        with RunLockHold(request.lock, whole=True):
             arrays = {name: on_host(array) for name, array in feeds.items()}
             return FlowRun(run_one, onnx_runner(), request.check).outputs(flow, arrays)
 

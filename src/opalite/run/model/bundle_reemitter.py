@@ -22,7 +22,7 @@ from ...cache.cache_folder import cache_folder, discard, is_writable, kept_folde
 from ...cache.cache_keys import digest
 from ...errors import BundleError
 from ...ir.constants.content_hash import content_key
-from ...ir.constants.lazy_array import StoredArray
+from ...ir.constants.lazy_array import LazyArray
 from ...ir.device.device_info import DeviceInfo
 from ...plan.bundle import Content, GraphText, Untrusted, programs_of
 from ...plan.json_codec import Encoder, decode, decode_graphs
@@ -84,7 +84,7 @@ def _made(variant: Untrusted, path: Path | None) -> Content:
     made = [rebuild(trace, record, variant.device) for trace, record in records]
     exact = {graph.keys[id(array)]: array for rebuilt in made for array in rebuilt.exact}
     for key, array in exact.items():
-        _check_exact(key, array.read() if isinstance(array, StoredArray) else array)
+        _check_exact(key, array.read() if isinstance(array, LazyArray) else array)
     content: Content = made[0].content
     if flow is not None:
         content = replace(flow, programs=tuple(p for rebuilt in made for p in programs_of(rebuilt.content)))
@@ -115,7 +115,7 @@ def _keep(path: Path, content: Content, graph: GraphText, exact: Sequence[str]) 
     for array in encoder.arrays:
         key = graph.keys.get(id(array))
         if key is None:
-            table = array.read() if isinstance(array, StoredArray) else array
+            table = array.read() if isinstance(array, LazyArray) else array
             key = content_key(table)
             tables[key] = table
         kinds.append([array.dtype.name, list(array.shape), key])
@@ -153,7 +153,7 @@ def _find(path: Path, variant: Untrusted) -> Content | None:
         else:
             array = table.view(np.dtype(kind)).reshape(shape)
         if key in about["exact"]:
-            _check_exact(key, array.read() if isinstance(array, StoredArray) else array)
+            _check_exact(key, array.read() if isinstance(array, LazyArray) else array)
         arrays.append(array)
     content: Content = decode(about["content"], arrays)
     with suppress(OSError):  # a read-only cache serves all the same

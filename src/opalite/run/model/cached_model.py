@@ -16,23 +16,23 @@ import numpy as np
 from ...cl.programs.background_throttle import planning
 from ...errors import BundleError
 from ...ir.device.device_info import DeviceInfo
-from ...ir.growable_tensor import Reserved
+from ...ir.growable_tensor import GrowableTensor
 from ...ir.model_edits import ModelEdits
 from ...plan.bundle import Bundle, Variant
-from ...plan.kv_cache_spec import Appending
+from ...plan.kv_cache_spec import KVCacheSpec
 from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ...tune.database_files import tuning_stamp
 from ..execute.run_trace import RunTrace
 from .background.graph_compiler import Compiler, Prepared, specs
-from .background.respecialize import NearerPlan
+from .background.respecialize import Respecializer
 from .background.respecialize_policy import FAR, Sizes
 from .bundle_description import describe_model
 from .bundle_model import BundleModel
 from .example_shapes import example_shapes
 from .executable_cache import Compiled, ExecutableCache
 from .fp16_overflow_fallback import is_finite
-from .kv_cache.kv_cache_plans import StatePlan, StatePlans
+from .kv_cache.kv_cache_plans import KVCachePlan, KVCachePlans
 from .plans.plan_cache import KEPT, PlanCache, fits, is_current
 from .run_request import PLAIN, RunRequest
 
@@ -72,7 +72,7 @@ class CachedModel:
         self._opened: OrderedDict[Any, BundleModel] = OrderedDict()  # plans by the types of their inputs
         self._keeps = KEPT  # plans, of this session
         self._follows = True  # plans of what was imported may be kept
-        self._states = StatePlans(plans, compiler)
+        self._states = KVCachePlans(plans, compiler)
         about = self._states.newest() or plans.newest() or self._imported()
         self.inputs = about.inputs
         self.outputs = about.outputs
@@ -150,7 +150,7 @@ class CachedModel:
 
     # Runs on caches (appending.py)
 
-    def find_state(self, feeds: Mapping[str, Any]) -> tuple[StatePlan, tuple[int, ...]] | None:
+    def find_state(self, feeds: Mapping[str, Any]) -> tuple[KVCachePlan, tuple[int, ...]] | None:
         """The plan for runs on such `feeds`, arrays and caches in reserved memory, and their sizes."""
         if self.compiler.options.tune != "none" or not _fit(feeds):
             return None
@@ -158,7 +158,7 @@ class CachedModel:
 
     def keep_state(
         self,
-        record: Appending,
+        record: KVCacheSpec,
         template: Template,
         program: Template,
         notes: tuple[str, ...],
@@ -168,7 +168,7 @@ class CachedModel:
         if self._onnx is not None and self._follows and _fit(feeds):
             self._states.keep(self._onnx.imported, record, template, program, notes, feeds)
 
-    def refuse_state(self, plan: StatePlan) -> None:
+    def refuse_state(self, plan: KVCachePlan) -> None:
         """What halves did not hold was computed by `plan`."""
         self._states.refuse(plan)
 
@@ -186,7 +186,7 @@ class CachedModel:
             return found
         with self._opening, planning():
             if self._onnx is None:
-                self.compiler.expect_general()  # before these modules are read, which takes a while
+                self.compiler.prestart_for_generic()  # before these modules are read, which takes a while
                 from .imported_model import ImportedModel
                 from .onnx_model import OnnxModel
 
@@ -222,7 +222,7 @@ class CachedModel:
                 plan = self._find_kept(feeds)
             if plan is None:
                 return None
-            plan.on_far = None if self.compiler.behind is None else self._make_nearer
+            plan.on_far = None if self.compiler.behind is None else self._respecialize
             with self._lock:
                 self._opened[key] = plan
                 if len(self._opened) > _TYPES_KEPT:
@@ -268,7 +268,7 @@ class CachedModel:
                 self._opened.move_to_end(key)
         return plan
 
-    def _make_nearer(
+    def _respecialize(
         self,
         plan: BundleModel,
         variant: Variant,
@@ -280,7 +280,7 @@ class CachedModel:
         """Have a plan made behind for `sizes`, those of `feeds`, which come back and which `plan` was not made for."""
         behind = self.compiler.behind
         types = _types_alone(feeds)
-        if behind is None or self._plans.was_in_vain(types):
+        if behind is None or self._plans.failed_before(types):
             return
         keeper = _Keeper(self, feeds)
 
@@ -308,7 +308,7 @@ class CachedModel:
 
             return self.compiler.prepare(segment.graph, sizes=sizes, on_built=tell, complete=complete)
 
-        job = NearerPlan(prepare, lock, keeper.forget)
+        job = Respecializer(prepare, lock, keeper.forget)
         job.place_beside(plan.executables, variant, compiled, sizes)
         behind.submit(job)
 
@@ -365,7 +365,7 @@ class _Keeper:
 
     def forget(self) -> None:
         """The plan is not worth having, nor trying again."""
-        self._model._plans.tell_in_vain(self._types)
+        self._model._plans.record_failed_attempt(self._types)
 
 
 def _types_of(feeds: Mapping[str, Any]) -> Any:
@@ -379,4 +379,4 @@ def _types_alone(feeds: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fit(feeds: Mapping[str, Any]) -> bool:
     """Whether a plan may be kept for such feeds, whatever caches there are among them."""
-    return fits({n: v for n, v in feeds.items() if not isinstance(v, Reserved)})
+    return fits({n: v for n, v in feeds.items() if not isinstance(v, GrowableTensor)})

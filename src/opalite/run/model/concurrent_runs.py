@@ -1,9 +1,9 @@
-"""Beside: runs of one session that need not wait for each other, because each has memory of its own.
+"""ConcurrentRuns: runs of one session that need not wait for each other, because each has memory of its own.
 
 Runs go in turn while one thread has the session to itself, or nearly so. Once threads have waited for each other, a run
 that finds the executable in use, or at another size, goes through a twin of it (`Executable.twin`): the same programs
-and weights, other memory. It leaves the turn to others, and takes of the device what `Room` says: a core, where the
-calling thread walks the run's steps itself, or all of it for a millisecond at a time. So nobody waits for more than
+and weights, other memory. It leaves the turn to others, and takes of the device what `DeviceShare` says: a core, where
+the calling thread walks the run's steps itself, or all of it for a millisecond at a time. So nobody waits for more than
 that, and no size displaces another's memory. Twins go when nobody wants them any more.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...cl.device.fork_guard import is_child
-from ...cl.programs.background_throttle import building, short_turns, tell_of_waiting
+from ...cl.programs.background_throttle import building, report_waiting, short_turns
 from ...errors import DeviceMemoryError
 from ...plan.program import Program
 from ..execute.executable import Executable
@@ -44,7 +44,7 @@ sooner than one is made."""
 
 
 @dataclass(eq=False)
-class Twin:
+class Replica:
     """used: when its last run began. thread: whose that was."""
 
     executable: Executable
@@ -52,7 +52,7 @@ class Twin:
     thread: int
 
 
-class Beside:
+class ConcurrentRuns:
     """The runs of one session that do not hold its turn, as a Room of the device. Thread-safe.
 
     runs: how many there were. pace: as Room says. on_drop: told of an executable whose twin goes, and of
@@ -62,7 +62,7 @@ class Beside:
     def __init__(self, lock: RunLock) -> None:
         self._lock = weakref.ref(lock)
         self._changed = threading.Condition()
-        self._twins: weakref.WeakKeyDictionary[Executable, list[Twin]] = weakref.WeakKeyDictionary()
+        self._twins: weakref.WeakKeyDictionary[Executable, list[Replica]] = weakref.WeakKeyDictionary()
         self._until = 0.0
         self._timer: threading.Timer | None = None
         self._misses = 0
@@ -106,7 +106,7 @@ class Beside:
                 yield found
             finally:
                 found.lock.release()
-                tell_of_waiting()
+                report_waiting()
                 with self._changed:
                     self._running -= 1
                     self._changed.notify_all()
@@ -114,7 +114,7 @@ class Beside:
     def _take(self, executable: Executable, program: Program) -> Executable | None:
         """A twin, locked, and counted as running."""
         with self._changed:
-            if self._alone or not _may_have_twin(executable) or not self._leaves_turn(executable, program):
+            if self._alone or not _may_have_replica(executable) or not self._leaves_turn(executable, program):
                 return None
             twins = self._twins.setdefault(executable, [])
             found = _pick(twins, program)
@@ -138,7 +138,7 @@ class Beside:
             raise
         made.lock.acquire()
         with self._changed:
-            twins.append(Twin(made, time.perf_counter(), threading.get_ident()))
+            twins.append(Replica(made, time.perf_counter(), threading.get_ident()))
             self._watch()
         return made
 
@@ -275,13 +275,13 @@ class Beside:
             twin.lock.release()
 
 
-def _look(beside_of: weakref.ref[Beside]) -> None:
+def _look(beside_of: weakref.ref[ConcurrentRuns]) -> None:
     beside = beside_of()
     if beside is not None and not is_child():
         beside.look()
 
 
-def _may_have_twin(executable: Executable) -> bool:
+def _may_have_replica(executable: Executable) -> bool:
     return (
         executable.tier == "special"
         and not executable.is_released
@@ -290,7 +290,7 @@ def _may_have_twin(executable: Executable) -> bool:
     )
 
 
-def _pick(twins: list[Twin], program: Program) -> Executable | None:
+def _pick(twins: list[Replica], program: Program) -> Executable | None:
     """One that is free, locked: at that size, else the caller's last one, else that of longest ago."""
     me = threading.get_ident()
     for twin in sorted(twins, key=lambda t: (t.executable.program is not program, t.thread != me, t.used)):

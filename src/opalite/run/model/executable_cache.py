@@ -13,11 +13,11 @@ from typing import Any
 from ...cl.programs.background_throttle import planning
 from ...plan.program import Program
 from ...plan.template.program_template import Template
-from ..execute.dynamic_shape_runs import MovingRuns
+from ..execute.dynamic_shape_runs import DynamicShapeRuns
 from ..execute.executable import SIZES_KEPT, Executable
 from .background.background_compile import Job
-from .background.respecialize_policy import Far, FarSizes, Sizes, distance
-from .repeat_run_fast_path import SteadyRun
+from .background.respecialize_policy import DistantShape, RespecializePolicy, Sizes, distance
+from .repeat_run_fast_path import RepeatRun
 
 KEPT = 8
 """Executables of one segment: where it has no template, one for each set of sizes."""
@@ -29,7 +29,7 @@ class SizedProgram:
     others the plan serves. handings: what its trips hand on as the body of a loop (bodies.py)."""
 
     program: Program
-    steady: SteadyRun | None = None
+    steady: RepeatRun | None = None
     notes: tuple[str, ...] = ()
     handings: dict[Any, Any] = field(default_factory=dict)
 
@@ -57,7 +57,7 @@ class Compiled:
     sizes: Sizes = ()
     template: Template | None = None
     when_in_place: Callable[[], None] | None = None
-    moving: list[MovingRuns] = field(default_factory=list)
+    moving: list[DynamicShapeRuns] = field(default_factory=list)
     _made: OrderedDict[Sizes, SizedProgram] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -142,7 +142,7 @@ class ExecutableCache:
         self.waits = 0
         self.waited_s = 0.0
         self._kept: weakref.WeakKeyDictionary[Hashable, list[Compiled]] = weakref.WeakKeyDictionary()
-        self._far: weakref.WeakKeyDictionary[Hashable, FarSizes] = weakref.WeakKeyDictionary()
+        self._far: weakref.WeakKeyDictionary[Hashable, RespecializePolicy] = weakref.WeakKeyDictionary()
         self.nearer = 0
         self._making: weakref.WeakKeyDictionary[Hashable, threading.RLock] = weakref.WeakKeyDictionary()
 
@@ -199,12 +199,12 @@ class ExecutableCache:
         old.replace()
         return True
 
-    def look_far(self, key: Hashable, compiled: Compiled, sizes: Sizes) -> Far:
+    def look_far(self, key: Hashable, compiled: Compiled, sizes: Sizes) -> DistantShape:
         """Whether `compiled`, by which `sizes` run, was made for sizes so far from these that another may be better."""
         if compiled.template is None or compiled.executable.tier == "general":
-            return Far.NO
+            return DistantShape.NO
         with self._lock:
-            return self._far.setdefault(key, FarSizes()).come(sizes, compiled.made_for)
+            return self._far.setdefault(key, RespecializePolicy()).come(sizes, compiled.made_for)
 
     def add_nearer(self, key: Hashable, compiled: Compiled) -> None:
         """Keep `compiled`, by which sizes run from now on that are nearer to its own than to the others'."""

@@ -15,7 +15,7 @@ from ..execute.run_trace import RunTrace
 if TYPE_CHECKING:
     from .background.graph_compiler import Compiler
     from .executable_cache import Compiled
-    from .run_lock import Turn
+    from .run_lock import RunLockHold
     from .run_request import RunRequest
 
 Array = np.ndarray[Any, Any]
@@ -64,7 +64,7 @@ def recover(
     outputs: list[Any],
     trace: RunTrace,
     request: RunRequest,
-    turn: Turn,
+    turn: RunLockHold,
     waits: bool,
     told: set[str],
 ) -> tuple[Compiled, list[Any]]:

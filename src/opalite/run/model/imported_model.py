@@ -22,10 +22,10 @@ from ...ir.constants.model_file import ModelFile
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.model_edits import ModelEdits
-from ...plan.dispatch_key import Needs
+from ...plan.dispatch_key import DispatchKey
 from ...plan.program import Port, Program
 from ...plan.template.program_template import Template
-from ...plan.template.shape_tensors import SizedValues, sized_values
+from ...plan.template.shape_tensors import ShapeTensors, shape_tensors
 from .example_shapes import example_shapes
 from .model_inputs_outputs import NodeArg
 from .repeat_run_fast_path import Whole
@@ -141,18 +141,20 @@ class ImportedModel:
             raise BundleError("values that follow from the sizes are made by the importer; run the .onnx file")
         return self._completed(program, segment, [a.name for a in self.outputs], {})
 
-    def needs(self, program: Program | Template, segment: Segment, shapes: Mapping[str, tuple[int, ...]]) -> Needs:
+    def needs(
+        self, program: Program | Template, segment: Segment, shapes: Mapping[str, tuple[int, ...]]
+    ) -> DispatchKey:
         """What the choice of a completed `program` of `segment`, for inputs of `shapes`, depends on. BundleError where
         sizes are contents of an input."""
         if not isinstance(program, Template):
-            return Needs.of(program, shapes)
+            return DispatchKey.of(program, shapes)
         arrival = segment.arrival
         assert arrival is not None, "imported with symbols"
         if arrival.contents:
             raise BundleError(f"shapes depend on the contents of {', '.join(arrival.contents)}; run the .onnx file")
         at_hand = program.at(program.sizes)
         assert at_hand is not None
-        needs = Needs.of(at_hand, shapes, {n: tuple(axes) for n, axes in arrival.shapes.items() if n in shapes})
+        needs = DispatchKey.of(at_hand, shapes, {n: tuple(axes) for n, axes in arrival.shapes.items() if n in shapes})
         made = () if program.given is None else program.given.names
         return replace(needs, shapes={n: s for n, s in needs.shapes.items() if n not in made})
 
@@ -215,9 +217,9 @@ def _nothing_computes(name: str) -> BundleError:
     return BundleError(f"output '{name}' is an input that nothing computes with; run the .onnx file")
 
 
-def record_of(given: Given) -> SizedValues:
+def record_of(given: Given) -> ShapeTensors:
     """What computes the same without the importer."""
-    return sized_values(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
+    return shape_tensors(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
 
 
 def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:

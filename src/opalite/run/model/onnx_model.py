@@ -24,17 +24,17 @@ from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import Ran, RunTrace
-from ..execute.strategies.time_slicing import Room
+from ..execute.strategies.time_slicing import DeviceShare
 from .background.background_compile import Job
 from .background.graph_compiler import Compiler, Prepared
-from .background.respecialize import NearerPlan
-from .background.respecialize_policy import Far
-from .control_flow.loop_runner import Bodies
+from .background.respecialize import Respecializer
+from .background.respecialize_policy import DistantShape
+from .control_flow.loop_runner import LoopRunner
 from .executable_cache import Compiled, ExecutableCache, SizedProgram
 from .fp16_overflow_fallback import recover
 from .imported_model import ImportedModel
-from .repeat_run_fast_path import SteadyRun
-from .run_lock import RunLock, Turn
+from .repeat_run_fast_path import RepeatRun
+from .run_lock import RunLock, RunLockHold
 from .run_request import PLAIN, RunRequest
 
 OnWhole = Callable[["Program | Template", Segment, tuple[str, ...]], None]
@@ -75,7 +75,7 @@ class OnnxModel:
         self.imported.reset()
         self.executables.clear()
 
-    def _steady(self, found: Ready, segment: Segment, feeds: Mapping[str, Any]) -> SteadyRun | None:
+    def _steady(self, found: Ready, segment: Segment, feeds: Mapping[str, Any]) -> RepeatRun | None:
         """How runs like this one go, of `segment` alone, at most with operators on the host after it."""
         compiled, at, sizes = found
         if compiled.is_replaced or compiled.may_overflow or not all(type(v) is np.ndarray for v in feeds.values()):
@@ -85,7 +85,7 @@ class OnnxModel:
         if at.steady is None:
             whole = self.imported.whole(at.program, segment, sizes)
             if whole is not None:
-                at.steady = SteadyRun(compiled.executable, at.program, whole, feeds)
+                at.steady = RepeatRun(compiled.executable, at.program, whole, feeds)
                 at.steady.is_current = not compiled.is_replaced  # by another thread, in this moment
         return at.steady
 
@@ -99,7 +99,7 @@ class OnnxModel:
         tunes = (request.tuning.level or self.compiler.options.tune) != "none"
         made: list[Job] = []
         try:
-            with Turn(request.lock, whole=tunes) as turn:
+            with RunLockHold(request.lock, whole=tunes) as turn:
                 outputs = self._run(self.imported.importer, feeds, request, trace, turn, on_whole, last, made)
         finally:
             if made:
@@ -114,7 +114,7 @@ class OnnxModel:
         feeds: Mapping[str, Any],
         request: RunRequest,
         trace: RunTrace,
-        turn: Turn,
+        turn: RunLockHold,
         on_whole: OnWhole | None = None,
         last: list[tuple[Ready, Segment]] | None = None,
         made: list[Job] | None = None,
@@ -126,7 +126,7 @@ class OnnxModel:
         def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
             return self._run(body, inner, inside, trace, turn, made=made)
 
-        bodies = Bodies(self, run_body, inside, trace, turn)
+        bodies = LoopRunner(self, run_body, inside, trace, turn)
         beside = ExitStack()
 
         def before_import() -> None:
@@ -160,12 +160,12 @@ class OnnxModel:
                 ready = self._settled(segment, sizes, ready)
             compiled, at = ready
             executable = compiled.executable
-            far = Far.NO
+            far = DistantShape.NO
             if request.lock is not None and made is not None and self.compiler.behind is not None:
                 far = self.executables.look_far(segment, compiled, sizes)
-                if far is Far.DUE:
+                if far is DistantShape.DUE:
                     keep = on_whole if run.is_whole else None
-                    made.append(self._nearer_plan(segment, compiled, sizes, request.lock, keep))
+                    made.append(self._respecializer(segment, compiled, sizes, request.lock, keep))
             # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
             lent = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
             # A run by general programs takes long, and soon is over with them: those of known sizes need not wait.
@@ -174,7 +174,7 @@ class OnnxModel:
             may_leave = run.is_only and last is not None and compiled.is_proven and not compiled.may_overflow
             asks = may_leave and not (is_general or lent or request.targets or request.recorder)
             with ExitStack() as held:
-                room: Room | None = None
+                room: DeviceShare | None = None
                 if is_apart:
                     turn.leave()
                     room = _room_of(request)
@@ -184,7 +184,7 @@ class OnnxModel:
                     executable, room = twin, _room_of(request)
                 arrays = run.feeds
                 started = clock()
-                if not executable.is_twin:
+                if not executable.is_replica:
                     held.enter_context(executable.lock)
                 if executable.is_released:
                     self.compiler.ledger.add_wait("behind", clock() - started)
@@ -217,9 +217,9 @@ class OnnxModel:
                         found.job.place(self.executables, segment, found)
                         made.append(found.job)
                     at = compiled.at(sizes) or at
-            if last is not None and run.is_only and far is not Far.WATCHED:
+            if last is not None and run.is_only and far is not DistantShape.WATCHED:
                 last.append(((compiled, at, sizes), segment))
-            ran.add(executable if executable.is_twin else compiled.executable)
+            ran.add(executable if executable.is_replica else compiled.executable)
             ran.note(*compiled.notes, *compiled.lasting, *at.notes)
             turn.pause()
             started = clock()
@@ -262,7 +262,7 @@ class OnnxModel:
 
         return self.executables.find_or_make(segment, sizes, make)
 
-    def _nearer_plan(
+    def _respecializer(
         self, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], lock: RunLock, on_whole: OnWhole | None
     ) -> Job:
         """What makes a plan of `segment` for `sizes`, which come back and which `compiled` was not made for."""
@@ -279,7 +279,7 @@ class OnnxModel:
                 return None
             return self.compiler.prepare(graph_moved(found.graph, sizes), sizes=sizes, on_built=tell)
 
-        job = NearerPlan(prepare, lock, getattr(on_whole, "forget", _do_nothing))
+        job = Respecializer(prepare, lock, getattr(on_whole, "forget", _do_nothing))
         job.place_beside(self.executables, segment, compiled, sizes)
         return job
 
@@ -315,7 +315,7 @@ def kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, T
     return {index: target for index, target in found.items() if index not in shared}
 
 
-def _room_of(request: RunRequest) -> Room | None:
+def _room_of(request: RunRequest) -> DeviceShare | None:
     """What a run that does not have the turn has of the device: all, while nobody waits for it."""
     lock = request.lock
     return lock.beside if lock is not None and lock.is_shared else None

@@ -18,7 +18,7 @@ def open_onnx(model: str | os.PathLike[str] | bytes, compiler: Compiler, edits: 
         from .cached_model import CachedModel
 
         return CachedModel(model, compiler, plans, edits)
-    compiler.expect_general()  # before these modules are read, which takes a while
+    compiler.prestart_for_generic()  # before these modules are read, which takes a while
     from .imported_model import ImportedModel
     from .onnx_model import OnnxModel
 

@@ -1,4 +1,4 @@
-"""SteadyRun: a run whose inputs have the types of the last one's, where that one was a single program.
+"""RepeatRun: a run whose inputs have the types of the last one's, where that one was a single program.
 
 What the usual way decides anew each time - whether feeds fit, which segment they select, what it was compiled to - was
 decided when the SteadyRun was made.
@@ -15,7 +15,7 @@ import numpy as np
 from ...plan.program import DownloadStep, HostStep, Program, ReferenceStep
 from ..execute.executable import Executable
 from ..execute.run_trace import RunTrace
-from ..execute.strategies.time_slicing import Room
+from ..execute.strategies.time_slicing import DeviceShare
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ class Whole:
     given: Mapping[str, Array] = field(default_factory=dict)
 
 
-class SteadyRun:
+class RepeatRun:
     """Runs of one Executable for inputs by name, in turn, as the Executable's are.
 
     program: the executable's for them. key: of the inputs it serves (`types_key`). is_current: whether the Executable
@@ -81,7 +81,7 @@ class SteadyRun:
         return found
 
     def run(
-        self, feeds: Mapping[str, Any], twin: Executable | None = None, room: Room | None = None
+        self, feeds: Mapping[str, Any], twin: Executable | None = None, room: DeviceShare | None = None
     ) -> tuple[list[Any], RunTrace] | None:
         """The model's outputs in order, and what the run did; None if something about the feeds is new.
 

@@ -1,4 +1,4 @@
-"""Turn: a run's turn on the device, which runs of one session take one after the other.
+"""RunLockHold: a run's turn on the device, which runs of one session take one after the other.
 
 What goes in turn is the running of programs, whose memory and arguments are one run's at a time. Looking at inputs,
 importing, planning, building and operators on the host between two programs go side by side: whoever does that has
@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from ...cl.memory.device_tensor import DeviceTensor
-from ...cl.programs.background_throttle import tell_of_waiting
-from .concurrent_runs import Beside
+from ...cl.programs.background_throttle import report_waiting
+from .concurrent_runs import ConcurrentRuns
 
 if TYPE_CHECKING:
     from ...importer.walk.import_run import Run
@@ -44,20 +44,20 @@ class RunLock:
         self._line = threading.Lock()  # of those that wait; who has it is the next
         self.first_came = 0.0
         self.is_shared = False
-        self.beside = Beside(self)
+        self.beside = ConcurrentRuns(self)
         self.waits = 0
         self.waited_s = 0.0
-        self.parked: list[Parked] = []
+        self.parked: list[PendingValues] = []
         self.acquire_at_once = self._lock.acquire  # called with False, by who sees to `is_shared` and `parked`
         self.release = self._lock.release
 
-    def acquire(self, own: Sequence[Parked] = ()) -> None:
+    def acquire(self, own: Sequence[PendingValues] = ()) -> None:
         """Wait until nobody else has it. `own` values stay where they are."""
         has_time = not self.first_came or time.perf_counter() - self.first_came < PATIENCE_S
         if not (has_time and self.acquire_at_once(False)):
             self._wait()
         if self.parked:
-            self.fetch_parked(own)
+            self.spill_to_host(own)
 
     def acquire_soon(self) -> None:
         """As `acquire`, for a moment between two of which others may have it: they, and then the caller, go before
@@ -65,7 +65,7 @@ class RunLock:
         if self.first_came or not self.acquire_at_once(False):
             self._wait(PATIENCE_S)
         if self.parked:
-            self.fetch_parked()
+            self.spill_to_host()
 
     def _wait(self, had_s: float = 0.0) -> None:
         """had_s: of patience, that count as waited."""
@@ -80,7 +80,7 @@ class RunLock:
                 self._lock.acquire()
             finally:
                 self.first_came = 0.0
-        tell_of_waiting()
+        report_waiting()
         self.waited_s += time.perf_counter() - started
         self.waits += 1
 
@@ -90,7 +90,7 @@ class RunLock:
         with nullcontext() if self._lock._is_owned() else self.beside.kept_out(), self:  # type: ignore[attr-defined]
             yield
 
-    def fetch_parked(self, own: Sequence[Parked] = ()) -> None:
+    def spill_to_host(self, own: Sequence[PendingValues] = ()) -> None:
         """Copy to the host what other runs have left on the device. Whoever calls has the lock, and loses it if that
         fails."""
         try:
@@ -108,14 +108,14 @@ class RunLock:
         self.release()
 
 
-class Turn:
+class RunLockHold:
     """One run's hold on a RunLock; without a lock nobody else wants the programs. Ends with the `with` block."""
 
     def __init__(self, lock: RunLock | None, *, whole: bool = False) -> None:
         """whole: hold it from now to the end, for what must be measured undisturbed."""
         self._lock, self._whole = lock, whole
         self._is_held = False
-        self._values: list[Parked] = []
+        self._values: list[PendingValues] = []
         self._alone: ExitStack | None = None
         if whole and lock is not None:
             self._alone = ExitStack()
@@ -129,7 +129,7 @@ class Turn:
         self._lock.acquire(self._values)
         self._is_held = True
         for values in self._values:
-            values.take_back()
+            values.take_resident_back()
 
     @contextmanager
     def beside(self, executable: Executable, program: Program) -> Iterator[Executable | None]:
@@ -158,7 +158,7 @@ class Turn:
         if not lock.acquire_at_once(False):
             return False
         if lock.parked:
-            lock.fetch_parked(self._values)
+            lock.spill_to_host(self._values)
         self._is_held = True
         return True
 
@@ -174,17 +174,17 @@ class Turn:
             self._lock.parked.extend(v for v in self._values if v)
             self._release()
 
-    def watch(self, run: Run) -> Parked:
+    def watch(self, run: Run) -> PendingValues:
         """Keeps account of what waits on the device for the next programs of `run`."""
-        values = Parked(run)
+        values = PendingValues(run)
         self._values.append(values)
         return values
 
-    def forget(self, values: Parked) -> None:
+    def forget(self, values: PendingValues) -> None:
         """Its run is over."""
         self._values.remove(values)
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> RunLockHold:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -203,7 +203,7 @@ class Turn:
         self._lock.release()
 
 
-class Parked:
+class PendingValues:
     """Values of a run that lie in the memory of its programs, right until those run again.
 
     uploaded: arrays that a program has on the device, by identity, which is theirs as long as they are held here.
@@ -223,7 +223,7 @@ class Parked:
         """Copy all of it to the host, by whoever will use the memory, while the run itself is at something else."""
         self._fetched = {number: tensor.numpy() for number, tensor in self._lent.items()}
 
-    def take_back(self) -> None:
+    def take_resident_back(self) -> None:
         """Go on by the copies, if there are any; by the run itself."""
         if self._fetched is not None:
             self._run.replace(self._fetched)

@@ -1,4 +1,4 @@
-"""Ledger: what a session's models counted, from which `session.stats()` is made."""
+"""SessionCounters: what a session's models counted, from which `session.stats()` is made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...cl.runtime_counters import ProgramTally
 
 
 @dataclass
-class Ledger:
+class SessionCounters:
     """Thread-safe by `lock`.
 
     plans_made: Programs planned from a graph; plans_loaded: read from the cache or a bundle. programs: where those came

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...plan.node_report import NodeReport
 from ...plan.program import MemoryReport
-from ..execute.memory.slot_memory import Region, arena_regions
+from ..execute.memory.slot_memory import ArenaRegion, arena_regions
 from ..execute.run_trace import Ran
 
 
@@ -18,7 +18,7 @@ class Explanation:
     device: str
     nodes: list[NodeReport] = field(default_factory=list)
     memory: list[MemoryReport] = field(default_factory=list)
-    arenas: list[list[Region]] = field(default_factory=list)  # what lies where and when, beside `memory`
+    arenas: list[list[ArenaRegion]] = field(default_factory=list)  # what lies where and when, beside `memory`
     notes: list[str] = field(default_factory=list)
     precision: list[str] = field(default_factory=list)  # how float32 values are stored, and why
     tier: str = ""  # which programs serve, in a sentence

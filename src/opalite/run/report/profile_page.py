@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from ..execute.memory.slot_memory import Region
+from ..execute.memory.slot_memory import ArenaRegion
 from .explanation import Explanation, memory_line
 from .profile import LaunchRecord, Peaks, Profile, Row
 
@@ -121,14 +121,14 @@ def _roofline(profile: Profile, colours: dict[str, str]) -> str:
     )
 
 
-def _arena(regions: Sequence[Region]) -> str:
+def _arena(regions: Sequence[ArenaRegion]) -> str:
     """Regions as boxes: steps run to the right, the arena's bytes upwards. Parts lie on what they are parts of."""
     end = max((r.offset + r.nbytes for r in regions), default=0)
     if not end:
         return ""
     height, steps = 220, max(r.last for r in regions) + 1
 
-    def box(number: int, r: Region) -> str:
+    def box(number: int, r: ArenaRegion) -> str:
         x, width = _WIDTH * r.first / steps, _WIDTH * (r.last + 1 - r.first) / steps
         y, tall = height * (1 - (r.offset + r.nbytes) / end), height * r.nbytes / end
         whole = f", inside {r.within}" if r.within else ""

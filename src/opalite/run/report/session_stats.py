@@ -9,10 +9,10 @@ from typing import Any
 
 from ...cl.runtime_counters import ProgramTally
 from ..execute.executable import Executable
-from ..model.background.background_compile import Behind
+from ..model.background.background_compile import BackgroundCompiler
 from ..model.executable_cache import ExecutableCache
 from ..model.run_lock import RunLock
-from ..model.session_counters import Ledger
+from ..model.session_counters import SessionCounters
 
 CAUSES = ("plan", "tune", "build", "same_size", "behind", "turn")
 
@@ -43,15 +43,15 @@ class SessionStats:
     runs: int = 0
     tier: str = ""
     runs_by_tier: Mapping[str, int] = field(default_factory=dict)
-    runs_beside: int = 0
+    concurrent_runs: int = 0
     plans_made: int = 0
     plans_loaded: int = 0
     programs_built: int = 0
-    programs_built_behind: int = 0
+    programs_built_in_background: int = 0
     programs_loaded: int = 0
     programs_shared: int = 0
     fallbacks: Mapping[str, int] = field(default_factory=dict)
-    nearer_plans: int = 0
+    respecialized_plans: int = 0
     swaps: int = 0
     pending: int = 0
     faults: tuple[str, ...] = ()
@@ -72,8 +72,8 @@ class SessionStats:
 def make_stats(
     runs: Mapping[str, int],
     tier: str,
-    ledger: Ledger,
-    behind: Behind | None,
+    ledger: SessionCounters,
+    behind: BackgroundCompiler | None,
     lock: RunLock,
     caches: Sequence[ExecutableCache],
 ) -> SessionStats:
@@ -87,15 +87,15 @@ def make_stats(
         runs=sum(runs.values()),
         tier=tier,
         runs_by_tier=dict(runs),
-        runs_beside=lock.beside.runs,
+        concurrent_runs=lock.beside.runs,
         plans_made=ledger.plans_made,
         plans_loaded=ledger.plans_loaded,
         programs_built=callers.built,
-        programs_built_behind=others.built,
+        programs_built_in_background=others.built,
         programs_loaded=callers.loaded + others.loaded,
         programs_shared=callers.shared + others.shared,
         fallbacks=dict(sorted(ledger.fallbacks.items())),
-        nearer_plans=sum(cache.nearer for cache in caches),
+        respecialized_plans=sum(cache.nearer for cache in caches),
         swaps=0 if behind is None else behind.swaps,
         pending=0 if behind is None else sum(job.replaces for job in behind.jobs),
         faults=() if behind is None else tuple(behind.faults),
@@ -106,7 +106,9 @@ def make_stats(
     )
 
 
-def _waits_of(ledger: Ledger, lock: RunLock, caches: Iterable[ExecutableCache]) -> dict[str, tuple[int, float]]:
+def _waits_of(
+    ledger: SessionCounters, lock: RunLock, caches: Iterable[ExecutableCache]
+) -> dict[str, tuple[int, float]]:
     """How often callers waited, and how many seconds in all, by cause."""
     with ledger.lock:
         found = dict(ledger.waits)

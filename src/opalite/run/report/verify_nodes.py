@@ -29,7 +29,7 @@ from ...ops.run_reference import run_reference
 from ...passes.pipeline import place
 from ...plan.bundle import is_bundle
 from ...plan.planner import prepare
-from ..execute.single_node_executable import OneNode
+from ..execute.single_node_executable import SingleNodeExecutable
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions, parse_precision
 from ..model.imported_model import ImportedModel
@@ -193,7 +193,7 @@ class _Verifier:
     def _run(self, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
         kernel = node.chosen.kernel
         assert kernel is not None
-        return OneNode(self.rt, node, arrays).prepare(kernel).run()
+        return SingleNodeExecutable(self.rt, node, arrays).prepare(kernel).run()
 
     def check(
         self,

@@ -16,7 +16,7 @@ from .model_config import ServerSettings
 from .model_repository import Repository
 from .model_versions import Model
 from .served_version import ServedVersion
-from .server_observer import Watcher, Watchers
+from .server_observer import ServerObserver, ServerObservers
 from .worker_process import WorkerProcess
 
 EXTENSIONS = (
@@ -37,10 +37,10 @@ _log = logging.getLogger("opalite.serve")
 class Server:
     """Lives on one event loop: every call is made there."""
 
-    def __init__(self, settings: ServerSettings, watcher: Watcher | None = None) -> None:
+    def __init__(self, settings: ServerSettings, watcher: ServerObserver | None = None) -> None:
         """InputError for models that are not there."""
         self.settings = settings
-        self.watchers = Watchers([] if watcher is None else [watcher])
+        self.watchers = ServerObservers([] if watcher is None else [watcher])
         self._repository = Repository(settings)
         self._models: dict[str, Model] = {}
         self._devices: tuple[Device, ...] = ()

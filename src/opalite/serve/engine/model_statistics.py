@@ -1,4 +1,4 @@
-"""Tally: what is counted of a version of a model, for the statistics extension."""
+"""ModelStatisticsCounter: what is counted of a version of a model, for the statistics extension."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Sum:
         return Duration(self.count, self.ns)
 
 
-class Tally:
+class ModelStatisticsCounter:
     """Counts since the version was loaded. Durations in nanoseconds."""
 
     def __init__(self) -> None:

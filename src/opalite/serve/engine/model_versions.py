@@ -12,7 +12,7 @@ from .device_list import Device, find_devices
 from .model_config import ServerSettings
 from .model_repository import Found, Source
 from .served_version import ServedVersion
-from .server_observer import Watchers
+from .server_observer import ServerObservers
 from .worker_process import WorkerProcess
 
 
@@ -24,7 +24,7 @@ class Model:
         name: str,
         settings: ServerSettings,
         devices: tuple[Device, ...],
-        watchers: Watchers,
+        watchers: ServerObservers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
         self.name = name

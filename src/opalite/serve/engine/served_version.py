@@ -17,11 +17,11 @@ from ..wire.serve_errors import Internal, Invalid, NotReady, ServeError, TimedOu
 from .device_list import Device
 from .model_config import DynamicBatching, ModelConfig, QueuePolicy, ServerSettings
 from .model_repository import Source
-from .model_statistics import Tally, parts_of
+from .model_statistics import ModelStatisticsCounter, parts_of
 from .request_queue import RequestQueue, Ticket, timeout_of
-from .server_observer import RequestTrace, Watchers
+from .server_observer import RequestTrace, ServerObservers
 from .validate_requests import Checker
-from .worker_pool import Crew, Place, places_on
+from .worker_pool import Place, WorkerPool, places_on
 from .worker_process import Job, WorkerProcess
 
 _MOST = 4
@@ -37,19 +37,19 @@ class ServedVersion:
         config: ModelConfig,
         settings: ServerSettings,
         devices: tuple[Device, ...],
-        watchers: Watchers,
+        watchers: ServerObservers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
         """devices: that have workers. config: as it was given; `self.config` then says what came of it."""
         self.source, self.config = source, config
         self.name, self.version = source.name, str(source.version)
         self.is_text = source.kind == "text"
-        self.tally = Tally()
+        self.tally = ModelStatisticsCounter()
         self.inputs: tuple[TensorMetadata, ...] = ()
         self.outputs: tuple[TensorMetadata, ...] = ()
         self._settings, self._watchers = settings, watchers
         places = places_on(devices, config.instances or settings.instances)
-        self._crew = Crew(self, places, settings.start_timeout_s, watchers, new_process)
+        self._crew = WorkerPool(self, places, settings.start_timeout_s, watchers, new_process)
         self._queue: RequestQueue
         self._checker: Checker
         self._held = 0  # requests in workers

@@ -1,4 +1,4 @@
-"""Watcher: what the engine tells while it works, for metrics, logs and spans."""
+"""ServerObserver: what the engine tells while it works, for metrics, logs and spans."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WorkerEvent:
     seconds: float = 0.0
 
 
-class Watcher(Protocol):
+class ServerObserver(Protocol):
     """Called on the event loop's thread; calls return at once and raise nothing."""
 
     def accepted(self, request: InferRequest, version: str) -> None:
@@ -78,10 +78,10 @@ class Watcher(Protocol):
         """What `session.stats().to_raw()` says in a worker, told at most each second while it works."""
 
 
-class Watchers:
+class ServerObservers:
     """Several watchers as one."""
 
-    def __init__(self, watchers: Sequence[Watcher] = ()) -> None:
+    def __init__(self, watchers: Sequence[ServerObserver] = ()) -> None:
         self.all = list(watchers)
 
     def accepted(self, request: InferRequest, version: str) -> None:

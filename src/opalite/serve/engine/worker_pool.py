@@ -1,4 +1,4 @@
-"""Crew: the worker processes of a version; those that end are replaced until it is dismissed."""
+"""WorkerPool: the worker processes of a version; those that end are replaced until it is dismissed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..wire.serve_errors import Internal, NotReady, ServeError
 from .device_list import Device
-from .server_observer import Watchers, WorkerEvent
+from .server_observer import ServerObservers, WorkerEvent
 from .worker_channel import Message
 from .worker_process import WorkerProcess
 
@@ -34,7 +34,7 @@ def places_on(devices: Sequence[Device], instances: int) -> list[Place]:
     ]
 
 
-class Employer(Protocol):
+class WorkerPoolOwner(Protocol):
     """Who a crew works for: a version of a model."""
 
     name: str
@@ -50,15 +50,15 @@ class Employer(Protocol):
         """There is no worker, and none is expected."""
 
 
-class Crew:
+class WorkerPool:
     """`ready` has the workers that take batches, with their devices' ids."""
 
     def __init__(
         self,
-        employer: Employer,
+        employer: WorkerPoolOwner,
         places: Sequence[Place],
         timeout_s: float,
-        watchers: Watchers,
+        watchers: ServerObservers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
         """places: one for each worker. timeout_s: for a start."""

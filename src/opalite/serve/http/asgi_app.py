@@ -19,7 +19,7 @@ from .endpoints import Calls, headers_of
 from .generate_endpoint import Generate
 from .http_errors import ForeignPage, MethodWrong
 from .http_limits import Limits
-from .request_body import Bodies, DisconnectedError
+from .request_body import DisconnectedError, LoopRunner
 from .responses import Answer, error_answer
 from .uvicorn_connection import LINK, Link
 
@@ -55,7 +55,7 @@ class App:
     ) -> None:
         self._key = key
         self._open = frozenset(_OPEN) if open_health else frozenset()
-        bodies = Bodies(limits)
+        bodies = LoopRunner(limits)
         calls = Calls(server, limits, bodies)
         streams = (_MODEL + "/generate_stream", _VERSION + "/generate_stream")
         generate = Generate(server, limits, bodies)

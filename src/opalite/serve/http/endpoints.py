@@ -13,7 +13,7 @@ from ..wire.infer_messages import Duration, Statistics
 from ..wire.serve_errors import Invalid, Unsupported
 from .http_limits import Limits
 from .parse_infer_request import read_object, read_parameters, read_request
-from .request_body import Bodies, Headers
+from .request_body import Headers, LoopRunner
 from .responses import Answer, compress, empty_answer, encoding_for, infer_answer, object_answer
 from .uvicorn_connection import LINK, Link
 
@@ -28,7 +28,7 @@ _SMALL = 1 << 20
 class Calls:
     """Each takes the scope and `receive` of a request whose key was checked."""
 
-    def __init__(self, server: Server, limits: Limits, bodies: Bodies) -> None:
+    def __init__(self, server: Server, limits: Limits, bodies: LoopRunner) -> None:
         self._server = server
         self._limits = limits
         self._bodies = bodies

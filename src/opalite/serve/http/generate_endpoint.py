@@ -19,7 +19,7 @@ from .endpoints import cancel_when_lost, headers_of, model_of, trace_of
 from .http_limits import Limits
 from .json_tensors import read_json, write_json
 from .parse_infer_request import read_object, read_parameters
-from .request_body import Bodies
+from .request_body import LoopRunner
 from .responses import Answer, dump, object_answer
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _log = logging.getLogger("opalite.serve")
 class Generate:
     """The two calls."""
 
-    def __init__(self, server: Server, limits: Limits, bodies: Bodies) -> None:
+    def __init__(self, server: Server, limits: Limits, bodies: LoopRunner) -> None:
         self._server = server
         self._limits = limits
         self._bodies = bodies

@@ -28,7 +28,7 @@ class DisconnectedError(Exception):
     """The client went away while its body was read."""
 
 
-class Bodies:
+class LoopRunner:
     """Reads bodies, and knows how many bytes all that are held have."""
 
     def __init__(self, limits: Limits) -> None:
@@ -112,7 +112,7 @@ class Bodies:
 class _Account:
     """What one request holds of it."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: LoopRunner) -> None:
         self._bodies = bodies
         self._size = 0
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 
 from ..engine.server_observer import RequestTrace, WorkerEvent
 from ..wire.infer_messages import State
-from .base_observer import Listener
+from .base_observer import BaseObserver
 
 LOGGER = "opalite.serve"
 _log = logging.getLogger(LOGGER)
@@ -55,7 +55,7 @@ class TextLines(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-class EventLog(Listener):
+class EventLog(BaseObserver):
     """Logs workers, models and failures that are the server's; with `requests`, a line for every request."""
 
     def __init__(self, requests: bool = False) -> None:

@@ -1,15 +1,15 @@
-"""Listener: a Watcher that does nothing, for those that listen to some of what the engine tells."""
+"""BaseObserver: a Watcher that does nothing, for those that listen to some of what the engine tells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..engine.server_observer import RequestTrace, Watcher, WorkerEvent
+from ..engine.server_observer import RequestTrace, ServerObserver, WorkerEvent
 from ..wire.infer_messages import InferRequest, State
 
 
-class Listener(Watcher):
+class BaseObserver(ServerObserver):
     """Hears all, and leaves it at that."""
 
     def accepted(self, request: InferRequest, version: str) -> None:

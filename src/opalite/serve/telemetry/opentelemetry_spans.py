@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import __version__
 from ..engine.server_observer import RequestTrace
-from .base_observer import Listener
+from .base_observer import BaseObserver
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -24,7 +24,7 @@ def find_spans(provider: TracerProvider | None = None) -> Spans | None:
     return Spans(provider) if find_spec("opentelemetry") is not None else None
 
 
-class Spans(Listener):
+class Spans(BaseObserver):
     """Makes the spans of a request when it has ended, with the times at which its parts began and ended."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:

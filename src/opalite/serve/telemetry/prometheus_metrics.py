@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from ... import __version__
 from ..engine.server_observer import RequestTrace, WorkerEvent
 from ..wire.infer_messages import State
-from .base_observer import Listener
+from .base_observer import BaseObserver
 from .session_metrics import Sessions
 from .worker_memory import WorkerMemory
 
@@ -29,7 +29,7 @@ _MODEL = ("model", "version")
 _PLACE = (*_MODEL, "device")
 
 
-class Metrics(Listener):
+class Metrics(BaseObserver):
     """The registry of one server. `text` is what a scrape answers."""
 
     def __init__(self) -> None:

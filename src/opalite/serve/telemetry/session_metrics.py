@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 _PLANS = {"made": "plans_made", "loaded": "plans_loaded"}
 _PROGRAMS = {
     "built": "programs_built",
-    "built_behind": "programs_built_behind",
+    "built_behind": "programs_built_in_background",
     "loaded": "programs_loaded",
     "shared": "programs_shared",
 }

@@ -11,7 +11,7 @@ import pytest
 from opalite.ir.device.device_info.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 
 from opalite.cl.device.enumerate_devices import find_device
-from opalite.cl.memory.device_pointers import Region, takes_addresses
+from opalite.cl.memory.device_pointers import BufferSlice, takes_addresses
 from opalite.cl.runtime import Runtime
 from opalite.ir import Graph
 from opalite.passes.pipeline import place
@@ -45,7 +45,7 @@ def test_regions_start_anywhere_and_overlap(addressed: Runtime) -> None:
     program = rt.build(ADD, "", "add")
     arena = rt.make_arena([(0, 256), (100, 256)])
     whole, part = arena.region(0, 256), arena.region(100, 16)
-    assert isinstance(part, Region)
+    assert isinstance(part, BufferSlice)
     assert arena.region(100, 16) is part
     rt.fill(whole, 0, 256)
     rt.prepare(program, "add", [part, np.float32(3), np.int32(4)], (4,)).enqueue(rt.queue)
@@ -79,5 +79,5 @@ def test_tensors_lie_in_others(addressed: Runtime, make: Callable[[], Graph]) ->
     arrays: list[Any] = [feeds[port.name] for port in program.inputs]
     executable.run([np.full_like(a, 1e4) for a in arrays])  # leaves stale values in the arena
     check_same(run_graph(make(), feeds), executable.run(arrays)[0])
-    assert any(isinstance(m, Region) for m in executable.memory.objects.values())
+    assert any(isinstance(m, BufferSlice) for m in executable.memory.objects.values())
     assert executable.memory.bytes_by_kind["arena"] == program.arena_bytes

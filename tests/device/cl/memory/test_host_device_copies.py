@@ -10,7 +10,7 @@ import pytest
 import opalite.cl.memory.host_device_copies as transfer
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.memory.device_tensor import DeviceTensor
-from opalite.cl.memory.host_device_copies import Crossing
+from opalite.cl.memory.host_device_copies import StagingBuffer
 from opalite.cl.runtime import Runtime
 from opalite.passes.pipeline import place
 from opalite.plan.emit_program import emit
@@ -30,7 +30,7 @@ def unified(rt: Runtime) -> Runtime:
 def test_values_cross_through_mapped_memory(unified: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "write_buffer", None)
     monkeypatch.setattr(transfer, "read_buffer", None)
-    crossing = Crossing(unified, 96)
+    crossing = StagingBuffer(unified, 96)
     assert crossing.write(np.arange(24).reshape(4, 6).T, np.dtype(np.float32)) is None
     got = np.empty((6, 4), np.float32)
     crossing.read(got)
@@ -53,7 +53,7 @@ def test_launches_see_what_was_mapped(unified: Runtime) -> None:
 
 def test_memory_of_others_is_copied(unified: Runtime) -> None:
     buffer = unified.allocate(16)
-    crossing = Crossing(unified, 16, buffer)
+    crossing = StagingBuffer(unified, 16, buffer)
     kept = crossing.write(np.arange(4), np.dtype(np.int32))
     got = np.empty(4, np.int32)
     also = crossing.read(got)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.cl.memory.inline_upload import PIECES, Courier
+from opalite.cl.memory.inline_upload import PIECES, InlineUpload
 from opalite.cl.runtime import Runtime
 
 
@@ -22,12 +22,12 @@ def noise(nbytes: int, seed: int = 0) -> Any:
 
 
 @pytest.fixture
-def courier(rt: Runtime) -> Courier:
-    return Courier(rt)
+def courier(rt: Runtime) -> InlineUpload:
+    return InlineUpload(rt)
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 2, 3, 4, 7, 8, 63, 400, 1001, 5000])
-def test_every_number_of_bytes(rt: Runtime, courier: Courier, nbytes: int) -> None:
+def test_every_number_of_bytes(rt: Runtime, courier: InlineUpload, nbytes: int) -> None:
     data, buffer = noise(nbytes), rt.allocate(nbytes + 16)
     rt.fill(buffer, 0x5A, nbytes + 16)
     courier.bring(buffer, data, 8)
@@ -37,7 +37,7 @@ def test_every_number_of_bytes(rt: Runtime, courier: Courier, nbytes: int) -> No
     np.testing.assert_array_equal(read(rt, buffer, nbytes + 16), wanted)
 
 
-def test_more_pieces_than_a_launch_takes(rt: Runtime, courier: Courier) -> None:
+def test_more_pieces_than_a_launch_takes(rt: Runtime, courier: InlineUpload) -> None:
     buffers = [rt.allocate(64) for _ in range(2 * PIECES + 3)]
     enqueued = rt.counters.enqueues
     for i, buffer in enumerate(buffers):
@@ -49,7 +49,7 @@ def test_more_pieces_than_a_launch_takes(rt: Runtime, courier: Courier) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 6, 4096, 100_003])
-def test_from_memory_to_memory(rt: Runtime, courier: Courier, nbytes: int) -> None:
+def test_from_memory_to_memory(rt: Runtime, courier: InlineUpload, nbytes: int) -> None:
     source, target = rt.allocate(nbytes + 8), rt.allocate(nbytes + 8)
     rt.write(source, noise(nbytes + 8))
     rt.fill(target, 0, nbytes + 8)
@@ -61,7 +61,7 @@ def test_from_memory_to_memory(rt: Runtime, courier: Courier, nbytes: int) -> No
     assert not found[4 + nbytes :].any()
 
 
-def test_the_argument_is_that_of_its_own_launch(rt: Runtime, courier: Courier) -> None:
+def test_the_argument_is_that_of_its_own_launch(rt: Runtime, courier: InlineUpload) -> None:
     """What is collected next changes nothing that is on its way."""
     buffers = [rt.allocate(256) for _ in range(40)]
     for i, buffer in enumerate(buffers):
@@ -71,6 +71,6 @@ def test_the_argument_is_that_of_its_own_launch(rt: Runtime, courier: Courier) -
         np.testing.assert_array_equal(read(rt, buffer, 256), noise(256, i))
 
 
-def test_much_is_rather_written(courier: Courier) -> None:
+def test_much_is_rather_written(courier: InlineUpload) -> None:
     assert courier.takes(256)
     assert not courier.takes(1 << 20)

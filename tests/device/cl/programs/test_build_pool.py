@@ -85,7 +85,7 @@ def test_workers_build_the_same(rt: Runtime) -> None:
 def test_without_a_cache(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_CACHE", "0")
     uncached = Runtime(find_device())
-    uncached.programs.expect_builds()
+    uncached.programs.prestart_workers()
     assert len(pool_of(uncached).pids) == 2
     assert values(uncached, uncached.build_all(specs())) == list(range(COUNT))
     uncached.programs.close()
@@ -109,13 +109,13 @@ def test_few_programs_and_cached_ones_need_no_worker(rt: Runtime, monkeypatch: p
     monkeypatch.setattr(rt.programs, "_fragile", False)
     rt.build_all(specs(_FEW))
     assert not pool_of(rt).pids
-    rt.programs.expect_builds()  # something is cached, so it is not known that much is missing
+    rt.programs.prestart_workers()  # something is cached, so it is not known that much is missing
     assert not pool_of(rt).pids
 
 
 def test_workers_that_are_ready_build_few_programs_too(rt: Runtime) -> None:
     """They were started for a session that expects builds; compiling here would take longer, and one at a time."""
-    rt.programs.expect_builds()
+    rt.programs.prestart_workers()
     asked: list[int] = []
     given = rt.programs._deliver
 
@@ -196,7 +196,7 @@ import os, sys
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.runtime import Runtime
 rt = Runtime(find_device())
-rt.programs.expect_builds()
+rt.programs.prestart_workers()
 programs = rt.build_all([("kernel void f(global int *x) { x[0] = VALUE; }", f"-DVALUE={i}", "") for i in range(6)])
 print(*rt.programs._pool.pids, flush=True)
 if sys.argv[1] == "killed":

@@ -9,7 +9,7 @@ from itertools import starmap
 
 import pyopencl as cl
 import pytest
-from opalite.cl.programs.program_cache.ctypes_compiler import BareDevice, CallError
+from opalite.cl.programs.program_cache.ctypes_compiler import CallError, CtypesDevice
 
 from opalite.cl.runtime import Runtime
 
@@ -17,12 +17,12 @@ TWICE = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2; }"
 
 
 @pytest.fixture
-def bare(rt: Runtime) -> BareDevice:
+def bare(rt: Runtime) -> CtypesDevice:
     numbers = [(i, k) for i, p in enumerate(cl.get_platforms()) for k in range(len(p.get_devices()))]
-    return next(bare for bare in starmap(BareDevice, numbers) if bare.pointer == rt.context.devices[0].int_ptr)
+    return next(bare for bare in starmap(CtypesDevice, numbers) if bare.pointer == rt.context.devices[0].int_ptr)
 
 
-def test_it_is_the_same_device(rt: Runtime, bare: BareDevice) -> None:
+def test_it_is_the_same_device(rt: Runtime, bare: CtypesDevice) -> None:
     device = rt.context.devices[0]
     assert (bare.pointer, bare.version) == (device.int_ptr, device.version)
     assert bare.platform == device.platform.name
@@ -30,25 +30,25 @@ def test_it_is_the_same_device(rt: Runtime, bare: BareDevice) -> None:
 
 def test_there_is_no_other() -> None:
     with pytest.raises(IndexError):
-        BareDevice(99, 0)
+        CtypesDevice(99, 0)
     with pytest.raises(IndexError):
-        BareDevice(0, 99)
+        CtypesDevice(0, 99)
 
 
-def test_what_it_builds_is_taken(rt: Runtime, bare: BareDevice) -> None:
+def test_what_it_builds_is_taken(rt: Runtime, bare: CtypesDevice) -> None:
     binary = bare.build(TWICE, "")
     program = cl.Program(rt.context, [rt.context.devices[0]], [binary]).build()
     assert program.get_info(cl.program_info.KERNEL_NAMES) == "twice"
 
 
-def test_what_does_not_compile_is_told(bare: BareDevice) -> None:
+def test_what_does_not_compile_is_told(bare: CtypesDevice) -> None:
     with pytest.raises(CallError, match="status -11"):
         bare.build("kernel void broken(", "")
     with ExitStack() as held, pytest.raises(CallError, match="status"):
         bare.compile(held, "kernel void broken(", "")
 
 
-def test_parts_are_linked(rt: Runtime, bare: BareDevice) -> None:
+def test_parts_are_linked(rt: Runtime, bare: CtypesDevice) -> None:
     with ExitStack() as held:
         parts = [
             bare.compile(held, "float half_of(float x) { return x / 2; }", ""),

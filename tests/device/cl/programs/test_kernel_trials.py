@@ -35,7 +35,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the machine keeps a process from being started."""
-    monkeypatch.setattr(kernel_trials, "may_work_behind", lambda: True)
+    monkeypatch.setattr(kernel_trials, "may_work_in_background", lambda: True)
 
 
 def trial(rt: Runtime, text: str, **changes: Any) -> Trial:

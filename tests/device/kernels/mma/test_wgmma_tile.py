@@ -14,7 +14,7 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.run.execute.kernel_test_harness import make_node
-from opalite.run.execute.single_node_executable import OneNode
+from opalite.run.execute.single_node_executable import SingleNodeExecutable
 
 from ....helpers.plain_builds import built_plain
 from ..conv.test_conv_packed import CASES, check
@@ -164,7 +164,7 @@ def test_product_on_a_gpu(gpu: Runtime, sizes: tuple[int, int, int], values: tup
 
 def test_runs_give_the_same_bits(gpu: Runtime) -> None:
     node, arrays = product(700, 520, 2056, False)
-    prepared = OneNode(gpu, node, arrays).prepare(find_kernel("MatMul", "MatmulWarpgroup"), tile(TILES[0]))
+    prepared = SingleNodeExecutable(gpu, node, arrays).prepare(find_kernel("MatMul", "MatmulWarpgroup"), tile(TILES[0]))
     first = prepared.run()[0].tobytes()
     assert all(prepared.run()[0].tobytes() == first for _ in range(20))
 

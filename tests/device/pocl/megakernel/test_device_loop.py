@@ -28,8 +28,8 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.plan.megakernel_source import CALL
 from opalite.pocl.megakernel import host_thread_loop
-from opalite.pocl.megakernel.call_from_host import current_core, find_host_code
-from opalite.pocl.megakernel.host_thread_loop import HostLoop, may_stay
+from opalite.pocl.megakernel.call_from_host import current_core, find_host_function
+from opalite.pocl.megakernel.host_thread_loop import HostThreadLoop, may_stay
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.launch_batches import Phase
 from opalite.run.execute.strategies import megakernel_builder
@@ -85,19 +85,19 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
 
 
 def launches_of(phases: list[Any]) -> int:
-    return sum(len(p.launches) for p in phases if isinstance(p, Recording | HostLoop))
+    return sum(len(p.launches) for p in phases if isinstance(p, Recording | HostThreadLoop))
 
 
 def phases_of(executable: Executable) -> Sequence[Phase]:
     return executable.plain.phases if executable._loop is None else executable._loop.phases
 
 
-def loop_of(executable: Executable) -> HostLoop:
-    (found,) = [p for p in phases_of(executable) if isinstance(p, HostLoop)]
+def loop_of(executable: Executable) -> HostThreadLoop:
+    (found,) = [p for p in phases_of(executable) if isinstance(p, HostThreadLoop)]
     return found
 
 
-def decide(loop: HostLoop, joins: bool | None) -> None:
+def decide(loop: HostThreadLoop, joins: bool | None) -> None:
     """Have workers join all runs or none, however late they are on a busy machine."""
     loop._joins, loop._without = joins, 0
     loop._look_out = lambda table, seconds: None  # type: ignore[method-assign]
@@ -338,7 +338,7 @@ def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypat
     monkeypatch.setattr(background_throttle, "_taken_turns_until", 0.0)
     session.run(None, feeds)
     assert loop._call[loop._workers] == loop._count + 1
-    background_throttle.tell_of_waiting()
+    background_throttle.report_waiting()
     session.run(None, feeds)
     assert loop._call[loop._workers] == 1
 
@@ -410,7 +410,7 @@ def test_a_loop_that_is_there_serves_runs_of_some_times_its_length(
 
     def serves(made_for: float, runs: float) -> bool:
         monkeypatch.setattr(megakernel_builder, "least_seconds", lambda steps, rt: made_for)
-        builder = megakernel_builder.LoopBuilder(linking, program)
+        builder = megakernel_builder.MegakernelBuilder(linking, program)
         monkeypatch.setattr(megakernel_builder, "least_seconds", lambda steps, rt: runs)
         return builder.serves(other)
 
@@ -433,7 +433,7 @@ def test_nobody_stays_if_told_so_or_runs_are_long(
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert not any(isinstance(p, HostLoop) for p in phases_of(executable))
+    assert not any(isinstance(p, HostThreadLoop) for p in phases_of(executable))
     assert launches_of(phases_of(executable)) == 2
     for _ in range(20):
         got = session.run(None, feeds)
@@ -729,9 +729,9 @@ def test_code_is_held_only_where_it_lies_in_a_library() -> None:
     address = ctypes.cast(absolute, ctypes.c_void_p).value
     assert address is not None
     if sys.platform == "linux":
-        held = find_host_code(address)
+        held = find_host_function(address)
         assert held is not None
         assert held.release.alive
         held.release()
-    assert find_host_code(0) is None
-    assert find_host_code(np.zeros(8).ctypes.data) is None
+    assert find_host_function(0) is None
+    assert find_host_function(np.zeros(8).ctypes.data) is None

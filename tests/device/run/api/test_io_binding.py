@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 from opalite import OrtValue
 from opalite.cl.device.enumerate_devices import list_all
 from opalite.cl.memory.device_tensor import DeviceTensor
-from opalite.cl.memory.host_device_copies import Crossing
+from opalite.cl.memory.host_device_copies import StagingBuffer
 from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError, DeviceMemoryError, InputError
@@ -307,7 +307,7 @@ def test_both_ways_to_cross(rt: Runtime, shared: bool) -> None:
         write=rt.write,
         read=rt.read,
     )
-    crossing = Crossing(stand_in, 60)  # type: ignore[arg-type]
+    crossing = StagingBuffer(stand_in, 60)  # type: ignore[arg-type]
     array = np.arange(30, dtype=np.float64).reshape(5, 6)[:, ::2]
     held = crossing.write(array, np.dtype(np.float32))
     rt.finish()

@@ -190,7 +190,7 @@ def test_one_group_waits_in_vain(open_session: Open, double: type[Double]) -> No
 @pytest.mark.usefixtures("apart")
 def test_values_that_halves_do_not_hold(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that went ahead and gave infinities are run again, one by one."""
-    real = inflight_runs.Ahead.finish
+    real = inflight_runs.InflightRuns.finish
 
     def finish(self: Any) -> Any:
         found = real(self)
@@ -205,7 +205,7 @@ def test_values_that_halves_do_not_hold(open_session: Open, monkeypatch: pytest.
         state, token = begun(session)
         token = state.chain(steps(state, token, 6), LINKS, [TOKEN])[-1][0]
         other = state.fork()
-        monkeypatch.setattr(inflight_runs.Ahead, "finish", finish)
+        monkeypatch.setattr(inflight_runs.InflightRuns, "finish", finish)
         found = state.chain(steps(state, token, 6), LINKS, ["logits"])
         np.testing.assert_array_equal([f[0] for f in found], one_by_one(other, token, 6))
 

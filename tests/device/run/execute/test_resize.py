@@ -121,7 +121,7 @@ def test_sizes_up_and_down_give_what_fresh_ones_give(sizes: Sizes) -> None:
         sizes.check(executable, *shape)
     assert [launch.kernel for launch in executable.launches.values()] == kernels
     done = sizes.rt.counters.snapshot() - before
-    assert done.programs_built == done.programs_built_behind  # the step loop may be built by now
+    assert done.programs_built == done.programs_built_in_background  # the step loop may be built by now
 
 
 def test_a_smaller_size_needs_no_memory_and_a_size_seen_sets_only_what_differs(rt: Runtime) -> None:

@@ -39,7 +39,7 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
 from opalite.ir.constants.content_hash import content_key
 from opalite.plan.bundle import VERSION, Bundle, plan_key
-from opalite.plan.dispatch_key import Needs
+from opalite.plan.dispatch_key import DispatchKey
 from opalite.plan.json_codec import Encoder
 from opalite.plan.read_bundle import load_bundle
 from opalite.plan.write_bundle import save_bundle
@@ -384,7 +384,7 @@ def test_sums_of_bytes_are_asked_for_by_the_programs_that_take_them(bundle: Path
     loaded = load_bundle(bundle)
     for variant in loaded.variants:
         variant.device = dataclasses.replace(variant.device, quirks=(*variant.device.quirks, BYTE_FOURS))
-        variant.needs = Needs.of(variant.program)
+        variant.needs = DispatchKey.of(variant.program)
         assert not variant.needs.byte_dots
     planned = loaded.variants[0].device
     lacking = dataclasses.replace(planned, quirks=tuple(q for q in planned.quirks if q not in (BYTE_FOURS, BYTE_PAIRS)))
@@ -392,7 +392,7 @@ def test_sums_of_bytes_are_asked_for_by_the_programs_that_take_them(bundle: Path
     for variant in loaded.variants:
         program = variant.program
         program.sources = [dataclasses.replace(s, options=f"{s.options} -DDOTS=2") for s in program.sources]
-        variant.needs = Needs.of(program)
+        variant.needs = DispatchKey.of(program)
     save_bundle(tmp_path / "bytes.opal", loaded)
     kept = load_bundle(tmp_path / "bytes.opal")
     assert kept.find(planned)

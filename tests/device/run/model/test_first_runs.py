@@ -16,9 +16,9 @@ from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference, tolerance
 from opalite.layout.assign_precision import set_precision
 from opalite.plan import planner
-from opalite.plan.generic_programs import general_programs
+from opalite.plan.generic_programs import generic_programs
 from opalite.plan.program import Program
-from opalite.run.model.background.background_compile import Behind
+from opalite.run.model.background.background_compile import BackgroundCompiler
 from opalite.run.model.executable_cache import Compiled, ExecutableCache
 
 from ....fuzz.builder import make_case
@@ -97,12 +97,12 @@ MODELS: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
 @pytest.fixture
 def first(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, ...]]:
     """As if general programs alone were there, and what is built behind never came: texts and options of these."""
-    general = {(s.text, s.options) for s in general_programs(rt.info)}
+    general = {(s.text, s.options) for s in generic_programs(rt.info)}
     monkeypatch.setenv("OPALITE_TIERS", "1")
     monkeypatch.setenv("OPALITE_PLANS", "0")
-    monkeypatch.setattr(type(rt.programs), "may_build_behind", True)
+    monkeypatch.setattr(type(rt.programs), "may_build_in_background", True)
     monkeypatch.setattr(ProgramCache, "missing", lambda self, specs: [s for s in specs if s[:2] not in general])
-    monkeypatch.setattr(Behind, "submit", lambda self, *jobs: [job.end() for job in jobs])
+    monkeypatch.setattr(BackgroundCompiler, "submit", lambda self, *jobs: [job.end() for job in jobs])
     return general
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from opalite import InferenceSession
 from opalite.cl.runtime import Runtime
 from opalite.ir.constants import model_file
-from opalite.ir.constants.lazy_array import StoredArray
+from opalite.ir.constants.lazy_array import LazyArray
 from opalite.plan import emit_program, read_bundle
 from opalite.run.model.plans import external_data_files
 
@@ -124,7 +124,7 @@ def test_a_bundles_table_is_mapped_from_it(
         np.testing.assert_allclose(session.run(None, {"ids": IDS})[0], want(), rtol=1e-4, atol=1e-4)
     assert max(read, default=0) < TABLE.nbytes
     program = read_bundle.load_bundle(bundle).variants[0].program
-    assert any(isinstance(a, StoredArray) and a.is_mapped for a in program.weights.values())
+    assert any(isinstance(a, LazyArray) and a.is_mapped for a in program.weights.values())
 
 
 def test_compiling_again_gives_the_same_bytes(tmp_path: Path, rt: Runtime) -> None:

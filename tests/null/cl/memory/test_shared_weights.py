@@ -10,7 +10,7 @@ import numpy as np
 
 from opalite.cl.memory.shared_weights import SharedWeight, WeightStore
 from opalite.ir.constants.content_hash import content_key
-from opalite.ir.constants.lazy_array import StoredArray
+from opalite.ir.constants.lazy_array import LazyArray
 
 
 class Memory:
@@ -23,12 +23,12 @@ class Source:
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.array, self.reads = array, 0
 
-    def stored(self, key: Any = None) -> StoredArray:
+    def stored(self, key: Any = None) -> LazyArray:
         def load() -> np.ndarray[Any, Any]:
             self.reads += 1
             return self.array.copy()
 
-        return StoredArray(self.array.dtype, self.array.shape, load, key=key)
+        return LazyArray(self.array.dtype, self.array.shape, load, key=key)
 
 
 def make_store(wraps: bool = False) -> tuple[WeightStore, list[np.ndarray[Any, Any]]]:
@@ -106,7 +106,7 @@ def test_what_a_device_works_on_is_known_by_its_array() -> None:
     store, uploaded = make_store(wraps=True)
     array = np.arange(6)
     held = store.get(array)
-    stored = StoredArray(array.dtype, array.shape, lambda: array)
+    stored = LazyArray(array.dtype, array.shape, lambda: array)
     assert store.get(stored) is held
     assert stored.contents.digest == content_key(array)
     assert len(uploaded) == 1

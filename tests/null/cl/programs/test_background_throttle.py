@@ -115,7 +115,7 @@ def test_cores_are_wanted_while_something_is_built_and_for_a_moment_after_a_wait
         with inside():
             assert background_throttle.is_crowded(now)
         assert not background_throttle.is_crowded(now)
-    background_throttle.tell_of_waiting()
+    background_throttle.report_waiting()
     assert background_throttle.is_crowded(time.perf_counter())
     assert not background_throttle.is_crowded(now)
 

@@ -12,9 +12,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from opalite.errors import ModelFormatError
 from opalite.importer import load_model
-from opalite.importer.proto.extract_weights import LARGE, FileView, take_weights
+from opalite.importer.proto.extract_weights import LARGE, FileView, load_weights
 from opalite.ir.constants.lazy_array import LARGE as PAGED
-from opalite.ir.constants.lazy_array import StoredArray
+from opalite.ir.constants.lazy_array import LazyArray
 from opalite.ir.constants.model_file import ModelFile
 
 RNG = np.random.default_rng(2)
@@ -42,7 +42,7 @@ ARRAYS = {
 def test_what_is_left_is_the_message_without_the_data() -> None:
     model = model_of(ARRAYS)
     raw = model.SerializeToString()
-    rest, weights = take_weights(raw)
+    rest, weights = load_weights(raw)
     assert sorted(weights) == [1, 2, 4]
     assert len(rest) < len(raw) - sum(w.nbytes for w in weights.values()) + LARGE
     for i in weights:
@@ -66,7 +66,7 @@ def test_weights_outside_raw_data_stay_where_they_are() -> None:
     model.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [500], np.arange(500.0)))
     model.graph.node[0].input.append("w")
     raw = model.SerializeToString()
-    assert take_weights(raw) == (raw, {})
+    assert load_weights(raw) == (raw, {})
     np.testing.assert_array_equal(load_model(raw).graph.constants["w"], np.arange(500))
 
 
@@ -76,7 +76,7 @@ def test_packed_types_are_unpacked() -> None:
     model.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, [4001], values))
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(numpy_helper.to_array(model.graph.initializer[0]), "w"))
     raw = model.SerializeToString()
-    assert len(take_weights(raw)[1]) == 1
+    assert len(load_weights(raw)[1]) == 1
     np.testing.assert_array_equal(load_model(raw).graph.constants["w"].astype(np.int64), values)
 
 
@@ -91,13 +91,13 @@ def test_data_of_the_wrong_size() -> None:
     "raw", [b"", b"\x08", b"\x3a\xff\xff\xff\xff\x7f", b"\x3b\x00", b"\x3a\x02\x2a\x7f", b"\xff" * 40]
 )
 def test_broken_messages_come_back_whole(raw: bytes) -> None:
-    assert take_weights(raw) == (raw, {})
+    assert load_weights(raw) == (raw, {})
 
 
 def test_every_cut_comes_back_whole_or_valid() -> None:
     raw = model_of(ARRAYS).SerializeToString()
     for end in range(0, len(raw), 997):
-        rest, weights = take_weights(raw[:end])
+        rest, weights = load_weights(raw[:end])
         assert weights or rest == raw[:end]
 
 
@@ -111,15 +111,15 @@ def open_view(path: Path, raw: bytes) -> FileView:
 
 def test_a_file_gives_what_its_bytes_give(tmp_path: Path) -> None:
     raw = model_of(ARRAYS).SerializeToString()
-    rest, weights = take_weights(open_view(tmp_path / "m.onnx", raw))
-    want, views = take_weights(raw)
+    rest, weights = load_weights(open_view(tmp_path / "m.onnx", raw))
+    want, views = load_weights(raw)
     assert rest == want
     assert {i: part.read().tobytes() for i, part in weights.items()} == {i: v.tobytes() for i, v in views.items()}
 
 
 @pytest.mark.parametrize("raw", [b"\x08", b"\x3a\xff\xff\xff\xff\x7f", b"\x3a\x02\x2a\x7f", b"\xff" * 40])
 def test_a_file_that_is_broken_comes_back_whole(tmp_path: Path, raw: bytes) -> None:
-    assert take_weights(open_view(tmp_path / "m.onnx", raw)) == (raw, {})
+    assert load_weights(open_view(tmp_path / "m.onnx", raw)) == (raw, {})
 
 
 def test_every_cut_of_a_file_is_refused_or_whole(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_large_weights_stay_in_the_file_until_they_are_used(tmp_path: Path) -> N
     path = tmp_path / "m.onnx"
     path.write_bytes(model_of({"big": big, "small": small}).SerializeToString())
     constants = load_model(path).graph.constants
-    assert isinstance(constants.held("big"), StoredArray)
+    assert isinstance(constants.held("big"), LazyArray)
     np.testing.assert_array_equal(constants["big"], big)
     path.write_bytes(bytes(path.stat().st_size))
     np.testing.assert_array_equal(constants["small"], small)

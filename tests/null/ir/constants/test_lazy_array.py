@@ -15,7 +15,7 @@ from opalite.ir import DeviceInfo
 from opalite.ir.constants.lazy_array import (
     LARGE,
     SLICE,
-    StoredArray,
+    LazyArray,
     at_page,
     largest,
     page_contiguous,
@@ -43,7 +43,7 @@ class Source:
 
     def __init__(self) -> None:
         self.reads = 0
-        self.stored = StoredArray(np.dtype(np.float32), (SIDE, SIDE), self._load)
+        self.stored = LazyArray(np.dtype(np.float32), (SIDE, SIDE), self._load)
 
     def _load(self) -> np.ndarray:
         self.reads += 1
@@ -140,14 +140,14 @@ def test_emission_makes_no_large_weight_whose_size_is_known() -> None:
 
     weight = Weight(value, "halves", lambda data: data.astype(half), made=(half, (SIDE, SIDE)))
     later = added(weight)
-    assert isinstance(later, StoredArray)
+    assert isinstance(later, LazyArray)
     assert (later.dtype, later.shape, source.reads) == (half, (SIDE, SIDE), 0)
     assert later.read()[1, 1] == 3
     assert source.reads == 1
     assert isinstance(added(Weight(value, "few", lambda data: data[:2], made=(np.dtype("f4"), (2, SIDE)))), np.ndarray)
     assert isinstance(added(weight, late=False), np.ndarray)
     wrong = added(Weight(value, "other", lambda data: data, made=(half, (SIDE, SIDE))))
-    assert isinstance(wrong, StoredArray)
+    assert isinstance(wrong, LazyArray)
     with pytest.raises(AssertionError, match="float32"):
         wrong.read()
 
@@ -159,7 +159,7 @@ def test_a_constant_as_its_place_stores_it_is_not_read_for_planning() -> None:
         emitter = Emitter(Graph("g"), DeviceInfo(), {}, Program("p"), late=True)
         before = source.reads
         later = emitter.program.weights[emitter.slot(value)]
-        assert isinstance(later, StoredArray)
+        assert isinstance(later, LazyArray)
         assert source.reads == before
         found = later.read()
         np.testing.assert_array_equal(found, stored_array(value))
@@ -193,7 +193,7 @@ def test_of_what_is_read_by_slices_one_is_in_memory() -> None:
         asked.append((first, count))
         return whole.view(np.uint8).reshape(-1)[first : first + count].copy()
 
-    stored = StoredArray(whole.dtype, whole.shape, lambda: pytest.fail("read whole"), load_bytes=load_bytes)
+    stored = LazyArray(whole.dtype, whole.shape, lambda: pytest.fail("read whole"), load_bytes=load_bytes)
     parts = []
     previous = None
     for where, part in read_slices(stored, 7):

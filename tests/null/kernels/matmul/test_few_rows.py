@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.ir import DeviceInfo
-from opalite.ir.constants.lazy_array import StoredArray
+from opalite.ir.constants.lazy_array import LazyArray
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.growable_tensor import PROMPT
@@ -90,6 +90,6 @@ def test_weights_are_packed_by_slices(
         rows.append(last - first)
         return b[first:last].copy()
 
-    stored = StoredArray(b.dtype, b.shape, lambda: pytest.fail("read whole"), load_rows=load_rows)
+    stored = LazyArray(b.dtype, b.shape, lambda: pytest.fail("read whole"), load_rows=load_rows)
     np.testing.assert_array_equal(weight.fn(stored), whole)
     assert len(rows) > 1

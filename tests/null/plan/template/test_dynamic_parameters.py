@@ -1,4 +1,4 @@
-"""Moving: what changes from size to size is what the template gives there, and all that changes."""
+"""DynamicParameters: what changes from size to size is what the template gives there, and all that changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opalite.plan.template.program_template.dynamic_parameters import Moving, packed
+from opalite.plan.template.program_template.dynamic_parameters import DynamicParameters, packed
 from opalite.plan.template.program_template.program_template import Template
 
 from opalite.ir import DeviceInfo, DType
@@ -38,7 +38,7 @@ def template() -> Template:
 @pytest.mark.parametrize("sizes", [(40, 8), (2, 8), (63, 8), (100, 8)])
 def test_numbers_are_the_templates(sizes: tuple[int, int]) -> None:
     made = template()
-    moving = Moving(made, (100, 8), (0,))
+    moving = DynamicParameters(made, (100, 8), (0,))
     values, program = moving.at(sizes), made.at(sizes)
     assert values is not None
     assert program is not None
@@ -64,12 +64,12 @@ def test_numbers_are_the_templates(sizes: tuple[int, int]) -> None:
 
 
 def test_other_sizes_take_another_program() -> None:
-    moving = Moving(template(), (100, 8), (0,))
+    moving = DynamicParameters(template(), (100, 8), (0,))
     assert moving.at((40, 9)) is None  # it does not move
     assert moving.at((101, 8)) is None  # there is no room
     assert moving.at((1, 8)) is None  # a guard fails
     with pytest.raises(ValueError, match="guard"):
-        Moving(template(), (1, 8), (0,))
+        DynamicParameters(template(), (1, 8), (0,))
 
 
 def test_scalars_are_packed_as_step_loops_read_them() -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
-from opalite.plan.template.program_template.shape_tensors import SizedStep, SizedValues, TypeTerms, sized_values
+from opalite.plan.template.program_template.shape_tensors import ShapeTensors, ShapeTensorStep, TypeTerms, shape_tensors
 from opalite.plan.template.program_template.symbolic_numbers import Term
 
 from opalite.expr.expression import Expr
@@ -44,13 +44,13 @@ g (float[N, 8] x, float[P, 8] past) => (float[T, 8] y, float[N, T] mask, int64[2
 """
 
 
-def traced() -> tuple[Any, SizedValues]:
+def traced() -> tuple[Any, ShapeTensors]:
     session = NumpySession(parse(MASKED), symbols=True)
     rng = np.random.default_rng(0)
     session.run({"x": rng.random((3, 8), np.float32), "past": rng.random((5, 8), np.float32)})
     (segment,) = session.imported
     given = segment.given
-    return given, sized_values(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
+    return given, shape_tensors(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
 
 
 def assert_alike(found: Any, wanted: Any) -> None:
@@ -80,9 +80,9 @@ def test_what_equals_a_constant_is_no_constant() -> None:
     constant = np.arange(3.0, dtype=np.float32)
     constant.flags.writeable = False
     same, rows = Expr((), (DType.FLOAT32,)), (Term("s0"), 3)
-    step = SizedStep(Elementwise(same), (0,), (1,), (TypeTerms(DType.FLOAT32, (3,)),))
-    spread = SizedStep(Elementwise(same, rows), (0,), (2,), (TypeTerms(DType.FLOAT32, rows),))
-    record = SizedValues(1, ("y", "z"), (1, 2), ((0, constant),), (), (step, spread))
+    step = ShapeTensorStep(Elementwise(same), (0,), (1,), (TypeTerms(DType.FLOAT32, (3,)),))
+    spread = ShapeTensorStep(Elementwise(same, rows), (0,), (2,), (TypeTerms(DType.FLOAT32, rows),))
+    record = ShapeTensors(1, ("y", "z"), (1, 2), ((0, constant),), (), (step, spread))
     found = record.at((4,))
     np.testing.assert_array_equal(found["y"], constant)
     assert found["y"].flags.writeable

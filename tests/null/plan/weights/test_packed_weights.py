@@ -14,7 +14,7 @@ from opalite.ir.device.device_info.device_info import DeviceInfo
 import onnx
 from onnx import helper
 from opalite.ir.constants.content_hash import content_key, contents_of
-from opalite.ir.constants.lazy_array import LARGE, StoredArray, converted, hold_all, reshaped
+from opalite.ir.constants.lazy_array import LARGE, LazyArray, converted, hold_all, reshaped
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
 from opalite.ir.place import FLAT, IMAGE, Place, Target, packed
@@ -32,9 +32,9 @@ SIDE = 512
 assert SIDE * SIDE >= LARGE
 
 
-def stored(array: np.ndarray[Any, Any] | None = None) -> StoredArray:
+def stored(array: np.ndarray[Any, Any] | None = None) -> LazyArray:
     array = np.zeros((SIDE, SIDE), np.float32) if array is None else array
-    return StoredArray(array.dtype, array.shape, array.copy)
+    return LazyArray(array.dtype, array.shape, array.copy)
 
 
 def value(held: Any, place: Place | None = None) -> Value:
@@ -61,7 +61,7 @@ def test_what_is_held_is_found_and_what_is_not_is_made() -> None:
     assert weight_form(Weight(source, "other", make)).made()[0, 0] == 2
     del held
     assert weight_form(Weight(source, "one", make)).made()[0, 0] == 3
-    small = value(StoredArray(np.dtype(np.float32), (2,), lambda: np.zeros(2, np.float32)))
+    small = value(LazyArray(np.dtype(np.float32), (2,), lambda: np.zeros(2, np.float32)))
     kept = weight_form(Weight(small, "one", make)).made()
     assert weight_form(Weight(small, "one", make)).made() is not kept
     array = value(np.zeros((SIDE, SIDE), np.float32))
@@ -161,7 +161,7 @@ def late_weights(imported: ImportedModel, rows: int, device: DeviceInfo, **optio
 
 
 def late_keys(planned: Planned) -> set[Any]:
-    return {w.key for w in planned.program.weights.values() if isinstance(w, StoredArray)}
+    return {w.key for w in planned.program.weights.values() if isinstance(w, LazyArray)}
 
 
 @pytest.mark.parametrize("device", ["pocl_avx512", "nvidia_h200", "amd_rx_6800", "adreno_640"])
@@ -179,7 +179,7 @@ def test_equal_keys_are_equal_bytes(device: str, precision: str, tmp_path: Path)
                 planned = late_weights(imported, rows, info, policy=policy, tier=tier)
                 held.append(planned)
                 for weight in planned.program.weights.values():
-                    if isinstance(weight, StoredArray):
+                    if isinstance(weight, LazyArray):
                         weight.let_go()
                         shared += weight.key in found
                         digest = content_key(weight.read())
@@ -217,7 +217,7 @@ def test_what_is_elsewhere_is_not_read() -> None:
         reads.append(number)
         return np.full(4, number)
 
-    first, second = (StoredArray(np.dtype(int), (4,), lambda n=n: load(n)) for n in (1, 2))  # type: ignore[misc]
+    first, second = (LazyArray(np.dtype(int), (4,), lambda n=n: load(n)) for n in (1, 2))  # type: ignore[misc]
     hold_all([first, np.zeros(3), second, first], is_elsewhere=lambda a: a is second)
     assert reads == [1]
     gc.collect()

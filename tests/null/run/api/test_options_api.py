@@ -15,7 +15,7 @@ from opalite.errors import BindingError, InputTypeError, OptionError, Unsupporte
 from opalite.ir.dtype import DType
 from opalite.ir.model_edits import ModelEdits
 from opalite.run.api.diagnostics.log_severity import SessionLog, notice, set_default_logger_severity
-from opalite.run.api.options.session_options import edits_of, tell_no_effect
+from opalite.run.api.options.session_options import edits_of, log_no_effect
 from opalite.run.api.values import dlpack
 
 
@@ -37,7 +37,7 @@ def test_what_has_no_effect_is_said_once(told: Any, monkeypatch: pytest.MonkeyPa
     options.enable_mem_pattern = True  # the default
     options.add_session_config_entry("session.something", "1")
     for _ in range(3):
-        tell_no_effect(options, SessionLog())
+        log_no_effect(options, SessionLog())
     said = set(told())
     assert len(said) == 2
     assert any("intra_op_num_threads has no effect: the OpenCL driver decides" in s for s in said)
@@ -88,7 +88,7 @@ def test_models_in_ort_format_are_refused() -> None:
     options = opalite.SessionOptions()
     options.add_session_config_entry("session.load_model_format", "ORT")
     with pytest.raises(UnsupportedApiError, match="give the ONNX file"):
-        tell_no_effect(options, SessionLog())
+        log_no_effect(options, SessionLog())
 
 
 @pytest.mark.parametrize("size", [1.5, "3", None])

@@ -10,7 +10,7 @@ from opalite.cl.programs.program_cache.kernel_trials import Trial
 
 from opalite.plan.program import Slot, Storage
 from opalite.ptx.persistent_kernel import SYNC_BYTES, Shape
-from opalite.run.execute.strategies.linked_ptx_kernels import Linked, LinkError, Place, Stretch
+from opalite.run.execute.strategies.linked_ptx_kernels import LinkedKernels, LinkError, Place, Stretch
 from opalite.run.execute.strategies.persistent_kernel_strategy import Made
 
 WEIGHTS, MORE, ARENA = SimpleNamespace(size=4096), SimpleNamespace(size=512), SimpleNamespace(size=256)
@@ -35,7 +35,7 @@ def stretch(name: str) -> Stretch:
 
 
 def tried(trials: Trials, *names: str, known: tuple[str, ...] = ()) -> list[str]:
-    linked = object.__new__(Linked)
+    linked = object.__new__(LinkedKernels)
     linked._rt, linked._table, linked.shape = SimpleNamespace(trials=trials), None, Shape(3, 96)  # type: ignore[assignment]
     linked._made = Made(programs=dict.fromkeys(known))
     return [s.text for s in linked._tried([stretch(n) for n in names], PROGRAM, {}, PLACES)]

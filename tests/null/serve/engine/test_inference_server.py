@@ -16,7 +16,7 @@ import pytest
 from opalite.serve.engine.device_list import Device
 from opalite.serve.engine.inference_server import Server
 from opalite.serve.engine.model_config import DynamicBatching, ModelConfig, ServerSettings
-from opalite.serve.engine.server_observer import Watchers
+from opalite.serve.engine.server_observer import ServerObservers
 from opalite.serve.engine.worker_pool import Place, places_on
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, RequestedOutput, Tensor
 from opalite.serve.wire.serve_errors import (
@@ -74,7 +74,7 @@ def served(folder: Path, test: Callable[[Server, Seen], Awaitable[None]], starte
 
     async def run() -> None:
         server = Server(settings_of(folder, **more))
-        server.watchers = Watchers([seen])  # type: ignore[list-item]
+        server.watchers = ServerObservers([seen])  # type: ignore[list-item]
         try:
             await server.start()
             assert server.ready == started, server.index()

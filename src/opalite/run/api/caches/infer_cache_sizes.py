@@ -10,7 +10,7 @@ import numpy as np
 from ....errors import OpaliteError
 from ....importer.walk.segments import Output
 from ...model.cached_model import CachedModel
-from .kv_cache import appending_model
+from .kv_cache import kv_cache_model
 from .match_state_outputs import Pair
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def computed_sizes(
 
     GroupQueryAttention, for one, gives of an empty past what is new, however wide the past is.
     """
-    model = appending_model(session)
+    model = kv_cache_model(session)
     if model is None:
         return {}
     imported = model.imported() if isinstance(model, CachedModel) else model

@@ -1,4 +1,4 @@
-"""Caches: the growing part of a state in memory that is reserved in steps, so that runs append to it in place."""
+"""KVCaches: the growing part of a state in memory that is reserved in steps, so that runs append to it in place."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ....cl.memory.growable_device_tensor import ReservedTensor
+from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
 from ....errors import DeviceMemoryError
 from ....ir.constants.int8_rows import refuse_row
 from ...model.bundle_model import BundleModel
-from ...model.kv_cache.kv_cache_runs import AppendingRuns
+from ...model.kv_cache.kv_cache_runs import KVCacheRuns
 from .match_state_outputs import Pair
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Place = tuple[str, int]
 _SPARE = 2  # runs between the last copy and the one that needs it
 
 
-class Caches:
+class KVCaches:
     """Where the caches of a state go.
 
     pairs: those that grow, and those that may be written into where they lie. refusal: why none is appended to in
@@ -40,9 +40,11 @@ class Caches:
         self._reserve, self._as_bytes = reserve, as_bytes
         self._take(p for p in pairs if not p.is_cross)
         self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
-        self._known: tuple[Any, dict[str, ReservedTensor], dict[str, Any]] | None = None
-        self._larger: dict[str, tuple[ReservedTensor, ReservedTensor]] = {}  # caches, and what takes their place next
-        self._spare: dict[str, ReservedTensor] = {}  # of a sequence that is over
+        self._known: tuple[Any, dict[str, GrowableDeviceTensor], dict[str, Any]] | None = None
+        self._larger: dict[
+            str, tuple[GrowableDeviceTensor, GrowableDeviceTensor]
+        ] = {}  # caches, and what takes their place next
+        self._spare: dict[str, GrowableDeviceTensor] = {}  # of a sequence that is over
         self.refusal = ""
         if not self.pairs:
             self.refusal = "nothing of the state is a cache"
@@ -64,16 +66,16 @@ class Caches:
         return True
 
     @cached_property
-    def runs(self) -> AppendingRuns:
+    def runs(self) -> KVCacheRuns:
         """How runs go on the caches."""
-        model = appending_model(self._session)
+        model = kv_cache_model(self._session)
         assert model is not None
         filled = [p.past for p in self.pairs if p.time is None]
-        return AppendingRuns(model, {p.past: p.present for p in self.pairs}, filled)
+        return KVCacheRuns(model, {p.past: p.present for p in self.pairs}, filled)
 
-    def twin(self) -> Caches:
+    def twin(self) -> KVCaches:
         """The same for another state."""
-        other = Caches.__new__(Caches)
+        other = KVCaches.__new__(KVCaches)
         other.__dict__.update(self.__dict__)
         other._larger, other._spare = {}, {}
         if not self.refusal:
@@ -82,7 +84,7 @@ class Caches:
 
     def reserve(
         self, given: Mapping[str, Any], past: Mapping[str, Any]
-    ) -> tuple[dict[str, ReservedTensor], dict[str, Any]]:
+    ) -> tuple[dict[str, GrowableDeviceTensor], dict[str, Any]]:
         """The caches of `past` with room for the run on `given`, and what else there is in `past`.
 
         A cache for which there is no room gets more, for a step at least and a quarter more than it had, so that
@@ -94,10 +96,10 @@ class Caches:
             if first is None or first.length + self._grows(given) < first.capacity:
                 return known[1:]
         held = self._room(given, [past[n] for n in self._times], list(self._times.values()))
-        caches: dict[str, ReservedTensor] = {}
+        caches: dict[str, GrowableDeviceTensor] = {}
         for p in self.pairs:
             value = past[p.past]
-            if isinstance(value, ReservedTensor):
+            if isinstance(value, GrowableDeviceTensor):
                 moves = p.time is not None and value.capacity != held
                 caches[p.past] = self._moved(p.past, value, held) if moves else value
                 continue
@@ -107,7 +109,7 @@ class Caches:
             spare = self._spare.pop(p.past, None)
             if spare is None or not spare.empty_as(array.shape, array.dtype, axis, room):
                 stored = np.dtype(np.int8) if self._as_bytes and _has_rows(array, axis) else None
-                spare = ReservedTensor(self._session.runtime, array.shape, array.dtype, axis, room, stored=stored)
+                spare = GrowableDeviceTensor(self._session.runtime, array.shape, array.dtype, axis, room, stored=stored)
             caches[p.past] = spare
             if array.size:
                 spare.write(array)
@@ -117,9 +119,11 @@ class Caches:
         """Positions to reserve for caches that grow."""
         if not values:
             return 0
-        lengths = (v.length if isinstance(v, ReservedTensor) else v.shape[i] for v, i in zip(values, axes, strict=True))
+        lengths = (
+            v.length if isinstance(v, GrowableDeviceTensor) else v.shape[i] for v, i in zip(values, axes, strict=True)
+        )
         needed = max(lengths) + self._grows(given) + 1
-        held = max(v.capacity if isinstance(v, ReservedTensor) else 0 for v in values)
+        held = max(v.capacity if isinstance(v, GrowableDeviceTensor) else 0 for v in values)
         if needed <= held:
             return held
         prepared = max((new.capacity for old, new in self._larger.values() if any(old is v for v in values)), default=0)
@@ -129,7 +133,7 @@ class Caches:
         """Positions to reserve in place of `held` where `needed` are."""
         return -(-max(needed, held + held // 4) // self._reserve) * self._reserve
 
-    def _moved(self, name: str, cache: ReservedTensor, capacity: int) -> ReservedTensor:
+    def _moved(self, name: str, cache: GrowableDeviceTensor, capacity: int) -> GrowableDeviceTensor:
         """The cache in memory for more, which may have been prepared."""
         old, new = self._larger.pop(name, (None, None))
         if old is not cache or new is None or (new.capacity, new.stored) != (capacity, cache.stored):
@@ -137,7 +141,7 @@ class Caches:
         new.follow(cache)
         return new
 
-    def _prepare(self, caches: Mapping[str, ReservedTensor], grown: int) -> None:
+    def _prepare(self, caches: Mapping[str, GrowableDeviceTensor], grown: int) -> None:
         """Copy one more cache to memory for more, when as few runs like the last one are left as there are caches: so
         that none of them takes the time that all copies take."""
         if self._first is None or grown < 1:
@@ -158,18 +162,18 @@ class Caches:
     def release(self, values: Mapping[str, Any]) -> None:
         """A sequence is over: the next one may have its memory."""
         self.forget()
-        self._spare = {n: v for n, v in values.items() if isinstance(v, ReservedTensor)}
+        self._spare = {n: v for n, v in values.items() if isinstance(v, GrowableDeviceTensor)}
 
     def _grows(self, given: Mapping[str, Any]) -> int:
         """By how many positions the run on `given` lets caches grow, as far as can be told; else more than that."""
         known = [d for d in (_size(given, *p) for p in self._growth or ()) if d is not None]
         return min(known) if known else max((d for v in given.values() for d in np.shape(v)), default=1)
 
-    def are(self, caches: Mapping[str, ReservedTensor], now: Any) -> bool:
+    def are(self, caches: Mapping[str, GrowableDeviceTensor], now: Any) -> bool:
         """Whether the state `now` is known to hold these caches, by what `learn` was told last."""
         return self._known is not None and self._known[0] is now and self._known[1] is caches
 
-    def learn(self, given: Mapping[str, Any], grown: int, caches: dict[str, ReservedTensor], now: Any) -> None:
+    def learn(self, given: Mapping[str, Any], grown: int, caches: dict[str, GrowableDeviceTensor], now: Any) -> None:
         """Take note of how many positions a run on `given` has added to `caches`, which are part of the state `now`."""
         if self._known is None or self._known[0] is not now:
             self._known = now, caches, {n: v for n, v in now.items() if n not in caches}
@@ -192,7 +196,7 @@ def _has_rows(array: Array, axis: int) -> bool:
     return array.dtype in (np.float32, np.float16) and 1 < axis + 1 < array.ndim and not refuse_row(array.shape[-1])
 
 
-def appending_model(session: InferenceSession) -> CachedModel | OnnxModel | None:
+def kv_cache_model(session: InferenceSession) -> CachedModel | OnnxModel | None:
     """The session's model, of precision 'auto' what was chosen so far; None where it runs on no caches in place."""
     model = session._model if session._auto is None else session._auto.settled()
     return None if isinstance(model, BundleModel) else cast("CachedModel | OnnxModel", model)
@@ -200,7 +204,7 @@ def appending_model(session: InferenceSession) -> CachedModel | OnnxModel | None
 
 def as_array(value: Any) -> Array:
     """A piece of state on the host."""
-    array: Array = value.numpy() if isinstance(value, ReservedTensor) else np.asarray(value)
+    array: Array = value.numpy() if isinstance(value, GrowableDeviceTensor) else np.asarray(value)
     return array
 
 
@@ -215,7 +219,7 @@ def constant(array: Array) -> Array:
 
 def cut(value: Any, axis: int, length: int) -> Any:
     """Its first positions."""
-    if isinstance(value, ReservedTensor):
+    if isinstance(value, GrowableDeviceTensor):
         value.length = length
         return value
     return np.ascontiguousarray(value[(slice(None),) * axis + (slice(length),)])

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....cl.memory.growable_device_tensor import ReservedTensor
+from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
 from ....errors import InputError, InputTypeError, OptionError
 from ....ir.constants.int8_rows import CACHES
 from ...execute.strategies.launch_parameter_buffer import AHEAD
-from ...model.kv_cache.kv_cache_runs import NotAppendedError
-from ...model.kv_cache.multi_step_runs import Following, NotAheadError
+from ...model.kv_cache.kv_cache_runs import NoKVCacheRunError
+from ...model.kv_cache.multi_step_runs import MultiStepRuns, NotQueuedAheadError
 from ...model.model_inputs_outputs import NodeArg
 from ..values.io_binding import BoundOutput
 from ..values.ort_value import OrtValue
 from .empty_state import EmptyState
-from .kv_cache import Caches, as_array, constant, cut
+from .kv_cache import KVCaches, as_array, constant, cut
 from .match_state_outputs import Pair, find_pairs
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class State:
         self._places = {a.name: i for i, a in enumerate(session.get_outputs())}
         self._clock = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)
         self._is_narrow = cache == "int8"
-        self._caches = Caches(session, self.pairs, reserve, as_bytes=self._is_narrow)
+        self._caches = KVCaches(session, self.pairs, reserve, as_bytes=self._is_narrow)
         self.copies = ""
         self.ran_ahead = False
         self._may_run_ahead = not session.runtime.shares_memory  # or what is fed would change under runs
@@ -177,9 +177,9 @@ class State:
         runs.caches = caches
         try:
             found = self._session._execute(
-                given[0], self._session._request(unread=unread), Following(runs, given, links)
+                given[0], self._session._request(unread=unread), MultiStepRuns(runs, given, links)
             )
-        except NotAheadError:
+        except NotQueuedAheadError:
             return []
         self.ran_ahead = True
         count = len(found[0])
@@ -215,7 +215,7 @@ class State:
             targets = {n: b.target for n, b in bound.items()}
             request = self._session._request(targets=targets, unread=unread)
             outputs = self._session._execute({**given, **others}, request, runs)[0]
-        except NotAppendedError as e:
+        except NoKVCacheRunError as e:
             if self._caches.narrow():
                 return self._appended(given, {n: as_array(v) for n, v in past.items()}, bound, unread)
             self._copy(str(e))
@@ -279,7 +279,7 @@ class State:
             return self._runs
         assert pair.time is not None
         value = self._values.get(pair.past)
-        if isinstance(value, ReservedTensor):
+        if isinstance(value, GrowableDeviceTensor):
             return value.length
         return 0 if value is None else int(value.shape[pair.time])
 
@@ -326,7 +326,7 @@ class State:
         other._held, other._bound = dict(self._held), {}
         other._caches = self._caches.twin()
         if indices is None:
-            other._values = {n: v.copy() if isinstance(v, ReservedTensor) else v for n, v in self._values.items()}
+            other._values = {n: v.copy() if isinstance(v, GrowableDeviceTensor) else v for n, v in self._values.items()}
         else:
             other._values = dict(self._values)
             other.reorder(indices)
@@ -350,7 +350,7 @@ class State:
                 raise InputError(f"indices of sequences go from 0 to {size - 1}, got {indices!r}")
             made[p.past] = (
                 value.picked(picked.tolist(), p.batch)
-                if isinstance(value, ReservedTensor)
+                if isinstance(value, GrowableDeviceTensor)
                 else np.take(value, picked, p.batch)
             )
         self._values = made

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.memory.growable_device_tensor import ReservedTensor
+from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
 from ...model.run_request import RunRequest
 from ..values.io_binding import IOBinding
 
 if TYPE_CHECKING:
-    from ...model.kv_cache.kv_cache_runs import AppendingRuns
+    from ...model.kv_cache.kv_cache_runs import KVCacheRuns
     from ..session.inference_session import InferenceSession
 
 
@@ -20,7 +20,7 @@ class Shared:
     """How a binding's runs go. tensors: by input, and the output that each is; runs: None where they are copied."""
 
     tensors: dict[str, tuple[str, DeviceTensor]]
-    runs: AppendingRuns | None
+    runs: KVCacheRuns | None
 
 
 def run_bound(session: InferenceSession, binding: IOBinding, request: RunRequest) -> list[Any]:
@@ -33,19 +33,19 @@ def run_bound(session: InferenceSession, binding: IOBinding, request: RunRequest
     tensors = _tensors(binding, feeds)
     if not tensors:
         return session._execute(feeds, request)[0]
-    from ...model.kv_cache.kv_cache_runs import AppendingRuns, NotAppendedError
-    from .kv_cache import appending_model
+    from ...model.kv_cache.kv_cache_runs import KVCacheRuns, NoKVCacheRunError
+    from .kv_cache import kv_cache_model
 
     shared: Shared | None = binding.shared
     if shared is None or shared.tensors.keys() != tensors.keys() or shared.tensors != tensors:
-        model = appending_model(session)
+        model = kv_cache_model(session)
         presents = {n: output for n, (output, _) in tensors.items()}
-        shared = binding.shared = Shared(tensors, None if model is None else AppendingRuns(model, presents, presents))
+        shared = binding.shared = Shared(tensors, None if model is None else KVCacheRuns(model, presents, presents))
     if shared.runs is not None:
-        shared.runs.caches = {n: ReservedTensor.filling(t) for n, (_, t) in tensors.items()}
+        shared.runs.caches = {n: GrowableDeviceTensor.filling(t) for n, (_, t) in tensors.items()}
         try:
             outputs = session._execute({n: v for n, v in feeds.items() if n not in tensors}, request, shared.runs)[0]
-        except NotAppendedError:
+        except NoKVCacheRunError:
             shared.runs = None
         else:
             by_output = dict(tensors.values())

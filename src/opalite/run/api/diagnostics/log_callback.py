@@ -73,14 +73,14 @@ class _CallbackHandler(logging.Handler):
     def handle(self, record: logging.LogRecord) -> bool:
         """Without a handler's lock, as the callback may wait for a thread that tells something itself."""
         if getattr(self._busy, "now", False):
-            self._tell_logging(record)
+            self._configure_logging(record)
             return True
         self._busy.now = True
         try:
             self._callback(*_arguments(record))
         except Exception as e:
             _report(e)
-            self._tell_logging(record)
+            self._configure_logging(record)
         finally:
             self._busy.now = False
         return True
@@ -89,7 +89,7 @@ class _CallbackHandler(logging.Handler):
         """As `handle`."""
         self.handle(record)
 
-    def _tell_logging(self, record: logging.LogRecord) -> None:
+    def _configure_logging(self, record: logging.LogRecord) -> None:
         for h in self._set_aside:
             h.handle(record)
         if self._propagated and _root.parent is not None:

@@ -22,12 +22,12 @@ _log = logging.getLogger(__name__)
 _open: weakref.WeakSet[InferenceSession] = weakref.WeakSet()
 
 
-def tell_at_exit(session: InferenceSession) -> None:
+def log_at_exit(session: InferenceSession) -> None:
     """Have the figures of `session` written at the end, if it is not closed before and they are asked for."""
     if knobs.get("OPALITE_STATS"):
         if not _open:
-            atexit.unregister(_tell_all)
-            atexit.register(_tell_all)
+            atexit.unregister(_notify_all)
+            atexit.register(_notify_all)
         _open.add(session)
 
 
@@ -48,6 +48,6 @@ def write_stats(model: str, device: str, stats: Callable[[], SessionStats]) -> N
         _log.warning("OPALITE_STATS: %s cannot be written: %s", target, e.strerror)
 
 
-def _tell_all() -> None:
+def _notify_all() -> None:
     for session in list(_open):
-        session._tell_stats()
+        session._report_stats()

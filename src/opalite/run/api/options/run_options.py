@@ -72,7 +72,7 @@ def check_not_terminated(options: RunOptions | None) -> None:
         raise TerminatedError("Exiting due to terminate flag being set to true: set RunOptions.terminate to False")
 
 
-def tell_run(options: RunOptions | None, log: SessionLog, seconds: float) -> None:
+def report_run(options: RunOptions | None, log: SessionLog, seconds: float) -> None:
     """Tell of a run that is done, if anyone wants to know."""
     own = options._log() if options is not None else None
     chosen = own or log

@@ -202,7 +202,7 @@ def check_session_options(options: Any) -> SessionOptions:
     return copy_options(options)
 
 
-def tell_no_effect(options: SessionOptions, log: SessionLog) -> None:
+def log_no_effect(options: SessionOptions, log: SessionLog) -> None:
     """Say once what was set and has no effect. UnsupportedApiError for a format that cannot be read."""
     for name, value in options._values.items():
         setting = getattr(SessionOptions, name)

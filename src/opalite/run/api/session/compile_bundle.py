@@ -16,7 +16,7 @@ from ....ir.precision import PrecisionPolicy
 from ....ir.tensor_type import TensorType
 from ....plan.bundle import SUFFIX, Bundle, Content, GraphText, Variant, programs_of
 from ....plan.control_flow import Flow
-from ....plan.dispatch_key import Needs
+from ....plan.dispatch_key import DispatchKey
 from ....plan.graph_record import record_graph
 from ....plan.json_codec import encode_graphs
 from ....plan.write_bundle import save_bundle
@@ -118,7 +118,7 @@ def _compiled_flow(imported: ImportedModel, compiler: Compiler, found: Imported,
     flow = Flow(tuple(p.program for p in plans), found.steps, tuple(a.name for a in imported.outputs))
     graphs = [record_graph(p.emitted, p.program) for p in plans if p.emitted is not None]
     return _with_binaries(
-        compiler.rt, flow, Needs.of_all(flow.programs, shapes), GraphText(*encode_graphs(graphs, flow))
+        compiler.rt, flow, DispatchKey.of_all(flow.programs, shapes), GraphText(*encode_graphs(graphs, flow))
     )
 
 
@@ -162,7 +162,7 @@ def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
     return [{name: parse_shape(shape) for name, shape in one.items()} for one in wanted]
 
 
-def _with_binaries(rt: Runtime, program: Content, needs: Needs, graph: GraphText) -> Variant:
+def _with_binaries(rt: Runtime, program: Content, needs: DispatchKey, graph: GraphText) -> Variant:
     """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
     specs = [s.parts for p in programs_of(program) for s in p.sources]
     with build_progress() as tell:

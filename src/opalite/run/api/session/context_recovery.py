@@ -19,22 +19,22 @@ from ...execute.run_trace import Ran, RunTrace
 from ...model.run_request import RunRequest
 from ..options.execution_providers import Asked, check_providers
 from ..values.ort_value import OrtValue
-from .fallback_process import StandIn
-from .repeat_concurrent_runs import RunsBeside
+from .fallback_process import FallbackProcess
+from .repeat_concurrent_runs import RepeatConcurrentRuns
 
 if TYPE_CHECKING:
-    from ...model.kv_cache.kv_cache_runs import AppendingRuns
-    from ...model.kv_cache.multi_step_runs import Following
+    from ...model.kv_cache.kv_cache_runs import KVCacheRuns
+    from ...model.kv_cache.multi_step_runs import MultiStepRuns
 
 Found = tuple[list[Any], RunTrace, Ran]
 
 
-class Recovery(RunsBeside):
+class Recovery(RepeatConcurrentRuns):
     """Part of InferenceSession."""
 
     _rt: Runtime
     _arguments: dict[str, Any]
-    _stand_in: StandIn | None = None
+    _stand_in: FallbackProcess | None = None
     may_recover = True  # or leave it to who has asked
     _reviving: threading.Lock
 
@@ -44,12 +44,12 @@ class Recovery(RunsBeside):
 
     @abstractmethod
     def _execute_here(
-        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | Following | None = None
+        self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
     ) -> Found:
         """A run in this process."""
 
     def _execute(
-        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | Following | None = None
+        self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
     ) -> Found:
         """All outputs in order, arrays, or DeviceTensors that were targets or fed; what the run did, and by what."""
         rt = self._rt
@@ -88,7 +88,7 @@ class Recovery(RunsBeside):
             self._lock.beside.clear()
             if rt.renew() is None:
                 self._forget_steady()
-                self._stand_in = StandIn(self._arguments)
+                self._stand_in = FallbackProcess(self._arguments)
             else:
                 self._start(check_providers(self._arguments["providers"], self._arguments["provider_options"]))
 

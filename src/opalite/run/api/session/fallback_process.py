@@ -1,4 +1,4 @@
-"""StandIn: a session in a process of its own, for one whose process has lost its device."""
+"""FallbackProcess: a session in a process of its own, for one whose process has lost its device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ....errors import DeviceLostError
 from .fallback_process_main import read, write
 
 
-class StandIn:
+class FallbackProcess:
     """Runs a model as a session with `arguments` would. Thread-safe: runs go in turn.
 
     The process starts at the first run, and again if it has ended. It ends with this object.

@@ -31,19 +31,19 @@ from ....ir.precision import PrecisionPolicy
 from ...execute.launch_batches import Recorder
 from ...execute.memory.io_transfer import Target
 from ...execute.run_trace import Ran, RunTrace
-from ...model.background.background_compile import Behind
+from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions
-from ...model.repeat_run_fast_path import SteadyRun, types_key
+from ...model.repeat_run_fast_path import RepeatRun, types_key
 from ...model.run_lock import RunLock
 from ...model.run_request import RunRequest, TuneRequest
-from ...model.session_counters import Ledger
+from ...model.session_counters import SessionCounters
 from ..caches.shared_kv_cache import run_bound
 from ..diagnostics.log_severity import SessionLog
-from ..diagnostics.stats_file import tell_at_exit, write_stats
+from ..diagnostics.stats_file import log_at_exit, write_stats
 from ..options.execution_providers import Asked, check_providers
-from ..options.run_options import RunOptions, check_not_terminated, check_run_options, tell_run
-from ..options.session_options import SessionOptions, check_session_options, edits_of, tell_no_effect
+from ..options.run_options import RunOptions, check_not_terminated, check_run_options, report_run
+from ..options.session_options import SessionOptions, check_session_options, edits_of, log_no_effect
 from ..values.host_memory_errors import host_memory, out_of_memory
 from ..values.io_binding import IOBinding, check_device
 from ..values.ort_value import OrtValue
@@ -62,8 +62,8 @@ from .profile_and_tune import SessionTools
 
 if TYPE_CHECKING:
     from ....tune.tuning_report import GraphTuning
-    from ...model.kv_cache.kv_cache_runs import AppendingRuns
-    from ...model.kv_cache.multi_step_runs import Following
+    from ...model.kv_cache.kv_cache_runs import KVCacheRuns
+    from ...model.kv_cache.multi_step_runs import MultiStepRuns
 
 
 class InferenceSession(Recovery, SessionTools):
@@ -141,7 +141,7 @@ class InferenceSession(Recovery, SessionTools):
         self._lock = RunLock()
         self._book = threading.Lock()  # of what is noted of runs
         self._reviving = threading.Lock()
-        self._lock.beside.on_drop = weakref.WeakMethod(self._forget_twin)
+        self._lock.beside.on_drop = weakref.WeakMethod(self._drop_replica)
         self._age = 0  # how often it was closed, or loaded
         self._start(check_providers(providers, provider_options))
 
@@ -154,14 +154,14 @@ class InferenceSession(Recovery, SessionTools):
         log = SessionLog(sess_options.log_severity_level, sess_options.logid)
         choice = choose_device(given, asked, sess_options)
         options = compile_options(given, choice, sess_options)
-        tell_no_effect(sess_options, log)
+        log_no_effect(sess_options, log)
         hints = hints_of(given, choice)
         rt = find_runtime(choice.device, hints)
         edits = edits_of(sess_options)
-        ledger = Ledger()
-        behind = self._make_behind(rt, options)
+        ledger = SessionCounters()
+        behind = self._make_in_background(rt, options)
         compiler = Compiler(rt, options, behind, ledger)
-        compiler.expect_builds()
+        compiler.prestart_workers()
         with host_memory("loading the model"):
             model, auto = open_model(given["path_or_bytes"], compiler, edits)
         self._behind, self._ledger = behind, ledger
@@ -173,11 +173,11 @@ class InferenceSession(Recovery, SessionTools):
         self._ran = Ran()  # what it used
         self._runs, self._others = ledger.runs, ledger.others
         self._told_runs = 0  # of which the figures were told
-        tell_at_exit(self)
+        log_at_exit(self)
         self._first_s: float | None = None
         self._has_run = False  # since it was made or closed
-        self._steady: SteadyRun | None = None  # how runs like the last one go
-        self._known: WeakValueDictionary[Hashable, SteadyRun] = WeakValueDictionary()  # by the types of inputs
+        self._steady: RepeatRun | None = None  # how runs like the last one go
+        self._known: WeakValueDictionary[Hashable, RepeatRun] = WeakValueDictionary()  # by the types of inputs
         self._age += 1
         self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
         self._all_outputs = list(range(len(model.outputs)))
@@ -192,18 +192,18 @@ class InferenceSession(Recovery, SessionTools):
         shapes = {a.name: a.shape for a in model.inputs}
         write_optimized(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
 
-    def _make_behind(self, rt: Runtime, options: CompileOptions) -> Behind | None:
+    def _make_in_background(self, rt: Runtime, options: CompileOptions) -> BackgroundCompiler | None:
         """What builds specialised programs while general ones serve; None where runs wait for them.
 
         They do where tuning or precision 'auto' measures what it runs, and where programs cannot be built beside runs.
         """
-        before: Behind | None = getattr(self, "_behind", None)
+        before: BackgroundCompiler | None = getattr(self, "_behind", None)
         if before is not None:
             before.close()
-        waits = options.tune != "none" or options.precision == "auto" or not rt.programs.may_build_behind
+        waits = options.tune != "none" or options.precision == "auto" or not rt.programs.may_build_in_background
         if waits or not knobs.get("OPALITE_TIERS"):
             return None
-        behind = Behind(rt, self._exchange_executable)
+        behind = BackgroundCompiler(rt, self._exchange_executable)
         weakref.finalize(self, behind.close).atexit = False
         return behind
 
@@ -247,7 +247,7 @@ class InferenceSession(Recovery, SessionTools):
         if told is not None:
             check_not_terminated(told)
         if told is not None or self._log.wants(logging.DEBUG):
-            tell_run(told, self._log, trace.total_s)
+            report_run(told, self._log, trace.total_s)
         return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
 
     def io_binding(self) -> IOBinding:
@@ -301,7 +301,7 @@ class InferenceSession(Recovery, SessionTools):
         self._forget_steady()  # until runs of the usual way have found them
 
     def _execute_here(
-        self, input_feed: Mapping[str, Any], request: RunRequest, appending: AppendingRuns | Following | None = None
+        self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
     ) -> tuple[list[Any], RunTrace, Ran]:
         """See _execute."""
         check_fork()
@@ -340,7 +340,7 @@ class InferenceSession(Recovery, SessionTools):
     def _take_up(self, ran: Ran, request: RunRequest) -> None:
         """Go by what a run used, in those that are like it."""
         self._ran, self._has_run = ran, True
-        steady: SteadyRun | None = ran.steady if request.recorder is None else None
+        steady: RepeatRun | None = ran.steady if request.recorder is None else None
         self._steady = steady
         if steady is not None and steady.key is not None:
             self._known[steady.key] = steady
@@ -358,7 +358,7 @@ class InferenceSession(Recovery, SessionTools):
                 return found
             lock.acquire()
         elif lock.parked:
-            lock.fetch_parked()
+            lock.spill_to_host()
         try:
             if not isinstance(input_feed, Mapping):
                 return None
@@ -408,7 +408,7 @@ class InferenceSession(Recovery, SessionTools):
         if process.is_child:
             return  # another thread may have had the lock when this process was forked
         self._end_threads()
-        self._tell_stats()
+        self._report_stats()
         if self._behind is not None:
             self._behind.drop()
         self._model.reset()
@@ -421,7 +421,7 @@ class InferenceSession(Recovery, SessionTools):
             self._ran = Ran()
             self._has_run = False
 
-    def _tell_stats(self) -> None:
+    def _report_stats(self) -> None:
         """Write the figures where OPALITE_STATS asks for them, if there are new ones."""
         runs = self._ledger.run_count
         if runs > self._told_runs:

@@ -20,10 +20,10 @@ from ....ir.precision import PrecisionPolicy
 from ....knobs import LEVELS
 from ....plan.bundle import is_bundle
 from ...execute.run_trace import Ran, RunTrace, Timing
-from ...model.background.background_compile import Behind
+from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
 from ...model.run_request import RunRequest, TuneRequest
-from ...model.session_counters import Ledger
+from ...model.session_counters import SessionCounters
 from ...report.explanation import Explanation, explain, tier_sentence
 from .session_queries import SessionApi
 
@@ -46,8 +46,8 @@ class SessionTools(SessionApi):
     _rt: Runtime
     _hints: Hints
     _compiler: Compiler
-    _behind: Behind | None
-    _ledger: Ledger
+    _behind: BackgroundCompiler | None
+    _ledger: SessionCounters
     _auto: AutoModel | None
     _trace: RunTrace
     _ran: Ran

@@ -1,4 +1,4 @@
-"""RunsBeside: a session's runs that are like earlier ones, beside those of other threads."""
+"""RepeatConcurrentRuns: a session's runs that are like earlier ones, beside those of other threads."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from weakref import WeakValueDictionary
 
 from ...execute.executable import Executable
 from ...execute.run_trace import Ran, RunTrace
-from ...model.repeat_run_fast_path import SteadyRun, types_key
+from ...model.repeat_run_fast_path import RepeatRun, types_key
 from ...model.run_lock import RunLock
 from ..values.host_memory_errors import out_of_memory
 
 
-class RunsBeside:
+class RepeatConcurrentRuns:
     """Part of InferenceSession."""
 
     _lock: RunLock
     _book: threading.Lock
     _ran: Ran
-    _steady: SteadyRun | None
-    _known: WeakValueDictionary[Hashable, SteadyRun]
+    _steady: RepeatRun | None
+    _known: WeakValueDictionary[Hashable, RepeatRun]
     _first_s: float | None
     _trace: RunTrace
     _others: Counter[str]
@@ -54,7 +54,7 @@ class RunsBeside:
             self._others[trace.tier] += 1
         return (outputs, trace), True
 
-    def _forget_twin(self, executable: Executable, twin: Executable) -> None:
+    def _drop_replica(self, executable: Executable, twin: Executable) -> None:
         """Let go of the twin of an executable."""
         with self._book:
             self._ran.forget(twin, executable)

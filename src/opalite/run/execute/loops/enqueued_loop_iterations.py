@@ -1,4 +1,5 @@
-"""QueuedTrips: the trips of a loop's body on the device's queue, where its step loop is not there or not the host's.
+"""EnqueuedLoopIterations: the trips of a loop's body on the device's queue, where its step loop is not there or not the
+host's.
 
 What a trip hands to the next is copied on the device, in order with the launches: the host waits once, at the end, or
 after each trip whose outcome decides whether another one follows.
@@ -18,7 +19,7 @@ from ....cl.queue.prepared_launch import Recording
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, Program, UploadStep
 from ..run_trace import RunTrace
-from .loop_iterations import CHANGES, HOSTED, Given, Source, Taken, TripPlan, TripResult, handed_on
+from .loop_iterations import CHANGES, HOSTED, Given, IterationResult, LoopCarryPlan, Source, Taken, handed_on
 
 if TYPE_CHECKING:
     from ..strategies.queue_strategy import Queue
@@ -28,13 +29,13 @@ Place = tuple[int, np.dtype[Any], tuple[int, ...]]
 """A slot on the device, and the type and shape of what lies there."""
 
 
-class QueuedTrips:
+class EnqueuedLoopIterations:
     """The trips of one plan by one Queue. trip_s: seconds that a trip took of late; 0 before the first."""
 
     how = "one after the other on the device's queue"
 
     def __init__(
-        self, queue: Queue, plan: TripPlan, inputs: Sequence[Sequence[Place]], outputs: Sequence[Place | None]
+        self, queue: Queue, plan: LoopCarryPlan, inputs: Sequence[Sequence[Place]], outputs: Sequence[Place | None]
     ) -> None:
         """inputs, outputs: where each of the program's lies, inputs perhaps in several places or none."""
         self.trip_s = 0.0
@@ -65,10 +66,10 @@ class QueuedTrips:
 
     def run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
-    ) -> tuple[TripResult, RunTrace]:
+    ) -> tuple[IterationResult, RunTrace]:
         """See Trips.run."""
         rt = self._rt
-        idle = rt.take_residence(None)
+        idle = rt.set_resident_worker(None)
         try:
             return self._run(feeds, first, most, scanned)
         except BaseException:
@@ -81,7 +82,7 @@ class QueuedTrips:
 
     def _run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array]
-    ) -> tuple[TripResult, RunTrace]:
+    ) -> tuple[IterationResult, RunTrace]:
         rt, plan = self._rt, self._plan
         clock = time.perf_counter
         started = clock()
@@ -118,7 +119,7 @@ class QueuedTrips:
             bytes_down=sum(a.nbytes for a in (*states, *rows_read)),
             waits=1 if self._goes is None else made,
         )
-        return TripResult(made, going, states, rows_read), trace
+        return IterationResult(made, going, states, rows_read), trace
 
     def _make(self, most: int, running: Sequence[tuple[Any, Any, int]], columns: Sequence[Any]) -> tuple[int, bool]:
         """Up to `most` trips: (how many, whether the last one wants another)."""
@@ -168,7 +169,7 @@ class QueuedTrips:
         return array
 
 
-def queued_trips_of(queue: Queue, plan: TripPlan) -> QueuedTrips | str:
+def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
     """How to make the trips of `plan`, or why they have to be runs of their own."""
     program = queue.prepared.program
     if not all(isinstance(p, Recording | UploadStep | DownloadStep) for p in queue.phases):
@@ -193,7 +194,7 @@ def queued_trips_of(queue: Queue, plan: TripPlan) -> QueuedTrips | str:
         flag = outputs[plan.goes]
         if flag is None or _nbytes(flag) != 1:
             return CHANGES
-    return QueuedTrips(queue, plan, inputs, outputs)
+    return EnqueuedLoopIterations(queue, plan, inputs, outputs)
 
 
 def _nbytes(place: Place) -> int:

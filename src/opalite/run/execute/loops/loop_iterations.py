@@ -1,4 +1,4 @@
-"""Trips: one program again and again, as the body of a loop, what a trip gives being what the next one takes.
+"""LoopIterations: one program again and again, as the body of a loop, what a trip gives being what the next one takes.
 
 Where the host walks all launches (pocl/megakernel/host_thread_loop.py), it makes all trips in one call: values that the
 next trip reads, and those that are collected, are copied by a list of moves between two trips.
@@ -17,7 +17,7 @@ from ....plan.megakernel_source import MOVE
 from ..run_trace import RunTrace
 
 if TYPE_CHECKING:
-    from ..strategies.host_fast_path import Repeat
+    from ..strategies.host_fast_path import HostFastPath
 
 Array = np.ndarray[Any, Any]
 _TO, _FROM = MOVE.index("TO"), MOVE.index("FROM")
@@ -41,7 +41,7 @@ Source = Given | Taken
 
 
 @dataclass(frozen=True)
-class TripPlan:
+class LoopCarryPlan:
     """What goes where between two trips, by numbers of the program's inputs and outputs.
 
     counter: the input that is the number of the trip; None where nothing reads it. states: values that a trip hands to
@@ -58,7 +58,7 @@ class TripPlan:
 
 
 @dataclass(frozen=True)
-class TripResult:
+class IterationResult:
     """made: how many trips there were. going: whether the last one wants another. states: after it. rows: collected,
     along a new first axis."""
 
@@ -68,12 +68,14 @@ class TripResult:
     rows: list[Array]
 
 
-class Trips:
+class LoopIterations:
     """The trips of one plan, by one Repeat. trip_s: seconds that a trip took of late; 0 before the first."""
 
     how = "in one call, by the thread that calls"
 
-    def __init__(self, repeat: Repeat, plan: TripPlan, inputs: Sequence[Sequence[Array]], outputs: Sequence[Array]):
+    def __init__(
+        self, repeat: HostFastPath, plan: LoopCarryPlan, inputs: Sequence[Sequence[Array]], outputs: Sequence[Array]
+    ):
         """inputs, outputs: the memory of each of the program's."""
         self._repeat, self._plan, self._inputs = repeat, plan, inputs
         self.trip_s = 0.0
@@ -108,7 +110,7 @@ class Trips:
 
     def run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
-    ) -> tuple[TripResult, RunTrace]:
+    ) -> tuple[IterationResult, RunTrace]:
         """Trips number `first` and following, `most` at most and one at least.
 
         feeds: of the first of them, by number of the program's input. scanned: rows from that of the first on, for each
@@ -131,24 +133,24 @@ class Trips:
             kept.append(rows)
             moves[k, _FROM] = _address(rows) + place.nbytes  # the first trip has its own
         uploaded = clock()
-        made = self._repeat.loop.run_trips(most, moves, self._flag)
+        made = self._repeat.loop.run_iterations(most, moves, self._flag)
         computed = clock()
         self.trip_s = (computed - uploaded) / made
         going = self._goes is None or bool(self._goes[0])
         states = [memory.copy() for memory in self._states]
         if made < most:
             columns = [column[:made].copy() for column in columns]
-        trace = self._repeat.trace_of_trips(made)
+        trace = self._repeat.trace_of_iterations(made)
         trace.upload_s, trace.compute_s = uploaded - started, computed - uploaded
         trace.download_s = clock() - computed
-        return TripResult(made, going, states, columns), trace
+        return IterationResult(made, going, states, columns), trace
 
 
 CHANGES = "what a trip hands to the next changes its shape or type"
 HOSTED = "operators on the host belong to the body"
 
 
-def trips_of(repeat: Repeat, plan: TripPlan) -> Trips | str:
+def trips_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations | str:
     """How to make the trips of `plan`, or why they cannot be made at once."""
     program = repeat.program
     inputs = [[a for host, a in repeat.inputs if host == port.host] for port in program.inputs]
@@ -168,10 +170,10 @@ def trips_of(repeat: Repeat, plan: TripPlan) -> Trips | str:
         flag = outputs[plan.goes]
         if flag is None or flag.size != 1 or flag.itemsize != 1:
             return CHANGES
-    return Trips(repeat, plan, inputs, [np.empty(0) if a is None else a for a in outputs])
+    return LoopIterations(repeat, plan, inputs, [np.empty(0) if a is None else a for a in outputs])
 
 
-def handed_on(plan: TripPlan) -> Iterator[tuple[Source, int | None]]:
+def handed_on(plan: LoopCarryPlan) -> Iterator[tuple[Source, int | None]]:
     """All that a trip gives, with the input that has it in the next."""
     yield from plan.states
     for source in plan.rows:

@@ -1,4 +1,5 @@
-"""Exchange: how the values of one Executable cross between host and device, and tensors of the caller's in their place.
+"""IoTransfer: how the values of one Executable cross between host and device, and tensors of the caller's in their
+place.
 
 An input or output that is a DeviceTensor is not copied: the launches that use its slot get the tensor's memory for an
 argument, which is set only when another tensor comes.
@@ -12,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.memory.host_device_copies import Crossing
-from ....cl.memory.inline_upload import Courier
+from ....cl.memory.host_device_copies import StagingBuffer
+from ....cl.memory.inline_upload import InlineUpload
 from ....cl.queue.prepared_launch import PreparedLaunch, Recording
 from ....cl.runtime import Runtime
 from ....plan.program import DownloadStep, Port, Program, SlotArg, UploadStep
-from ..step_schedule import Outline
+from ..step_schedule import StepSchedule
 
 Target = Callable[[Port], DeviceTensor]
 """Gives the tensor that takes an output of the port's dtype and shape; InputError if there is none."""
@@ -26,16 +27,16 @@ COPIED = 1 << 20
 linked and know their memory by its address."""
 
 
-class Exchange:
+class IoTransfer:
     """Uploads, downloads, and what is bound to the slots between them."""
 
     def __init__(
         self,
         rt: Runtime,
         program: Program,
-        own: Mapping[int, Crossing],
+        own: Mapping[int, StagingBuffer],
         launches: Mapping[int, PreparedLaunch],
-        outline: Outline,
+        outline: StepSchedule,
         ready: Callable[[], None],
     ) -> None:
         """`own` is memory of each slot that an upload or download names; `launches` by their step's number.
@@ -50,7 +51,7 @@ class Exchange:
         self._own = dict(own)
         self._bound = dict(own)
         self._launches = launches
-        self._held: dict[int, Crossing] = {}  # what step loops hold for each slot, once there are any
+        self._held: dict[int, StagingBuffer] = {}  # what step loops hold for each slot, once there are any
         self._uses: dict[int, list[tuple[PreparedLaunch, int]]] | None = None  # arguments by slot, once one is bound
         self.recordings: list[Recording] = []  # to be told of arguments that were set
         steps: list[Any] = program.steps
@@ -63,7 +64,7 @@ class Exchange:
         self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
         self._crossed: list[UploadStep | DownloadStep] = [steps[i] for i in outline.crossed]
 
-    def upload(self, step: UploadStep, value: Any, courier: Courier | None = None) -> Any:
+    def upload(self, step: UploadStep, value: Any, courier: InlineUpload | None = None) -> Any:
         """Make `value` the slot's content. What is returned must be kept until the queue has finished.
 
         courier: what brings small arrays."""
@@ -76,7 +77,7 @@ class Exchange:
         array = value.numpy() if isinstance(value, DeviceTensor) else value
         return own.write(array, step.dtype.np, courier=courier)
 
-    def _crossing_of(self, step: UploadStep, value: Any) -> Crossing:
+    def _crossing_of(self, step: UploadStep, value: Any) -> StagingBuffer:
         """Where the step's launches find `value`: the slot's own memory, or the tensor's."""
         if isinstance(value, DeviceTensor) and value.rt is self._rt and value.dtype == step.dtype.np and value.nbytes:
             return value.crossing
@@ -92,12 +93,12 @@ class Exchange:
         self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
 
-    def carry(self, step: DownloadStep, courier: Courier, target: Any, offset: int, nbytes: int) -> None:
+    def carry(self, step: DownloadStep, courier: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
         """Have a courier bring the slot's content to byte `offset` of `target`, memory on the device."""
         self.bytes_down += nbytes
         courier.move(self._bound[step.slot].buffer, target, nbytes, offset)
 
-    def memory(self, slot: int) -> Crossing:
+    def memory(self, slot: int) -> StagingBuffer:
         """The slot's own memory."""
         return self._own[slot]
 
@@ -128,12 +129,12 @@ class Exchange:
             return None
         return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
-    def hold(self) -> dict[int, Crossing]:
+    def hold(self) -> dict[int, StagingBuffer]:
         """What is bound at present, by slot: what step loops are made of, which cannot be bound anew."""
         self._held = dict(self._bound)
         return self._held
 
-    def is_held(self, hosts: Sequence[Any]) -> bool:
+    def bindings_match(self, hosts: Sequence[Any]) -> bool:
         """Whether inputs and outputs will lie where step loops expect them; after `keep`."""
         held = self._held
         return all(
@@ -150,7 +151,7 @@ class Exchange:
             return False
         return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
 
-    def relay(self, source: int, target: int, courier: Courier | None = None) -> None:
+    def relay(self, source: int, target: int, courier: InlineUpload | None = None) -> None:
         """On the queue, or by a courier, make the output that is slot `source` on the host the input that is slot
         `target` there."""
         made, taken = self._keepable[source], self._uploads[target]
@@ -186,13 +187,13 @@ class Exchange:
         self.is_bound = bool(kept) or self.is_moved
         return kept
 
-    def copy_kept(self) -> bool:
+    def copy_inplace_outputs(self) -> bool:
         """Enqueue the copies to tensors that are input and output at once; whether there were any."""
         for slot, tensor in self._copies:
             self._rt.copy(self._own[slot].buffer, tensor.buffer, tensor.nbytes)
         return bool(self._copies)
 
-    def _bind(self, slot: int, crossing: Crossing) -> None:
+    def _bind(self, slot: int, crossing: StagingBuffer) -> None:
         if self._bound[slot] is crossing:
             return
         self._ready()

@@ -1,4 +1,4 @@
-"""OutputRows: memory for the small outputs of runs that go ahead of the host, a row for each run."""
+"""OutputRingBuffer: memory for the small outputs of runs that go ahead of the host, a row for each run."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ....cl.memory.inline_upload import Courier
+from ....cl.memory.inline_upload import InlineUpload
 from ....cl.runtime import Runtime
 from ....plan.program import DownloadStep, Port
 from ..strategies.launch_parameter_buffer import AHEAD
-from .io_transfer import Exchange
+from .io_transfer import IoTransfer
 
 _SMALL = 64 << 10  # bytes of an output that are read to memory which does not move, without which the host may wait
 _ALIGNED = 64
 
 
-class OutputRows:
+class OutputRingBuffer:
     """For AHEAD runs. With a courier, outputs go to rows on the device first, which are read at once in the end.
 
     courier: what brings inputs and outputs; None where they are written and read one by one.
@@ -27,7 +27,7 @@ class OutputRows:
     def __init__(self, rt: Runtime, outputs: Iterable[Port]) -> None:
         """outputs: those that have one shape in all runs."""
         self._rt = rt
-        self.courier = Courier(rt) if rt.carries else None
+        self.courier = InlineUpload(rt) if rt.supports_inline_upload else None
         ports = {p.host: p for p in outputs if 0 < _nbytes(p) <= _SMALL}
         sizes = [-(-_nbytes(p) // _ALIGNED) * _ALIGNED for p in ports.values()]
         self._row = sum(sizes)
@@ -35,7 +35,7 @@ class OutputRows:
         self._bytes = rt.pinned(AHEAD * self._row).reshape(AHEAD, self._row)
         self._device = rt.allocate(AHEAD * self._row) if self.courier is not None and self._row else None
 
-    def take(self, exchange: Exchange, step: DownloadStep, run: int) -> tuple[Any, Any]:
+    def take(self, exchange: IoTransfer, step: DownloadStep, run: int) -> tuple[Any, Any]:
         """The array that a run's output will be in, once the queue has finished behind `collect`, and what must be kept
         until then."""
         if step.host not in self._ports:

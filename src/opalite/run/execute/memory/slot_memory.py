@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ....cl.memory.buffer_pool import BufferPool
-from ....cl.memory.host_device_copies import Crossing
+from ....cl.memory.host_device_copies import StagingBuffer
 from ....cl.memory.shared_weights import SharedWeight
 from ....cl.runtime import Runtime
 from ....errors import DeviceMemoryError
 from ....ir.constants.content_hash import Contents
-from ....ir.constants.lazy_array import StoredArray
+from ....ir.constants.lazy_array import LazyArray
 from ....ir.device.device_family import SLOW_SUB_BUFFERS
 from ....ir.dtype import DType
 from ....plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, Step, Storage, UploadStep
@@ -49,7 +49,7 @@ class SlotMemory:
                 array, key = program.weights[slot.id], program.weight_keys.get(slot.id)
                 weight = rt.share_weight(array, image=slot.image is not None, key=key)
                 self.weights.append(weight)
-                if isinstance(array, StoredArray):
+                if isinstance(array, LazyArray):
                     self._known.append(array.contents)
                 self._constants[slot.id] = weight.memory
                 self.weight_bytes[id(weight.memory)] = slot.nbytes
@@ -156,14 +156,14 @@ class Layout:
         for w, h, dtype in program.image_pool:
             wide, high = (max(n, min(int(n * spare), most)) for n, most in zip((w, h), limits, strict=True))
             self.images.append((wide, high, dtype, rt.make_image(wide, high, dtype)))
-        self.crossings: dict[int, Crossing] = {}
+        self.crossings: dict[int, StagingBuffer] = {}
         for slot in program.slots:
             if slot.storage is Storage.SEPARATE and slot.image is None:
-                self.crossings[slot.id] = Crossing(rt, int(slot.nbytes * spare))
+                self.crossings[slot.id] = StagingBuffer(rt, int(slot.nbytes * spare))
         sizes = {s.id: s.nbytes for s in program.slots}
         for step in program.steps:
             if isinstance(step, DownloadStep) and step.slot not in self.crossings:  # a weight
-                self.crossings[step.slot] = Crossing(rt, sizes[step.slot], constants[step.slot])
+                self.crossings[step.slot] = StagingBuffer(rt, sizes[step.slot], constants[step.slot])
         self.nbytes += sum(c.nbytes for slot, c in self.crossings.items() if slot not in constants)
         self._most_cuts = 8 * len(program.slots) + 256
 
@@ -282,7 +282,7 @@ def _widened(offset: int, nbytes: int, alignment: int, spare: float) -> tuple[in
 
 
 @dataclass(frozen=True)
-class Region:
+class ArenaRegion:
     """`nbytes` of the arena from byte `offset` on, in use from step `first` of a Program to step `last`.
 
     within: the label of the tensor whose region it is a part of; '' for a region of its own.
@@ -296,7 +296,7 @@ class Region:
     within: str = ""
 
 
-def arena_regions(program: Program) -> list[Region]:
+def arena_regions(program: Program) -> list[ArenaRegion]:
     """The regions of the arena that the Program's steps use. What holds others is in use while any of them is."""
     holders = {s.id: s.within for s in program.slots if s.within >= 0}
     lives: dict[int, tuple[int, int]] = {}
@@ -306,7 +306,7 @@ def arena_regions(program: Program) -> list[Region]:
                 lives[number] = (lives.get(number, (i, i))[0], i)
     labels = {s.id: s.label for s in program.slots}
     pooled = [s for s in program.slots if s.storage is Storage.DYNAMIC and s.image is None and s.id in lives]
-    return [Region(s.label, s.offset, s.nbytes, *lives[s.id], labels.get(s.within, "")) for s in pooled]
+    return [ArenaRegion(s.label, s.offset, s.nbytes, *lives[s.id], labels.get(s.within, "")) for s in pooled]
 
 
 def pool_slots(program: Program, pool: BufferPool[M]) -> dict[int, M]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from ....cl.queue.prepared_launch import Recording
 from ....cl.queue.replay import Replay
 from ..launch_batches import Prepared
-from .megakernel_strategy import Loop
-from .persistent_kernel_strategy import PersistentRuns
+from .megakernel_strategy import MegakernelStrategy
+from .persistent_kernel_strategy import PersistentKernelSelector
 from .queue_strategy import Queue
 
 
-def describe_queueing(prepared: Prepared, plain: Queue, loop: Loop | None, persistent: PersistentRuns | None) -> str:
+def describe_queueing(
+    prepared: Prepared, plain: Queue, loop: MegakernelStrategy | None, persistent: PersistentKernelSelector | None
+) -> str:
     """One by one and why, or recorded and replayed. plain: how runs go that `loop`, if there is one, does not serve.
 
     persistent: the runs through linked kernels, where there may be some.

@@ -1,4 +1,4 @@
-"""Repeat: the shortest way to run a program, for those that take less time than the usual way to them.
+"""HostFastPath: the shortest way to run a program, for those that take less time than the usual way to them.
 
 Where the host walks all of the loop (pocl/megakernel/host_thread_loop.py) in memory that it shares with the device, a
 run is: copy inputs, call, copy outputs, and what operators on the host do before and after that. Nothing is bound, and
@@ -16,11 +16,11 @@ import numpy as np
 from ....cl.memory.device_tensor import DeviceTensor
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, HostStep, Program, ReferenceStep, UploadStep
-from ....pocl.megakernel.host_thread_loop import HostLoop
+from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import Phase, Prepared
-from ..loops.loop_iterations import HOSTED, TripPlan, Trips, trips_of
+from ..loops.loop_iterations import HOSTED, LoopCarryPlan, LoopIterations, trips_of
 from ..run_trace import RunTrace
-from .megakernel_strategy import Loop
+from .megakernel_strategy import MegakernelStrategy
 
 Array = np.ndarray[Any, Any]
 Held = Sequence[tuple[int, Array]]
@@ -30,7 +30,7 @@ Held = Sequence[tuple[int, Array]]
 _new_trace = RunTrace.__new__
 
 
-class Repeat:
+class HostFastPath:
     """Runs on arrays, whose outputs the caller gets as arrays. Not thread-safe, as the Executable is not.
 
     loop: what the host walks. inputs, outputs: memory with slots on the host.
@@ -39,14 +39,14 @@ class Repeat:
     name = "repeat"
 
     def __init__(
-        self, prepared: Prepared, loop: HostLoop, phases: Sequence[Phase], inputs: Held, outputs: Held
+        self, prepared: Prepared, loop: HostThreadLoop, phases: Sequence[Phase], inputs: Held, outputs: Held
     ) -> None:
         self.loop = loop
         self.inputs = inputs
         self.outputs = outputs
         self._prepared = prepared
-        self._trips: dict[TripPlan, Trips | str] = {}
-        at = next(i for i, p in enumerate(phases) if isinstance(p, HostLoop))
+        self._trips: dict[LoopCarryPlan, LoopIterations | str] = {}
+        at = next(i for i, p in enumerate(phases) if isinstance(p, HostThreadLoop))
         self._before = [p for p in phases[:at] if isinstance(p, HostStep | ReferenceStep)]
         self._after = [p for p in phases[at:] if isinstance(p, HostStep | ReferenceStep)]
         made = {n for s in self._before for n in s.outputs}
@@ -104,14 +104,14 @@ class Repeat:
         """What is run."""
         return self._prepared.program
 
-    def trips(self, plan: TripPlan) -> Trips | str:
+    def trips(self, plan: LoopCarryPlan) -> LoopIterations | str:
         """How to run it as the body of a loop, or why its trips cannot be made at once."""
         if plan not in self._trips:
             is_alone = not (self._before or self._after or self._uploads)
             self._trips[plan] = trips_of(self, plan) if is_alone else HOSTED
         return self._trips[plan]
 
-    def trace_of_trips(self, made: int) -> RunTrace:
+    def trace_of_iterations(self, made: int) -> RunTrace:
         """Of a run that made so many trips, without its seconds."""
         self._counters.transfers += self._transfers
         return RunTrace(
@@ -129,9 +129,9 @@ class Repeat:
         self.loop.run()
 
 
-def repeat_of(prepared: Prepared, loop: Loop) -> Repeat | None:
+def repeat_of(prepared: Prepared, loop: MegakernelStrategy) -> HostFastPath | None:
     """How to repeat the runs of `loop`, or None where the usual way must be taken."""
-    walked = loop.host_loop
+    walked = loop.host_thread_loop
     if walked is None:
         return None
     program, exchange = prepared.program, prepared.exchange
@@ -146,4 +146,4 @@ def repeat_of(prepared: Prepared, loop: Loop) -> Repeat | None:
     written = [(n, memory) for n, memory in outputs if memory is not None]
     if len(read) < len(inputs) or len(written) < len(outputs):
         return None
-    return Repeat(prepared, walked, loop.phases, read, written)
+    return HostFastPath(prepared, walked, loop.phases, read, written)

@@ -1,4 +1,4 @@
-"""Ahead: runs of one program put on the queue behind each other, each taking outputs of the one before it there.
+"""InflightRuns: runs of one program put on the queue behind each other, each taking outputs of the one before it there.
 
 The device goes on from run to run while the host prepares the next ones, and reads what all have computed at the end.
 """
@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.memory.inline_upload import Courier
+from ....cl.memory.inline_upload import InlineUpload
 from ....errors import OpaliteError
 from ....plan.template.dynamic_parameters import Values
-from ..memory.output_ring_buffer import OutputRows
+from ..memory.output_ring_buffer import OutputRingBuffer
 from ..run_trace import RunTrace
-from ..shape_instance import Sized
+from ..shape_instance import ShapeInstance
 from .launch_parameter_buffer import AHEAD
 from .queue_strategy import Queue
 
@@ -28,23 +28,23 @@ class Way(Protocol):
     def queue(self) -> Queue:
         """Whose phases they are."""
 
-    def begin(self, values: Values, ahead: int, courier: Courier | None) -> bool:
+    def begin(self, values: Values, ahead: int, courier: InlineUpload | None) -> bool:
         """Have the next run use `values`, behind so many others on the queue; whether it can. courier: what brings
         them, if any."""
 
 
-class Ahead:
+class InflightRuns:
     """Up to AHEAD runs that nobody waits for. Whoever adds some calls `finish` or `drop`, and has the executable's lock
     until then."""
 
     def __init__(
         self,
-        sized: Sized,
+        sized: ShapeInstance,
         way: Way,
         relayed: Mapping[int, int],
         kept: Mapping[int, DeviceTensor],
-        write_tables: Callable[[Values, Courier | None], list[Any]],
-        rows: OutputRows,
+        write_tables: Callable[[Values, InlineUpload | None], list[Any]],
+        rows: OutputRingBuffer,
     ) -> None:
         """relayed: by slot on the host of an input, that of the output which it is from the second run on. kept:
         outputs by slot on the host that stay where they are. write_tables: writes constants that depend on sizes. rows:
@@ -56,7 +56,7 @@ class Ahead:
         self._began = time.perf_counter()
         exchange = sized.prepared.exchange
         exchange.bytes_up = exchange.bytes_down = 0
-        idle = sized.prepared.rt.take_residence(None)
+        idle = sized.prepared.rt.set_resident_worker(None)
         if idle is not None:
             idle.leave()
 

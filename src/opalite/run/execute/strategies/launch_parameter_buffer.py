@@ -1,4 +1,4 @@
-"""NumberTable: the numbers of a run of MovingRuns in memory of the device, where linked kernels read them."""
+"""LaunchParameterBuffer: the numbers of a run of MovingRuns in memory of the device, where linked kernels read them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ....cl.memory.inline_upload import Courier
+from ....cl.memory.inline_upload import InlineUpload
 from ....cl.queue.prepared_launch import PreparedLaunch
 from ....cl.runtime import Runtime
 from ....plan.program import LaunchStep
-from ....plan.template.dynamic_parameters import Moving, Values
+from ....plan.template.dynamic_parameters import DynamicParameters, Values
 
 _CELL = 8  # bytes of an argument
 _COUNTS = 12  # bytes of numbers of work-groups along x, y and z
@@ -19,20 +19,20 @@ AHEAD = 32
 """Runs that may be on the queue at once."""
 
 
-class NumberTable:
+class LaunchParameterBuffer:
     """Arguments first, each once, then numbers of work-groups.
 
     args: by step and place. counts: byte of a step's numbers of work-groups. buffer: the memory.
     """
 
-    def __init__(self, rt: Runtime, moving: Moving) -> None:
+    def __init__(self, rt: Runtime, moving: DynamicParameters) -> None:
         from ....ptx import step_dependencies  # a start without linked kernels does without
 
         self._rt = rt
         self._kinds = list(dict.fromkeys((s.value, s.dtype) for s in moving.scalars))
         places = {kind: i * _CELL for i, kind in enumerate(self._kinds)}
         self.args = {
-            (s.step, s.arg): step_dependencies.Moving(places[s.value, s.dtype], np.dtype(s.dtype).itemsize)
+            (s.step, s.arg): step_dependencies.DynamicNumber(places[s.value, s.dtype], np.dtype(s.dtype).itemsize)
             for s in moving.scalars
         }
         self._items = list(dict.fromkeys(moving.items.values()))
@@ -68,7 +68,7 @@ class NumberTable:
             raw[at : at + _COUNTS] = np.array(counts, np.uint32).tobytes()
         return bytes(raw)
 
-    def write(self, values: Values, ahead: int = 0, courier: Courier | None = None) -> bool:
+    def write(self, values: Values, ahead: int = 0, courier: InlineUpload | None = None) -> bool:
         """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
         work-groups have one size.
 

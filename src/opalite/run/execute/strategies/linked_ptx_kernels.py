@@ -1,4 +1,5 @@
-"""Linked: the launches of a program with the neighbours among them linked into kernels that hold the whole device.
+"""LinkedKernels: the launches of a program with the neighbours among them linked into kernels that hold the whole
+device.
 
 For devices whose programs are PTX (ptx/persistent_kernel.py). As many groups run as there are multiprocessors, so that
 all of them do at once, unless somebody else has a part of the device: after a run the host looks whether one group
@@ -27,10 +28,10 @@ from ....ptx.find_written_params import written
 from ....ptx.inline_kernel import pointers_of
 from ....ptx.parse_kernel import EntryError, find_entry
 from ....ptx.persistent_kernel import NAME, SYNC_BYTES, Shape, head_of, link, refusal
-from ....ptx.step_dependencies import SHARED, LinkedStep, Memory, Moving, Number, find_turns, misfit
+from ....ptx.step_dependencies import SHARED, DynamicNumber, LinkedStep, Memory, Number, find_turns, misfit
 from ..memory.slot_memory import Placed
 from ..step_schedule import steps_outside
-from .launch_parameter_buffer import NumberTable
+from .launch_parameter_buffer import LaunchParameterBuffer
 from .persistent_kernel_strategy import Made
 
 THREADS = 384
@@ -76,7 +77,7 @@ class Stretch:
     label: str
 
 
-class Linked:
+class LinkedKernels:
     """What is launched for the steps of a program: `launches`, for the first of a stretch its kernel, for others none.
 
     kernels: how many there are. steps: how many of the program they compute. reasons: why others stay, each once.
@@ -89,7 +90,7 @@ class Linked:
         prepared: Mapping[int, PreparedLaunch],
         built: Sequence[Any],
         places: Places,
-        table: NumberTable | None = None,
+        table: LaunchParameterBuffer | None = None,
         made: Made | None = None,
     ) -> None:
         """prepared: launches by number of their step, with the grids that are used. built: programs by source.
@@ -203,7 +204,7 @@ class Linked:
         for i, step in stretch:
             given = program.steps[i]
             assert isinstance(given, LaunchStep)
-            args: list[Number | Moving | Memory] = []
+            args: list[Number | DynamicNumber | Memory] = []
             for a, known in zip(given.args, step.args, strict=True):
                 if isinstance(a, SlotArg) and isinstance(known, Memory):
                     memory.setdefault(known.whole, a.slot)

@@ -30,12 +30,12 @@ from ....plan.megakernel_source import (
     step_refusal,
 )
 from ....plan.program import LaunchStep, LocalArg, Program, Step
-from ....pocl.megakernel.device_loop import Addresses, StepTable, make_host_loop
-from ....pocl.megakernel.host_thread_loop import HostLoop, may_stay
-from ....pocl.megakernel.step_table import StepRows
+from ....pocl.megakernel.device_loop import Addresses, StepTable, make_host_thread_loop
+from ....pocl.megakernel.host_thread_loop import HostThreadLoop, may_stay
+from ....pocl.megakernel.step_table import StepTables
 from ..rng_keys import draws
 from ..step_schedule import steps_outside
-from .megakernel_tables import Locate, LoopRows
+from .megakernel_tables import Locate, MegakernelTables
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ STILL_SHORT_S = 4 * SHORT_S  # of a run by a loop that is there: making another 
 MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thread, whose stack it takes, is given
 
 
-class LoopBuilder:
+class MegakernelBuilder:
     """Has the step loop of a Program built in the background, for all sizes of the program that it `serves`.
 
     `poll` is called before each run, and says when it is ready; by one thread or several. is_over: whether there
@@ -60,8 +60,8 @@ class LoopBuilder:
         self._rt, self._program, self._constants = rt, program, constants
         self._thread: threading.Thread | None = None
         self._runs = 0
-        self._made: Joined | None = None
-        self._joined: Joined | None = None
+        self._made: BuiltMegakernel | None = None
+        self._joined: BuiltMegakernel | None = None
         self._steps = _working_steps(program) if is_worth(rt) else []
         self._is_short = least_seconds(self._steps, rt) < SHORT_S
         self._polling = threading.Lock()
@@ -88,14 +88,14 @@ class LoopBuilder:
             with self._polling:
                 self._runs += runs
 
-    def poll(self) -> Joined | None:
+    def poll(self) -> BuiltMegakernel | None:
         """The loop to run in place of launches from now on; None while nothing is ready."""
         if self.is_over:
             return self._joined
         with self._polling:
             return self._poll()
 
-    def _poll(self) -> Joined | None:
+    def _poll(self) -> BuiltMegakernel | None:
         self._runs += 1
         if self._runs < WORTH_RUNS:
             return None
@@ -155,19 +155,19 @@ class LoopBuilder:
             return ()
         return [(loop_text(len(texts), self._stays, self._rt.info.compute_units), ""), *texts]
 
-    def _join(self, linked: Any) -> Joined | None:
+    def _join(self, linked: Any) -> BuiltMegakernel | None:
         label = f"steps of {self._program.name or 'the model'}"
-        joined = Joined(self._rt, linked, self._function, self._stretches, self._constants, label)
+        joined = BuiltMegakernel(self._rt, linked, self._function, self._stretches, self._constants, label)
         return joined if not self._stays or joined.stay(self._stay_us) else None
 
 
 def loop_parts(rt: Runtime, program: Program) -> Sequence[Part]:
     """What the program of the step loop of `program` is linked of; nothing where launches stay apart."""
-    builder = LoopBuilder(rt, program)
+    builder = MegakernelBuilder(rt, program)
     return () if builder.is_over or draws(program) else builder.plan()
 
 
-class Joined:
+class BuiltMegakernel:
     """What stands for the launches of a program: one loop for each stretch of them, at one size after the other.
 
     host_loop: stands for all launches where the host walks them; launches: else, by the number of a step, what is
@@ -187,48 +187,48 @@ class Joined:
         self._rt, self._linked, self._label = rt, linked, label
         self._functions, self._stretches = functions, stretches
         self._addresses = Addresses(rt, linked, constants)
-        self._rows: LoopRows | None = None
+        self._rows: MegakernelTables | None = None
         self._table: StepTable | None = None
-        self.host_loop: HostLoop | None = None
+        self.host_thread_loop: HostThreadLoop | None = None
         self.launches: dict[int, list[PreparedLaunch]] = {}
 
     def stay(self, stay_us: float) -> bool:
         """Have the host walk the one stretch too, beside workers that stay that long; whether it can."""
         given = (CONTROL, CALL, TICKS, 1e-6 * stay_us)
-        self.host_loop = make_host_loop(self._rt, self._linked, self._addresses, *given, self._label)
-        return self.host_loop is not None
+        self.host_thread_loop = make_host_thread_loop(self._rt, self._linked, self._addresses, *given, self._label)
+        return self.host_thread_loop is not None
 
-    def alone(self) -> Joined | None:
+    def alone(self) -> BuiltMegakernel | None:
         """The same for the memory of another executable, walked by the calling thread alone; None where the device's
         threads walk it."""
-        if self.host_loop is None:
+        if self.host_thread_loop is None:
             return None
-        other = object.__new__(Joined)
+        other = object.__new__(BuiltMegakernel)
         other._rt, other._linked, other._label = self._rt, self._linked, self._label
         other._functions, other._stretches = self._functions, self._stretches
         other._addresses = self._addresses.twin()
         other._rows = other._table = None
-        other.host_loop = self.host_loop.alone()
+        other.host_thread_loop = self.host_thread_loop.alone()
         other.launches = {}
         return other
 
-    def rows(self, program: Program, locate: Locate) -> StepRows:
+    def rows(self, program: Program, locate: Locate) -> StepTables:
         """The steps of `program` with their memory. locate: gives that by slot."""
         if self._rows is None:
             numbers = [i for stretch in self._stretches for i in stretch]
-            self._rows = LoopRows(program, numbers, self._functions, part_count(self._rt.info.compute_units))
+            self._rows = MegakernelTables(program, numbers, self._functions, part_count(self._rt.info.compute_units))
         return self._rows.at(program, locate, self._addresses)
 
     @property
-    def places(self) -> LoopRows:
+    def places(self) -> MegakernelTables:
         """Where steps stand in `rows`; after those were made."""
         assert self._rows is not None
         return self._rows
 
-    def use(self, rows: StepRows) -> None:
+    def use(self, rows: StepTables) -> None:
         """Run these steps from now on."""
-        if self.host_loop is not None:
-            self.host_loop.use(rows)
+        if self.host_thread_loop is not None:
+            self.host_thread_loop.use(rows)
             return
         if self._table is None:
             self._table = StepTable(self._rt, self._linked, rows, self._label)

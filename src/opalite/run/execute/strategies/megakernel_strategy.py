@@ -1,15 +1,16 @@
-"""Loop: launches joined by step loops, which the device's threads walk, or the calling thread with them."""
+"""MegakernelStrategy: launches joined by step loops, which the device's threads walk, or the calling thread with
+them."""
 
 from __future__ import annotations
 
 from ....cl.queue.prepared_launch import Recording
-from ....pocl.megakernel.host_thread_loop import HostLoop
+from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import Prepared, make_phases
-from .megakernel_builder import Joined
+from .megakernel_builder import BuiltMegakernel
 from .queue_strategy import Queue
 
 
-class Loop(Queue):
+class MegakernelStrategy(Queue):
     """As a queue, with what the LoopBuilder made in the launches' place.
 
     Memory that is bound after that the loops do not see: they serve runs whose inputs and outputs lie where they lay.
@@ -17,21 +18,21 @@ class Loop(Queue):
 
     name = "loop"
 
-    def __init__(self, prepared: Prepared, joined: Joined) -> None:
+    def __init__(self, prepared: Prepared, joined: BuiltMegakernel) -> None:
         """joined: in use by the prepared program."""
-        walked = joined.host_loop
+        walked = joined.host_thread_loop
         super().__init__(prepared, make_phases(prepared, None if walked else joined.launches, walked, replay=True))
         self.stays = walked is not None
 
     @property
-    def host_loop(self) -> HostLoop | None:
+    def host_thread_loop(self) -> HostThreadLoop | None:
         """The loop of all launches, if the host walks one."""
-        inner = [p for p in self.phases if isinstance(p, Recording | HostLoop)]
-        return inner[0] if len(inner) == 1 and isinstance(inner[0], HostLoop) else None
+        inner = [p for p in self.phases if isinstance(p, Recording | HostThreadLoop)]
+        return inner[0] if len(inner) == 1 and isinstance(inner[0], HostThreadLoop) else None
 
     @property
     def description(self) -> str:
         """How launches are joined, in words."""
-        staying = [p.description for p in self.phases if isinstance(p, HostLoop)]
+        staying = [p.description for p in self.phases if isinstance(p, HostThreadLoop)]
         enqueued = sum(len(p.launches) for p in self.phases if isinstance(p, Recording))
         return f"joined by a step loop; {staying[0]}" if staying else f"joined by step loops into {enqueued}"

@@ -1,4 +1,5 @@
-"""LoopRows: the tables that a step loop reads, at one size after the other; only what changes is worked out anew."""
+"""MegakernelTables: the tables that a step loop reads, at one size after the other; only what changes is worked out
+anew."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ import numpy as np
 from ....plan.megakernel_source import LINE, SHAPE, group_counts, packed_scalar
 from ....plan.program import DownloadStep, LaunchStep, Program, ScalarArg, Slot, SlotArg, Storage
 from ....pocl.megakernel.device_loop import Addresses
-from ....pocl.megakernel.step_table import StepRows
+from ....pocl.megakernel.step_table import StepTables
 
 Locate: TypeAlias = Callable[[Slot], tuple[Any, int]]
 """Gives the memory object that a slot is all or a part of, and at which byte it begins there."""
 
 
-class LoopRows:
+class MegakernelTables:
     """The rows of some steps of a program and of the same steps at other sizes."""
 
     def __init__(self, program: Program, numbers: Sequence[int], functions: Mapping[int, int], parts: int) -> None:
@@ -49,14 +50,14 @@ class LoopRows:
         self._shapes = np.zeros((len(numbers), SHAPE), np.uint32)
         self._bases = np.zeros(len(order), np.uint64)
 
-    def at(self, program: Program, locate: Locate, addresses: Addresses) -> StepRows:
+    def at(self, program: Program, locate: Locate, addresses: Addresses) -> StepTables:
         """The rows of `program`, whose slots lie where `locate` says."""
         args, shapes = self._args.copy(), self._shapes.copy()
         steps = [program.steps[i] for i in self._numbers]
         self._set_numbers(steps, args, shapes)
         args[self._at] = self._find(program, locate, addresses)[self._places]
         self._last, self._args, self._shapes = steps, args, shapes  # type: ignore[assignment]
-        return StepRows(args, shapes, self._counter_bytes)
+        return StepTables(args, shapes, self._counter_bytes)
 
     def argument(self, step: int, argument: int) -> int | None:
         """Where an argument of a step stands in the table; None for a step that is none of these."""

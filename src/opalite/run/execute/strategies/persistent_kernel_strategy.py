@@ -1,5 +1,5 @@
-"""Persistent: launches linked into kernels whose groups stay from the first step to the last, where that is right and
-faster than a launch for each step.
+"""PersistentKernelStrategy: launches linked into kernels whose groups stay from the first step to the last, where that
+is right and faster than a launch for each step.
 
 A group that waits for another in vain gives up after a moment; the run is then done again launch by launch.
 """
@@ -83,7 +83,7 @@ class Kernels(Protocol):
         """Whether somebody did."""
 
 
-class Persistent(Queue):
+class PersistentKernelStrategy(Queue):
     """As a queue, with linked kernels in the place of most launches. failure: why it is not to be used any more."""
 
     name = "persistent"
@@ -128,7 +128,7 @@ class Persistent(Queue):
         return True
 
 
-class PersistentRuns:
+class PersistentKernelSelector:
     """Whether runs of a program for one set of sizes go through linked kernels: made in the background once it has run
     often, tried for equal results, timed, and taken or not. Asked by one thread at a time, that which runs.
 
@@ -152,7 +152,7 @@ class PersistentRuns:
         self._runs = 0
         self._thread: threading.Thread | None = None
         self._kernels: Kernels | None = None
-        self._persistent: Persistent | None = None
+        self._persistent: PersistentKernelStrategy | None = None
         self._is_tried = False
         self._before: list[float] = []  # seconds of runs before there are kernels
         self._times: Times = like or ([], [])
@@ -165,7 +165,7 @@ class PersistentRuns:
         if self._is_chosen and self._persistent is not None:
             if self._persistent.failure:
                 self._give_up(self._persistent.failure)
-            elif self._prepared.exchange.is_held(hosts):
+            elif self._prepared.exchange.bindings_match(hosts):
                 return self._persistent
         plain = self._plain()
         if self.is_decided or self._prepared.exchange.is_moved:
@@ -177,14 +177,14 @@ class PersistentRuns:
             return _Timed(self, plain, self._before) if is_last else plain
         assert self._persistent is not None
         if self._is_chosen:
-            return self._persistent if self._prepared.exchange.is_held(hosts) else plain
+            return self._persistent if self._prepared.exchange.bindings_match(hosts) else plain
         if not self._is_tried:
             return _Trial(self, plain, self._persistent)
         which = len(self._times[0]) > len(self._times[1])
         return _Timed(self, self._persistent if which else plain, self._times[which])
 
     @property
-    def persistent(self) -> Persistent | None:
+    def persistent(self) -> PersistentKernelStrategy | None:
         """The strategy of linked kernels, once they are made and until they are given up."""
         return self._persistent
 
@@ -242,7 +242,7 @@ class PersistentRuns:
             self._thread.start()
         if self._thread.is_alive() or self._kernels is None:
             return False
-        self._persistent = Persistent(self._prepared, self._kernels, self._plain)
+        self._persistent = PersistentKernelStrategy(self._prepared, self._kernels, self._plain)
         if self._is_known and self._kernels.is_known:
             self.tried("")
         return True
@@ -289,7 +289,7 @@ class _Trial:
 
     name = "queue"
 
-    def __init__(self, runs: PersistentRuns, plain: Queue, persistent: Persistent) -> None:
+    def __init__(self, runs: PersistentKernelSelector, plain: Queue, persistent: PersistentKernelStrategy) -> None:
         self._runs, self._plain, self._persistent = runs, plain, persistent
 
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
@@ -337,7 +337,7 @@ def _bytes(output: Any) -> bytes:
 class _Timed:
     """A run whose seconds are noted."""
 
-    def __init__(self, runs: PersistentRuns, strategy: Strategy, times: list[float]) -> None:
+    def __init__(self, runs: PersistentKernelSelector, strategy: Strategy, times: list[float]) -> None:
         self._runs, self._strategy, self._times = runs, strategy, times
         self.name = strategy.name
 

@@ -12,11 +12,11 @@ from ....cl.queue.event_times import read_times
 from ....cl.queue.prepared_launch import Recording
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, LaunchStep, UploadStep
-from ....pocl.megakernel.host_thread_loop import HostLoop
+from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import Phase, Prepared, Recorder, make_phases
-from ..loops.enqueued_loop_iterations import QueuedTrips, queued_trips_of
-from ..loops.loop_iterations import TripPlan
-from ..memory.output_ring_buffer import OutputRows
+from ..loops.enqueued_loop_iterations import EnqueuedLoopIterations, enqueued_iterations_of
+from ..loops.loop_iterations import LoopCarryPlan
+from ..memory.output_ring_buffer import OutputRingBuffer
 from ..run_trace import RunTrace
 
 
@@ -32,12 +32,12 @@ class Queue:
         self.prepared = prepared
         self.phases = make_phases(prepared) if phases is None else phases
         self._launches = prepared.launch_count
-        self._trips: dict[TripPlan, QueuedTrips | str] = {}
+        self._trips: dict[LoopCarryPlan, EnqueuedLoopIterations | str] = {}
 
-    def trips(self, plan: TripPlan) -> QueuedTrips | str:
+    def trips(self, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
         """How to run it as the body of a loop, or why its trips have to be runs of their own."""
         if plan not in self._trips:
-            self._trips[plan] = queued_trips_of(self, plan)
+            self._trips[plan] = enqueued_iterations_of(self, plan)
         return self._trips[plan]
 
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
@@ -49,7 +49,7 @@ class Queue:
         """
         prepared = self.prepared
         rt = prepared.rt
-        idle = None if self.stays else rt.take_residence(None)
+        idle = None if self.stays else rt.set_resident_worker(None)
         pending: list[Any] = []  # what transfers that were not waited for need
         try:
             return self._run(hosts, kept, pending, idle)
@@ -61,7 +61,7 @@ class Queue:
             raise
 
     def _run(
-        self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any], idle: HostLoop | None
+        self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any], idle: HostThreadLoop | None
     ) -> RunTrace:
         prepared = self.prepared
         rt, exchange = prepared.rt, prepared.exchange
@@ -102,7 +102,7 @@ class Queue:
                 pending.append(event)
                 now = clock()
                 download_s += now - mark
-            elif isinstance(phase, HostLoop):
+            elif isinstance(phase, HostThreadLoop):
                 if any(p is not None for p in pending):
                     rt.finish()
                     waits += 1
@@ -119,7 +119,7 @@ class Queue:
                 host_s += now - mark
             mark = now
         # Where the host walked a loop, nothing is on the queue.
-        if exchange.copy_kept() or not self.stays or any(p is not None for p in pending):
+        if exchange.copy_inplace_outputs() or not self.stays or any(p is not None for p in pending):
             rt.finish()
             waits += 1
         rest = clock() - mark
@@ -144,7 +144,7 @@ class Queue:
         hosts: list[Any],
         kept: Mapping[int, DeviceTensor],
         relayed: Mapping[int, int],
-        rows: OutputRows,
+        rows: OutputRingBuffer,
         run: int,
     ) -> list[Any]:
         """Put a run, which leaves nothing to operators on the host, on the queue behind others: what must be kept until
@@ -172,7 +172,9 @@ class Queue:
                     hosts[phase.host], event = rows.take(exchange, phase, run)
                     pending.append(event)
             else:
-                raise OpaliteError(f"{phase.node if not isinstance(phase, HostLoop) else 'a loop'} runs on the host")
+                raise OpaliteError(
+                    f"{phase.node if not isinstance(phase, HostThreadLoop) else 'a loop'} runs on the host"
+                )
         return pending
 
     def finish(self) -> bool:
@@ -180,7 +182,7 @@ class Queue:
         self.prepared.rt.finish()
         return True
 
-    def _launch(self, recording: Recording, idle: HostLoop | None) -> bool:
+    def _launch(self, recording: Recording, idle: HostThreadLoop | None) -> bool:
         """Whether the launches were replayed."""
         replayed = self._enqueue(recording)
         if idle is not None:
@@ -202,7 +204,7 @@ class Queue:
         for phase in self.phases:
             if isinstance(phase, Recording):
                 self._enqueue(phase)
-            elif isinstance(phase, HostLoop):
+            elif isinstance(phase, HostThreadLoop):
                 phase.run()
             elif not isinstance(phase, UploadStep | DownloadStep):
                 raise OpaliteError(f"{phase.node} runs on the host, so the launches alone compute nothing")
@@ -217,7 +219,7 @@ class Profiled(Queue):
         self._recorder = recorder
         self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
 
-    def _launch(self, recording: Recording, idle: HostLoop | None) -> bool:
+    def _launch(self, recording: Recording, idle: HostThreadLoop | None) -> bool:
         if idle is not None:
             idle.leave()
         rt = self.prepared.rt

@@ -1,4 +1,4 @@
-"""Sliced: launches handed to the device a slice at a time, so that runs of other threads come in between.
+"""TimeSlicedQueue: launches handed to the device a slice at a time, so that runs of other threads come in between.
 
 A device works on what it was given until it is done with it, so a short run would wait for all of a long one. Each
 slice takes the device for SLICE_S; what that is in launches, their estimates tell, which are corrected by what slices
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ....cl.queue.prepared_launch import PreparedLaunch, Recording
 from ....plan.program import LaunchStep
-from ....pocl.megakernel.host_thread_loop import HostLoop
+from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import Prepared
 from .megakernel_builder import least_seconds
 from .queue_strategy import Queue
@@ -24,7 +24,7 @@ LAUNCH_S = 1e-5
 _PACES = 1.0, 6.0
 
 
-class Room(Protocol):
+class DeviceShare(Protocol):
     """What runs beside those of other threads are given of the device.
 
     pace: seconds that launches take for each second of their estimates.
@@ -39,10 +39,10 @@ class Room(Protocol):
         """Inside, the calling thread may compute by itself on one of the device's cores."""
 
 
-class Sliced(Queue):
+class TimeSlicedQueue(Queue):
     """As the queue. Nothing is recorded, for that pays with runs that are alone."""
 
-    def __init__(self, prepared: Prepared, plain: Queue, room: Room) -> None:
+    def __init__(self, prepared: Prepared, plain: Queue, room: DeviceShare) -> None:
         super().__init__(prepared, plain.phases)
         self._room = room
         self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
@@ -52,7 +52,7 @@ class Sliced(Queue):
         assert isinstance(step, LaunchStep)
         return LAUNCH_S + least_seconds([step], self.prepared.rt)
 
-    def _launch(self, recording: Recording, idle: HostLoop | None) -> bool:
+    def _launch(self, recording: Recording, idle: HostThreadLoop | None) -> bool:
         if idle is not None:
             idle.leave()
         launches = recording.launches
@@ -72,7 +72,7 @@ class Sliced(Queue):
     def _run_slice(self, launches: list[PreparedLaunch], estimate: float) -> None:
         rt = self.prepared.rt
         started = time.perf_counter()
-        idle = rt.take_residence(None)
+        idle = rt.set_resident_worker(None)
         for launch in launches:
             launch.enqueue(rt.queue)
         if idle is not None:

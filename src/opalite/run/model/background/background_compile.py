@@ -1,4 +1,4 @@
-"""Behind: what makes the specialised executables of a session while its runs go on with general ones.
+"""BackgroundCompiler: what makes the specialised executables of a session while its runs go on with general ones.
 
 Nobody waits for a compiler: where programs made for a model's nodes are missing, its first runs go through general
 programs, which any model shares (docs/tiers.md). A thread of the session has worker processes build what is missing,
@@ -144,7 +144,7 @@ class Job:
         return self._place is None or self.find_place() is not None
 
 
-class SpareJob(Job):
+class SpareCompileJob(Job):
     """General programs that no model has needed yet: they are built while nothing runs, which takes nobody a core."""
 
     def __init__(self, missing: Sequence[Spec], then: Callable[[], object], count_runs: Callable[[], int]) -> None:
@@ -170,7 +170,7 @@ class SpareJob(Job):
         self._latest = 0.0
 
 
-class Behind:
+class BackgroundCompiler:
     """The jobs of one session. tally: programs that were built for them. swaps: executables that were put in place.
     gives_up: what should have taken a general executable's place could not be made, and the general one is gone.
     """
@@ -291,14 +291,14 @@ class Behind:
             while not stop() and time.monotonic() < soon:
                 time.sleep(SOON_S / 5)
             if not stop():
-                build.expect_behind(may_link=is_worth(self._rt))  # processes start while the plan is made
+                build.prestart_background_workers(may_link=is_worth(self._rt))  # processes start while the plan is made
         if begin is not None and not stop():
             with planning():
                 task = begin()
             if job.replaces and is_urgent and task.parts:
                 self._join_early(job, task.parts)
             if not stop():
-                build.build_behind(task.programs, stop, self.tally, urgent=is_urgent)
+                build.build_in_background(task.programs, stop, self.tally, urgent=is_urgent)
         if begin is None or stop():
             return
         make, then = task.make, job.then

@@ -25,11 +25,11 @@ from ..compile_options import CompileOptions
 from ..control_flow.host_onnx_operators import onnx_runner
 from ..executable_cache import Compiled
 from ..run_request import AS_OPENED, TuneRequest
-from ..session_counters import Ledger
-from .background_compile import RELEASED, Behind, Job, Make, SpareJob, Task
-from .plan_graph import at_sizes, constant_bytes, look_through, plan_general, plan_or_none, with_weights
+from ..session_counters import SessionCounters
+from .background_compile import RELEASED, BackgroundCompiler, Job, Make, SpareCompileJob, Task
+from .plan_graph import at_sizes, constant_bytes, look_through, plan_generic, plan_or_none, with_weights
 from .respecialize_policy import Sizes
-from .weight_staging import OnBuilt, Taking
+from .weight_staging import OnBuilt, WeightStaging
 
 if TYPE_CHECKING:
     from ....kernels.kernel import Tier
@@ -71,8 +71,8 @@ class Compiler:
 
     rt: Runtime
     options: CompileOptions
-    behind: Behind | None = None
-    ledger: Ledger = field(default_factory=Ledger)
+    behind: BackgroundCompiler | None = None
+    ledger: SessionCounters = field(default_factory=SessionCounters)
 
     def by(self, precision: str | PrecisionPolicy) -> Compiler:
         """The same for another precision."""
@@ -134,19 +134,19 @@ class Compiler:
         """
         plan = self._planner(graph, sizes, trace, tuning, policy)
         is_measured = (tuning.level or self.options.tune) != "none"
-        if self.behind is None or self.behind.gives_up or not self._takes_general(policy) or is_measured:
+        if self.behind is None or self.behind.gives_up or not self._takes_generic(policy) or is_measured:
             return self._make(graph, plan, trace, sizes, on_built)
         missing_of = self.rt.programs.missing
-        plan_general = partial(at_sizes, lambda g: self.plan_general(g, trace, policy), graph, sizes)
+        plan_generic = partial(at_sizes, lambda g: self.plan_generic(g, trace, policy), graph, sizes)
         planned: Planned | None = None
         is_behind = len(graph.nodes) >= PLANNED_BEHIND and constant_bytes(graph) < RELEASED
-        general = plan_or_none(plan_general, graph) if is_behind else None
+        general = plan_or_none(plan_generic, graph) if is_behind else None
         if general is None or len(missing_of(specs(general.program))) * STEPS_A_PROGRAM > len(general.program.steps):
             planned = plan()
             missing = missing_of(specs(planned.program))
             if not missing:
                 return self._make(graph, plan, trace, sizes, on_built, planned)
-            general = general or plan_or_none(plan_general, graph)
+            general = general or plan_or_none(plan_generic, graph)
             lacking = [] if general is None else missing_of(specs(general.program))
             if general is None or len(lacking) >= len(missing):
                 general = None  # and its weights, before the others are made
@@ -155,47 +155,47 @@ class Compiler:
                     self.submit([])
                 return compiled
         try:
-            compiled = self._make(graph, plan_general, trace, sizes, None, general)
+            compiled = self._make(graph, plan_generic, trace, sizes, None, general)
             self.ledger.add_fallbacks(general.fallbacks)
         except BuildError as e:
             _log.info("graph '%s' has no general programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)
         if planned is not None:
-            planned.let_go_weights()
-        compiled.job = Job(partial(self._begin_behind, graph, sizes, on_built, planned, policy))
+            planned.release_weights()
+        compiled.job = Job(partial(self._begin_in_background, graph, sizes, on_built, planned, policy))
         return compiled
 
-    def _takes_general(self, policy: Policy = None) -> bool:
+    def _takes_generic(self, policy: Policy = None) -> bool:
         """Whether first runs may go through general programs, which compute in float32."""
         return self.behind is not None and (policy or self.policy).precision in (Precision.FP32, Precision.WIDE)
 
-    def expect_builds(self) -> None:
+    def prestart_workers(self) -> None:
         """To be called before a model is opened: compilers start meanwhile if nothing is cached."""
-        self.rt.programs.expect_builds(1 if self._takes_general() else None)
+        self.rt.programs.prestart_workers(1 if self._takes_generic() else None)
 
-    def expect_general(self) -> None:
+    def prestart_for_generic(self) -> None:
         """To be called before a graph is imported: a compiler starts meanwhile if general programs may be missing."""
-        if self._takes_general():
-            self.rt.programs.expect_general()
+        if self._takes_generic():
+            self.rt.programs.prestart_for_generic()
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Have special executables made behind, and then those general programs that no model needed yet: the next one
         may."""
         assert self.behind is not None
-        missing = self._missing_general()
-        general = [SpareJob(missing, self._missing_general, lambda: self.ledger.run_count)] if missing else []
+        missing = self._missing_generic()
+        general = [SpareCompileJob(missing, self._missing_generic, lambda: self.ledger.run_count)] if missing else []
         self.behind.submit(*jobs, *general)
 
-    def _missing_general(self) -> list[Spec]:
+    def _missing_generic(self) -> list[Spec]:
         """General programs that are not there; that all are is kept for processes to come."""
-        from ....plan.generic_programs import general_programs
+        from ....plan.generic_programs import generic_programs
 
-        missing = self.rt.programs.missing([s.parts for s in general_programs(self.rt.info)])
+        missing = self.rt.programs.missing([s.parts for s in generic_programs(self.rt.info)])
         if not missing:
-            self.rt.programs.tell_general()
+            self.rt.programs.report_generic()
         return missing
 
-    def _begin_behind(
+    def _begin_in_background(
         self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None, policy: Policy
     ) -> Task:
         """The programs that the graph's special plan lacks, and what makes its Executable. planned: that, if known."""
@@ -204,7 +204,7 @@ class Compiler:
         plan = self._planner(graph, sizes, trace, AS_OPENED, policy)
         if planned is None:
             planned = plan()
-            planned.let_go_weights()
+            planned.release_weights()
 
         def make(before_weights: Callable[[], None]) -> Compiled:
             assert self.behind is not None
@@ -243,7 +243,7 @@ class Compiler:
         planned = plan()
         if planned.template is None:
             return None
-        planned.let_go_weights()
+        planned.release_weights()
 
         def make(before_weights: Callable[[], None]) -> Compiled:
             return self._make(graph, plan, trace, sizes, on_built, planned, tally)
@@ -289,7 +289,7 @@ class Compiler:
                     onnx_runner(),
                     tally=tally or self.ledger.programs,
                     tier=planned.tier,
-                    on_built=Taking(self.rt, planned, all_notes, before_weights, on_built),
+                    on_built=WeightStaging(self.rt, planned, all_notes, before_weights, on_built),
                 )
                 break
             except BuildError as e:
@@ -330,11 +330,11 @@ class Compiler:
             late_weights=True,
         )
 
-    def plan_general(self, graph: Graph, trace: RunTrace, policy: Policy = None) -> Planned:
+    def plan_generic(self, graph: Graph, trace: RunTrace, policy: Policy = None) -> Planned:
         """The Program of `graph`, which is consumed, of the general tier."""
         started = time.perf_counter()
         with planning():
-            planned = plan_general(graph, self.plan_options(policy, tier="general"), self.rt.info)
+            planned = plan_generic(graph, self.plan_options(policy, tier="general"), self.rt.info)
         trace.import_s += time.perf_counter() - started
         self.ledger.add_plan(made=1)
         return planned

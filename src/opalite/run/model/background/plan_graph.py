@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ....cl.programs.background_throttle import planning
 from ....cl.programs.build_parallelism import side_by_side
 from ....errors import OpaliteError
-from ....ir.constants.lazy_array import StoredArray, largest
+from ....ir.constants.lazy_array import LazyArray, largest
 from ....ir.device.device_info import DeviceInfo
 from ....ir.dtype import DType
 from ....ir.graph import Graph
@@ -29,7 +29,7 @@ HOST_WORK = 4e8
 """Operations and bytes that the host's operators, in NumPy, get through in the time that compiling a program takes."""
 
 
-def plan_general(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Planned:
+def plan_generic(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Planned:
     """The Program of `graph`, which is consumed, of the general tier.
 
     The host computes what no general kernel does, unless that is expected to take longer than to compile the special
@@ -79,7 +79,7 @@ def look_through(graph: Graph, policy: PrecisionPolicy) -> None:
     if policy.precision in (Precision.FP32, Precision.WIDE):
         return
     inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.levels is None}
-    large = {v.held for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.held, StoredArray)}
+    large = {v.held for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.held, LazyArray)}
     side_by_side(lambda held: held.ask(largest), large)
 
 

@@ -1,4 +1,5 @@
-"""NearerPlan: a plan for sizes that come back and are far from those that a plan was made for (respecialize_policy.py).
+"""Respecializer: a plan for sizes that come back and are far from those that a plan was made for
+(respecialize_policy.py).
 
 It is made behind, while runs go on by the one that is there: planned for the sizes at hand, its programs built at low
 priority, then measured beside the other between two runs. Where it is faster it serves all sizes that are nearer to
@@ -48,7 +49,7 @@ LARGEST = 128 << 20
 """Bytes of weights that may be on the device twice, as the two plans' kernels want them."""
 
 
-class NearerPlan(Job):
+class Respecializer(Job):
     """The job that makes it. Nothing waits for it but `settle`, and a session that does not run it is none the worse.
 
     prepare: plans, and makes an Executable of that (`Compiler.prepare`). forget: takes back what was kept of it for
@@ -87,7 +88,7 @@ class NearerPlan(Job):
         if prepared is None:
             return Task(())
         if same_launches(prepared.program, now.program):
-            self._tell_none("has the same kernels")
+            self._notify_none("has the same kernels")
             return Task(())
         return Task(prepared.missing, prepared.make)
 
@@ -102,12 +103,12 @@ class NearerPlan(Job):
             new_s, old_s = self._measure(made, other)
         except OpaliteError as e:  # such as zeros that an operator on the host refuses
             self._forget()
-            self._tell_none(f"cannot be measured ({e.message})")
+            self._notify_none(f"cannot be measured ({e.message})")
             return None
         times = f"{1e3 * new_s:.3g} ms a run, the other {1e3 * old_s:.3g}"
         if new_s > FASTER * old_s:
             self._forget()
-            self._tell_none(f"is no faster: {times}")
+            self._notify_none(f"is no faster: {times}")
             return None
         made.notes = (*made.notes, f"plan: made behind for the sizes of runs that came back; measured there: {times}")
         cache.add_nearer(key, made)
@@ -117,10 +118,10 @@ class NearerPlan(Job):
         """Note that nothing came of it. Runs go on as before, so that nobody is warned."""
         self.fault = fault
         self._forget()
-        self._tell_none(f"cannot be made ({fault})")
+        self._notify_none(f"cannot be made ({fault})")
         return ""
 
-    def _tell_none(self, why: str) -> None:
+    def _notify_none(self, why: str) -> None:
         place = self.find_place()
         if place is not None:
             sizes = ", ".join(f"s{i}={size}" for i, size in enumerate(self._sizes))

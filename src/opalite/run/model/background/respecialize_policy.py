@@ -1,4 +1,5 @@
-"""FarSizes: which sizes come back that a plan serves, though its kernels were chosen for much smaller or larger ones.
+"""RespecializePolicy: which sizes come back that a plan serves, though its kernels were chosen for much smaller or
+larger ones.
 
 Which kernels and tiles are best changes with the size. The planner's estimates do not tell: by them a plan is within
 9 % of the best from a quarter to four times its size, where SqueezeNet planned for 96x96 takes 1.33 times as long at
@@ -34,7 +35,7 @@ MOST = 2
 _WATCHED = 8  # choices of sizes that are counted
 
 
-class Far(Enum):
+class DistantShape(Enum):
     """What is to be done about sizes."""
 
     NO = "the plan was made for such sizes, or none is better"
@@ -47,7 +48,7 @@ def distance(a: Sizes, b: Sizes) -> float:
     return sum(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b, strict=False))
 
 
-class FarSizes:
+class RespecializePolicy:
     """What came of one part of a model. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -55,19 +56,19 @@ class FarSizes:
         self._alike: dict[Sizes, int] = {}
         self._tried: list[Sizes] = []
 
-    def come(self, sizes: Sizes, made_for: Sizes) -> Far:
+    def come(self, sizes: Sizes, made_for: Sizes) -> DistantShape:
         """A run of `sizes` by a plan that was made for others. DUE is said once."""
         if len(sizes) != len(made_for) or distance(sizes, made_for) < FAR or len(self._tried) >= MOST:
-            return Far.NO
+            return DistantShape.NO
         if any(distance(sizes, t) < FAR for t in self._tried):
-            return Far.NO
+            return DistantShape.NO
         like = min(self._alike, key=lambda s: distance(s, sizes), default=sizes)
         if distance(like, sizes) > NEAR:
             like = sizes
         if _count(self._same, sizes) < RETURNS and _count(self._alike, like) < ALIKE:
-            return Far.WATCHED
+            return DistantShape.WATCHED
         self._tried.append(sizes)
-        return Far.DUE
+        return DistantShape.DUE
 
 
 def _count(counts: dict[Sizes, int], sizes: Sizes) -> int:

@@ -1,4 +1,5 @@
-"""Taking: the step between the programs of an Executable and its memory, in which weights come to be in the host's.
+"""WeightStaging: the step between the programs of an Executable and its memory, in which weights come to be in the
+host's.
 
 What the device has is not made again. A plan that takes another's place may need what that one has, so it is held while
 the other lets go.
@@ -22,7 +23,7 @@ OnBuilt: TypeAlias = "Callable[[Program | Template, tuple[str, ...]], None]"
 """Told of a program, or its template, and of notes on it."""
 
 
-class Taking:
+class WeightStaging:
     """An Executable's `on_built`; what it holds goes with it."""
 
     def __init__(
@@ -45,6 +46,6 @@ class Taking:
         self._held.extend(filter(None, map(self._weights.find, planned.weights)))
         if self._before is not None:
             self._before()
-        planned.take_weights(side_by_side, self._weights.has)
+        planned.load_weights(side_by_side, self._weights.has)
         if self._on_built is not None:
             self._on_built(planned.template or program, self._notes)

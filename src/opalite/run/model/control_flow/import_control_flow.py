@@ -21,7 +21,17 @@ from ....importer.walk.segments import Output, Same, Segment, Stage
 from ....ir.dtype import DType
 from ....ir.graph import Graph
 from ....ir.tensor_type import TensorType
-from ....plan.control_flow import Constant, FirstRows, FlowStep, HostNode, Rename, Repeat, Rows, RunProgram, Switch
+from ....plan.control_flow import (
+    Constant,
+    FirstRows,
+    FlowStep,
+    HostFastPath,
+    HostNode,
+    Rename,
+    Rows,
+    RunProgram,
+    Switch,
+)
 
 MOST_GRAPHS = 64
 """Graphs of one model: each branch in turn doubles what follows it."""
@@ -139,7 +149,7 @@ class _Finder:
             raise e.add_context(f"in {task.label}") from None
         raise _refusal(f"{task.label} runs on the host: {task.reason}")
 
-    def _loop(self, task: LoopTask, values: dict[str, Type]) -> Repeat:
+    def _loop(self, task: LoopTask, values: dict[str, Type]) -> HostFastPath:
         names, infos, ends = task.item.inputs, task.body.graph.inputs, task.body.graph.outputs
         states = names[2:]
         counter, condition = ((info.name, len(info.shape or ())) for info in infos[:2])
@@ -151,7 +161,7 @@ class _Finder:
         limit, start = ((*names, "", "")[i] for i in (0, 1))
         return replace(made, limit=limit, start=start, counter=counter, condition=condition, goes=ends[0].name)
 
-    def _scan(self, task: ScanTask, values: dict[str, Type]) -> Repeat:
+    def _scan(self, task: ScanTask, values: dict[str, Type]) -> HostFastPath:
         plan, infos, ends = ScanPlan(task.item), task.body.graph.inputs, task.body.graph.outputs
         states, scanned = task.item.inputs[: plan.n_states], task.item.inputs[plan.n_states :]
         shapes = [_typed(values, n).shape for n in scanned]
@@ -182,7 +192,7 @@ class _Finder:
         inner: Sequence[str],
         outputs: Sequence[str],
         given: dict[str, Type],
-    ) -> Repeat:
+    ) -> HostFastPath:
         """What loops and scans share. inner: the body's names of the states; outputs: of those and of rows."""
         body: Body = task.body
         types = [_typed(values, name) for name in states]
@@ -202,7 +212,9 @@ class _Finder:
         made = (*task.outputs, *("",) * len(outputs))[: len(outputs)]
         values.update((name, kind) for name, kind in zip(made, types, strict=False) if name)
         handed = tuple(zip(states, inner, outputs, strict=False))
-        return Repeat(steps, "", "", ("", 0), ("", 0), "", handed, body.captured, (), tuple(rows), made, task.label)
+        return HostFastPath(
+            steps, "", "", ("", 0), ("", 0), "", handed, body.captured, (), tuple(rows), made, task.label
+        )
 
 
 def _typed(values: Types, name: str) -> TensorType:

@@ -1,4 +1,4 @@
-"""Bodies: how a session runs the bodies of loops - trip by trip as models of their own, or many trips at once.
+"""LoopRunner: how a session runs the bodies of loops - trip by trip as models of their own, or many trips at once.
 
 Many at once go where the body is one program whose trips need nothing of the host between them: what one hands to the
 next keeps its type and shape, and no shape depends on it. The importer asks before a loop's first trip, and again after
@@ -17,13 +17,13 @@ import numpy as np
 from ....importer.walk.import_run import ModelImporter
 from ....importer.walk.loop_body_tasks import Carried
 from ....importer.walk.segments import Output, Same, Segment
-from ...execute.loops.loop_iterations import Given, Source, Taken, TripPlan
+from ...execute.loops.loop_iterations import Given, LoopCarryPlan, Source, Taken
 
 if TYPE_CHECKING:
     from ...execute.run_trace import RunTrace
     from ..executable_cache import SizedProgram
     from ..onnx_model import OnnxModel
-    from ..run_lock import Turn
+    from ..run_lock import RunLockHold
     from ..run_request import RunRequest
 
 LONGEST_S = 0.1  # of trips that are made at once: in between the run may be called off, and others take their turn
@@ -37,12 +37,12 @@ class Handing:
     """plan: what passes between trips on the device. states: for each of the loop's, its number in the plan, or the
     input that stays what it was."""
 
-    plan: TripPlan
+    plan: LoopCarryPlan
     states: tuple[int | str, ...]
     row_bytes: int
 
 
-class Bodies:
+class LoopRunner:
     """The Runner of one run of a model; `repeat` is described by importer/walk/loop_body_tasks.py."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Bodies:
         run: Callable[[ModelImporter, Mapping[str, Any]], Sequence[Any]],
         request: RunRequest,
         trace: RunTrace,
-        turn: Turn,
+        turn: RunLockHold,
     ) -> None:
         """run: gives the outputs of one trip."""
         self.told: dict[str, str] = {}  # how the trips of each body are made, in a sentence
@@ -127,7 +127,7 @@ class Bodies:
                 return trips
             count = _count(trips.trip_s, most, handing.row_bytes)
             result, spent = trips.run(arrays, first, count, [a[:count] for a in scanned])
-            executable.count_trips(result.made)
+            executable.count_iterations(result.made)
         turn.pause()
         spent.tier = executable.tier
         self._trace.add(spent)
@@ -189,7 +189,7 @@ def _handing(segment: Segment, at: SizedProgram, carried: Carried, feeds: Mappin
     scanned = [inputs[n] for n in carried.scanned if n in inputs]
     if len(scanned) < len(carried.scanned):
         return None
-    plan = TripPlan(
+    plan = LoopCarryPlan(
         inputs.get(counter),
         tuple(states),
         tuple(r for r in rows if isinstance(r, Given | Taken)),

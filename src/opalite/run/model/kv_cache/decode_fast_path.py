@@ -1,4 +1,5 @@
-"""Growing: runs that go on from the last one as that did from the one before, which need no look at the model."""
+"""DecodeFastPath: runs that go on from the last one as that did from the one before, which need no look at the
+model."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....cl.memory.growable_device_tensor import ReservedTensor
+from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
 from ....ir.symbols import compile_numbers
-from ....plan.kv_cache_spec import Appending
-from ....plan.template.dynamic_parameters import Moving
-from ...execute.dynamic_shape_runs import MovingRuns
+from ....plan.kv_cache_spec import KVCacheSpec
+from ....plan.template.dynamic_parameters import DynamicParameters
+from ...execute.dynamic_shape_runs import DynamicShapeRuns
 from ...execute.memory.io_transfer import Target
 from ...execute.run_trace import Ran, RunTrace
-from ...execute.strategies.inflight_runs import Ahead
+from ...execute.strategies.inflight_runs import InflightRuns
 from ..executable_cache import Compiled
 from ..fp16_overflow_fallback import is_finite
 
@@ -31,9 +32,9 @@ _KEPT = 4  # of one plan
 _AHEAD = 4  # times as many positions as there is memory for that a program is made for
 
 
-def find_moving(
+def find_dynamic_parameters(
     compiled: Compiled, sizes: Sequence[int], steps: Sequence[int], grown: int, length: int, capacity: int
-) -> MovingRuns | None:
+) -> DynamicShapeRuns | None:
     """What runs `compiled` at sizes that go on from `sizes` by `steps`, with which caches of `length` grow by `grown`;
     None where that takes a program for each.
 
@@ -54,7 +55,7 @@ def find_moving(
         largest[capacity] = held
         moves = {i for i, step in enumerate(steps) if step} | ({capacity} if ahead > 1 else set())
         try:
-            made = MovingRuns(compiled.executable, Moving(compiled.template, largest, moves))
+            made = DynamicShapeRuns(compiled.executable, DynamicParameters(compiled.template, largest, moves))
         except ValueError as e:
             _log.info("a new length is a new program: %s", e)
             continue
@@ -63,10 +64,10 @@ def find_moving(
     return None
 
 
-class Growing:
+class DecodeFastPath:
     """Runs of one program alone by MovingRuns: `serves` says whether feeds are like those before, `run` runs them."""
 
-    def __init__(self, way: Way, runs: MovingRuns, sizes: Sequence[int]) -> None:
+    def __init__(self, way: Way, runs: DynamicShapeRuns, sizes: Sequence[int]) -> None:
         """way: of the last run, which had these sizes."""
         record = self._record = way.record
         self._way, self._compiled, self._runs = way, way.compiled, runs
@@ -83,9 +84,9 @@ class Growing:
         texts = dict.fromkeys(record.lengths.values())
         self._lengths = compile_numbers(record.open_sizes, (), list(texts))
         self._names = [[n for n, own in record.lengths.items() if own == text] for text in texts]  # by length
-        self._known: Mapping[str, ReservedTensor] = {}  # caches that fit
-        self._held: list[tuple[ReservedTensor, Any]] = []  # of these, with the tensor that each was then
-        self._lists: list[list[ReservedTensor]] = []  # of these, by length
+        self._known: Mapping[str, GrowableDeviceTensor] = {}  # caches that fit
+        self._held: list[tuple[GrowableDeviceTensor, Any]] = []  # of these, with the tensor that each was then
+        self._lists: list[list[GrowableDeviceTensor]] = []  # of these, by length
         self._moves = -1  # of the executable, when these were where its program lies; -1 if they never were
         inputs, outputs = ({pair[i] for pair in record.reserved} for i in (0, 1))
         self._read = [n for i, n in enumerate(record.inputs) if i not in inputs]
@@ -100,13 +101,13 @@ class Growing:
         self._sizes: tuple[int, ...] = ()
         self._unread: tuple[Collection[str], list[int]] | None = None  # outputs that nobody reads, and their numbers
 
-    def twin(self) -> Growing:
+    def twin(self) -> DecodeFastPath:
         """The same for another state, perhaps another thread's. What is noted of runs is only ever assigned anew."""
         other = copy(self)
         other._known, other._held, other._lists = {}, [], []  # so that it holds nothing of this one's memory
         return other
 
-    def serves(self, feeds: Mapping[str, Any], caches: Mapping[str, ReservedTensor]) -> bool:
+    def serves(self, feeds: Mapping[str, Any], caches: Mapping[str, GrowableDeviceTensor]) -> bool:
         """Whether nothing but sizes has changed, and those as they may; to be asked before each `run`."""
         way = self._way
         if len(feeds) != len(self._inputs) + len(self._fixed) or not way.executables.has(way.key, way.compiled):
@@ -144,7 +145,7 @@ class Growing:
             with suppress(Exception):  # it may not exist; who runs it is told then
                 self._way.given.at(following)
 
-    def _fit_still(self, caches: Mapping[str, ReservedTensor], sizes: list[Any]) -> bool:
+    def _fit_still(self, caches: Mapping[str, GrowableDeviceTensor], sizes: list[Any]) -> bool:
         """As `_fit`, for the caches that fitted last. Of one, length and memory alone may be others since: it is cut by
         its state, and stored otherwise by runs of other programs."""
         if caches is not self._known:
@@ -157,7 +158,7 @@ class Growing:
         name, cache = next(iter(caches.items()))
         return self._add_sizes(name, cache, sizes)
 
-    def _fit(self, caches: Mapping[str, ReservedTensor], sizes: list[Any]) -> bool:
+    def _fit(self, caches: Mapping[str, GrowableDeviceTensor], sizes: list[Any]) -> bool:
         """Whether the caches are what the segment takes; their sizes are added."""
         if len(caches) != len(self._caches):
             return False
@@ -175,7 +176,7 @@ class Growing:
         self._moves = -1
         return True
 
-    def _add_sizes(self, name: str, cache: ReservedTensor, sizes: list[Any]) -> bool:
+    def _add_sizes(self, name: str, cache: GrowableDeviceTensor, sizes: list[Any]) -> bool:
         """Whether the sizes of a cache are those of the run, which get those that are not there yet."""
         shape = cache.shape
         for axis, number in self._caches[name]:
@@ -190,7 +191,7 @@ class Growing:
     def run(
         self,
         feeds: Mapping[str, Any],
-        caches: Mapping[str, ReservedTensor],
+        caches: Mapping[str, GrowableDeviceTensor],
         targets: Mapping[str, Target],
         unread: Collection[str] = (),
     ) -> tuple[list[Any], RunTrace] | None:
@@ -210,7 +211,7 @@ class Growing:
             if executable.is_released:
                 return None
             if executable.moves != self._moves:  # another state has run, or these caches never did
-                executable.lie_in({slot: caches[n].tensor.buffer for slot, n in self._memory})
+                executable.rebind_state_buffers({slot: caches[n].tensor.buffer for slot, n in self._memory})
                 self._moves = executable.moves
             look_ahead = partial(self._look_ahead, sizes)
             found, trace = self._runs.run(values, arrays, kept, look_ahead, self._lent(unread))
@@ -223,7 +224,7 @@ class Growing:
     def run_ahead(
         self,
         feeds: Sequence[Mapping[str, Any]],
-        caches: Mapping[str, ReservedTensor],
+        caches: Mapping[str, GrowableDeviceTensor],
         links: Mapping[str, str],
         unread: Collection[str],
     ) -> tuple[list[list[Any]], RunTrace] | None:
@@ -263,7 +264,7 @@ class Growing:
         return [self._outputs(outputs, fed, own) for outputs, fed, own in each], found[1]
 
     def _add(
-        self, ahead: Ahead, feeds: Sequence[Mapping[str, Any]], caches: Mapping[str, ReservedTensor]
+        self, ahead: InflightRuns, feeds: Sequence[Mapping[str, Any]], caches: Mapping[str, GrowableDeviceTensor]
     ) -> list[Mapping[str, Any]]:
         """Put the runs on the queue that go, and have caches grow by them; what sizes decide of each."""
         made: list[Mapping[str, Any]] = []
@@ -329,7 +330,7 @@ class Growing:
         return outputs
 
 
-def kept_numbers(record: Appending, targets: Mapping[str, Target]) -> dict[int, Target]:
+def kept_numbers(record: KVCacheSpec, targets: Mapping[str, Target]) -> dict[int, Target]:
     """Targets by number of the graph's output, for those that nothing else in the model asks for."""
     found: dict[int, Target] = {}
     shared: set[int] = set()

@@ -19,19 +19,19 @@ from ..executable_cache import Compiled
 from ..fp16_overflow_fallback import recover
 from ..imported_model import record_of
 from ..prompt_length_buckets import graph_of_prompts
-from ..run_lock import Turn
-from .kv_cache_record import record_appending, shape_appending
-from .kv_cache_runs import AppendingRuns, NotAppendedError, Way
+from ..run_lock import RunLockHold
+from .kv_cache_record import record_kv_cache_spec, shape_kv_cache_spec
+from .kv_cache_runs import KVCacheRuns, NoKVCacheRunError, Way
 
 if TYPE_CHECKING:
     from ..run_request import RunRequest
 
 
-def run_imported(runs: AppendingRuns, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
+def run_imported(runs: KVCacheRuns, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
     """As AppendingRuns.run; `feeds` are all of the model's, checked."""
     model = runs.imported
     trace = RunTrace(ran=Ran())
-    with Turn(request.lock) as turn, ExitStack() as beside:
+    with RunLockHold(request.lock) as turn, ExitStack() as beside:
 
         def before_import() -> None:
             turn.leave()
@@ -41,8 +41,8 @@ def run_imported(runs: AppendingRuns, feeds: Mapping[str, Any], request: RunRequ
         run = model.imported.importer.begin(feeds, _no_bodies, before_import)
         segment, sizes = _checked(runs, run), run.sizes
         trace.import_s += time.perf_counter() - started
-        told = record_appending(model.imported, segment, feeds, run.by_contents) if run.is_chosen else None
-        record = told or shape_appending(segment)
+        told = record_kv_cache_spec(model.imported, segment, feeds, run.by_contents) if run.is_chosen else None
+        record = told or shape_kv_cache_spec(segment)
         given = None if segment.given is None else record_of(segment.given)
 
         tunes = (request.tuning.level or model.compiler.options.tune) != "none"
@@ -89,7 +89,7 @@ def run_imported(runs: AppendingRuns, feeds: Mapping[str, Any], request: RunRequ
     return run.outputs, trace
 
 
-def _planned(runs: AppendingRuns, segment: Segment, sizes: tuple[int, ...]) -> Graph:
+def _planned(runs: KVCacheRuns, segment: Segment, sizes: tuple[int, ...]) -> Graph:
     """The segment's graph with the sizes at hand for which kernels are chosen."""
     grown = [n for n in runs.caches if n not in runs.filled]
     if runs.imported.compiler.rt.info.on_host or segment.arrival is None or not grown:
@@ -99,19 +99,19 @@ def _planned(runs: AppendingRuns, segment: Segment, sizes: tuple[int, ...]) -> G
     return graph_of_prompts(segment.graph, sizes, held, new, segment.arrival.capacity)
 
 
-def _checked(runs: AppendingRuns, run: Run) -> Segment:
+def _checked(runs: KVCacheRuns, run: Run) -> Segment:
     """The one segment of the run, which appends to all caches."""
     segment = run.segment
     if segment is None or segment.following is not None:
-        raise NotAppendedError("the model is more than one program, as what it computes depends on contents")
+        raise NoKVCacheRunError("the model is more than one program, as what it computes depends on contents")
     for name, why in segment.joined.items():
-        raise NotAppendedError(f"'{name}': {why}")
+        raise NoKVCacheRunError(f"'{name}': {why}")
     if any(n in runs.presents.values() for task in segment.tasks for n in task.inputs):
-        raise NotAppendedError("operators on the host read the caches")
+        raise NoKVCacheRunError("operators on the host read the caches")
     if any(n not in segment.lengths for n in runs.caches):
-        raise NotAppendedError("not all caches become outputs of one program")
+        raise NoKVCacheRunError("not all caches become outputs of one program")
     return segment
 
 
 def _no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-    raise NotAppendedError("the host runs the body of a loop")
+    raise NoKVCacheRunError("the host runs the body of a loop")

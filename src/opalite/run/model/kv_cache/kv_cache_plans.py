@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ....cl.programs.background_throttle import planning
 from ....errors import BundleError
 from ....plan.bundle import Bundle, Variant
-from ....plan.dispatch_key import Needs
-from ....plan.kv_cache_spec import Appending
+from ....plan.dispatch_key import DispatchKey
+from ....plan.kv_cache_spec import KVCacheSpec
 from ....plan.template.program_template import Template
-from ....plan.template.shape_tensors import SizedValues
+from ....plan.template.shape_tensors import ShapeTensors
 from ....tune.database_files import tuning_stamp
 from ...execute.run_trace import RunTrace
 from ..background.graph_compiler import Compiler
@@ -36,7 +36,7 @@ _RECORD = "appending"
 """What the record is called in a bundle's description."""
 
 
-class StatePlan:
+class KVCachePlan:
     """A plan that is open."""
 
     def __init__(self, model: BundleModel, compiler: Compiler) -> None:
@@ -44,7 +44,7 @@ class StatePlan:
         self.model = model
         self.variant = model.only(compiler.rt.info)
         try:
-            self.record = Appending.from_json(model.about[_RECORD])
+            self.record = KVCacheSpec.from_json(model.about[_RECORD])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
             raise BundleError(f"'{model.path}' does not say what its runs take ({e})") from e
 
@@ -57,7 +57,7 @@ class StatePlan:
         return template
 
     @property
-    def given(self) -> SizedValues | None:
+    def given(self) -> ShapeTensors | None:
         """What follows from sizes alone."""
         return self.template.given
 
@@ -77,14 +77,14 @@ class StatePlan:
         return self.executables.find_or_make(self.variant, sizes, make)[0]
 
 
-class StatePlans:
+class KVCachePlans:
     """Those of one model, device and set of options. Thread-safe."""
 
     def __init__(self, plans: PlanCache, compiler: Compiler) -> None:
         """plans: the model's own, which know where it keeps others."""
         self._plans, self._compiler = plans, compiler
         self._lock = threading.RLock()
-        self._open: list[StatePlan] = []
+        self._open: list[KVCachePlan] = []
         self._seen: set[Path] = set()
         self._kept = 0
 
@@ -94,7 +94,7 @@ class StatePlans:
             plan = next(iter(self._look()), None)
             return None if plan is None else plan.model
 
-    def find(self, feeds: Mapping[str, Any], looks: bool) -> tuple[StatePlan, tuple[int, ...]] | None:
+    def find(self, feeds: Mapping[str, Any], looks: bool) -> tuple[KVCachePlan, tuple[int, ...]] | None:
         """The plan for runs on such `feeds` that was made for the nearest sizes, ready to be compiled, and the sizes.
 
         looks: into the cache folder too, for plans that are not open yet.
@@ -110,7 +110,7 @@ class StatePlans:
                     return plan, sizes
         return None
 
-    def _serving(self, feeds: Mapping[str, Any]) -> list[tuple[StatePlan, tuple[int, ...]]]:
+    def _serving(self, feeds: Mapping[str, Any]) -> list[tuple[KVCachePlan, tuple[int, ...]]]:
         found = []
         for plan in [*self._open]:
             sizes = plan.record.sizes_of(feeds)
@@ -123,7 +123,7 @@ class StatePlans:
                 self._drop(plan, e)
         return sorted(found, key=lambda pair: distance(pair[0].template.sizes, pair[1]))
 
-    def _is_ready(self, plan: StatePlan, sizes: tuple[int, ...]) -> bool:
+    def _is_ready(self, plan: KVCachePlan, sizes: tuple[int, ...]) -> bool:
         """Whether a plan may be run at once: it is compiled, or what tuning knows has not changed, and its weights are
         there."""
         if plan.executables.find(plan.variant, sizes) is not None:
@@ -139,12 +139,12 @@ class StatePlans:
             return False
         return True
 
-    def _look(self) -> list[StatePlan]:
+    def _look(self) -> list[KVCachePlan]:
         """Open what the cache has and is not open yet; all that is open, the newest first."""
         for path, model in self._plans.states().all_but(self._seen):
             self._seen.add(path)
             try:
-                self._open.append(StatePlan(model, self._compiler))
+                self._open.append(KVCachePlan(model, self._compiler))
             except BundleError as e:
                 self._plans.drop(model, e)
         return self._open
@@ -152,7 +152,7 @@ class StatePlans:
     def keep(
         self,
         imported: ImportedModel,
-        record: Appending,
+        record: KVCacheSpec,
         template: Template,
         program: Template,
         notes: tuple[str, ...],
@@ -168,7 +168,7 @@ class StatePlans:
             at_hand = bare.at(bare.sizes)
             assert at_hand is not None
             axes = {n: a.numbers for n, a in record.tensors.items()}
-            needs = Needs.of(at_hand, {n: a.shape for n, a in tensors.items()}, axes)
+            needs = DispatchKey.of(at_hand, {n: a.shape for n, a in tensors.items()}, axes)
             variant = Variant(self._compiler.rt.info, bare, needs=needs)
             with self._lock:
                 self._kept += 1
@@ -180,7 +180,7 @@ class StatePlans:
         program.program.weight_keys.update(variant.stored.weight_keys)  # its programs have them, too
         bare.program.weights = {}  # they would wait for the collector with it
 
-    def refuse(self, plan: StatePlan) -> None:
+    def refuse(self, plan: KVCachePlan) -> None:
         """What `plan` computed was not to be believed: no run takes it again."""
         self._drop(plan, None)
 
@@ -188,7 +188,7 @@ class StatePlans:
         """Remove the plan that was made for `feeds`."""
         self._plans.states().discard(feeds)
 
-    def _drop(self, plan: StatePlan, fault: object) -> None:
+    def _drop(self, plan: KVCachePlan, fault: object) -> None:
         with self._lock:
             if plan in self._open:
                 self._open.remove(plan)

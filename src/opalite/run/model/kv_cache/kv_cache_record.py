@@ -10,15 +10,15 @@ import numpy as np
 
 from ....importer.walk.segments import Output, Same, Segment
 from ....ir.symbols import is_dim
-from ....plan.kv_cache_spec import Appending, Arriving, Cache
+from ....plan.kv_cache_spec import Arriving, Cache, KVCacheSpec
 from ..imported_model import ImportedModel
 
 _MOST_FIXED = 4096  # bytes of an input of which only what it held will do
 
 
-def record_appending(
+def record_kv_cache_spec(
     imported: ImportedModel, segment: Segment, feeds: Mapping[str, Any], by_contents: Collection[str]
-) -> Appending | None:
+) -> KVCacheSpec | None:
     """The runs of `segment`, which is the whole model, like that on `feeds`; None where they cannot be told so.
 
     by_contents: inputs of which more than the type has chosen the segment.
@@ -59,7 +59,7 @@ def record_appending(
         else:
             outputs[info.name] = source
     return replace(
-        shape_appending(segment),
+        shape_kv_cache_spec(segment),
         tensors=tensors,
         contents=contents,
         fixed={n: (v.dtype.name, v.shape, v.tobytes()) for n, v in fixed.items()},
@@ -67,14 +67,14 @@ def record_appending(
     )
 
 
-def shape_appending(segment: Segment) -> Appending:
+def shape_kv_cache_spec(segment: Segment) -> KVCacheSpec:
     """What there is to know of any segment that appends: of its outputs, those that may stay on the device."""
     arrival = segment.arrival
     assert arrival is not None
     asked = {n for task in segment.tasks for n in task.inputs}
     sources = {n: s.index for n, s in segment.exports.items() if isinstance(s, Output)}
     on_host = {index for n, index in sources.items() if n in asked}
-    return Appending(
+    return KVCacheSpec(
         len(arrival.sizes),
         arrival.capacity,
         {},

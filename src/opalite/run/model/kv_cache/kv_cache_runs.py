@@ -1,4 +1,4 @@
-"""AppendingRuns: runs of a model whose caches stay where they are, what is new being appended to them in place.
+"""KVCacheRuns: runs of a model whose caches stay where they are, what is new being appended to them in place.
 
 A run goes on like the last one (decode_fast_path.py), or by a plan from the cache (kv_cache_plans.py), or by what is
 imported now (kv_cache_import.py), which a process that has plans does without.
@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....cl.memory.growable_device_tensor import ReservedTensor
+from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
 from ....ir.dtype import DType
-from ....ir.growable_tensor import Reserved
-from ....plan.kv_cache_spec import Appending
+from ....ir.growable_tensor import GrowableTensor
+from ....plan.kv_cache_spec import KVCacheSpec
 from ....plan.program import Program
 from ....plan.template.program_template import Template
-from ....plan.template.shape_tensors import SizedValues
+from ....plan.template.shape_tensors import ShapeTensors
 from ...execute.run_trace import Ran, RunTrace
 from ..cached_model import CachedModel
 from ..executable_cache import Compiled, ExecutableCache
 from ..fp16_overflow_fallback import is_finite
-from ..run_lock import Turn
+from ..run_lock import RunLockHold
 from ..run_request import RunRequest
-from .decode_fast_path import Growing, find_moving, kept_numbers, output_of
+from .decode_fast_path import DecodeFastPath, find_dynamic_parameters, kept_numbers, output_of
 
 if TYPE_CHECKING:
     from ..onnx_model import OnnxModel
-    from .kv_cache_plans import StatePlan
+    from .kv_cache_plans import KVCachePlan
 
 Array = np.ndarray[Any, Any]
 
 
-class NotAppendedError(Exception):
+class NoKVCacheRunError(Exception):
     """Why a model's caches cannot stay where they are: a signal to whoever then feeds them as arrays."""
 
 
@@ -46,11 +46,11 @@ class Way:
     executables: ExecutableCache
     key: Hashable
     compiled: Compiled
-    record: Appending
-    given: SizedValues | None
+    record: KVCacheSpec
+    given: ShapeTensors | None
 
 
-class AppendingRuns:
+class KVCacheRuns:
     """How runs of a model go on caches of a state. Stands for the model in a session's run.
 
     caches: of the next run, by the input that each is. filled: those that do not grow, but are written into.
@@ -61,9 +61,9 @@ class AppendingRuns:
     ) -> None:
         """presents: the output that each cache becomes, by the input that it is."""
         self._model, self.presents, self.filled = model, presents, frozenset(filled)
-        self.caches: Mapping[str, ReservedTensor] = {}
-        self._growing: Growing | None = None  # how runs like the last one go
-        self._found: tuple[StatePlan, tuple[int, ...]] | None = None  # for feeds that were checked
+        self.caches: Mapping[str, GrowableDeviceTensor] = {}
+        self._growing: DecodeFastPath | None = None  # how runs like the last one go
+        self._found: tuple[KVCachePlan, tuple[int, ...]] | None = None  # for feeds that were checked
         self._last: tuple[Hashable, tuple[int, ...], int] | None = None  # what ran, with its sizes, and length
 
     @property
@@ -71,9 +71,9 @@ class AppendingRuns:
         """Whether runs like the last one are known to go on from it."""
         return self._growing is not None
 
-    def twin(self) -> AppendingRuns:
+    def twin(self) -> KVCacheRuns:
         """The same for another state."""
-        other = AppendingRuns(self._model, self.presents, self.filled)
+        other = KVCacheRuns(self._model, self.presents, self.filled)
         other._growing = None if self._growing is None else self._growing.twin()
         other._last = self._last
         return other
@@ -90,7 +90,7 @@ class AppendingRuns:
             return feeds
         self._growing = None
         past = {
-            n: Reserved(t.dtype, t.shape, t.axis, t.capacity, self.presents[n], n not in self.filled, t.is_narrow)
+            n: GrowableTensor(t.dtype, t.shape, t.axis, t.capacity, self.presents[n], n not in self.filled, t.is_narrow)
             for n, t in self.caches.items()
         }
         whole = {**feeds, **past}
@@ -105,7 +105,7 @@ class AppendingRuns:
         """
         growing = self._growing
         if growing is not None:
-            with Turn(request.lock) as turn:
+            with RunLockHold(request.lock) as turn:
                 turn.take()
                 found = growing.run(feeds, self.caches, request.targets, request.unread)
             if found is not None:
@@ -128,17 +128,17 @@ class AppendingRuns:
         growing = self._growing
         if growing is None:
             return None
-        with Turn(request.lock) as turn:
+        with RunLockHold(request.lock) as turn:
             turn.take()
             return growing.run_ahead(feeds, self.caches, links, request.unread)
 
     def _run_kept(
-        self, plan: StatePlan, sizes: tuple[int, ...], feeds: Mapping[str, Any], request: RunRequest
+        self, plan: KVCachePlan, sizes: tuple[int, ...], feeds: Mapping[str, Any], request: RunRequest
     ) -> tuple[list[Any], RunTrace] | None:
         """A run by a plan from the cache; None where halves did not hold what it computed, and nothing has changed."""
         trace = RunTrace(ran=Ran())
         record, given = plan.record, plan.given
-        with Turn(request.lock) as turn:
+        with RunLockHold(request.lock) as turn:
             compiled = plan.compiled(sizes, trace)
             values = {**feeds, **({} if given is None else given.at(sizes))}
             turn.take()
@@ -156,7 +156,12 @@ class AppendingRuns:
         return [output_of(s, by_number, feeds, values) for s in record.outputs.values()], trace
 
     def keep(
-        self, record: Appending, template: Template, program: Template, notes: tuple[str, ...], feeds: Mapping[str, Any]
+        self,
+        record: KVCacheSpec,
+        template: Template,
+        program: Template,
+        notes: tuple[str, ...],
+        feeds: Mapping[str, Any],
     ) -> None:
         """Have later processes find `template`, a copy of `program`, for runs on such `feeds`."""
         if isinstance(self._model, CachedModel):
@@ -194,7 +199,7 @@ class AppendingRuns:
         kept = {others.index(o): target for o, target in targets.items() if o not in made}
         with executable.lock:
             started = time.perf_counter()
-            executable.lie_in(self._memory(record, at.program))
+            executable.rebind_state_buffers(self._memory(record, at.program))
             if executable.program is not at.program:
                 executable.resize(at.program)
             ready_s = time.perf_counter() - started
@@ -205,18 +210,18 @@ class AppendingRuns:
             outputs[number] = value
         return outputs, spent
 
-    def _memory(self, record: Appending, program: Program) -> dict[int, Any]:
+    def _memory(self, record: KVCacheSpec, program: Program) -> dict[int, Any]:
         """Where the caches lie, by slot, stored as the program has them."""
         memory = {}
         for port, (number, _) in zip(program.reserved, record.reserved, strict=True):
             cache = self.caches[record.inputs[number]]
             if port.dtype is not DType.of(cache.stored):
                 if not cache.is_own:
-                    raise NotAppendedError(f"the program stores the caches as {port.dtype}")
+                    raise NoKVCacheRunError(f"the program stores the caches as {port.dtype}")
                 try:
                     cache.store(port.dtype.np)
                 except OverflowError as e:
-                    raise NotAppendedError(str(e)) from e
+                    raise NoKVCacheRunError(str(e)) from e
             memory[port.slot] = cache.tensor.buffer
         return memory
 
@@ -229,7 +234,7 @@ class AppendingRuns:
             return
         steps = [n - m for n, m in zip(sizes, last[1], strict=True)]
         steps[way.record.capacity] = 0
-        moving = find_moving(way.compiled, sizes, steps, length - last[2], length, way.record.capacity)
+        moving = find_dynamic_parameters(way.compiled, sizes, steps, length - last[2], length, way.record.capacity)
         fed = {n: v for n, v in feeds.items() if n not in self.caches}
         if moving is not None and all(type(v) is np.ndarray for v in fed.values()):
-            self._growing = Growing(way, moving, sizes)
+            self._growing = DecodeFastPath(way, moving, sizes)

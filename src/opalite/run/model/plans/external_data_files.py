@@ -36,7 +36,7 @@ SETTLED_S = 2.0
 _PIECE = 16 << 20
 
 
-class DataFiles:
+class ExternalDataFiles:
     """The data files of a model: locations as it names them, in `folder`, and what they contained when this was made.
 
     OSError if one cannot be read.

@@ -27,10 +27,10 @@ from ....cache.temporary_folders import free_bytes
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.programs.build_parallelism import side_by_side
 from ....errors import BundleError, ModelFormatError
-from ....ir.constants.lazy_array import StoredArray
+from ....ir.constants.lazy_array import LazyArray
 from ....ir.constants.model_file import ModelFile
 from ....ir.device.device_info import DeviceInfo
-from ....ir.growable_tensor import Reserved
+from ....ir.growable_tensor import GrowableTensor
 from ....ir.model_edits import ModelEdits
 from ....ir.plugins import foreign_state
 from ....plan.bundle import SUFFIX, Bundle
@@ -40,7 +40,7 @@ from ....plan.write_bundle import save_bundle
 from ....tune.database_files import tuning_stamp
 from ..background.graph_compiler import Compiler
 from ..bundle_model import BundleModel
-from .external_data_files import DataFiles, keep_names, read_names
+from .external_data_files import ExternalDataFiles, keep_names, read_names
 from .plan_key import model_digest, plans_key
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class PlanCache:
         cap_bytes: int,
         compiler: Compiler,
         file: ModelFile | None = None,
-        data: DataFiles | None = None,
+        data: ExternalDataFiles | None = None,
         beside: Path | None = None,
     ) -> None:
         """compiler: of the plans' runs. file: the model's, whose contents `folder` is named for; data: its data files,
@@ -106,7 +106,7 @@ class PlanCache:
         if self._beside is None:
             return False
         try:
-            data = DataFiles(self._beside, list(imported.data_files))
+            data = ExternalDataFiles(self._beside, list(imported.data_files))
         except OSError as e:
             _log.info("no plan is kept: %s", e)
             return False
@@ -168,14 +168,14 @@ class PlanCache:
         """Remove the plan that was made for exactly such `feeds`."""
         discard(self.place_of(feeds))
 
-    def tell_in_vain(self, feeds: Feeds) -> None:
+    def record_failed_attempt(self, feeds: Feeds) -> None:
         """A plan for `feeds` was tried and is none the better: it goes, and no process tries again."""
         path = self.place_of(feeds)
         discard(path)
         with suppress(OSError):
             path.with_suffix(IN_VAIN).touch()
 
-    def was_in_vain(self, feeds: Feeds) -> bool:
+    def failed_before(self, feeds: Feeds) -> bool:
         """Whether that was told."""
         return self.place_of(feeds).with_suffix(IN_VAIN).exists()
 
@@ -192,7 +192,7 @@ class PlanCache:
         if foreign_state() != self._code:
             return
         weights = [a for v in bundle.variants for a in v.stored.weights.values()]
-        nbytes = sum(a.nbytes for a in weights if not (isinstance(a, StoredArray) and a.is_mapped))
+        nbytes = sum(a.nbytes for a in weights if not (isinstance(a, LazyArray) and a.is_mapped))
         if nbytes > self.cap_bytes // _LARGEST:
             _log.info("a plan of %d MiB is too large for the cache", nbytes >> 20)
             return
@@ -282,14 +282,14 @@ def open_plans(
     data = None
     if beside is not None and (names := read_names(folder)):
         try:
-            data = DataFiles(beside, names)
+            data = ExternalDataFiles(beside, names)
         except OSError:
             return None  # whoever loads the model says which file is missing
         folder = _folder_for(folder, data)
     return PlanCache(folder, knobs.get("OPALITE_CACHE_MB") << 20, compiler, file, data, beside)
 
 
-def _folder_for(folder: Path, data: DataFiles) -> Path:
+def _folder_for(folder: Path, data: ExternalDataFiles) -> Path:
     """Where the plans of a model with data files lie. folder: that of its own bytes."""
     key = digest(folder.name, data.key)
     return folder.parents[1] / key[:2] / key
@@ -303,7 +303,7 @@ def _used(path: Path) -> float | None:
 
 def _lies(array: Any) -> tuple[Any, ...]:
     """How what lies in reserved memory does."""
-    return (array.axis, array.grows, array.narrow) if isinstance(array, Reserved) else ()
+    return (array.axis, array.grows, array.narrow) if isinstance(array, GrowableTensor) else ()
 
 
 def _touch(path: str | os.PathLike[str]) -> None:

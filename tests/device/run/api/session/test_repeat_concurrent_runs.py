@@ -15,7 +15,7 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.strategies import time_slicing
-from opalite.run.execute.strategies.time_slicing import Sliced
+from opalite.run.execute.strategies.time_slicing import TimeSlicedQueue
 from opalite.run.model import concurrent_runs
 
 from ....helpers.small_models import classifier, noise
@@ -77,7 +77,7 @@ def test_answers_are_those_of_one_thread(
     after = session.stats()
     assert not faults
     assert after.runs - before.runs == 4 * 120
-    assert after.runs_beside > before.runs_beside
+    assert after.concurrent_runs > before.concurrent_runs
 
 
 def test_a_short_run_comes_between_two_slices(
@@ -88,17 +88,17 @@ def test_a_short_run_comes_between_two_slices(
     (known,) = session.run(None, KNOWN)
     monkeypatch.setattr(time_slicing, "SLICE_S", 1e-9)
     begun, go = threading.Event(), threading.Event()
-    real = concurrent_runs.Beside.whole
+    real = concurrent_runs.ConcurrentRuns.whole
     slices: list[Any] = []
 
-    def whole(self: concurrent_runs.Beside) -> Any:
+    def whole(self: concurrent_runs.ConcurrentRuns) -> Any:
         slices.append(None)
         if len(slices) == 2:
             begun.set()
             assert go.wait(PATIENCE_S)
         return real(self)
 
-    monkeypatch.setattr(concurrent_runs.Beside, "whole", whole)
+    monkeypatch.setattr(concurrent_runs.ConcurrentRuns, "whole", whole)
     answers: list[Any] = []
     meet(session)
     with running(lambda: answers.extend(session.run(None, NEW))):
@@ -189,7 +189,7 @@ def test_one_thread_makes_no_twin(session: opalite.InferenceSession, monkeypatch
     monkeypatch.setattr(Executable, "twin", refuse)
     for feeds in (*SIZES, KNOWN, *SIZES, {"x": noise(1, 3, 50, 41)}):
         session.run(None, feeds)
-    assert session.stats().runs_beside == 0
+    assert session.stats().concurrent_runs == 0
 
 
 def test_without_memory_for_a_twin_runs_go_in_turn(
@@ -203,22 +203,22 @@ def test_without_memory_for_a_twin_runs_go_in_turn(
     monkeypatch.setattr(Executable, "twin", refuse)
     meet(session)
     np.testing.assert_array_equal(session.run(None, NEW)[0], want)
-    assert session.stats().runs_beside == 0
+    assert session.stats().concurrent_runs == 0
 
 
 def test_replay_keeps_others_out(session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for runs that go beside, and none begins before it is over."""
     monkeypatch.setattr(time_slicing, "SLICE_S", 1e-9)
     begun, go = threading.Event(), threading.Event()
-    real = Sliced._run_slice
+    real = TimeSlicedQueue._run_slice
 
-    def run_slice(self: Sliced, *args: Any) -> None:
+    def run_slice(self: TimeSlicedQueue, *args: Any) -> None:
         begun.set()
         assert go.wait(PATIENCE_S)
         real(self, *args)
 
     meet(session)
-    monkeypatch.setattr(Sliced, "_run_slice", run_slice)
+    monkeypatch.setattr(TimeSlicedQueue, "_run_slice", run_slice)
     replayed = threading.Event()
     with running(lambda: session.run(None, NEW)):
         assert begun.wait(PATIENCE_S)

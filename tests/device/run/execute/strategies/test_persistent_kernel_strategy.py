@@ -25,7 +25,7 @@ from ....helpers.small_models import classifier, noise
 X = {"x": noise(1, 3, 8, 8)}
 OTHER = {"x": noise(1, 3, 8, 8, seed=5)}
 __all__ = ["double"]
-REAL = linked_ptx_kernels.Linked
+REAL = linked_ptx_kernels.LinkedKernels
 ENOUGH = 1 + 2 * persistent_kernel_strategy.PAIRS
 
 
@@ -318,7 +318,7 @@ def test_where_programs_are_no_ptx(
 ) -> None:
     if rt.info.family == "nvidia":
         pytest.skip("they are PTX here")
-    monkeypatch.setattr(linked_ptx_kernels, "Linked", REAL)
+    monkeypatch.setattr(linked_ptx_kernels, "LinkedKernels", REAL)
     session = open_session()
     settled(session)
     assert session.last_trace.strategy == "queue"

@@ -27,14 +27,19 @@ import opalite
 from onnx import TensorProto, helper
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError, DeviceMemoryError, InputError, PlacementError
-from opalite.ir.constants.lazy_array import StoredArray
-from opalite.plan.generic_programs import general_programs
+from opalite.ir.constants.lazy_array import LazyArray
+from opalite.plan.generic_programs import generic_programs
 from opalite.plan.planner import Planned
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.strategies.megakernel_builder import is_worth
 from opalite.run.model.background import background_compile as behind
 from opalite.run.model.background import plan_graph
-from opalite.run.model.background.background_compile import SPARE_IDLE_S, SPARE_LATEST_S, Behind, SpareJob
+from opalite.run.model.background.background_compile import (
+    SPARE_IDLE_S,
+    SPARE_LATEST_S,
+    BackgroundCompiler,
+    SpareCompileJob,
+)
 from opalite.run.model.background.graph_compiler import Compiler
 from opalite.run.model.plans.plan_cache import PlanCache
 from opalite.run.report.session_stats import SessionStats
@@ -56,13 +61,13 @@ def close_to(got: Any, want: Any) -> None:
 def lacking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """As if no program made for a model were built yet, and all general ones: [whether that is so]."""
     monkeypatch.setenv("OPALITE_TIERS", "1")
-    monkeypatch.setattr(type(rt.programs), "may_build_behind", True)
+    monkeypatch.setattr(type(rt.programs), "may_build_in_background", True)
     lacks = [True]
     general: set[Any] = set()
-    real_plan = Compiler.plan_general
+    real_plan = Compiler.plan_generic
     real_missing = ProgramCache.missing
 
-    def plan_general(self: Compiler, *args: Any) -> Any:
+    def plan_generic(self: Compiler, *args: Any) -> Any:
         planned = real_plan(self, *args)
         general.update((s.text, s.options) for s in planned.program.sources)
         return planned
@@ -72,7 +77,7 @@ def lacking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             return real_missing(self, specs)
         return [s for s in specs if s[:2] not in general]
 
-    monkeypatch.setattr(Compiler, "plan_general", plan_general)
+    monkeypatch.setattr(Compiler, "plan_generic", plan_generic)
     monkeypatch.setattr(ProgramCache, "missing", missing)
     return lacks
 
@@ -81,7 +86,7 @@ def lacking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """What is built behind is there when this is set."""
     go = threading.Event()
-    real = ProgramCache.build_behind
+    real = ProgramCache.build_in_background
 
     def wait(self: ProgramCache, specs: Any, stop: Callable[[], bool], *args: Any, **options: Any) -> None:
         while not go.wait(0.01):
@@ -89,7 +94,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
                 return
         real(self, specs, stop, *args, **options)
 
-    monkeypatch.setattr(ProgramCache, "build_behind", wait)
+    monkeypatch.setattr(ProgramCache, "build_in_background", wait)
     return go
 
 
@@ -193,18 +198,18 @@ def test_the_general_weights_go_before_the_special_ones_come(
     assert session.last_timing.tier == "general"
     (general,) = session._ran.executables
     begun, go = threading.Event(), threading.Event()
-    real = Planned.take_weights
+    real = Planned.load_weights
     late: list[int] = []
 
     def take(self: Planned, *each: Any) -> None:
-        late.extend(w.nbytes for w in self.program.weights.values() if isinstance(w, StoredArray))
+        late.extend(w.nbytes for w in self.program.weights.values() if isinstance(w, LazyArray))
         assert general.is_released
         assert not general.memory.weight_bytes
         begun.set()
         assert go.wait(PATIENCE_S)
         real(self, *each)
 
-    monkeypatch.setattr(Planned, "take_weights", take)
+    monkeypatch.setattr(Planned, "load_weights", take)
     held.set()
     assert begun.wait(PATIENCE_S)
     if not late and not rt.info.is_cpu:
@@ -266,16 +271,16 @@ def test_a_session_goes_on_where_nothing_takes_the_released_executable_s_place(
     session = open_wide(rt, tmp_path, monkeypatch)
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
-    real = Planned.take_weights
+    real = Planned.load_weights
     with monkeypatch.context() as patch:
 
         def fail(self: Planned, *each: Any) -> None:
             raise DeviceMemoryError("no room")
 
-        patch.setattr(Planned, "take_weights", fail)
+        patch.setattr(Planned, "load_weights", fail)
         held.set()
         assert session.settle(PATIENCE_S)
-    assert Planned.take_weights is real
+    assert Planned.load_weights is real
     assert session.stats().faults
     with pytest.raises(InputError, match="run the model again"):
         session.replay()
@@ -288,18 +293,18 @@ def test_the_next_model_finds_every_general_program(
 ) -> None:
     """Those that this model does not need are built behind, after what is made for it."""
     asked: list[set[Any]] = []
-    real = ProgramCache.build_behind
+    real = ProgramCache.build_in_background
 
     def record(self: ProgramCache, specs: Any, *args: Any, **options: Any) -> None:
         asked.append({spec[:2] for spec in specs})
         real(self, specs, *args, **options)
 
-    monkeypatch.setattr(ProgramCache, "build_behind", record)
+    monkeypatch.setattr(ProgramCache, "build_in_background", record)
     session = open_session()
     session.run(None, X)
     sources = session._ran.executables[0].program.sources
     assert session.settle(PATIENCE_S)
-    known = {(s.text, s.options) for s in general_programs(rt.info)}
+    known = {(s.text, s.options) for s in generic_programs(rt.info)}
     assert len(asked) == 2
     assert not asked[0] & known
     assert asked[1] == known - {(s.text, s.options) for s in sources}
@@ -625,7 +630,7 @@ elif sys.argv[3] == "raise":
 @pytest.mark.parametrize("how", ["exit", "raise", "fork"])
 def test_a_process_ends_at_once_while_something_is_built(rt: Runtime, tmp_path: Path, how: str) -> None:
     """With an empty cache: workers are at it when the interpreter ends, and none outlives it."""
-    if not rt.programs.may_build_behind or (how == "fork" and not hasattr(os, "fork")):
+    if not rt.programs.may_build_in_background or (how == "fork" and not hasattr(os, "fork")):
         pytest.skip("nothing is built behind here")
     model = tmp_path / "m.onnx"
     model.write_bytes(classifier(channels=24).SerializeToString())
@@ -672,7 +677,7 @@ def test_jobs_are_done_in_order_and_wait_for_nobody_else(rt: Runtime) -> None:
         def told(self, old: Executable, new: Executable) -> None: ...
 
     owner = Owner()
-    behind = Behind(rt, owner.told)
+    behind = BackgroundCompiler(rt, owner.told)
     assert behind.settle(0)
     assert behind.jobs == []
 
@@ -680,7 +685,7 @@ def test_jobs_are_done_in_order_and_wait_for_nobody_else(rt: Runtime) -> None:
 def test_spare_programs_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     now, runs = 100.0, 0
     monkeypatch.setattr(behind, "time", SimpleNamespace(monotonic=lambda: now))
-    job = SpareJob([("text", "", "name")], lambda: None, lambda: runs)
+    job = SpareCompileJob([("text", "", "name")], lambda: None, lambda: runs)
     assert not job.is_due, "the session may be in the midst of runs"
     for _ in range(20):
         now, runs = now + SPARE_IDLE_S, runs + 1
@@ -694,7 +699,7 @@ def test_spare_programs_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_spare_programs_are_built_at_once_for_who_waits() -> None:
-    job = SpareJob([("text", "", "name")], lambda: None, lambda: 0)
+    job = SpareCompileJob([("text", "", "name")], lambda: None, lambda: 0)
     assert not job.is_due
     job.hurry()
     assert job.is_due

@@ -19,7 +19,7 @@ from opalite.run.execute.executable import Executable
 from opalite.run.model import concurrent_runs
 from opalite.run.model.background import respecialize, respecialize_policy
 from opalite.run.model.background.background_compile import Job, Task
-from opalite.run.model.background.respecialize import NearerPlan
+from opalite.run.model.background.respecialize import Respecializer
 from opalite.run.model.background.respecialize_policy import MOST, RETURNS
 from opalite.run.model.cached_model import CachedModel
 
@@ -50,7 +50,7 @@ def open_session(rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OPALITE_PLANS", "1")
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("OPALITE_SYMBOLS", raising=False)
-    monkeypatch.setattr(type(rt.programs), "may_build_behind", True)
+    monkeypatch.setattr(type(rt.programs), "may_build_in_background", True)
     monkeypatch.setattr(respecialize, "same_launches", lambda a, b: False)
 
     def open_(model: Any = None) -> opalite.InferenceSession:
@@ -64,14 +64,14 @@ def open_session(rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What is measured of the new plan and of the other one, after both have run."""
     found = [1.0, 2.0]
-    real = NearerPlan._measure
+    real = Respecializer._measure
 
-    def measure(self: NearerPlan, *args: Any) -> tuple[float, float]:
+    def measure(self: Respecializer, *args: Any) -> tuple[float, float]:
         measured = real(self, *args)
         assert min(measured) > 0
         return found[0], found[1]
 
-    monkeypatch.setattr(NearerPlan, "_measure", measure)
+    monkeypatch.setattr(Respecializer, "_measure", measure)
     return found
 
 
@@ -98,7 +98,7 @@ def test_a_faster_plan_serves_the_sizes_near_it(open_session: Open, times: list[
     assert session.settle(PATIENCE_S)
     come_back(session, LARGE, RETURNS - 1)
     assert session.settle(PATIENCE_S)
-    assert session.stats().nearer_plans == 0, "made for sizes that may never come again"
+    assert session.stats().respecialized_plans == 0, "made for sizes that may never come again"
     come_back(session, LARGE, 3)
     assert session.settle(PATIENCE_S)
     built = session.stats().programs_built
@@ -113,7 +113,7 @@ def test_a_faster_plan_serves_the_sizes_near_it(open_session: Open, times: list[
     told = str(session.explain({"x": noise(1, 8, 7, 5)}))
     assert "this plan was made for s0=6, s1=6, and serves others" in told
     stats = session.stats()
-    assert (stats.nearer_plans, stats.programs_built, stats.pending, stats.faults) == (1, built, 0, ())
+    assert (stats.respecialized_plans, stats.programs_built, stats.pending, stats.faults) == (1, built, 0, ())
 
 
 def test_a_plan_that_is_no_faster_is_dropped(open_session: Open, times: list[float]) -> None:
@@ -126,7 +126,7 @@ def test_a_plan_that_is_no_faster_is_dropped(open_session: Open, times: list[flo
     come_back(session, LARGE, 2 * RETURNS)
     assert session.settle(PATIENCE_S)
     assert made_for(session) == (6, 6)
-    assert session.stats().nearer_plans == 0
+    assert session.stats().respecialized_plans == 0
     told = "one made behind for s0=40, s1=44 is no faster: 990 ms a run, the other 1e+03"
     assert told in str(session.explain({"x": LARGE}))
     assert isinstance(session._model, CachedModel)
@@ -147,7 +147,7 @@ def test_the_next_process_takes_the_nearest_plan(open_session: Open, times: list
     assert session.settle(PATIENCE_S)
     come_back(session, LARGE)
     assert session.settle(PATIENCE_S)
-    assert session.stats().nearer_plans == 1
+    assert session.stats().respecialized_plans == 1
     for first, then in ((noise(1, 8, 7, 6), noise(1, 8, 44, 50)), (noise(1, 8, 44, 50), noise(1, 8, 7, 6))):
         again = open_session()
         come_back(again, first)
@@ -174,7 +174,7 @@ def test_a_kept_plan_gets_a_nearer_one_beside_it(open_session: Open, times: list
     assert isinstance(again._model, CachedModel)
     assert again._model._onnx is None, "new sizes would be planned anew"
     stats = again.stats()
-    assert (stats.nearer_plans, stats.plans_made, stats.programs_built) == (1, 1, 0)
+    assert (stats.respecialized_plans, stats.plans_made, stats.programs_built) == (1, 1, 0)
     last = open_session()
     come_back(last, LARGE, 1)
     assert made_for(last) == (40, 44)
@@ -216,13 +216,13 @@ def test_a_failure_changes_nothing(
 def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when one begins."""
     found = threading.Event()
-    real = NearerPlan._begin
+    real = Respecializer._begin
 
-    def begin(self: NearerPlan) -> Any:
+    def begin(self: Respecializer) -> Any:
         found.set()
         return real(self)
 
-    monkeypatch.setattr(NearerPlan, "_begin", begin)
+    monkeypatch.setattr(Respecializer, "_begin", begin)
     return found
 
 
@@ -260,7 +260,7 @@ def test_it_is_put_off_while_threads_meet(
     session._lock.is_shared = False
     assert begun.wait(PATIENCE_S)
     assert session.settle(PATIENCE_S)
-    assert session.stats().nearer_plans == 1
+    assert session.stats().respecialized_plans == 1
 
 
 def test_settle_does_not_wait_for_threads_that_meet(
@@ -269,7 +269,7 @@ def test_settle_does_not_wait_for_threads_that_meet(
     monkeypatch.setattr(respecialize, "CALM_S", 1e6)
     session = open_shared(open_session, share)
     assert session.settle(PATIENCE_S)
-    assert session.stats().nearer_plans == 1
+    assert session.stats().respecialized_plans == 1
 
 
 def test_it_is_not_put_off_for_ever(
@@ -306,7 +306,7 @@ def test_random_sizes_do_not_plan_without_end(
     for _ in range(40):
         come_back(session, noise(1, 8, *(2 ** rng.uniform(2, 7.5, 2)).astype(int)), 2)
     assert session.settle(PATIENCE_S)
-    assert 1 <= session.stats().nearer_plans <= MOST
+    assert 1 <= session.stats().respecialized_plans <= MOST
 
 
 def test_sizes_of_a_later_part_of_a_model(open_session: Open, times: list[float]) -> None:
@@ -336,5 +336,5 @@ def test_sizes_of_a_later_part_of_a_model(open_session: Open, times: list[float]
     run(2000, RETURNS)
     assert session.settle(PATIENCE_S)
     run(2000, 2)
-    assert session.stats().nearer_plans == 1
+    assert session.stats().respecialized_plans == 1
     assert "made behind for the sizes" in str(session.explain({"x": np.ones((40, 64), np.float32)}))

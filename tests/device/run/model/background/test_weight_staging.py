@@ -21,7 +21,7 @@ import opalite
 from onnx import helper, numpy_helper
 from opalite.cl.memory import shared_weights as device_weights
 from opalite.cl.runtime import Runtime
-from opalite.ir.constants.lazy_array import LARGE, StoredArray
+from opalite.ir.constants.lazy_array import LARGE, LazyArray
 from opalite.plan import write_bundle as bundles
 from opalite.plan.weights import packed_weights
 
@@ -217,14 +217,14 @@ def test_the_host_lets_go_of_what_a_kept_plan_read(
         assert session.settle(60)
     gc.collect()
     read: list[weakref.ref[Any]] = []
-    real = StoredArray.read
+    real = LazyArray.read
 
-    def noted(self: StoredArray) -> Any:
+    def noted(self: LazyArray) -> Any:
         found = real(self)
         read.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(StoredArray, "read", noted)
+    monkeypatch.setattr(LazyArray, "read", noted)
     again = open_session(model, rt)
     gc.disable()
     try:

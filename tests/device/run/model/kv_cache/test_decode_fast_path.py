@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.plan.template.program_template.shape_tensors import SizedValues
+from opalite.plan.template.program_template.shape_tensors import ShapeTensors
 
 import opalite
 from opalite.cl.runtime import Runtime
-from opalite.run.model.kv_cache.decode_fast_path import Growing
+from opalite.run.model.kv_cache.decode_fast_path import DecodeFastPath
 
 from ....helpers.decoders import KINDS, feeds_of
 
@@ -28,19 +28,19 @@ def test_what_follows_from_sizes_is_made_while_the_device_computes(
     monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
     looks = [False]
     made: list[bool] = []  # by a look ahead
-    compute, look = SizedValues._compute, Growing._look_ahead
+    compute, look = ShapeTensors._compute, DecodeFastPath._look_ahead
 
-    def noted(values: SizedValues, sizes: tuple[int, ...]) -> dict[str, Any]:
+    def noted(values: ShapeTensors, sizes: tuple[int, ...]) -> dict[str, Any]:
         made.append(looks[0])
         return compute(values, sizes)
 
-    def looking(growing: Growing, sizes: Sequence[int]) -> None:
+    def looking(growing: DecodeFastPath, sizes: Sequence[int]) -> None:
         looks[0] = True
         look(growing, sizes)
         looks[0] = False
 
-    monkeypatch.setattr(SizedValues, "_compute", noted)
-    monkeypatch.setattr(Growing, "_look_ahead", looking)
+    monkeypatch.setattr(ShapeTensors, "_compute", noted)
+    monkeypatch.setattr(DecodeFastPath, "_look_ahead", looking)
     with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
         state = session.state(reserve=40)
         feed(state, [1, 2, 3, 4, 5, 6])
@@ -54,17 +54,17 @@ def test_what_follows_from_sizes_is_made_while_the_device_computes(
 
 def test_a_fork_runs_between_a_look_at_feeds_and_their_run(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """As another thread's may: what each has noted of its caches and sizes is its own."""
-    serves = Growing.serves
+    serves = DecodeFastPath.serves
     waiting: list[opalite.State] = []
     given: list[Any] = []
 
-    def interrupted(growing: Growing, feeds: Any, caches: Any) -> bool:
+    def interrupted(growing: DecodeFastPath, feeds: Any, caches: Any) -> bool:
         found = serves(growing, feeds, caches)
         if waiting:
             given.append(waiting.pop().run(feeds_of("llama", np.array([[3]]), 9))[0])
         return found
 
-    monkeypatch.setattr(Growing, "serves", interrupted)
+    monkeypatch.setattr(DecodeFastPath, "serves", interrupted)
     with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
         state = session.state(reserve=40)
         feed(state, [1, 2, 3, 4, 5, 6, 7, 8, 9])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.ir.constants.lazy_array import StoredArray, largest
+from opalite.ir.constants.lazy_array import LazyArray, largest
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Graph, Node, Value
 from opalite.ir.precision import Precision, PrecisionPolicy
@@ -37,7 +37,7 @@ def test_each_is_read_once(precision: Precision, dtype: Any) -> None:
         seen.append(1)
         return np.full((3, 3), -7, dtype)
 
-    held = StoredArray(np.dtype(dtype), (3, 3), load)
+    held = LazyArray(np.dtype(dtype), (3, 3), load)
     for _ in range(2):
         look_through(product(held), PrecisionPolicy(precision))
     assert len(seen) == reads

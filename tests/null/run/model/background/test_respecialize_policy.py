@@ -4,45 +4,53 @@ from __future__ import annotations
 
 import random
 
-from opalite.run.model.background.respecialize_policy import ALIKE, FAR, MOST, RETURNS, Far, FarSizes, distance
+from opalite.run.model.background.respecialize_policy import (
+    ALIKE,
+    FAR,
+    MOST,
+    RETURNS,
+    Far,
+    RespecializePolicy,
+    distance,
+)
 
 MADE_FOR = (1, 64, 64)
 
 
 def test_near_sizes_are_served_as_they_are() -> None:
-    far = FarSizes()
+    far = RespecializePolicy()
     for size in (32, 48, 64, 100, 127):
         assert all(far.come((1, size, 64), MADE_FOR) is Far.NO for _ in range(2 * RETURNS))
 
 
 def test_sizes_that_come_back_are_due_once() -> None:
-    far = FarSizes()
+    far = RespecializePolicy()
     told = [far.come((1, 224, 224), MADE_FOR) for _ in range(RETURNS + 3)]
     assert told == [Far.WATCHED] * (RETURNS - 1) + [Far.DUE] + [Far.NO] * 3
     assert far.come((1, 256, 200), MADE_FOR) is Far.NO, "alike"
 
 
 def test_sizes_that_are_alike_are_due_later() -> None:
-    far = FarSizes()
+    far = RespecializePolicy()
     told = [far.come((1, 224 + i % 100, 224), MADE_FOR) for i in range(ALIKE + 3)]
     assert told == [Far.WATCHED] * (ALIKE - 1) + [Far.DUE] + [Far.NO] * 3
 
 
 def test_sizes_are_counted_apart() -> None:
-    far = FarSizes()
+    far = RespecializePolicy()
     sizes = [(1, n, n) for n in (224, 512, 1200)] * (RETURNS - 1)
     assert {far.come(s, MADE_FOR) for s in sizes} == {Far.WATCHED}
 
 
 def test_sizes_that_come_twice_and_go_are_not_worth_a_plan() -> None:
-    far = FarSizes()
+    far = RespecializePolicy()
     sizes = [(1, 32 * h, 32 * w) for h in range(4, 15) for w in range(6, 15)] * 2
     assert len(sizes) < ALIKE
     assert not any(far.come(s, MADE_FOR) is Far.DUE for s in sizes for _ in range(RETURNS - 1))
 
 
 def test_a_stream_of_sizes_tries_few_plans() -> None:
-    far, rng = FarSizes(), random.Random(0)
+    far, rng = RespecializePolicy(), random.Random(0)
     made = [MADE_FOR]
     due = 0
     for _ in range(2000):

@@ -9,7 +9,7 @@ import pytest
 
 from opalite.errors import ModelFormatError
 from opalite.run.model.plans import external_data_files
-from opalite.run.model.plans.external_data_files import DataFiles, keep_names, read_names
+from opalite.run.model.plans.external_data_files import ExternalDataFiles, keep_names, read_names
 
 
 @pytest.fixture(autouse=True)
@@ -21,30 +21,30 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_kept_digest_is_of_this_very_state(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(b"one")
-    DataFiles(tmp_path, ["a.bin"])
+    ExternalDataFiles(tmp_path, ["a.bin"])
     assert not list(cache.glob("contents/*")), "it may change within the clock's next tick"
     monkeypatch.setattr(external_data_files, "SETTLED_S", -1.0)
-    first = DataFiles(tmp_path, ["a.bin"])
+    first = ExternalDataFiles(tmp_path, ["a.bin"])
     assert len(list(cache.glob("contents/*.json"))) == 1
     read: list[Path] = []
     summed = external_data_files._sum
     monkeypatch.setattr(external_data_files, "_sum", lambda p: (read.append(p), summed(p))[1])
-    assert DataFiles(tmp_path, ["a.bin"]).key == first.key
+    assert ExternalDataFiles(tmp_path, ["a.bin"]).key == first.key
     assert not read
     before = path.stat()
     path.write_bytes(b"two")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert DataFiles(tmp_path, ["a.bin"]).key != first.key
+    assert ExternalDataFiles(tmp_path, ["a.bin"]).key != first.key
     assert len(read) == 1
     with pytest.raises(ModelFormatError, match=r"a\.bin' has changed"):
         first.check()
     path.write_bytes(b"one")
     first.check()
     (tmp_path / "b.bin").write_bytes(b"one")
-    assert DataFiles(tmp_path, ["b.bin"]).key != first.key
+    assert ExternalDataFiles(tmp_path, ["b.bin"]).key != first.key
     path.unlink()
     with pytest.raises(OSError, match=r"a\.bin"):
-        DataFiles(tmp_path, ["a.bin"])
+        ExternalDataFiles(tmp_path, ["a.bin"])
     with pytest.raises(ModelFormatError, match="changed"):
         first.check()
 
@@ -58,9 +58,9 @@ def test_a_long_file_counts_to_its_end(tmp_path: Path, monkeypatch: pytest.Monke
         if at is not None:
             raw[at] = 1
         path.write_bytes(raw)
-        keys.add(DataFiles(tmp_path, ["a.bin"]).key)
+        keys.add(ExternalDataFiles(tmp_path, ["a.bin"]).key)
     path.write_bytes(bytes(2501))
-    keys.add(DataFiles(tmp_path, ["a.bin"]).key)
+    keys.add(ExternalDataFiles(tmp_path, ["a.bin"]).key)
     assert len(keys) == 6
 
 
