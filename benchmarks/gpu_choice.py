@@ -17,9 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opalite.ir.device.device_info.device_family import PTX_MMA
-
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_family import PTX_MMA
 from opalite.kernels.kernel_registry import kernels_for
 
 from .gpu_kernels import LAYERS, Layer

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from opalite.plan.template.program_template.program_template import Template
 
 import onnx
 from opalite.errors import OpaliteError
@@ -31,6 +30,7 @@ from opalite.ir import DeviceInfo
 from opalite.ir.symbols import Guard, hint_of
 from opalite.plan.planner import Knowledge, PlanOptions
 from opalite.plan.planner import plan as make_plan
+from opalite.plan.template.program_template import Template
 
 from .models import build
 from .models.feeds import random_feeds, stored_feeds

@@ -49,7 +49,7 @@ def measure(path: Path, device_file: Path, tier: str = "special") -> Stages:
     from opalite.ir import DeviceInfo
     from opalite.plan import planner
     from opalite.plan.memory import liveness
-    from opalite.plan.template.program_template import make_template
+    from opalite.plan.template import make_template
     from opalite.plan.weights import packed_weights
     from opalite.run.model.imported_model import ImportedModel
 

@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opalite.cl.programs.program_cache.compile_source import PLAIN
-from opalite.cl.programs.program_cache.program_cache import ProgramCache, Spec
-
+from opalite.cl.programs.compile_source import PLAIN
+from opalite.cl.programs.program_cache import ProgramCache, Spec
 from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import ProgramTally
 

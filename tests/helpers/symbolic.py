@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from opalite.plan.template.program_template.program_template import Template
 
 from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
 from opalite.ir.precision import Precision, PrecisionPolicy
@@ -22,6 +21,7 @@ from opalite.plan.memory.buffer_aliasing import is_alias
 from opalite.plan.memory.verify_memory_plan import verify_contents
 from opalite.plan.planner import PlanOptions
 from opalite.plan.program import LaunchStep, Program
+from opalite.plan.template.program_template import Template
 
 from .device_programs import NotHere, run_here
 from .replay import Choices

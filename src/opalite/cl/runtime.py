@@ -30,7 +30,8 @@ from .device.driver_hints import HintProperties, Hints, hint_properties, make_hi
 from .device.enumerate_devices import FoundDevice, find_device
 from .device.fork_guard import check_fork, keep_in_children, process
 from .device.query_device_info import fingerprint
-from .memory import device_tensor, host_device_copies
+from .memory import device_tensor
+from .memory import host_device_copies as copies
 from .memory.allocator import Allocator, Arena
 from .memory.buffer_pool import BufferPool
 from .memory.device_pointers import AddressProbe, BufferSlice, place_of
@@ -260,8 +261,7 @@ class Runtime:
 
     @property
     def supports_inline_upload(self) -> bool:
-        """Whether runs ahead of the host have small values carried as arguments of a launch
-        (cl/memory/inline_upload.py)."""
+        """Whether runs in flight pass small values as kernel arguments (memory/inline_upload.py)."""
         return ADDRESSES in self.info.quirks
 
     def make_image(self, width: int, height: int, dtype: DType) -> cl.Image:
@@ -327,9 +327,7 @@ class Runtime:
     ) -> cl.Event | None:
         """Copy a C-contiguous `array` into `buffer` at byte `offset`; without `wait`, keep the event until finished."""
         self.counters.transfers += 1
-        return host_device_copies.write_buffer(
-            queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name
-        )
+        return copies.write_buffer(queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name)
 
     def read(
         self,
@@ -341,14 +339,12 @@ class Runtime:
     ) -> cl.Event | None:
         """Copy `array.nbytes` bytes of `buffer` from byte `offset` on into the C-contiguous `array`."""
         self.counters.transfers += 1
-        return host_device_copies.read_buffer(
-            queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name
-        )
+        return copies.read_buffer(queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name)
 
     def fill(self, buffer: cl.Buffer | BufferSlice, byte: int, nbytes: int, offset: int = 0) -> None:
         """Set `nbytes` bytes of `buffer` to `byte`."""
         self.counters.transfers += 1
-        host_device_copies.fill_buffer(self.queue, *place_of(buffer, offset), byte, nbytes, self.info.name)
+        copies.fill_buffer(self.queue, *place_of(buffer, offset), byte, nbytes, self.info.name)
 
     def copy(
         self,
@@ -360,19 +356,19 @@ class Runtime:
     ) -> None:
         """Copy bytes from buffer to buffer on the device."""
         self.counters.transfers += 1
-        host_device_copies.copy_buffer(
+        copies.copy_buffer(
             self.queue, *place_of(source, source_offset), *place_of(target, target_offset), nbytes, self.info.name
         )
 
     def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
         """Copy `texels` [height, width, 4] of the image's channel type into it."""
         self.counters.transfers += 1
-        host_device_copies.write_image(self.queue, image, texels, wait, self.info.name)
+        copies.write_image(self.queue, image, texels, wait, self.info.name)
 
     def read_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
         """Copy the image into `texels` [height, width, 4]."""
         self.counters.transfers += 1
-        host_device_copies.read_image(self.queue, image, texels, wait, self.info.name)
+        copies.read_image(self.queue, image, texels, wait, self.info.name)
 
 
 _runtimes: dict[tuple[str, HintProperties], Runtime] = {}

@@ -132,7 +132,9 @@ def _remove(folder: Path, pid: int) -> None:
 
 def _script(python: str, package: Path) -> str:
     """A program that runs elf_linker.py of the folder `package`, and starts in the 15 ms that Python alone needs."""
-    code = f"import sys\nsys.path.append({str(package)!r})\nimport link_elf\nsys.exit(link_elf.main(sys.argv[1:]))\n"
+    code = (
+        f"import sys\nsys.path.append({str(package)!r})\nimport elf_linker\nsys.exit(elf_linker.main(sys.argv[1:]))\n"
+    )
     if len(python) <= _LONGEST and not any(c.isspace() for c in python):
         return f"#!{python} -IS\n{code}"
     quoted = python.replace("'", "'\\''")

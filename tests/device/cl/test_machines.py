@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pyopencl as cl
 import pytest
-from opalite.ir.device.device_info.device_family import FRAGILE_COMPILER
 
 from opalite.cl.device.enumerate_devices import list_all
+from opalite.ir.device.device_family import FRAGILE_COMPILER
 from opalite.pocl import process_limits as limits
 from opalite.pocl.provide_linker import system_linker
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import SOFTWARE
 
 import opalite.cl.queue.kernel_object
 import opalite.cl.queue.prepared_launch
@@ -22,6 +21,7 @@ from opalite.cl.queue.prepared_launch import LocalBytes, Recording
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import BuildError, DeviceError, DeviceMemoryError, InputError, NoDeviceError
+from opalite.ir.device.device_family import SOFTWARE
 from opalite.ir.dtype import DType
 
 SOURCE = """

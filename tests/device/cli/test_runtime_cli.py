@@ -6,12 +6,12 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from opalite.cl.device.enumerate_devices import BrokenPlatform, Listing
 from opalite.cl.runtime import Runtime
 from opalite.cli import devices as devices_module
 from opalite.cli import doctor as doctor_module
+from opalite.ir.device.device_info import DeviceInfo
 
 
 def test_devices_table_names_every_device(rt: Runtime) -> None:

@@ -17,7 +17,7 @@ from opalite.plan.emit_program import emit
 from opalite.run.execute.executable import Executable
 
 from ...helpers.graphs import GraphMaker, check_same, feeds_for
-from ...null.place.test_image_plans import small_net
+from ...null.layout.test_image_plans import small_net
 
 
 def run(rt: Runtime, graph: Graph, memory: Memory, precision: Precision = Precision.FP32) -> list[Any]:

@@ -17,7 +17,7 @@ from opalite.llm.spectrogram import Spectrogram
 from ...helpers import encoder_decoders
 from ...helpers.decoders import KINDS
 from ...helpers.words import END, make_folder
-from ...null.llm.test_sound import write
+from ...null.llm.test_audio import write
 from .test_generator import SEPARATE, greedy, open_reference
 
 pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")

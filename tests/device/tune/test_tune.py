@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from opalite.run.api.session.inference_session.compile_bundle import compile_model
 
 import opalite
 from onnx import TensorProto, helper, numpy_helper
@@ -24,6 +23,7 @@ from opalite.expr.trace_function import call
 from opalite.ir import DType, Node
 from opalite.kernels.kernel import Kernel, Launch, Params, Problem, flat_binding
 from opalite.kernels.kernel_registry import kernels_for
+from opalite.run.api.session.compile_bundle import compile_model
 from opalite.run.execute import single_node_executable
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.kernel_test_harness import make_node

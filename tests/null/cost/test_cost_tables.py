@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 import opalite.kernels
 from opalite.cost import Table, cost_tables, find_row, share_of_peak, table_lookup
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.kernels import all_kernels
 
 FOLDER = Path(table_lookup.__file__).parent

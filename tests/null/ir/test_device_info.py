@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from opalite.ir.device.device_info.default_workgroups import default_group
-from opalite.ir.device.device_info.device_family import (
+
+from opalite.ir.device import device_family
+from opalite.ir.device.default_workgroups import default_group
+from opalite.ir.device.device_family import (
     ADDRESSES,
     BYTE_FOURS,
     BYTE_PAIRS,
@@ -21,9 +23,7 @@ from opalite.ir.device.device_info.device_family import (
     UNBUILT,
     find_family,
 )
-from opalite.ir.device.device_info.device_info import DeviceInfo
-
-from opalite.ir.device.device_info import device_family
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.kernels.kernel_registry import all_kernels
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from opalite.ir import DeviceInfo
-from opalite.ir import plugins as registered
+from opalite.ir import DeviceInfo, plugins
 from opalite.ir.plugins import foreign_state, watch
 
 
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    monkeypatch.setattr(registered, "_listings", [])
+    monkeypatch.setattr(plugins, "_listings", [])
     found: list[Any] = []
     watch(lambda: found)
     return found
@@ -76,8 +75,8 @@ def test_a_source_elsewhere_counts_by_its_contents(entries: list[Any], tmp_path:
 def test_helpers_in_the_same_file_count(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, {folder!r})\n"
-        "from opalite.ir import registered\nimport theirs\nregistered.watch(lambda: [theirs.entry])\n"
-        "print(registered.foreign_state())\n"
+        "from opalite.ir import plugins\nimport theirs\nregistered.watch(lambda: [theirs.entry])\n"
+        "print(plugins.foreign_state())\n"
     )
     said = []
     for value in (1, 42, 42):
@@ -93,9 +92,9 @@ def test_own_kernels_operators_and_importers_are_no_others() -> None:
     code = (
         "import opalite.kernels, opalite.importer.op_registry as r, opalite.importer.host.numpy_ops as n\n"
         "r.load_handlers(); n._load()\n"
-        "from opalite.ir import registered\n"
-        "print(len(registered._listings), sum(1 for e in registered._listings for _ in e()) > 200)\n"
-        "assert registered.foreign_state() == ''\n"
+        "from opalite.ir import plugins\n"
+        "print(len(plugins._listings), sum(1 for e in plugins._listings for _ in e()) > 200)\n"
+        "assert plugins.foreign_state() == ''\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()) == (0, ["4", "True"]), done.stderr

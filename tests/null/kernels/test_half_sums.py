@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from opalite.ir.device.device_info.device_family import HALF_TYPES, HALF_VECTORS
 
 from opalite.ir import DeviceInfo, Graph, Node
+from opalite.ir.device.device_family import HALF_TYPES, HALF_VECTORS
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.kernel import Launch
@@ -24,7 +24,7 @@ from opalite.passes.pipeline import optimise, place
 from opalite.plan.emit_program import emit
 
 from ...helpers.graphs import GraphMaker
-from ..place.test_image_plans import ADRENO, MALI, load, small_net
+from ..layout.test_image_plans import ADRENO, MALI, load, small_net
 
 # No PoCL has half arithmetic on a CPU, but other drivers may: packs of sixteen are checked as if it had.
 WIDE = dataclasses.replace(load("pocl_avx512"), fp16=True)

@@ -21,7 +21,7 @@ from opalite.ops.elementwise import PlaceCast
 from opalite.run.execute.kernel_test_harness import make_node
 
 from ...helpers.kernel_nodes import samples
-from ..place.test_layouts import NEW
+from ..layout.test_layouts import NEW
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
 DEVICES = {n: DeviceInfo.from_json((FIXTURES / f"{n}.json").read_text()) for n in ("pocl_avx512", "adreno_640")}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opalite.ir.device.device_info.default_workgroups import default_group
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.default_workgroups import default_group
 from opalite.kernels.launch_workgroups import halving, uneven_group
 from opalite.tune.workgroup_candidates import (
     Alignment,

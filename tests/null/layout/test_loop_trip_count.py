@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import SHORT_LOOPS
 
+from opalite.ir.device.device_family import SHORT_LOOPS
 from opalite.ir.place import Memory
 from opalite.layout.kernel_candidates import find_options
 from opalite.layout.loop_trip_count import LONGEST, walk_of

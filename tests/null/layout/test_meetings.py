@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
-from opalite.ir.device.device_info.device_family import SHARED_VALUES
 
+from opalite.ir.device.device_family import SHARED_VALUES
 from opalite.ir.place import Memory
 from opalite.kernels.barrier_quirk import meeting
 from opalite.kernels.kernel_registry import kernels_for

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import PTX_MMA
 
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, Value
+from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tensor_type import TensorType
 from opalite.layout.assign_precision import set_precision

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from benchmarks.models.llama import LLAMA_TINY, Shape, decoder
 from benchmarks.plans import plan
-from opalite.ir.device.device_info.device_family import PTX_MMA, PTX_WGMMA
 
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, TensorType, Value
+from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.growable_tensor import FEW
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.kernel import Weight

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import BYTE_FOURS
 
 from opalite.ir import DeviceInfo, Graph, Value
+from opalite.ir.device.device_family import BYTE_FOURS
 from opalite.ir.graph import QuantizedConstant
 from opalite.kernels.kernel import Tier
 from opalite.ops.graph_text import parse_graph

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import PTX_DOT, PTX_MMA
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
+from opalite.ir.device.device_family import PTX_DOT, PTX_MMA
 from opalite.ir.graph import QuantizedConstant
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.kernels.kernel_registry import kernels_for

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import UNBUILT
 
 from opalite.errors import CheckError
 from opalite.ir import DeviceInfo, DType, Graph, Patch, TensorType, Value, apply_patches, check_graph
+from opalite.ir.device.device_family import UNBUILT
 from opalite.layout.kernel_candidates import find_options
 from opalite.passes.fold_affine import fold_affine
 from opalite.passes.fold_constants import fold_constants

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from opalite.ir.device.device_info.device_family import SLOW_SUB_BUFFERS
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_family import SLOW_SUB_BUFFERS
 from opalite.passes.share_concat_prefix import share_concats
 
 from .texts import Case, check

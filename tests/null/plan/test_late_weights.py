@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.cl.programs.program_cache.build_parallelism import side_by_side
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 import onnx
 from onnx import helper
+from opalite.cl.programs.build_parallelism import side_by_side
 from opalite.ir.constants.lazy_array import LazyArray
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.plan import emit_program
 from opalite.plan.planner import Knowledge, Planned, PlanOptions, plan
 from opalite.run.model.imported_model import ImportedModel

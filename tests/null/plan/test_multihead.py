@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from benchmarks.plans import plan
-from opalite.ir.device.device_info.device_family import PTX_MMA, PTX_WGMMA
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.tensor_type import TensorType
 from opalite.plan.program import LaunchStep
 from opalite.run.model.example_shapes import example_shapes

@@ -17,7 +17,7 @@ from opalite.plan.planner import Knowledge, PlanOptions, lay_out, plan, prepare
 
 from ...helpers.graphs import GraphMaker
 from ...helpers.tuning import CPU, conv_graph
-from ..place.test_image_plans import ADRENO, MALI
+from ..layout.test_image_plans import ADRENO, MALI
 
 
 def steps_of(graph: Graph, options: PlanOptions, knowledge: Knowledge) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from benchmarks.models.llama import Shape, decoder
 from benchmarks.plans import plan
-from opalite.ir.device.device_info.device_family import PTX_MMA
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_family import PTX_MMA
 from opalite.plan.program import LaunchStep
 from opalite.plan.work_partition import NO_WALK
 from opalite.run.model.imported_model import ImportedModel

@@ -11,8 +11,8 @@ from opalite.pocl import elf_linker, provide_linker
 from opalite.pocl.check_loadable import UnloadableError, check_loadable, load_fault
 from opalite.pocl.probe_elf_object import make_object
 
-from .test_link_elf import make_object as make_whole_object
-from .test_link_elf import runs_here
+from .test_elf_linker import make_object as make_whole_object
+from .test_elf_linker import runs_here
 
 PT_LOAD, PT_GNU_STACK, EXECUTE, WRITE = 1, 0x6474E551, 1, 2
 

@@ -54,7 +54,7 @@ def test_pocl_is_told_the_limit_and_other_processes_are_not(
     monkeypatch.setattr(pocl, "_folder", None)
     monkeypatch.setenv("POCL_CACHE_DIR", "/mine")
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(pocl.limits, "core_limit", lambda: limit)
+    monkeypatch.setattr(pocl.process_limits, "core_limit", lambda: limit)
     pocl.prepare_environment(None)
     assert os.environ.get(name) == during
     pocl.restore_environment()
@@ -81,7 +81,7 @@ def test_only_threads_of_pocl_are_pinned(
     platform: str, setting: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    monkeypatch.setattr(pocl.cores, "pin", lambda started, allowed: calls.append(started))
+    monkeypatch.setattr(pocl.core_affinity, "pin", lambda started, allowed: calls.append(started))
     monkeypatch.setenv("POCL_AFFINITY", setting)
     pocl.pin_threads(platform, {1})
     assert len(calls) == expected

@@ -6,7 +6,7 @@ import pytest
 
 from opalite.pocl.program_binary import unpack, without_bitcode
 
-from .test_folder import FILES, NAME, make_binary
+from .test_program_folder import FILES, NAME, make_binary
 
 HASHED = "AB/CDEFGHIJKLMNOPABCDEFGHIJKLMNOPABCDEFG"
 

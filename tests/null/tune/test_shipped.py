@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import PTX_MMA
 
 from opalite.expr.parse import parse_expr
 from opalite.ir import DeviceInfo, DType
+from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.graph import Node
 from opalite.ir.precision import Precision
 from opalite.kernels.kernel_registry import all_kernels, kernels_for

@@ -7,10 +7,10 @@ import math
 from itertools import islice, pairwise
 
 import pytest
-from opalite.ir.device.device_info.default_workgroups import default_group
 
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo, Graph
+from opalite.ir.device.default_workgroups import default_group
 from opalite.kernels.launch_workgroups import open_launch, size_launches
 from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.tuning_database import TuningDatabase

@@ -14,8 +14,8 @@ import opalite
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.errors import BindingError, InputError
 
-from ...helpers.hint_driver import use_hint_driver
-from ...helpers.small_models import classifier, noise
+from ....helpers.hint_driver import use_hint_driver
+from ....helpers.small_models import classifier, noise
 
 QUALCOMM = ("cl_qcom_perf_hint", "cl_qcom_priority_hint")
 KHRONOS = ("cl_khr_throttle_hints", "cl_khr_priority_hints")

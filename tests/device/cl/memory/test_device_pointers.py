@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.memory.device_pointers import BufferSlice, takes_addresses
 from opalite.cl.runtime import Runtime
 from opalite.ir import Graph
+from opalite.ir.device.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 from opalite.passes.pipeline import place
 from opalite.plan.emit_program import emit
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.execute.executable import Executable
 
-from ...helpers.graphs import check_same, feeds_for, run_graph
-from ...null.plan.test_nesting import dense_block, fire, split_block
+from ....helpers.graphs import check_same, feeds_for, run_graph
+from ....null.plan.memory.test_buffer_aliasing import dense_block, fire, split_block
 
 ADD = "kernel void add(global float *x, float v, int n) { const int i = get_global_id(0); if (i < n) x[i] += v; }"
 

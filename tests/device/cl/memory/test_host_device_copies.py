@@ -16,8 +16,8 @@ from opalite.passes.pipeline import place
 from opalite.plan.emit_program import emit
 from opalite.run.execute.executable import Executable
 
-from ...helpers.graphs import check_same, feeds_for, run_graph
-from ...null.plan.test_nesting import fire
+from ....helpers.graphs import check_same, feeds_for, run_graph
+from ....null.plan.memory.test_buffer_aliasing import fire
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.cl.programs.program_cache.build_pool import BuildPool
-from opalite.cl.programs.program_cache.program_cache import _FEW
-from opalite.ir.device.device_info.device_family import FRAGILE_COMPILER, PLAIN_BUILDS, SERIAL_BUILDS
 
 from opalite.cl.device.enumerate_devices import find_device
-from opalite.cl.programs.program_cache import build_pool, compile_source
-from opalite.cl.programs.program_cache import program_cache as programs
+from opalite.cl.programs import build_pool, compile_source, program_cache
+from opalite.cl.programs.build_pool import BuildPool
+from opalite.cl.programs.program_cache import _FEW
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
+from opalite.ir.device.device_family import FRAGILE_COMPILER, PLAIN_BUILDS, SERIAL_BUILDS
 
 SOURCE = "kernel void f(global int *x) { x[get_global_id(0)] = VALUE; }"
 COUNT = _FEW + 3
@@ -256,8 +255,8 @@ def test_quirks_of_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         given.append(options.decode())
         original(self, options, devices)
 
-    original = programs.cl._Program._build
-    monkeypatch.setattr(programs.cl._Program, "_build", build)
+    original = program_cache.cl._Program._build
+    monkeypatch.setattr(program_cache.cl._Program, "_build", build)
     runtime.build_all(specs(4))
     assert threads == {threading.get_ident()}
     assert all("-cl-opt-disable" in options for options in given)

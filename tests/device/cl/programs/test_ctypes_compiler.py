@@ -9,8 +9,8 @@ from itertools import starmap
 
 import pyopencl as cl
 import pytest
-from opalite.cl.programs.program_cache.ctypes_compiler import CallError, CtypesDevice
 
+from opalite.cl.programs.ctypes_compiler import CallError, CtypesDevice
 from opalite.cl.runtime import Runtime
 
 TWICE = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2; }"

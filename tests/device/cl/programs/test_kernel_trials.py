@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opalite.cl.programs.program_cache.kernel_trials import Trial, Trials
 
 from opalite.cache.binary_store import BinaryStore
 from opalite.cl.device.enumerate_devices import find_device
-from opalite.cl.programs.program_cache import kernel_trials
+from opalite.cl.programs import kernel_trials
+from opalite.cl.programs.kernel_trials import Trial, Trials
 from opalite.cl.runtime import Runtime
 
 HEAD = """struct A { ulong at[4]; };

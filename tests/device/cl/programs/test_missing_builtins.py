@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from opalite.cl.programs.program_cache.missing_builtins import STAND_INS
 
+from opalite.cl.programs.missing_builtins import STAND_INS
 from opalite.cl.runtime import Runtime
 
 SOURCE = (
@@ -72,7 +72,7 @@ def test_sines_of_small_and_of_huge_angles(rt: Runtime) -> None:
 
 
 def test_the_trial_is_a_program(rt: Runtime) -> None:
-    from opalite.cl.programs.program_cache.missing_builtins import TRIAL
+    from opalite.cl.programs.missing_builtins import TRIAL
 
     if "unlinked_fma" in rt.info.quirks:
         pytest.skip("it is for such a device that it does not build")

@@ -24,8 +24,8 @@ from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError
 
-from ...helpers.recording_driver import RecordingDriver
-from ...helpers.small_models import classifier, noise
+from ....helpers.recording_driver import RecordingDriver
+from ....helpers.small_models import classifier, noise
 
 SOURCE = """
 kernel void add(global float *x, float v, int n) { int i = get_global_id(0); if (i < n) x[i] += v; }

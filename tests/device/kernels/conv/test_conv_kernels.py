@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.kernel import Binding, Kernel

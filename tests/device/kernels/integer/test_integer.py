@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import PTX_DOT
 
 from opalite.cl.runtime import Runtime
 from opalite.expr.expression import Expr
 from opalite.expr.trace_function import Sym, trace
+from opalite.ir.device.device_family import PTX_DOT
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed

@@ -17,7 +17,7 @@ from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise_points
 from ..conv_checks import check_kernel, find_kernel
-from .test_few import with_units
+from .test_skinny_mma import with_units
 
 KERNEL = find_kernel("RowNormMatMul", "MatmulFewNormal")
 SILU = "sigmoid($0); mul($0, %0); mul(%1, $1)"

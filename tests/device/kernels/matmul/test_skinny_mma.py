@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import PTX_MMA, PTX_WGMMA
 
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
+from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.matmul import skinny_mma

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import PTX_MMA
 
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
+from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.mma.mma_tile import find_tile
 from opalite.run.execute.kernel_test_harness import make_node

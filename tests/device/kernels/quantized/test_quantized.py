@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import BYTE_FOURS, BYTE_PAIRS
 
 from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import Sym, trace
+from opalite.ir.device.device_family import BYTE_FOURS, BYTE_PAIRS
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for

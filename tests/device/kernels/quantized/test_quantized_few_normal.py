@@ -16,8 +16,8 @@ from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise_points
 from ..conv_checks import find_kernel
-from ..matmul.test_few import with_units
-from ..matmul.test_few_normal import apart, assert_same_halves
+from ..matmul.test_norm_skinny_mma import apart, assert_same_halves
+from ..matmul.test_skinny_mma import with_units
 from .test_quantized import levels
 
 KERNEL = find_kernel("RowNormQuantizedMatMul", "QuantizedFewNormal")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import BLOCK_LOADS, PTX_MMA, SUB_GROUPS
 
 from opalite.cl.runtime import Runtime
+from opalite.ir.device.device_family import BLOCK_LOADS, PTX_MMA, SUB_GROUPS
 from opalite.ir.dtype import DType
 from opalite.kernels.reduce import work_group_rows
 from opalite.run.execute.kernel_test_harness import make_node, run_node

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from opalite.ir.device.device_info.device_family import SLOW_SUB_BUFFERS
 
 import opalite
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError
 from opalite.ir import Graph
+from opalite.ir.device.device_family import SLOW_SUB_BUFFERS
 from opalite.passes.pipeline import place
 from opalite.plan import read_bundle as bundles
 from opalite.plan.emit_program import emit
@@ -21,9 +21,9 @@ from opalite.plan.program import LaunchStep, Program
 from opalite.run.execute.executable import Executable
 from opalite.run.report.profile_page import render_page
 
-from ...helpers.graphs import check_same, feeds_for, run_graph
-from ...helpers.small_models import dense, noise
-from ...null.plan.test_nesting import dense_block, fire, row_graphs, split_block
+from ....helpers.graphs import check_same, feeds_for, run_graph
+from ....helpers.small_models import dense, noise
+from ....null.plan.memory.test_buffer_aliasing import dense_block, fire, row_graphs, split_block
 
 FEEDS = {"x": noise(1, 16, 12, 12, seed=9)}
 

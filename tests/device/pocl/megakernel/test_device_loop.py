@@ -22,7 +22,7 @@ import pytest
 
 import opalite
 from onnx import helper
-from opalite.cl.programs.program_cache import background_throttle
+from opalite.cl.programs import background_throttle
 from opalite.cl.queue.prepared_launch import PreparedLaunch, Recording
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.run.api.session.inference_session.compile_bundle import compile_model
 
 import opalite
 from onnx import TensorProto, helper
@@ -25,6 +24,7 @@ from opalite.cl.memory.host_device_copies import StagingBuffer
 from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError, DeviceMemoryError, InputError
+from opalite.run.api.session.compile_bundle import compile_model
 from opalite.run.execute.strategies import megakernel_builder
 
 from ....helpers.small_models import adder, classifier, determinant, make_model, noise, port

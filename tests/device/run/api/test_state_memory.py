@@ -7,7 +7,7 @@ import numpy as np
 from opalite.cl.runtime import Runtime
 
 from ....helpers.decoders import KINDS, feeds_of
-from .test_state import PROMPT, go_on, open_session
+from .caches.test_model_state import PROMPT, go_on, open_session
 
 
 def test_another_sequence_takes_the_memory_of_the_last(rt: Runtime) -> None:

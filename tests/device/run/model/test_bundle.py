@@ -18,17 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import (
-    BYTE_FOURS,
-    BYTE_PAIRS,
-    HALF_TYPES,
-    HALF_VECTORS,
-    PTX_DOT,
-    PTX_MMA,
-    PTX_WGMMA,
-    SLOW_SUB_BUFFERS,
-)
-from opalite.ir.device.device_info.device_info import DeviceInfo
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -38,6 +27,17 @@ from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.runtime import Runtime
 from opalite.errors import BundleError, InputError, ModelFormatError, NoDeviceError, PlacementError
 from opalite.ir.constants.content_hash import content_key
+from opalite.ir.device.device_family import (
+    BYTE_FOURS,
+    BYTE_PAIRS,
+    HALF_TYPES,
+    HALF_VECTORS,
+    PTX_DOT,
+    PTX_MMA,
+    PTX_WGMMA,
+    SLOW_SUB_BUFFERS,
+)
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.plan.bundle import VERSION, Bundle, plan_key
 from opalite.plan.dispatch_key import DispatchKey
 from opalite.plan.json_codec import Encoder

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.cl.programs.program_cache.program_cache import ProgramCache
 
 import opalite
 from onnx import TensorProto, helper
+from opalite.cl.programs.program_cache import ProgramCache
 from opalite.cl.runtime import Runtime
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference, tolerance

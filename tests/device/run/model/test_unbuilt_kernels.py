@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from opalite.ir.device.device_info.device_family import FRAGILE_COMPILER
 
 from opalite.cl.runtime import Runtime
+from opalite.ir.device.device_family import FRAGILE_COMPILER
 
 # The compiler is made to fail where a source has one of the words given.
 SCRIPT = """

@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from opalite.cl.device.driver_hints import HintProperties, Hints, hint_properties, hints_taken, make_hints
 from opalite.errors import InputError
+from opalite.ir.device.device_info import DeviceInfo
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
+FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 def load(name: str, *more: str) -> DeviceInfo:

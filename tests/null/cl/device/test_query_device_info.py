@@ -12,7 +12,10 @@ from typing import Any
 
 import pyopencl as cl
 import pytest
-from opalite.ir.device.device_info.device_family import (
+
+from opalite.cl.device import query_device_info as module
+from opalite.cl.device.query_device_info import describe, fingerprint, location, with_trials
+from opalite.ir.device.device_family import (
     BYTE_FOURS,
     BYTE_PAIRS,
     FP16_UNLISTED,
@@ -23,12 +26,9 @@ from opalite.ir.device.device_info.device_family import (
     PTX_MMA,
     PTX_WGMMA,
 )
-from opalite.ir.device.device_info.device_info import DeviceInfo
+from opalite.ir.device.device_info import DeviceInfo
 
-from opalite.cl.device import query_device_info as module
-from opalite.cl.device.query_device_info import describe, fingerprint, location, with_trials
-
-FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
+FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 class Broken:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from opalite.cl.device.select_device import DeviceEntry, platform_slug, select, stable_ids
 from opalite.errors import NoDeviceError
+from opalite.ir.device.device_info import DeviceInfo
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
+FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 def load(name: str) -> DeviceInfo:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.cl.programs.program_cache.build_parallelism import side_by_side
 
 from opalite.cl.memory.allocator import split_regions
 from opalite.cl.memory.buffer_pool import BufferPool
 from opalite.cl.memory.shared_weights import SharedWeight, WeightStore
+from opalite.cl.programs.build_parallelism import side_by_side
 from opalite.ir.constants.content_hash import PIECE, content_key
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from opalite.cl.programs.program_cache import background_throttle
+from opalite.cl.programs import background_throttle
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from opalite.cl.programs.program_cache.build_parallelism import side_by_side
 
-from opalite.cl.programs.program_cache import build_parallelism
+from opalite.cl.programs import build_parallelism
+from opalite.cl.programs.build_parallelism import side_by_side
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from opalite.cl.queue.command_buffers import TRIED, why_not
+from opalite.ir.device.device_info import DeviceInfo
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
+FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 @pytest.mark.parametrize("version", TRIED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from opalite.ir.device.device_info.device_family import (
+
+from opalite.ir.device.device_family import (
     FEW_EVENTS,
     FRAGILE_COMPILER,
     NO_ASSEMBLY,
@@ -17,7 +18,7 @@ from opalite.ir.device.device_info.device_family import (
     Family,
     find_family,
 )
-from opalite.ir.device.device_info.device_info import DeviceInfo
+from opalite.ir.device.device_info import DeviceInfo
 
 POCL_4 = (FRAGILE_COMPILER, SHARED_VALUES, NO_ASSEMBLY)
 NAMES = [

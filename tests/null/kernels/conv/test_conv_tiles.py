@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from opalite.cost.cost_tables import RegisterTile
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.kernels.conv.register_tiles import find_tile, tile_refusal
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"

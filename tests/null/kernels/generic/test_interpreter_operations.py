@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from opalite.ir.device.device_info.device_family import SHALLOW_FLOW
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
+from opalite.ir.device.device_family import SHALLOW_FLOW
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.kernels.generic.interpreter_operations import FLOATS, MORE, program_of
 
 

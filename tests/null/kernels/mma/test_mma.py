@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from opalite.ir.device.device_info.device_family import PTX_MMA
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.mma.mma_tile import find_tile, mma_refusal, pack_weights, tile_illegal
 from opalite.run.execute.kernel_test_harness import make_node

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import PTX_WGMMA
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_family import PTX_WGMMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_family import BYTE_PAIRS, NO_ASSEMBLY, PTX_MMA
 
 from opalite.ir import DeviceInfo
+from opalite.ir.device.device_family import BYTE_PAIRS, NO_ASSEMBLY, PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.kernel import Kernel, Weight

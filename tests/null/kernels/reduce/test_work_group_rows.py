@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.kernels.reduce.work_group_rows import row_width
 
 CPU = DeviceInfo(name="cpu", kind="cpu", native_float_width=16)

@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opalite.ir.device.device_info.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
+from opalite.ir.device.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 from opalite.ir.place import OPENCL, Memory, packed
 from opalite.passes.pipeline import place
 from opalite.plan import emit_program as emission
 from opalite.plan.emit_program import emit
 from opalite.plan.memory.buffer_aliasing import GROWTH, SMALL, joins_stretches, pieces, stretch_start
-from opalite.plan.memory.verify_memory_plan import Bytes, cut, joined
+from opalite.plan.memory.verify_memory_plan import MemoryRange, cut, joined
 from opalite.plan.node_report import NodeReport
 from opalite.plan.program import LaunchStep, Program, Slot, Storage
 
-from ...helpers.graphs import GraphMaker
+from ....helpers.graphs import GraphMaker
 
-DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
+DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 def load(name: str) -> DeviceInfo:
@@ -488,7 +488,7 @@ def test_the_verifier_sees_a_value_overwritten_too_early(monkeypatch: pytest.Mon
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=12), st.integers(0, 60), st.integers(1, 20))
 def test_bytes_remember_like_an_array(writes: list[tuple[int, int]], start: int, count: int) -> None:
-    memory, plain = Bytes(), [(None, i) for i in range(100)]
+    memory, plain = MemoryRange(), [(None, i) for i in range(100)]
     for number, (at, nbytes) in enumerate(writes):
         memory.write(at, (nbytes, number, 3))
         plain[at : at + nbytes] = [(number, 3 + i) for i in range(nbytes)]  # type: ignore[misc]

@@ -14,9 +14,9 @@ from opalite.plan.memory.liveness import LINGERING_BYTES, LINGERS, Lifetime, lin
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, Program, SlotArg, Storage
 
-from ...helpers.graphs import GraphMaker
+from ....helpers.graphs import GraphMaker
 
-DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
+DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 def chain(columns: int) -> Graph:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opalite.plan.template.program_template.dynamic_parameters import DynamicParameters, packed
-from opalite.plan.template.program_template.program_template import Template
 
 from opalite.ir import DeviceInfo, DType
 from opalite.ir.symbols import Trace
 from opalite.plan.program import DownloadStep, LaunchStep
+from opalite.plan.template.dynamic_parameters import DynamicParameters, packed
+from opalite.plan.template.program_template import Template
 
-from ...helpers.graphs import GraphMaker
-from ...helpers.symbolic import Traced
+from ....helpers.graphs import GraphMaker
+from ....helpers.symbolic import Traced
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "devices"
 
 
 def template() -> Template:

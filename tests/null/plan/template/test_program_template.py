@@ -17,11 +17,11 @@ from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.read_bundle import load_bundle
 from opalite.plan.write_bundle import save_bundle
 
-from ...fuzz.null import compute
-from ...helpers.graphs import GraphMaker, check_same, feeds_for, run_graph
-from ...helpers.symbolic import Traced, graph_at
+from ....fuzz.null import compute
+from ....helpers.graphs import GraphMaker, check_same, feeds_for, run_graph
+from ....helpers.symbolic import Traced, graph_at
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "devices"
 DEVICES = ("pocl_avx512", "nvidia_h200", "adreno_640", "mali_g76", "intel_uhd_630")
 
 

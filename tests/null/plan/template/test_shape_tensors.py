@@ -6,16 +6,16 @@ import json
 from typing import Any
 
 import numpy as np
-from opalite.plan.template.program_template.shape_tensors import ShapeTensors, ShapeTensorStep, TypeTerms, shape_tensors
-from opalite.plan.template.program_template.symbolic_numbers import Term
 
 from opalite.expr.expression import Expr
 from opalite.ir import DType
 from opalite.ops.elementwise import Elementwise
 from opalite.plan.json_codec import Encoder, decode
+from opalite.plan.template.shape_tensors import ShapeTensors, ShapeTensorStep, TypeTerms, shape_tensors
+from opalite.plan.template.symbolic_numbers import Term
 
-from ...helpers.numpy_session import NumpySession
-from ...helpers.onnx_text import parse
+from ....helpers.numpy_session import NumpySession
+from ....helpers.onnx_text import parse
 
 MASKED = """
 g (float[N, 8] x, float[P, 8] past) => (float[T, 8] y, float[N, T] mask, int64[2] s) {

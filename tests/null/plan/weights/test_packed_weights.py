@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 import onnx
 from onnx import helper
 from opalite.ir.constants.content_hash import content_key, contents_of
 from opalite.ir.constants.lazy_array import LARGE, LazyArray, converted, hold_all, reshaped
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
 from opalite.ir.place import FLAT, IMAGE, Place, Target, packed
@@ -25,9 +25,9 @@ from opalite.plan.planner import Knowledge, Planned, PlanOptions, plan
 from opalite.plan.weights.packed_weights import Form, placed_form, weight_form
 from opalite.run.model.imported_model import ImportedModel
 
-from ...helpers.small_models import make_model, noise, port
+from ....helpers.small_models import make_model, noise, port
 
-DEVICES = Path(__file__).parents[2] / "fixtures" / "devices"
+DEVICES = Path(__file__).parents[3] / "fixtures" / "devices"
 SIDE = 512
 assert SIDE * SIDE >= LARGE
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opalite.cl.programs.program_cache.kernel_trials import Trial
 
+from opalite.cl.programs.kernel_trials import Trial
 from opalite.plan.program import Slot, Storage
 from opalite.ptx.persistent_kernel import SYNC_BYTES, Shape
 from opalite.run.execute.strategies.linked_ptx_kernels import LinkedKernels, LinkError, Place, Stretch

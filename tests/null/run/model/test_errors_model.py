@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from onnx import TensorProto, helper, numpy_helper
 from opalite import knobs
@@ -23,6 +22,7 @@ from opalite.errors import (
 )
 from opalite.importer import load_model
 from opalite.importer.proto.tensor_pb_file import load_tensor_file
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tensor_type import TensorType

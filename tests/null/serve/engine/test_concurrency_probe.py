@@ -18,7 +18,7 @@ from opalite.serve.engine.inference_server import Server
 from opalite.serve.wire.serve_errors import WorkerLost
 
 from ....helpers.serve_sessions import SLOW
-from .test_server import Seen, found, request, served, write
+from .test_inference_server import Seen, found, request, served, write
 
 
 @pytest.mark.parametrize(

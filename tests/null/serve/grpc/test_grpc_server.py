@@ -22,7 +22,7 @@ from opalite.serve.run_servers import serving
 from opalite.serve.wire.api_key import Key
 
 from ....helpers.serving import Double
-from .test_service import two, wait_for
+from .test_inference_service import two, wait_for
 
 REQUEST = HealthCheckRequest
 STATUS = HealthCheckResponse.ServingStatus

@@ -13,7 +13,7 @@ import tritonclient.grpc.aio as aio
 from tritonclient.grpc import service_pb2
 
 from ....helpers.serving import Double
-from .test_service import given, two, wait_for
+from .test_inference_service import given, two, wait_for
 
 
 def text(words: bytes) -> list[triton.InferInput]:

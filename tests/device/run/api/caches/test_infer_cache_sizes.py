@@ -8,9 +8,9 @@ import onnx
 from opalite.cl.runtime import Runtime
 from opalite.errors import OptionError
 
-from ....helpers import decoders
-from ....helpers.decoders import KINDS
-from .test_state import PROMPT, expected, feed, go_on, open_session
+from .....helpers import decoders
+from .....helpers.decoders import KINDS
+from .test_model_state import PROMPT, expected, feed, go_on, open_session
 
 
 def open_heads(kind: str, axis: int = 3, name: str = "kv_cache_dim") -> bytes:

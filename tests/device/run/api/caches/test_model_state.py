@@ -15,8 +15,8 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import InputError, OptionError
 from opalite.plan.program import LaunchStep
 
-from ....helpers import decoders
-from ....helpers.decoders import KINDS, feeds_of
+from .....helpers import decoders
+from .....helpers.decoders import KINDS, feeds_of
 
 PROMPT = [5, 3, 8, 60, 2]
 Greedy = tuple[list[int], Any]
@@ -252,7 +252,7 @@ def test_states_take_turns(rt: Runtime) -> None:
 
 
 def test_states_that_do_not_grow(rt: Runtime) -> None:
-    model = Path(__file__).parents[4].parent / "shared" / "models" / "gtcrn_simple.onnx"
+    model = Path(__file__).parents[5].parent / "shared" / "models" / "gtcrn_simple.onnx"
     if not model.exists():
         pytest.skip("the model is not there")
     session = opalite.InferenceSession(model, device=rt.info.id)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.run.api.session.inference_session.async_runs import AsyncRuns
 
 import opalite
+from opalite.run.api.session.async_runs import AsyncRuns
 
-from ....helpers.small_models import classifier, noise
+from .....helpers.small_models import classifier, noise
 
 MODEL = classifier().SerializeToString()
 PATIENCE_S = 60.0

@@ -14,10 +14,10 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError, DeviceLostError, InputError
 from opalite.run.execute.strategies.queue_strategy import Queue
 
-from ....helpers.decoders import KINDS, feeds_of
-from ....helpers.linked_double import Double, double
-from ....helpers.lost_device import LostDevice, lost_device
-from ....helpers.small_models import classifier
+from .....helpers.decoders import KINDS, feeds_of
+from .....helpers.linked_double import Double, double
+from .....helpers.lost_device import LostDevice, lost_device
+from .....helpers.small_models import classifier
 
 __all__ = ["double", "lost_device"]
 X = {"x": np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)}

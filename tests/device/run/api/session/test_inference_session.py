@@ -24,8 +24,8 @@ from opalite.errors import InputError, PlacementError
 from opalite.importer.walk.segment_table import SEGMENTS_KEPT
 from opalite.run.execute.executable import Executable
 
-from ....helpers.onnx_text import by_onnxruntime
-from ....helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
+from .....helpers.onnx_text import by_onnxruntime
+from .....helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
 
 Open = Callable[..., opalite.InferenceSession]
 PREPARED = ("programs_built", "programs_loaded", "kernels_made", "memory_objects", "args_set")

@@ -18,8 +18,8 @@ from opalite.run.execute.strategies import time_slicing
 from opalite.run.execute.strategies.time_slicing import TimeSlicedQueue
 from opalite.run.model import concurrent_runs
 
-from ....helpers.small_models import classifier, noise
-from .test_threads import KNOWN, NEW, PATIENCE_S, running
+from .....helpers.small_models import classifier, noise
+from ..test_threads import KNOWN, NEW, PATIENCE_S, running
 
 SIZES = [{"x": noise(1 + i % 3, 3, 8 + 5 * i, 30 - 2 * i, seed=i)} for i in range(6)]
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputTypeError, OptionError, PlacementError, TerminatedError
 
-from ....helpers.small_models import adder, classifier, make_model, noise, port
+from .....helpers.small_models import adder, classifier, make_model, noise, port
 
 
 def options(**settings: Any) -> opalite.SessionOptions:

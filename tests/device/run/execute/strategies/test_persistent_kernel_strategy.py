@@ -18,9 +18,9 @@ from opalite.cl.runtime import Runtime
 from opalite.run.execute import executable
 from opalite.run.execute.strategies import linked_ptx_kernels, persistent_kernel_strategy
 
-from ....helpers.decoders import KINDS, Decoder, feeds_of
-from ....helpers.linked_double import Double, double
-from ....helpers.small_models import classifier, noise
+from .....helpers.decoders import KINDS, Decoder, feeds_of
+from .....helpers.linked_double import Double, double
+from .....helpers.small_models import classifier, noise
 
 X = {"x": noise(1, 3, 8, 8)}
 OTHER = {"x": noise(1, 3, 8, 8, seed=5)}

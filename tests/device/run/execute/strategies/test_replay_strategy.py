@@ -21,7 +21,7 @@ from opalite.cl.runtime import Runtime, find_runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError
 
-from ....helpers.small_models import adder, classifier, determinant, noise
+from .....helpers.small_models import adder, classifier, determinant, noise
 
 SOURCE = """
 kernel void add(global float *x, float v, int n) { int i = get_global_id(0); if (i < n) x[i] += v; }

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.cl.programs.program_cache.program_cache import ProgramCache
 
 import onnx
 import opalite
 from onnx import TensorProto, helper
+from opalite.cl.programs.program_cache import ProgramCache
 from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError, DeviceMemoryError, InputError, PlacementError
 from opalite.ir.constants.lazy_array import LazyArray
@@ -44,8 +44,8 @@ from opalite.run.model.background.graph_compiler import Compiler
 from opalite.run.model.plans.plan_cache import PlanCache
 from opalite.run.report.session_stats import SessionStats
 
-from ....helpers.onnx_text import by_onnxruntime
-from ....helpers.small_models import classifier, make_model, noise, port
+from .....helpers.onnx_text import by_onnxruntime
+from .....helpers.small_models import classifier, make_model, noise, port
 
 PATIENCE_S = 120.0
 X = {"x": noise(1, 3, 16, 16)}

@@ -23,8 +23,8 @@ from opalite.run.model.background.respecialize import Respecializer
 from opalite.run.model.background.respecialize_policy import MOST, RETURNS
 from opalite.run.model.cached_model import CachedModel
 
-from ....helpers.onnx_text import by_onnxruntime
-from ....helpers.small_models import make_model, noise, port
+from .....helpers.onnx_text import by_onnxruntime
+from .....helpers.small_models import make_model, noise, port
 
 PATIENCE_S = 120.0
 SMALL, LARGE = noise(1, 8, 6, 6), noise(1, 8, 40, 44)

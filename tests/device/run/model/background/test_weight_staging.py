@@ -25,7 +25,7 @@ from opalite.ir.constants.lazy_array import LARGE, LazyArray
 from opalite.plan import write_bundle as bundles
 from opalite.plan.weights import packed_weights
 
-from ....helpers.small_models import make_model, noise, port
+from .....helpers.small_models import make_model, noise, port
 
 TINY = Shape(layers=2, width=256, heads=4, kv_heads=2, inner=1024, words=512, positions=256)
 PROMPT, LONG = 12, 96

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opalite.plan.template.program_template.shape_tensors import ShapeTensors
 
 import opalite
 from opalite.cl.runtime import Runtime
+from opalite.plan.template.shape_tensors import ShapeTensors
 from opalite.run.model.kv_cache.decode_fast_path import DecodeFastPath
 
-from ....helpers.decoders import KINDS, feeds_of
+from .....helpers.decoders import KINDS, feeds_of
 
 
 def feed(state: opalite.State, tokens: Sequence[int]) -> None:

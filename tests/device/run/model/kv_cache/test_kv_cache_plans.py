@@ -18,7 +18,7 @@ from opalite.cache.cache_folder import units
 from opalite.cl.runtime import Runtime
 from opalite.run.model.cached_model import CachedModel
 
-from ....helpers.decoders import KINDS, feeds_of
+from .....helpers.decoders import KINDS, feeds_of
 
 TOKENS = [5, 3, 8, 60, 2, 9, 44]
 

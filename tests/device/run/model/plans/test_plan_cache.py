@@ -33,7 +33,7 @@ from opalite.run.model.plans.plan_cache import open_plans
 from opalite.tune.tuning_database import TuningDatabase, Verdict, open_database
 from opalite.tune.tuning_levels import Level
 
-from ....helpers.small_models import classifier, determinant, make_model, noise, port
+from .....helpers.small_models import classifier, determinant, make_model, noise, port
 
 X = noise(1, 3, 8, 8)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from opalite.run.api.caches.kv_cache.match_state_outputs import find_pairs
 
 from opalite.errors import OptionError
 from opalite.ir.dtype import DType
+from opalite.run.api.caches.match_state_outputs import find_pairs
 from opalite.run.model.model_inputs_outputs import NodeArg
 
 

@@ -6,9 +6,9 @@ import warnings
 from typing import Any
 
 import pytest
-from opalite.ir.device.device_info.device_info import DeviceInfo
 
 from opalite.errors import OptionError
+from opalite.ir.device.device_info import DeviceInfo
 from opalite.run.api.options.execution_providers import Choice, by_policy, check_known, check_providers, choose
 from opalite.run.api.options.ort_enums import OrtExecutionProviderDevicePolicy as Policy
 

@@ -6,7 +6,7 @@ import itertools
 
 from opalite.cl.memory.buffer_pool import BufferPool
 from opalite.plan.program import LaunchStep, Program, Slot, SlotArg, Storage
-from opalite.run.execute.memory.slot_memory import Region, arena_regions, pool_slots
+from opalite.run.execute.memory.slot_memory import ArenaRegion, arena_regions, pool_slots
 
 
 def launch(*slots: int) -> LaunchStep:
@@ -28,7 +28,7 @@ def test_regions_tell_where_and_when_memory_is_in_use() -> None:
     slots += [Slot(2, 64, Storage.STATIC), Slot(3, 64, Storage.SEPARATE), Slot(4, 16, Storage.DYNAMIC, 0, label="c")]
     steps = [launch(2, 0), launch(0, 1), launch(1, 4), launch(4, 3)]
     found = arena_regions(Program("p", slots=slots, steps=list(steps)))
-    assert found == [Region("a", 0, 64, 0, 1), Region("b", 64, 32, 1, 2), Region("c", 0, 16, 2, 3)]
+    assert found == [ArenaRegion("a", 0, 64, 0, 1), ArenaRegion("b", 64, 32, 1, 2), ArenaRegion("c", 0, 16, 2, 3)]
 
 
 def test_tensors_inside_others() -> None:
@@ -37,7 +37,7 @@ def test_tensors_inside_others() -> None:
     parts = [Slot(i + 1, 128, Storage.DYNAMIC, 128 * (i + 1), label="ab"[i], within=0) for i in range(2)]
     program = Program("p", slots=[whole, *parts, other], steps=[launch(1, 3), launch(2), launch(0, 3)])
     found = {r.label: r for r in arena_regions(program)}
-    assert found["whole"] == Region("whole", 128, 256, 0, 2)
-    assert found["a"] == Region("a", 128, 128, 0, 0, "whole")
-    assert found["b"] == Region("b", 256, 128, 1, 1, "whole")
+    assert found["whole"] == ArenaRegion("whole", 128, 256, 0, 2)
+    assert found["a"] == ArenaRegion("a", 128, 128, 0, 0, "whole")
+    assert found["b"] == ArenaRegion("b", 256, 128, 1, 1, "whole")
     assert sorted(pool_slots(program, BufferPool(lambda nbytes: object()))) == [3]
