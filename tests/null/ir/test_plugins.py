@@ -75,7 +75,7 @@ def test_a_source_elsewhere_counts_by_its_contents(entries: list[Any], tmp_path:
 def test_helpers_in_the_same_file_count(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, {folder!r})\n"
-        "from opalite.ir import plugins\nimport theirs\nregistered.watch(lambda: [theirs.entry])\n"
+        "from opalite.ir import plugins\nimport theirs\nplugins.watch(lambda: [theirs.entry])\n"
         "print(plugins.foreign_state())\n"
     )
     said = []

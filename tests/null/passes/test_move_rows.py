@@ -1,5 +1,4 @@
-"""passes/fuse_row_permutations.py, sink_row_permutations.py, fuse_transposes.py: few movements of whole rows are
-left."""
+"""Passes that merge or move row permutations and transposes: few movements of whole rows are left."""
 
 from __future__ import annotations
 
