@@ -35,3 +35,11 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert target.exists(), f"{path.name} links to {link}, which is not there"
         if anchor:
             assert anchor in anchors(target.read_text(encoding="utf-8")), f"{path.name}: no heading for {link}"
+
+
+def test_the_glossary_names_paths_that_exist() -> None:
+    package = ROOT / "src" / "opalite"
+    paths = re.findall(r"`([\w/]+(?:/|\.py))`", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    missing = [p for p in paths if not (package / p).exists() and p != "src/opalite/"]
+    assert len(paths) > 40
+    assert not missing, f"docs/glossary.md names {missing}"
