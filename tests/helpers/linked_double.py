@@ -113,11 +113,11 @@ def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     monkeypatch.setattr(persistent_kernel_strategy, "LONG_S", 1e9)
     own = type("OfThisTest", (Double,), {"made": []})
     monkeypatch.setattr(linked_ptx_kernels, "LinkedKernels", own)
-    enqueue = persistent_kernel_strategy.Persistent._enqueue
+    enqueue = persistent_kernel_strategy.PersistentKernelStrategy._enqueue
 
     def read_and_enqueue(self: Any, recording: Any) -> bool:
         self.kernels.read_table()
         return enqueue(self, self.prepared.rt.record(recording.launches))
 
-    monkeypatch.setattr(persistent_kernel_strategy.Persistent, "_enqueue", read_and_enqueue)
+    monkeypatch.setattr(persistent_kernel_strategy.PersistentKernelStrategy, "_enqueue", read_and_enqueue)
     return own

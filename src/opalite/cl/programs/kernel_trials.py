@@ -100,7 +100,7 @@ class Trials:
         """What `fault` says, and whether it holds for ever."""
         if not (self._index and sys.executable and may_work_in_background()):
             return "it cannot be tried, for no process may run beside this one", False
-        command = [sys.executable, "-P", "-m", f"{__package__}.trial_process", self._index, self._info.version]
+        command = [sys.executable, "-P", "-m", f"{__package__}.kernel_trial_main", self._index, self._info.version]
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)
         try:
             process = subprocess.Popen(

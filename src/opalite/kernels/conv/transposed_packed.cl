@@ -4,8 +4,8 @@
 //   y[n, o, p] = bias[o] + sum over b, c and k with (p + pad - k*D) divisible by S
 //                          of x[n, b, (p + pad - k*D) / S][c] * w[group, tile, b, k, c, o]
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), HAS_BIAS, MASK (1: the last block's lanes from `m`
-// on are set to zero), and IN_REGISTERS (1: unroll all of a block, which suits a GPU; 0: broadcast elements from
-// memory, CPU). Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib
+// on are set to zero), IN_REGISTERS (1: unroll all of a block, which suits a GPU; 0: broadcast elements from memory,
+// CPU), and IN_SUM_BLOCKS (1: add up sums of SUM_BLOCK terms, in registers of their own). Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib
 // counted in a group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn.
 // Grid: ceil(SW * tiles of a phase * oh * od / span), groups * ceil(ob / TB), batch.
 #if IN_REGISTERS
@@ -33,7 +33,7 @@ kernel void conv_transpose_packed(global const REAL *restrict x, global const RE
         const int i0 = (i - (row * SW + phase) * tiles) * TW, x0 = i0 * SW + phase;
         ACCV acc[TW * TB];
         start_tile(acc, BIAS_ARG first, blocks);
-#if !IN_REGISTERS
+#if IN_SUM_BLOCKS
         ACCV kept[TW * TB];
         size_t summed = 0;  // terms in acc
         bool done = false;
@@ -51,7 +51,7 @@ kernel void conv_transpose_packed(global const REAL *restrict x, global const RE
                     load_columns(staged, x, line, tx / SW + i0, iw);
                     multiply_tile(acc, (const ACC *)staged,
                                   w + ((size_t)b * KD * KH * KW + kzy * KW + k) * (PACK * TB * PACK), lanes);
-#if !IN_REGISTERS
+#if IN_SUM_BLOCKS
                     if ((summed += lanes) < SUM_BLOCK) continue;
                     keep_tile(kept, acc, done, true);
                     clear_tile(acc);
@@ -61,7 +61,7 @@ kernel void conv_transpose_packed(global const REAL *restrict x, global const RE
                 }
             }
         }
-#if !IN_REGISTERS
+#if IN_SUM_BLOCKS
         keep_tile(kept, acc, done, false);
 #endif
         store_tile(acc, y, n, first, blocks, groups * ob, m, od * oh * ow, row * ow + x0, SW, 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ...ir.device.device_info import DeviceInfo
@@ -12,6 +13,9 @@ from ..kernel import Weight, ceil_div
 from ..kernel_registry import register
 from .direct_packed import ConvPacked
 from .pack_filters import Groups, filter_weight
+
+_LONG_SUM = 2048
+"""Terms from which a GPU spends registers on sums of blocks: a running sum of so many is as exact as theirs."""
 
 
 @register
@@ -33,7 +37,8 @@ class ConvTransposePacked(ConvPacked):
     def window_defines(
         self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
     ) -> dict[str, Any]:
-        return win.defines()
+        terms = groups.in_blocks * groups.in_pack * prod(map(ceil_div, win.kernel, win.strides))
+        return win.defines() | {"IN_SUM_BLOCKS": device.is_cpu or terms > _LONG_SUM}
 
     def filters(self, node: Node, groups: Groups, tile: int) -> Weight:
         return filter_weight(node.input(1), groups, tile, node.x.type.storage, transposed=True)

@@ -93,7 +93,7 @@ class ProcessWorker:
         except (pickle.PicklingError, TypeError, AttributeError) as e:
             raise InputTypeError(f"options of sessions in processes must be picklable: {e}") from e
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.process_main"],
+            [sys.executable, "-P", "-m", f"{__package__}.process_worker_main"],
             env=knobs.environment(PYTHONPATH=os.pathsep.join(p for p in sys.path if p), **self._environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -62,7 +62,7 @@ class FallbackProcess:
                 raise OSError("Python does not say where its program is")
             path = os.pathsep.join(p or os.getcwd() for p in sys.path)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", f"{__package__}.stand_in_process"],
+                [sys.executable, "-P", "-m", f"{__package__}.fallback_process_main"],
                 env=knobs.environment(PYTHONPATH=path, OPALITE_PERSISTENT="0"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -16,7 +19,7 @@ from opalite.run.execute.strategies.queue_strategy import Queue
 
 from .....helpers.decoders import KINDS, feeds_of
 from .....helpers.linked_double import Double, double
-from .....helpers.lost_device import LostDevice, lost_device
+from .....helpers.lost_device import DYING, LostDevice, lost_device
 from .....helpers.small_models import classifier
 
 __all__ = ["double", "lost_device"]
@@ -196,3 +199,12 @@ def test_threads_go_on(rt: Runtime, lost_device: LostDevice, caplog: pytest.LogC
             t.join()
         assert not wrong
         assert len(warnings_of(caplog)) == 1
+
+
+@pytest.mark.parametrize("name", [n for n in list(globals()) if n.startswith("test_")])
+def test_each_in_a_process_whose_device_dies(rt: Runtime, name: str) -> None:
+    if rt.info.family != "nvidia" or DYING in os.environ:
+        pytest.skip("elsewhere a double dies, in this process")
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", f"{__file__}::{name}"]
+    done = subprocess.run(command, env=os.environ | {DYING: "1", "OPALITE_DEVICE": rt.info.id}, capture_output=True)
+    assert done.returncode == 0, done.stdout.decode()[-4000:]
