@@ -1,31 +1,33 @@
-"""From an ONNX file to Graphs: one small function for each ONNX operator and version, and what walks them.
+"""Importer: turns an ONNX file into Graphs; one small function imports each ONNX operator and version.
 
-Open dimensions are symbols (`ir/symbols`): a Graph serves all sizes for which the guards of its trace hold. Where
-shapes depend on data (NonZero, a Reshape to a computed shape) or control flow on values (If, Loop), the model falls
-into segments: each a Graph of its own, with tasks on the host between them. Most models are one segment.
+Dynamic dimensions become symbols (`ir/symbols`): one Graph serves all sizes for which the guards of its trace hold. If
+shapes depend on data (NonZero, a Reshape to a computed shape) or control flow depends on values (If, Loop), the model
+is split into segments. Each segment is a Graph followed by tasks on the host. Most models are one segment.
 
     model = load_model("model.onnx")                    # or bytes, or a ModelProto
-    feeds = check_feeds(model, {"x": array})            # InputError sentences for what does not fit
+    feeds = check_feeds(model, {"x": array})            # raises InputError for an input that does not fit
 
     def run(importer, feeds):                           # also the Runner of loop bodies
-        turn = importer.begin(feeds, run)
-        while turn.segment is not None:
-            s = turn.segment                            # s.graph: compile once (keep it in s.compiled)
-            turn.advance(execute(s, turn.sizes, turn.feeds))    # outputs in the order of s.graph.outputs
-        return turn.outputs                             # in the order of model.outputs
+        import_run = ImportRun(importer, feeds, run)
+        while import_run.segment is not None:
+            s = import_run.segment                      # s.graph: compile once (store the result in s.compiled)
+            outputs = execute(s, import_run.sizes, import_run.feeds)   # in the order of s.graph.outputs
+            import_run.advance(outputs)
+        return import_run.outputs                       # in the order of model.outputs
 
     outputs = run(model.importer, feeds)
 
-`turn.sizes` are the values of s.graph.trace.symbols (the trace is None where all sizes are plain numbers), and
-`s.graph_at(turn.sizes)` is the graph with those in their place. Segments are kept by dtypes, ranks and closed
-dimensions of what flows into them, by guards, and by contents only where an operator asked for some that are no sizes:
-sizes for which the guards hold meet the same Segment object again. `turn.feeds` belong to `s.graph.inputs`; an array
-stays on the device between segments unless `s.on_host[i]` says that output i is wanted on the host: anything with
-`shape` and `dtype` may stand for an array (and `__array__` if it is wanted). To import without data, feed TensorTypes:
-ContentsNeededError if contents are needed.
+`sizes` are the values of s.graph.trace.symbols; the trace is None if all sizes are plain numbers. `s.graph_at(sizes)`
+is the graph with the symbols replaced by these numbers. Segments are cached by the dtypes, ranks and static dimensions
+of their inputs and by their guards, and by contents only for inputs whose contents an operator needs and that are no
+sizes. Sizes for which the guards hold get the same Segment object again.
 
-    proto/      ONNX messages decoded, checked, encoded     walk/    the walk over nodes, control flow, segments, tasks
-    onnx/  ml/  microsoft/   one function for each operator and version, by domain; shared/ what they share
+`feeds` are the values of `s.graph.inputs`. An array stays on the device between segments unless `s.on_host[i]` is true
+for output i. Any object with `shape` and `dtype` can replace an array (it needs `__array__` if the contents are read on
+the host). TensorTypes as feeds import the model without data; ContentsNeededError is raised if contents are needed.
+
+    proto/      ONNX messages: decoding, checks, encoding   walk/    iteration over nodes, control flow, segments, tasks
+    onnx/  ml/  microsoft/   one function for each operator and version, by domain; shared/ common helpers
     host/       operators that run on the host
 """
 

@@ -1,4 +1,4 @@
-"""Checking what a caller feeds to a model, before anything is compiled for it."""
+"""Checks of the values that a caller feeds to a model, before compilation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .proto.decode import ValueInfo
 
 
 def check_feeds(model: Model, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """`feeds` in the order of the model's inputs, Python numbers and lists made arrays of the declared type.
+    """Return `feeds` in the order of the model's inputs, with numbers and lists converted to the declared dtype.
 
-    InputError says which input is unknown, missing, or of wrong dtype, rank or size.
+    InputError names an input that is unknown, missing, or of the wrong dtype, rank or size.
     """
     infos = model.input_infos
     check_names(model.name, infos, (v.name for v in model.inputs if v.kind != "optional"), feeds)
@@ -47,7 +47,7 @@ def _check_as(info: ValueInfo, declared: ValueInfo, value: Any) -> Any:
 
 
 def _check_map(info: ValueInfo, declared: ValueInfo, value: Any) -> dict[Any, Any]:
-    """A dict with keys and numbers of the declared types."""
+    """Return a dict with keys and values of the declared types."""
     if not isinstance(value, Mapping):
         raise BindingError(f"input '{info.name}' is a {declared.onnx_type}: give a dict, not {_kind(value)}")
     key, elem = declared.dtype, declared.elem

@@ -1,4 +1,4 @@
-"""Model: an ONNX file, checked and decoded. Everything that can be said before any input shape is known."""
+"""Model: an ONNX file, decoded and checked, before any input shape is known."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ from .walk.control_flow import find_control
 from .walk.import_run import ModelImporter
 
 _NO_VERSION = 2**63 - 1
-"""The version of a model that states none, as onnxruntime gives it."""
+"""Version of a model that declares none, as onnxruntime reports it."""
 
-_PIPE_S = 1.0  # how long a pipe that a model is read from may wait for somebody who writes
+_PIPE_S = 1.0  # wait in seconds for a writer to open a pipe
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A checked model. `opsets` are versions by domain; `path` is the file it came from, if any. data_files:
-    those that hold data of its tensors, by location as it names them."""
+    """Checked ONNX model.
+
+    opsets: versions by domain. path: the source file, if any. data_files: files with external tensor data, by location.
+    """
 
     graph: GraphDef
     functions: FunctionTable
@@ -50,48 +52,48 @@ class Model:
 
     @cached_property
     def repeats(self) -> bool:
-        """Whether the bytes of the file and the inputs' types decide every import: no data files, no chance."""
+        """Whether file and input types determine every import: no external data, no random numbers."""
         return not self.data_files and not self.draws
 
     @cached_property
     def draws(self) -> bool:
-        """Whether random numbers may be drawn."""
+        """Whether a node draws random numbers."""
         bodies = [self.graph, *(f.body for f in self.functions.values())]
         return any(_draws(n) for g in bodies for n in _all_nodes(g))
 
     @cached_property
     def name(self) -> str:
-        """How messages call the model: its file, else its graph."""
+        """Name for messages: the file name, else the graph name."""
         return self.path.name if self.path is not None else self.graph.name or "model"
 
     @cached_property
     def input_infos(self) -> dict[str, ValueInfo]:
-        """Every input by name, those with an initializer included."""
+        """All inputs by name, including those with an initializer."""
         return {v.name: v for v in self.graph.inputs}
 
     @cached_property
     def inputs(self) -> tuple[ValueInfo, ...]:
-        """Inputs that every run must be given."""
+        """Inputs that every run needs: those without an initializer."""
         return tuple(v for v in self.graph.inputs if v.name not in self.graph.constants)
 
     @property
     def defaulted_inputs(self) -> tuple[ValueInfo, ...]:
-        """Inputs that have an initializer and may be given all the same."""
+        """Inputs with an initializer, which a run may override."""
         return tuple(v for v in self.graph.inputs if v.name in self.graph.constants)
 
     @property
     def outputs(self) -> tuple[ValueInfo, ...]:
-        """Outputs in order."""
+        """Model outputs in order."""
         return self.graph.outputs
 
     @cached_property
     def importer(self) -> ModelImporter:
-        """The importer of this model; one for all its sessions, so that they share what it keeps."""
+        """The importer of this model, shared by all its sessions together with its cached segments."""
         return ModelImporter(self.graph, self.functions)
 
 
 Weights = Mapping[int, memoryview | FilePart]
-"""Data of initializers that is kept outside the message, by their number."""
+"""Initializer data stored outside the protobuf message, by initializer number."""
 
 
 def load_model(
@@ -100,11 +102,11 @@ def load_model(
     edits: ModelEdits | None = None,
     file: ModelFile | None = None,
 ) -> Model:
-    """Load a model from a path, from the bytes of a file or from a ModelProto, changed as `edits` say.
+    """Load a model from a path, the bytes of a file, or a ModelProto, and apply `edits`.
 
-    External data is looked for beside the file, or in `folder`. `file`: that at the path, where the caller has opened
-    it already. ModelFormatError if the bytes are no complete ONNX
-    model or data files are missing; UnsupportedOpError for operators that nothing here can run.
+    External data is read from the folder of the file, or from `folder`. file: the file at the path, if it is open
+    already. Raises ModelFormatError if the bytes are no complete ONNX model or data files are missing, and
+    UnsupportedOpError for operators without an implementation.
     """
     path: Path | None = None
     weights: Weights = {}
@@ -165,11 +167,11 @@ _OTHER_FORMATS = (
 
 
 def _open_file(path: Path) -> bytes | ModelFile:
-    """The file at `path`; the contents of one that can be read but once."""
+    """Open the file at `path`; a pipe is read at once."""
     if path.is_dir():
         raise ModelFormatError(f"'{path}' is a folder: give the .onnx file in it")
     try:
-        # A system that locks open files would keep the model from being replaced.
+        # Windows locks open files: the model could not be replaced.
         if path.is_fifo():
             return _read_pipe(path)
         if not path.is_file():
@@ -179,12 +181,12 @@ def _open_file(path: Path) -> bytes | ModelFile:
         raise ModelFileError(f"there is no file '{path}'") from None
     except OSError as e:
         raise ModelFormatError(f"'{path}' cannot be read: {e.strerror or e}") from e
-    except ValueError as e:  # such as a zero byte in the name
+    except ValueError as e:  # for example a zero byte in the name
         raise ModelFormatError(f"{str(path)!r} cannot be the name of a file: {e}") from e
 
 
 def _read_pipe(path: Path) -> bytes:
-    """All that comes through a pipe. ModelFileError if nobody has opened it for writing within a second."""
+    """Read a pipe to its end; ModelFileError if no process opens it for writing within a second."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with open(number, "rb", buffering=0) as file:
         select.select([number], [], [], _PIPE_S)
@@ -192,11 +194,11 @@ def _read_pipe(path: Path) -> bytes:
         if head == b"":
             raise ModelFileError(f"'{path}' is a pipe that nobody writes to: give the .onnx file itself")
         os.set_blocking(number, True)
-        return (head or b"") + file.read()  # no head yet: somebody is about to write
+        return (head or b"") + file.read()  # None: a writer has opened the pipe and not yet written
 
 
 def _parse(source: bytes | ModelFile, what: str) -> tuple[Any, Weights]:
-    """(the ModelProto without the data of large weights, that data by number of the initializer)."""
+    """Parse bytes into (ModelProto without large weights, data of these weights by initializer number)."""
     view = FileView(source) if isinstance(source, ModelFile) else None
     size = source.size if isinstance(source, ModelFile) else len(source)
     if not size:
@@ -210,8 +212,8 @@ def _parse(source: bytes | ModelFile, what: str) -> tuple[Any, Weights]:
         proto = onnx.ModelProto.FromString(rest)
     except ModelError:
         raise
-    except Exception as e:  # protobuf's DecodeError; protobuf is no dependency of this package itself
-        if head[8:9] == b"{":  # after the length of the description
+    except Exception as e:  # protobuf's DecodeError; this package does not depend on protobuf
+        if head[8:9] == b"{":  # after the 8-byte length of the header
             raise ModelFormatError(
                 f"{what} is not an ONNX model but a safetensors file or an .opal bundle, which is compiled already"
             ) from e
@@ -233,7 +235,7 @@ def _check_versions(proto: Any) -> dict[str, int]:
             "upgrade the onnx package"
         )
     newest = defs.onnx_opset_version()
-    # Other domains without ai.onnx: onnxruntime takes the newest version of that then.
+    # Only other domains are declared: onnxruntime then uses the newest version of ai.onnx.
     opsets = {"": newest, **read_opsets(proto.opset_import)} if proto.opset_import else {"": 1}
     if opsets.get("", 0) > newest:
         raise UnsupportedOpError(
@@ -244,7 +246,7 @@ def _check_versions(proto: Any) -> dict[str, int]:
 
 
 def _check_reads(graph: GraphDef) -> None:
-    """ModelFormatError if anything is read that nothing defines, or an input or output has no name."""
+    """Raise ModelFormatError if a node reads an undefined name, or an input or output has no name."""
     if not all(v.name for v in (*graph.inputs, *graph.outputs)):
         raise ModelFormatError("an input or output of the graph has no name")
     own = {v.name for v in graph.inputs} | graph.constants.keys() | {o for n in graph.nodes for o in n.outputs}
@@ -257,7 +259,7 @@ def _check_reads(graph: GraphDef) -> None:
 
 
 def _check_operators(graph: GraphDef, functions: FunctionTable) -> None:
-    """UnsupportedOpError for the first node that neither an importer function, a function nor a schema describes."""
+    """Raise UnsupportedOpError for the first node without importer function, model function or schema."""
     seen = set()
     called = []
     for node in _all_nodes(graph):
@@ -284,7 +286,7 @@ _CHANCE = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
 
 
 def _draws(node: NodeDef) -> bool:
-    """Whether a node may draw numbers, from a seed that is chosen when it is imported."""
+    """Whether a node may draw random numbers, from a seed chosen at import."""
     return node.op_type in _CHANCE or (node.op_type == "Dropout" and len(node.inputs) > 2)
 
 

@@ -1,4 +1,4 @@
-"""Which function imports which ONNX operator: `@onnx_op` registers it under domain, name and first opset version."""
+"""Registry of importer functions: `@onnx_op` registers one by domain, name and first opset version."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 Handler = Callable[["NodeContext"], "Value | Trimmed | Sequence[Value | Trimmed | None]"]
 _H = TypeVar("_H", bound=Handler)
 
-_DOMAINS = ("onnx", "ml", "microsoft")  # the folders of importer functions
+_DOMAINS = ("onnx", "ml", "microsoft")  # folders of importer functions
 _HANDLERS: dict[tuple[str, str], dict[int, Handler]] = {}
 watch(lambda: [handler for versions in _HANDLERS.values() for handler in versions.values()])
 
 
 def onnx_op(name: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]:
-    """Decorator: the function imports operator `name` of `domain` from opset `since` up to the next registered one."""
+    """Decorate the function that imports operator `name` of `domain` from opset `since` to the next registered one."""
 
     def register(handler: _H) -> _H:
         versions = _HANDLERS.setdefault((plain_domain(domain), name), {})
@@ -37,12 +37,12 @@ def onnx_op(name: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]:
 
 
 def plain_domain(domain: str) -> str:
-    """The domain as one spelling: 'ai.onnx' is the default domain ''."""
+    """Normalise a domain name: 'ai.onnx' becomes the default domain ''."""
     return "" if domain == "ai.onnx" else domain
 
 
 def find_handler(op_type: str, domain: str, version: int) -> Handler | None:
-    """The newest importer function whose `since` is at most `version`; None if there is none."""
+    """Find the newest importer function with `since` <= `version`; None if the operator has none."""
     load_handlers()
     versions = _HANDLERS.get((domain, op_type), {})
     since = max((s for s in versions if s <= version), default=None)
@@ -50,14 +50,14 @@ def find_handler(op_type: str, domain: str, version: int) -> Handler | None:
 
 
 def handled_ops() -> dict[tuple[str, str], list[int]]:
-    """(domain, name) of every operator with an importer function, and the versions these start at."""
+    """List the importer functions: (domain, name) of each operator and the opset versions at which they start."""
     load_handlers()
     return {key: sorted(versions) for key, versions in _HANDLERS.items()}
 
 
 @cache
 def load_handlers() -> None:
-    """Import every module of the folders of operators, so that their functions register themselves."""
+    """Import every operator module, so that its functions register themselves."""
     for domain in _DOMAINS:
         for module in sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent / domain)])):
             importlib.import_module(f"{__package__}.{domain}.{module}")

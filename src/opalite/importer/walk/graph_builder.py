@@ -1,4 +1,4 @@
-"""GraphBuilder: appends checked nodes to an ir.Graph, folding what is constant on the way."""
+"""GraphBuilder: appends checked nodes to an ir.Graph and folds constants."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ from .shape_propagation import MOST_ELEMENTS, evaluate, plain, symbolic
 Array = np.ndarray[Any, Any]
 
 FOLD_ALWAYS = 1 << 16
-"""Results of up to this many elements are folded; larger ones only if no larger than twice their inputs."""
+"""Results with up to this many elements are folded; larger ones only if at most twice the size of their inputs."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """`cache` with `update` in it, along `axis` from starts[b] on in entry b of the batch; round its end if so."""
+    """Update of a KV cache: `update` is written into `cache` along `axis`, in batch entry b from starts[b] on.
+
+    circular: positions beyond the end wrap around.
+    """
 
     cache: Value
     update: Value
@@ -37,11 +40,11 @@ class Written:
 
 
 class GraphBuilder:
-    """Builds one Graph. Value names are unique; `mark` and `rollback` undo a node that could not be completed.
+    """Builds one Graph with unique Value names; `mark` and `rollback` undo an incomplete node.
 
-    trace: of the sizes that are symbols. sized: values that follow from sizes and constants alone, with an expression
-    for each element of small ones; None for others, which nodes of the graph compute (`shape_dependent_inputs.py`).
-    written: caches into which something was written.
+    trace: of the symbolic sizes. sized: values that depend on sizes and constants only: an array of expressions for
+    small ones, None for those that nodes of the graph compute (`shape_dependent_inputs.py`). written: updates of KV
+    caches by the resulting value.
     """
 
     def __init__(self, name: str, trace: Trace | None = None) -> None:
@@ -50,12 +53,12 @@ class GraphBuilder:
         self.sized: dict[Value, Array | None] = {}
         self.written: dict[Value, Written] = {}
         self.growing: set[Value] = set()
-        self._names: dict[str, int] = {}  # with the number that is tried first if one is asked for again
-        self._large: set[Value] = set()  # follow from sizes and constants too, but are not for the host
-        self._same: dict[Any, list[Value]] = {}  # values that follow from sizes by what they are, each once
+        self._names: dict[str, int] = {}  # used names, with the next number to append
+        self._large: set[Value] = set()  # depend on sizes and constants only, but too large for the host
+        self._same: dict[Any, list[Value]] = {}  # size-dependent values by their definition
 
     def unique(self, name: str) -> str:
-        """`name`, with a number appended if it is taken."""
+        """Return `name`, with a number appended if it is used already."""
         candidate, k = name, self._names.get(name, 1)
         while candidate in self._names:
             candidate = f"{name}.{k}"
@@ -65,17 +68,17 @@ class GraphBuilder:
         return candidate
 
     def input(self, name: str, dtype: DType, shape: Sequence[int]) -> Value:
-        """A new graph input."""
+        """Add a graph input."""
         value = Value(self.unique(name), TensorType(dtype, tuple(shape)))
         self.graph.inputs.append(value)
         return value
 
     def constant(self, array: Array | LazyArray, name: str) -> Value:
-        """A constant; `array` is kept, not copied."""
+        """Return a constant Value; `array` is not copied."""
         return Value(self.unique(name), TensorType(DType.of(array), tuple(array.shape)), array)
 
     def sizes(self, array: Array, dtype: DType, name: str) -> Value:
-        """A tensor of `array`'s elements, which may be symbolic: a constant if none is."""
+        """Return a tensor of `array`'s elements, some of which may be symbolic; a constant if none is."""
         if not symbolic(array):
             return self.constant(plain(array, dtype), name)
         elements = [(type(v), v.text if is_symbolic(v) else v) for v in array.reshape(-1).tolist()]
@@ -87,16 +90,16 @@ class GraphBuilder:
         return self._same[key][0]
 
     def plain(self, value: Value) -> Value:
-        """`value`, or a constant in its place if its elements are expressions, whose sizes are fixed."""
+        """Return `value`, or a constant if its elements are expressions; their sizes become static."""
         sizes = self.sized.get(value)
         return value if sizes is None else self.constant(plain(sizes, value.dtype), value.name)
 
     def contents(self, value: Value) -> Array | None:
-        """What `closed_value` says of a value of this graph."""
+        """Return the contents of a value as `closed_value` finds them."""
         return closed_value(value, self.sized)
 
     def follows_from_sizes(self, value: Value | None) -> bool:
-        """Whether sizes and constants alone decide a value, or there is none."""
+        """Whether a value is None or depends on sizes and constants only."""
         return value is None or value.is_const or value in self.sized
 
     def add(
@@ -109,10 +112,10 @@ class GraphBuilder:
         origin: str,
         out_name: str = "",
     ) -> list[Value]:
-        """Check and infer one node and append it, or fold it; returns its first `n_outputs` outputs.
+        """Check a node, infer its types and append it, or fold it; return its first `n_outputs` outputs.
 
-        ShapeError if the operator refuses the inputs or an output would have a negative size. A node of an element type
-        that no device holds, such as text, runs on the host by the operator's NumPy reference.
+        Raises ShapeError if the operator rejects the inputs or an output would have a negative size. A node with
+        strings or another element type without device support runs on the host by the operator's NumPy reference.
         """
         ins = [None if v is None else v.type for v in inputs]
         op.check_shape(ins)
@@ -143,7 +146,7 @@ class GraphBuilder:
         return outputs
 
     def _is_derived(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
-        """Whether the outputs follow from sizes and constants alone, and from sizes at all."""
+        """Whether the outputs depend on sizes and constants only, and on at least one size."""
         if op.random or isinstance(op, HostOp):
             return False
         if not all(self.follows_from_sizes(v) or v in self._large for v in inputs):
@@ -152,7 +155,7 @@ class GraphBuilder:
         return from_sizes or any(is_symbolic(t.shape) for t in types) or holds_symbols(op)
 
     def _evaluate(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> list[Array] | None:
-        """Expressions for the outputs' elements, where there are any."""
+        """Return the outputs' elements as expressions; None if an operator has no symbolic evaluation."""
         present = [v for v in inputs if v is not None]
         if any(not _is_small_constant(v) if v.is_const else self.sized[v] is None for v in present):
             return None
@@ -160,20 +163,20 @@ class GraphBuilder:
         return evaluate(op, given, types)
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value of this graph the name `name` unless that is taken."""
+        """Rename a value of this graph unless the name is used already."""
         if name not in self._names:
             self._names.pop(value.name, None)
             stem, _, number = value.name.rpartition(".")
-            if number.isdecimal() and stem in self._names:  # that number is free again
+            if number.isdecimal() and stem in self._names:  # the number is free again
                 self._names[stem] = min(self._names[stem], int(number))
             value.name = self.unique(name)
 
     def mark(self) -> int:
-        """The present end of the graph, for `rollback`."""
+        """Return the current end of the graph, for `rollback`."""
         return len(self.graph.nodes)
 
     def rollback(self, mark: int) -> None:
-        """Drop every node appended since `mark`."""
+        """Remove all nodes appended since `mark`."""
         dropped = {v for node in self.graph.nodes[mark:] for v in node.outputs}
         if dropped:
             self._same = {key: values for key, values in self._same.items() if values[0] not in dropped}
@@ -192,7 +195,7 @@ def _is_little(inputs: Sequence[Value | None], types: Iterable[TensorType]) -> b
 
 
 def _identity(op: Op, inputs: Sequence[Value | None], n_outputs: int) -> Any:
-    """Equal for nodes that compute the same."""
+    """Return a key that is equal for nodes with equal results."""
     return (
         op,
         n_outputs,
@@ -206,24 +209,24 @@ def _identity(op: Op, inputs: Sequence[Value | None], n_outputs: int) -> Any:
 
 
 def _is_small_constant(v: Value) -> bool:
-    """Whether a constant is worth being looked at; a large one may have to be read from a file."""
+    """Whether a constant is small enough to inspect; a large one may have to be read from a file."""
     return v.is_const and v.type.count <= MOST_ELEMENTS
 
 
 def _is_small(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
-    """Whether the host may compute it: little now, and growing with one size alone, not with the product of two."""
+    """Whether the host may compute the outputs: few elements now, and growth linear in one size."""
     counts = [t.count for t in types]
     grows = max((len(factors) for c in counts if is_dim(c) for factors, _ in c.poly), default=0)
     return grows <= 1 and _is_little(inputs, types)
 
 
 def evaluate_node(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    """Outputs of one node by its NumPy reference, without floating-point warnings."""
+    """Compute the outputs of one node by its NumPy reference, without floating-point warnings."""
     with np.errstate(all="ignore"):
         return op.reference(arrays)
 
 
 def fit_array(array: Any, t: TensorType) -> Array:
-    """`array` as exactly dtype and shape of `t`."""
+    """Convert `array` to dtype and shape of `t`."""
     fitted: Array = np.asarray(array).astype(t.dtype.np, copy=False).reshape(t.shape)
     return fitted

@@ -1,7 +1,7 @@
-"""Walk: one pass over the nodes still to import, for concrete input shapes.
+"""GraphWalk: visits the remaining nodes of a model once and imports them into one Graph for known input shapes.
 
-Everything that can be typed now becomes part of one Graph. A node that needs contents not known yet, or whose output
-types depend on data, is put off together with all that depends on it: the rest of the model is a later segment.
+A node is deferred if it needs contents that are unknown so far, or if its output types depend on data. All nodes that
+depend on a deferred node are deferred too and form a later segment.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Results = Sequence[Value | Trimmed | None]
 Control = Callable[["Walk", Item], None]
-"""Imports an operator with inner graphs (control_flow.py) or on sequences (sequences.py)."""
+"""Importer of an operator with inner graphs (control_flow.py) or on sequences (static_sequences.py)."""
 
 
 class Walk:
-    """The state of one pass.
+    """State of one pass over the nodes.
 
-    env: Values by global name. objects: names that the host holds as lists or None. deferred: names that a later
-    segment defines; late: those of them that a task of this segment makes. pending: items put off, in order.
-    needs: names whose contents somebody asked for. sequences: known sequences, by the names of their elements.
+    env: Values by global name. objects: names of host lists and of None. deferred: names that a later segment defines;
+    late: those of them that a task of this segment computes. pending: deferred nodes in order. needs: names whose
+    contents an operator asked for. sequences: element names of each known sequence.
     """
 
     def __init__(
@@ -52,27 +52,27 @@ class Walk:
     ) -> None:
         owner = stage.owner
         self.builder = GraphBuilder(owner.name)
-        self.given: dict[Value, str] = {}  # values that follow from sizes, by which the run has their contents
+        self.given: dict[Value, str] = {}  # shape-dependent values by their names in the run
         self._symbols = arrival.symbols(self.builder.trace)
         self.arrival = arrival
-        self._own = Constants()  # of graphs that are inlined
+        self._own = Constants()  # of inlined graphs
         self.constants: ChainMap[str, Array] = ChainMap(self._own, *stage.constants.maps)
         self.folded = stage.folded
         self.carried = stage.carried
         self.env: dict[str, Value] = {}
         self.sequences = dict(stage.sequences)
-        self.sources: dict[Value, str] = {}  # graph inputs by the incoming name they stand for
+        self.sources: dict[Value, str] = {}  # graph inputs, with the name of the incoming value
         self.objects = {n for n, v in values.items() if not is_tensor(v)}
         self.deferred: set[str] = set()
         self.late: set[str] = set()
         self.pending: list[Item] = []
         self.tasks: list[Task] = []
         self.needs: dict[str, None] = {}
-        self.texts: set[str] = set()  # outputs of tasks that hold strings
+        self.texts: set[str] = set()  # task outputs that hold strings
         self.nested = owner.nested
         self._named: set[Value] = set()
         self._values = values
-        self._fixed = stage.fixed | stage.dims.contents  # names whose contents are known, which nothing binds anew
+        self._fixed = stage.fixed | stage.dims.contents  # names with known contents, never bound again
         self._functions = owner.functions
         self.separator = owner.separator
         self._control = control
@@ -80,7 +80,7 @@ class Walk:
     # Names ------------------------------------------------------------------------------------------------------
 
     def lookup(self, name: str) -> Value | None:
-        """The Value called `name`; None if it is not a tensor or not known in this segment."""
+        """Return the Value called `name`; None if it is no tensor or unknown in this segment."""
         found = self.env.get(name)
         if found is None and name not in self.deferred:
             found = self._outside(name)
@@ -113,25 +113,25 @@ class Walk:
         return value
 
     def static(self, name: str) -> Array | None:
-        """The contents of `name` if the model alone decides them."""
+        """Return the contents of `name` if the model alone determines them."""
         return self.constants[name] if name in self.constants else self.folded.get(name)
 
     def is_static(self, name: str) -> bool:
-        """Whether the model alone decides the contents of `name`."""
+        """Whether the model alone determines the contents of `name`."""
         return name in self.constants or name in self.folded
 
     def from_outside(self, name: str) -> bool:
-        """Whether `name` arrived with the segment, rather than being made in it."""
+        """Whether `name` is an incoming value of the segment."""
         return name in self._values and (name not in self.env or self.sources.get(self.env[name]) == name)
 
     def give(self, value: Value) -> str:
-        """The name by which the run has the contents of a value that follows from sizes alone."""
+        """Return the name under which a run stores the contents of a value that depends on sizes only."""
         if value not in self.given:
             self.given[value] = f"{value.name}{self.separator}given"
         return self.given[value]
 
     def bind(self, name: str, value: Value) -> None:
-        """Let `name` be `value`; the value takes the name if it has none of the model's yet."""
+        """Bind `name` to `value`; a value without a model name is renamed to `name`."""
         if name and name not in self._fixed:
             self.env[name] = value
             if value.producer is not None and value not in self._named:
@@ -141,7 +141,7 @@ class Walk:
     # Nodes ------------------------------------------------------------------------------------------------------
 
     def visit(self, item: Item) -> None:
-        """Import one node, or put it off."""
+        """Import one node, or defer it."""
         if all(not n or n in self._fixed or n in self.folded for n in item.outputs):
             return
         node = item.node
@@ -159,7 +159,7 @@ class Walk:
             self.visit_plain(item)
 
     def visit_plain(self, item: Item) -> None:
-        """Import a node as one operator, on tensors or on the host's lists."""
+        """Import a node as one operator on tensors or on host lists."""
         if any(n in self.deferred for n in item.inputs):
             self._wait(item)
         elif any(n in self.objects or n in self.sequences for n in item.inputs):
@@ -220,7 +220,7 @@ class Walk:
                 raise ModelError(f"{item.node.label}: output '{name}' is read, but the operator's importer gives none")
 
     def _keep_folded(self, item: Item, results: Results) -> None:
-        """Remember what follows from the model's constants alone: it is the same, and one array, for every shape."""
+        """Record results that depend on model constants only: one array serves all input shapes."""
         top = item.scope is ROOT and item.node.domain != DOMAIN
         if not top or not all(self.is_static(n) for n in item.inputs if n):
             return
@@ -231,11 +231,11 @@ class Walk:
     def _read(self, item: Item, name: str) -> Value:
         value = self.lookup(name)
         if value is None:
-            raise ModelError(f"{item.node.label} reads '{name}', which has no value here")
+            raise ModelError(f"{item.node.label} reads '{name}', which has no value at this point")
         return value
 
     def _visit_objects(self, item: Item) -> None:
-        """Sequences and optionals that are not known by name are the host's; whether there is anything is known now."""
+        """Import a node that reads host lists, as a task unless its result is known already."""
         source, op_type = item.inputs[0], item.node.op_type
         if op_type == "OptionalHasElement":
             there = source in self.sequences or self._values[source] is not None
@@ -246,7 +246,7 @@ class Walk:
             self.add_task(item, NodeTask(item))
 
     def _wait(self, item: Item) -> None:
-        """Inputs are missing: if tasks of this segment make them and only the host runs the node, it is a task too."""
+        """Import a node with deferred inputs as a task if tasks compute them and the host runs it; else defer it."""
         made_here = all(n in self.late for n in item.inputs if n in self.deferred)
         if made_here and (_is_host_only(item.node) or self._handles_text(item)):
             self.add_task(item, NodeTask(item))
@@ -254,32 +254,32 @@ class Walk:
             self.postpone(item)
 
     def _handles_text(self, item: Item) -> bool:
-        """Whether the node handles strings that tasks make: as one itself, what follows sees the shapes it gives."""
+        """Whether the node handles strings made by tasks; a task of its own lets later nodes see its result's shape."""
         node = item.node
         late = [n for n in item.inputs if n in self.deferred]
         return node.op_type in TEXT_MOVES | TEXT_READERS and all(n in self.texts for n in late)
 
-    # For importers of control flow --------------------------------------------------------------------------------
+    # Interface of control-flow importers ----------------------------------------------------------------------------
 
     def postpone(self, item: Item) -> None:
-        """Leave the node, and all that depends on it, to a later segment."""
+        """Defer the node, and with it all nodes that depend on it, to a later segment."""
         self.pending.append(item)
         self.deferred.update(n for n in item.outputs if n and n not in self._fixed)
 
     def need(self, item: Item, name: str) -> None:
-        """Put the node off until the contents of `name` are known."""
+        """Defer the node until the contents of `name` are known."""
         self.needs[name] = None
         self.postpone(item)
 
     def add_task(self, item: Item, task: Task) -> None:
-        """Let the node run on the host after this segment, or later if a sequence that it reads lacks elements yet."""
+        """Run the node on the host after this segment, or later if a sequence that it reads is incomplete."""
         if all(self.pack(n) for n in task.inputs if n in self.sequences):
             self._append(task)
         else:
             self.postpone(item)
 
     def pack(self, sequence: str) -> bool:
-        """Make a known sequence a list of the host after this segment; False if elements are still missing then."""
+        """Convert a known sequence to a host list after this segment; False if elements are missing then."""
         elements = self.sequences[sequence]
         if sequence in self.late:
             return True
@@ -299,10 +299,10 @@ class Walk:
     def inline(
         self, graph: GraphDef, item: Item, tag: str, inputs: Sequence[str], outputs: Sequence[str] | None
     ) -> list[str]:
-        """Import an inner graph in place, its inputs being the global names `inputs` ('' where absent).
+        """Import an inner graph in place; `inputs` are global names for its inputs ('' if absent).
 
-        Its outputs get the global names `outputs`, if given; returns the names they have. `tag` tells apart
-        several copies inlined for one item.
+        The outputs get the global names `outputs`, if given. Returns the names of the outputs. `tag` distinguishes
+        several copies that are inlined for one item.
         """
         prefix = f"{next(n for n in item.outputs if n)}{self.separator}{tag}/"
         given = dict(zip_longest((v.name for v in graph.inputs), inputs[: len(graph.inputs)], fillvalue=""))
@@ -331,11 +331,11 @@ class Walk:
         return [scope.resolve(v.name) for v in graph.outputs]
 
     def known(self, item: Item, name: str) -> Array | None:
-        """Contents of the tensor `name` if they are known now."""
+        """Return the contents of tensor `name` if they are known."""
         return self.builder.contents(self._read(item, name))
 
     def mark(self) -> tuple[Any, ...]:
-        """The present state, for `rollback`."""
+        """Return the state, for `rollback`."""
         return (
             self.builder.mark(),
             len(self.pending),
@@ -346,7 +346,7 @@ class Walk:
         )
 
     def rollback(self, mark: tuple[Any, ...]) -> None:
-        """Undo every visit since `mark`; what was bound since stays, under names that nothing else uses."""
+        """Undo all visits since `mark`; names bound since then remain, but nothing else uses them."""
         nodes, pending, tasks, self.deferred, self.late, self.needs = mark
         self.builder.rollback(nodes)
         del self.pending[pending:]
@@ -354,18 +354,18 @@ class Walk:
 
 
 _SAME = frozenset(("Same", "Identity", "Optional", "OptionalGetElement"))
-"""Operators that hand a sequence on."""
+"""Operators that return their input sequence unchanged."""
 
 
 _BAD_INPUT = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
     *(NotImplementedError, MemoryError),
 )
-"""What importer functions raise on attributes that no valid model has."""
+"""Exceptions of importer functions for attributes that no valid model has."""
 
 
 def _is_host_only(node: NodeDef) -> bool:
-    """Whether neither an importer function nor a function body describes the operator."""
+    """Whether the operator has neither an importer function nor a function body."""
     if find_handler(node.op_type, node.domain, node.version) is not None:
         return False
     schema = find_schema(node)
@@ -377,11 +377,11 @@ def _importing(node: NodeDef, inputs: Sequence[Value | None]) -> str:
     return f"while importing {node.label} (opset {node.version}) with inputs {types or 'none'}"
 
 
-# Values that arrive from outside
+# Incoming values
 
 
 def as_array(name: str, value: Any) -> Array:
-    """The contents of a value; ContentsNeededError if only its type was given."""
+    """Return the contents of a value as an array; ContentsNeededError if only its type was given."""
     if isinstance(value, np.ndarray):
         return value
     if not hasattr(value, "__array__"):
@@ -392,4 +392,4 @@ def as_array(name: str, value: Any) -> Array:
 
 
 class ContentsNeededError(ShapeError):
-    """Types alone were fed, but contents decide shapes."""
+    """Shapes depend on contents, but only types were fed."""

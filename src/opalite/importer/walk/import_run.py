@@ -1,4 +1,4 @@
-"""Importing: a model for whatever shapes arrive, and one run through its segments."""
+"""ModelImporter: imports a model for the shapes of each run. ImportRun: iterates over the segments of one run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .symbolic_dims import CLOSED, CLOSED_DIMS, Declared, Open, OpenDims
 
 
 class ModelImporter:
-    """Imports one graph (a model's, or a loop's body) for whatever shapes arrive."""
+    """Imports one graph (of a model or of a loop body) for any input shapes."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class ModelImporter:
         symbols: bool | None = None,
         body_dims: Mapping[str, Declared] | None = None,
     ) -> None:
-        """`constants` are captured values of a body, by the names it uses for them.
+        """Initialise an importer; `constants` are captured values of a loop body, by their names in the body.
 
-        symbols: whether open dimensions are symbols; by default as OPALITE_SYMBOLS says. body_dims: of a body, which
-        dimensions of what it is given are known to be open; None for a model.
+        symbols: whether dynamic dimensions are symbols; default: OPALITE_SYMBOLS. body_dims: dynamic dimensions of a
+        body's inputs; None for a model.
         """
         self.graph = graph
         self.symbols = bool(knobs.get("OPALITE_SYMBOLS")) if symbols is None else symbols
@@ -44,7 +44,7 @@ class ModelImporter:
         self.name = graph.name or "model"
         self.functions = functions or {}
         self.outputs = tuple(v.name for v in graph.outputs)
-        self.lock = Lock()  # of what is kept
+        self.lock = Lock()  # of the caches
         self.importing = RLock()
         self.separator = _free_separator(graph)
         self._constants: ChainMap[str, Array] = ChainMap(graph.constants, dict(constants or {}))
@@ -53,16 +53,15 @@ class ModelImporter:
         self._nested: dict[Any, ModelImporter] = {}
 
     def begin(self, feeds: Mapping[str, Any], runner: Runner, before_import: Callable[[], None] | None = None) -> Run:
-        """Start one run. `feeds` holds arrays, lists of arrays (sequences) or None (empty optionals) by input name.
+        """Start a run; `feeds` holds arrays, lists of arrays (sequences) or None (empty optionals) by input name.
 
-        An array may be anything with `shape` and `dtype`; one without `__array__` serves as long as no shape depends on
-        its contents. `runner` runs the bodies of loops. `before_import` is called before a segment is imported, which
-        takes long.
+        An array may be any object with `shape` and `dtype`; `__array__` is needed only if a shape depends on its
+        contents. `runner` runs loop bodies. `before_import` is called before a segment is imported, which takes long.
         """
         return Run(self, self.root(feeds), feeds, runner, before_import)
 
     def root(self, feeds: Mapping[str, Any]) -> Stage:
-        """The stage at which runs with inputs of these names begin."""
+        """Return the first stage of runs with inputs of these names."""
         key = frozenset(feeds)
         root = self._roots.get(key)
         if root is None:
@@ -76,7 +75,7 @@ class ModelImporter:
         return root
 
     def _open_dims(self) -> OpenDims:
-        """Which dimensions the model leaves open; a body's others are what it is called with."""
+        """Return the dynamic dimensions of the inputs."""
         if not self.symbols:
             return CLOSED_DIMS
         if self._body_dims is not None:
@@ -90,8 +89,7 @@ class ModelImporter:
     def nested(
         self, item: Item, body: GraphDef, constants: Mapping[str, Array], dims: Mapping[str, Declared]
     ) -> ModelImporter:
-        """The importer of a body; the same one for every shape that the item is imported for. dims: which are open of
-        what it is given."""
+        """Return the importer of a loop body, the same for all shapes of the node; dims: its dynamic dimensions."""
         key = (item.outputs, item.node.op_type, body.name, *constants)
         if key not in self._nested:
             self._nested[key] = ModelImporter(body, self.functions, constants, self.symbols, dims)
@@ -99,10 +97,10 @@ class ModelImporter:
 
 
 class Run:
-    """One run of a model: `segment` is the one to execute now, None once `outputs` are complete.
+    """One run of a model: `segment` is executed next; None after the last, when `outputs` are complete.
 
-    sizes: the values of its symbols, in the order of segment.graph.trace.symbols. tasks_run: what has run on the host
-    so far, in order.
+    sizes: the values of the segment's symbols, in the order of segment.graph.trace.symbols. tasks_run: the host tasks
+    run so far, in order.
     """
 
     def __init__(
@@ -118,55 +116,54 @@ class Run:
         self.tasks_run: dict[Task, None] = {}
         self._importer = importer
         self._values: dict[str, Any] = dict(feeds)
-        self._borrowed = set(feeds)  # names of arrays that are the caller's or the model's own
+        self._borrowed = set(feeds)  # arrays owned by the caller or by the model
         self._runner = runner
         self._before_import = before_import
         self._absorbed = 0
-        self._computed = False  # by segments before the present one
-        self.by_contents: set[str] = set()  # values of which more than the type has chosen segments
+        self._computed = False  # whether an earlier segment computed something
+        self.by_contents: set[str] = set()  # values whose contents selected a segment
         self._enter(root)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the present segment is the whole model: nothing came before it, and nothing follows."""
+        """Whether the current segment is the whole model, without host tasks."""
         return self.is_only and not self.segment.tasks  # type: ignore[union-attr]
 
     @property
     def is_only(self) -> bool:
-        """Whether nothing came before the present segment, and at most the host has work after it."""
+        """Whether the current segment is the only one; host tasks may follow."""
         segment = self.segment
         return segment is not None and not self._absorbed and segment.following is None
 
     @property
     def is_chosen(self) -> bool:
-        """Whether the present segment is the whole model for the contents of `by_contents`: before it nothing was
-        computed."""
+        """Whether the current segment is all computation of the model for the contents of `by_contents`."""
         segment = self.segment
         return segment is not None and not (self._computed or segment.tasks or segment.following)
 
     @property
     def feeds(self) -> list[Any]:
-        """Values of the present segment's graph inputs, in order."""
+        """Values of the current segment's graph inputs, in order."""
         assert self.segment is not None
         return [self._values[n] for n in self.segment.inputs]
 
     @property
     def outputs(self) -> list[Any]:
-        """The model's outputs in order, after the last segment; arrays that the caller may keep and change."""
+        """Model outputs in order, after the last segment; the caller may keep and change the arrays."""
         assert self.segment is None
         found = ((n, self._values[n]) for n in self._importer.outputs)
         return [v.copy() if n in self._borrowed and isinstance(v, np.ndarray) else v for n, v in found]
 
     def replace(self, arrays: Mapping[int, Array]) -> None:
-        """Take `arrays` in place of values that outputs were handed in for, by the identity of those."""
+        """Replace values by `arrays`; the keys are the ids of the objects passed to `advance`."""
         for name, value in self._values.items():
             if id(value) in arrays:
                 self._values[name] = arrays[id(value)]
 
     def advance(self, outputs: Sequence[Any]) -> None:
-        """Hand in the outputs of the present segment's graph: run the tasks after it and go to the next segment.
+        """Take the outputs of the current segment's graph, run the tasks after it and go to the next segment.
 
-        An output may be anything with `shape` and `dtype`, and `__array__` where the segment says `on_host`.
+        An output may be any object with `shape` and `dtype`; it needs `__array__` if `segment.on_host` is true for it.
         """
         assert self.segment is not None
         following = self._absorb(self.segment, outputs)
@@ -219,12 +216,12 @@ class Run:
 
 
 def _for_task(name: str, value: Any) -> Any:
-    """A value as tasks take it: what stands for an array becomes one."""
+    """Convert array-like values to arrays for a task."""
     return as_array(name, value) if is_tensor(value) else value
 
 
 def _free_separator(graph: GraphDef) -> str:
-    """A mark that no name of the graph contains, to make names of inlined graphs from."""
+    """Return a separator that occurs in no name of the graph; names of inlined graphs contain it."""
     names = [o for node in graph.nodes for o in node.outputs]
     mark = "@"
     while any(mark in n for n in names):

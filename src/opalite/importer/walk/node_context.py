@@ -1,11 +1,11 @@
-"""NodeContext: what an importer function sees of its ONNX node, and how it emits canonical operators.
+"""NodeContext: the view of an ONNX node for an importer function, with methods that emit canonical operators.
 
     @onnx_op("Relu")
     def relu(ctx: NodeContext) -> Value:
         return ctx.elementwise(lambda x: x.call("max", 0), ctx.input(0))
 
-The function returns the node's outputs in order: one Value, or a sequence with None for outputs that are not used.
-An output whose size depends on data is given as `ctx.trimmed(padded, count)`.
+The function returns the outputs in order: one Value, or a sequence with None for unused outputs. An output whose number
+of rows depends on data is returned as `ctx.trimmed(padded, count)`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class NeedValue(Exception):  # noqa: N818  (a signal to the walker, not an error)
-    """The node can only be imported once the contents of its input `index` are known."""
+class NeedValue(Exception):  # noqa: N818  (a signal to GraphWalk, not an error)
+    """Importing the node needs the contents of its input `index`, which are unknown so far."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -49,17 +49,17 @@ class NeedValue(Exception):  # noqa: N818  (a signal to the walker, not an error
 
 @dataclass(frozen=True)
 class Trimmed:
-    """An output whose number of rows depends on data: the first `count` rows of `value`, cut between two segments."""
+    """Output with a data-dependent number of rows: the first `count` rows of `value`, cut by a host task."""
 
     value: Value
     count: Value
 
 
 class NodeContext:
-    """One ONNX node with its inputs as Values of concrete type.
+    """One ONNX node with typed input Values.
 
-    Attributes: op_type, domain ('' is ai.onnx), version (opset version in force), name, label (for messages),
-    inputs (None where an optional input is absent), n_outputs, used (for each output: whether anything reads it).
+    op_type, domain ('' is ai.onnx), version (opset in force), name, label (for messages), inputs (None if an optional
+    input is absent), n_outputs, used (for each output: whether a node reads it).
     """
 
     def __init__(self, builder: GraphBuilder, node: NodeDef, inputs: Sequence[Value | None]) -> None:
@@ -75,42 +75,42 @@ class NodeContext:
         self.used = node.used
 
     def tell_written(self, result: Value, written: Written) -> None:
-        """`result` is a cache with something written into it, which may be done where the cache lies."""
+        """Record that `result` is a cache with an update written into it; it may be updated in place."""
         self._builder.written[result] = written
 
     def is_growing(self, cache: Value) -> bool:
-        """Whether it lies in memory that is reserved for more, so that all that was ever appended to it is in it."""
+        """Whether the cache is in growable memory, which holds all positions appended so far."""
         return cache in self._builder.growing
 
     # Inputs and attributes ------------------------------------------------------------------------------------
 
     def input(self, i: int) -> Value:
-        """Input `i`; ShapeError if the node lacks it."""
+        """Return input `i`; ShapeError if it is absent."""
         v = self.get(i)
         if v is None:
             raise ShapeError(f"{self.label} needs input {i}, but has {len(self.inputs)} inputs or an empty name there")
         return v
 
     def get(self, i: int) -> Value | None:
-        """Input `i`, or None where it is absent."""
+        """Return input `i`, or None if it is absent."""
         return self.inputs[i] if i < len(self.inputs) else None
 
     def uses_output(self, i: int) -> bool:
-        """Whether output `i` is named by the node and read by anything."""
+        """Whether output `i` has a name and a reader."""
         return i < len(self.used) and self.used[i]
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Attribute `name` decoded: int, float, str, tuple of these, ndarray for a tensor, GraphDef for a graph."""
+        """Return attribute `name` decoded: int, float, str, a tuple of these, ndarray (tensor) or GraphDef (graph)."""
         return self._node.attrs.get(name, default)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Attribute `name`, which is 0 or 1; another number counts as 0, as onnxruntime's kernels have it."""
+        """Return a 0-or-1 attribute as bool; other numbers count as 0, as in onnxruntime."""
         return int(self.attr(name, default)) == 1
 
     def const(self, i: int) -> Array:
-        """Contents of input `i`. Where they are not known yet the node waits for the next segment (NeedValue).
+        """Return the contents of input `i`; NeedValue defers the node if they are unknown.
 
-        Sizes on which they depend are fixed.
+        Sizes that determine the contents become static.
         """
         array = self._builder.contents(self.input(i))
         if array is None:
@@ -118,51 +118,51 @@ class NodeContext:
         return array
 
     def maybe_const(self, i: int) -> Array | None:
-        """Contents of input `i` if known, else None."""
+        """Return the contents of input `i` if known, else None."""
         v = self.get(i)
         return None if v is None else v.data
 
     def const_ints(self, i: int) -> tuple[int, ...]:
-        """Contents of input `i` as a flat tuple of integers, which may be Dims."""
+        """Return the contents of input `i` as a flat tuple of integers, some of which may be SymbolicInts."""
         return tuple(same_or_int(x) for x in self.const_numbers(i))
 
     def const_numbers(self, i: int) -> list[Any]:
-        """Contents of input `i` as Python's numbers; those that follow from sizes are Dims and Reals."""
+        """Return the contents of input `i` as Python numbers; numbers that depend on sizes are symbolic."""
         sizes = self._builder.sized.get(self.input(i))
         if sizes is not None:
             return list(sizes.reshape(-1).tolist())
         return list(self.const(i).reshape(-1).tolist())
 
     def const_scalar(self, i: int) -> Any:
-        """Contents of input `i`, which must hold one element, as a Python number, or as a Dim or Real."""
+        """Return the one element of input `i` as a Python number or a symbolic number."""
         numbers = self.const_numbers(i)
         if len(numbers) != 1:
             raise ShapeError(f"{self.label} expects one element in input {i}, got shape {self.input(i).shape}")
         return numbers[0]
 
     def follows_from_sizes(self, i: int) -> bool:
-        """Whether input `i` is absent, a constant, or decided by sizes alone."""
+        """Whether input `i` is absent, constant, or determined by sizes alone."""
         return self._builder.follows_from_sizes(self.get(i))
 
     # Emitting -------------------------------------------------------------------------------------------------
 
     def constant(self, array: Any, name: str | None = None) -> Value:
-        """A constant Value; `array` is kept, not copied, and stays where it lies if it is a StoredArray."""
+        """Return a constant Value; `array` is not copied, and a LazyArray is not loaded."""
         held = array if isinstance(array, LazyArray) else np.asarray(array)
         return self._builder.constant(held, name or f"{self._out_name}/const")
 
     def dequantised(self, levels: QuantizedConstant, dtype: DType) -> Value:
-        """The constant that `levels` stand for in `dtype`, computed when it is read."""
+        """Return a constant of `dtype` that dequantises `levels` on access."""
         v = self._builder.constant(levels.contents(dtype.np), f"{self._out_name}/const")
         v.levels = levels
         return v
 
     def scalar(self, value: Any, like: Value | DType) -> Value:
-        """A constant of shape () with the dtype of `like`."""
+        """Return a constant of shape () with the dtype of `like`."""
         return self.constant(np.asarray(value, (like.dtype if isinstance(like, Value) else like).np))
 
     def sizes(self, numbers: Sequence[Any], dtype: DType = DType.INT64, shape: Sequence[int] | None = None) -> Value:
-        """A tensor of numbers that may be Dims: a vector, or of `shape`."""
+        """Return a tensor of numbers, some of which may be symbolic: a vector, or of `shape`."""
         if not is_symbolic(tuple(numbers)):
             array = np.array(numbers, dtype.np)
             return self.constant(array if shape is None else array.reshape(shape))
@@ -171,11 +171,11 @@ class NodeContext:
         return self._builder.sizes(array.reshape(-1 if shape is None else shape), dtype, f"{self._out_name}/sizes")
 
     def add(self, op: Op, inputs: Sequence[Value | None]) -> Value:
-        """Emit canonical operator `op`, checked and inferred; folded at once if all its inputs are constants."""
+        """Emit canonical operator `op` after checks and type inference; fold it if all inputs are constant."""
         return self.add_many(op, inputs, 1)[0]
 
     def add_many(self, op: Op, inputs: Sequence[Value | None], n_outputs: int) -> list[Value]:
-        """As `add`, for the first `n_outputs` outputs of an operator that has several."""
+        """Emit an operator as `add` does, for its first `n_outputs` outputs."""
         return self._builder.add(
             op, inputs, n_outputs=n_outputs, name=self.name, origin=self.op_type, out_name=self._out_name
         )
@@ -183,7 +183,7 @@ class NodeContext:
     def elementwise(self, fn: Callable[..., Sym], *values: Value, shape: tuple[int, ...] | None = None) -> Value:
         """Trace `fn` over Syms of the values' dtypes and emit it as one Elementwise.
 
-        Numbers in `fn` that come from sizes become operands of one element.
+        Numbers in `fn` that depend on sizes become one-element operands.
         """
         if not self._builder.trace.symbols:
             return self.elementwise_expr(trace(fn, *(v.dtype for v in values)), *values, shape=shape)
@@ -192,15 +192,15 @@ class NodeContext:
         return self.elementwise_expr(expr, *values, *operands, shape=shape)
 
     def elementwise_expr(self, expr: Expr, *values: Value, shape: tuple[int, ...] | None = None) -> Value:
-        """Emit `expr` over broadcast `values`; `shape` is the output's where the values' broadcast is smaller."""
+        """Emit `expr` over broadcast `values`; `shape` is given if the output is larger than their broadcast."""
         return self.add(Elementwise(expr, shape), values)
 
     def cast(self, v: Value, dtype: DType) -> Value:
-        """`v` as `dtype`; `v` itself if it has it already."""
+        """Cast `v` to `dtype`, unless it has that dtype."""
         return v if v.dtype is dtype else self.elementwise_expr(cast_expr(v.dtype, dtype), v)
 
     def reshape(self, v: Value, shape: Sequence[int]) -> Value:
-        """`v` in a shape of as many elements; `v` itself if it has it already."""
+        """Reshape `v`, unless it has that shape."""
         wanted = tuple(same_or_int(d) for d in shape)
         if always_equal(v.shape, wanted):
             return v
@@ -209,21 +209,21 @@ class NodeContext:
         return self.add(Reshape(wanted), [v])
 
     def transpose(self, v: Value, perm: Sequence[int]) -> Value:
-        """`v` with axis `perm[i]` moved to place i; `v` itself if nothing moves."""
+        """Transpose `v` by `perm`, unless `perm` is the identity."""
         order = tuple(int(p) for p in perm)
         if v.levels is not None and order == (1, 0) == tuple(range(len(v.levels.codes.shape)))[::-1]:
             return self.dequantised(replace(v.levels, turned=not v.levels.turned), v.dtype)
         return v if order == tuple(range(len(v.shape))) else self.add(Transpose(order), [v])
 
     def trimmed(self, value: Value, count: Value) -> Trimmed | Value:
-        """As an output: the first `count` (one integer) rows of `value` along axis 0."""
+        """Return an output of the first `count` (one integer) rows of `value` along axis 0."""
         rows, array = self._builder.contents(count), self._builder.contents(value)
         if rows is None or array is None:
             return Trimmed(value, count)
         return self.constant(array[: int(rows.reshape(-1)[0])])
 
     def memo(self, key: str, make: Callable[[Mapping[str, Any]], _T]) -> _T:
-        """make(attributes), kept with the node: what follows from attributes alone is the same for every shape."""
+        """Return make(attributes), cached with the node for all input shapes."""
         kept = self._node.memo
         if key not in kept:
             kept[key] = make(self._node.attrs)
@@ -233,22 +233,21 @@ class NodeContext:
     def add_host(
         self, op_type: str, inputs: Sequence[Value | None], types: Sequence[TensorType], reason: str, **attrs: Any
     ) -> list[Value]:
-        """Emit a piece of the ONNX node as a HostOp of Opalite's own domain (`host/numpy_ops.py`), folded if it can
-        be."""
+        """Emit a part of the ONNX node as HostOp of domain 'opalite' (`host/numpy_ops.py`); fold it if possible."""
         from ..host.onnx_reference import add_host
 
         return add_host(self._builder, self._node, op_type, inputs, types, reason, attrs)
 
     def host_as(self, types: Sequence[TensorType], reason: str) -> list[Value | None]:
-        """Emit the ONNX node as a HostOp whose named outputs have `types`."""
+        """Emit the ONNX node as a HostOp; `types` are those of its named outputs."""
         from ..host.onnx_reference import emit_host
 
         return emit_host(self._builder, self._node, self.inputs, types, reason)
 
     def host(self, version: int | None = None, **texts: str) -> list[Value | None]:
-        """Emit the ONNX node as a HostOp, or leave it to run between two segments if its shapes depend on data.
+        """Emit the ONNX node as a HostOp, or as a task between segments if its shapes depend on data.
 
-        version, texts: it runs as this version of the operator, with attributes that the node's own version lacks.
+        version, texts: run this version of the operator, with string attributes that the node's version lacks.
         """
         from ..host.onnx_reference import emit_host
         from ..proto.graphdef import Attr

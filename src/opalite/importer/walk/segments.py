@@ -1,9 +1,9 @@
-"""Stages and segments: how a model is imported piece by piece as values become known.
+"""Stages and segments: a model is imported piece by piece as contents become known.
 
-A Stage is what is left to import before the shapes of its incoming values are known. Selecting it with values gives a
-Segment: a Graph, the tasks that follow it on the host, and the next Stage. Segments are kept by the dtypes and shapes
-of the incoming values, and by the contents of those that something asked for. Open dimensions are symbols: a segment
-serves all sizes for which its guards hold.
+A Stage is the part of the model that is still to import, with the names of its incoming values. Selecting with values
+gives a Segment: a Graph, the host tasks after it, and the next Stage. Segments are cached by dtypes and shapes of the
+incoming values, and by the contents of those that an operator needs. With symbolic dimensions one segment serves all
+sizes for which its guards hold.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from .import_run import ModelImporter
 
 PROBE_BYTES = 4096
-"""Inputs of a probe up to which its outputs are kept for the next run."""
+"""Largest inputs of a probe, in bytes, for which its outputs are cached."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """A value that the segment's graph computes: its output number `index`."""
+    """Source of a value: output number `index` of the segment's graph."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Same:
-    """A value that arrived under the name `name`."""
+    """Source of a value: the incoming value `name`, unchanged."""
 
     name: str
 
@@ -60,16 +60,15 @@ ExportSource = Output | Same | Array
 
 @dataclass(eq=False)
 class Segment:
-    """One piece of the model for known shapes.
+    """One piece of the model for known shapes or for a range of sizes.
 
-    graph: what to compile and run. inputs: the names of graph.inputs in the run's values. on_host: for each graph
-    output, whether its contents are wanted on the host after the segment; others may stay on the device.
-    exports: what the segment adds to the run's values. tasks: what runs on the host after the graph.
-    following: the rest of the model, or None. given: what follows from the sizes alone, for inputs and exports.
-    arrival: what it was imported for. lengths: of inputs in reserved memory, after the run that appends to them;
-    joined: those to which the graph does not append, and why.
-    Its sizes are plain numbers where graph.trace is None; else it serves all for which the trace's guards hold, those
-    that planning adds included.
+    graph: to compile and run. inputs: for each graph input, the name of its value. on_host: for each graph output,
+    whether the host reads its contents after the segment; other outputs may stay on the device. exports: values that
+    the segment adds to the run. tasks: host tasks after the graph. following: the next stage, or None. given: inputs
+    and exports that depend on sizes only. arrival: the input signature. lengths: of KV caches in growable memory after
+    the run. joined: caches that the graph cannot append to in place, with the reason. Sizes are plain numbers if
+    graph.trace is None; else the segment serves all sizes for which the trace's guards hold, including guards added by
+    planning.
     """
 
     graph: Graph
@@ -82,12 +81,12 @@ class Segment:
     arrival: Arrival | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)
     joined: Mapping[str, str] = field(default_factory=dict)
-    probe: bool = False  # tiny: finds contents that decide shapes, by the NumPy references
-    found: tuple[Any, list[Array]] | None = None  # a probe's last inputs, by contents, and what they gave
+    probe: bool = False  # tiny: computes contents that determine shapes, by the NumPy references
+    found: tuple[Any, list[Array]] | None = None  # a probe's last inputs and outputs
     _lengths: Numbers | None = None
 
     def evaluate(self, inputs: Sequence[Array], sizes: tuple[int, ...] = ()) -> list[Array]:
-        """A probe's outputs, which others hold too. Runs often differ in nothing that decides shapes."""
+        """Return a probe's outputs, cached for equal inputs; callers share the arrays."""
         if sum(a.nbytes for a in inputs) > PROBE_BYTES:
             return evaluate_graph(self.graph_at(sizes), inputs)
         key = [sizes, *(_contents_key(a) for a in inputs)]
@@ -97,11 +96,11 @@ class Segment:
         return found[1]
 
     def graph_at(self, sizes: tuple[int, ...]) -> Graph:
-        """The graph with plain numbers for its symbols: itself if it has none, else a copy."""
+        """Return the graph with numbers for its symbols: a copy, or the graph itself if it has no symbols."""
         return self.graph if self.graph.trace is None else graph_at(self.graph, sizes)
 
     def lengths_at(self, sizes: tuple[int, ...]) -> dict[str, int]:
-        """`lengths` as plain numbers."""
+        """Return `lengths` as plain numbers."""
         if self._lengths is None:
             texts = [d.text if is_dim(d) else str(d) for d in self.lengths.values()]
             self._lengths = compile_numbers(len(sizes), (), texts)
@@ -109,7 +108,7 @@ class Segment:
 
     @property
     def guards_recorded(self) -> int:
-        """How often a guard was recorded, by planning too."""
+        """Number of guards recorded so far, including those of planning."""
         trace = self.graph.trace
         return 0 if trace is None else trace.recorded
 
@@ -121,11 +120,11 @@ class Segment:
 
 @dataclass(eq=False)
 class Stage:
-    """What is left of a model. `incoming` values select the segment: `fixed` ones by contents, others by type.
+    """Remaining part of a model; `incoming` values select a segment, those in `fixed` by contents, others by type.
 
-    constants: what the model itself holds; folded: what follows from that alone, filled by every import; carried: what
-    earlier segments found out; sequences: names of the elements of those that are known; wanted: model outputs not made
-    yet; dims: which dimensions of the incoming values are open.
+    constants: of the model; folded: results that depend on these only, filled by every import; carried: contents found
+    by earlier segments; sequences: element names of known sequences; wanted: model outputs not computed so far; dims:
+    the dynamic dimensions of the incoming values.
     """
 
     owner: ModelImporter
@@ -142,16 +141,16 @@ class Stage:
 
     @cached_property
     def by_contents(self) -> frozenset[str]:
-        """Incoming values of which more than the type counts."""
+        """Incoming values whose contents select the segment."""
         return self.fixed | self.dims.contents
 
     def select(
         self, values: Mapping[str, Any], before_import: Callable[[], None] | None = None
     ) -> tuple[Segment, tuple[int, ...]]:
-        """The segment for `values`, imported now if none that is kept serves them, and the values of its symbols.
-        `before_import` is called then.
+        """Return (segment for `values`, values of its symbols); import the segment if none is cached.
 
-        One thread imports at a time; nobody waits for it to find a segment that is kept.
+        `before_import` is called before an import. One thread imports at a time; finding a cached segment does not wait
+        for it.
         """
         values = {n: values[n] for n in self.incoming}
         by_contents, keys, found_keys = self.by_contents, {}, []
@@ -175,7 +174,7 @@ class Stage:
             if before_import is not None:
                 before_import()
             with self.owner.importing:
-                arrival, found = self._find(values, keys, exact)  # another thread may have made it meanwhile
+                arrival, found = self._find(values, keys, exact)  # another thread may have imported it
                 if found is None:
                     found = self._import(values, arrival)
                     with self.owner.lock:
@@ -184,7 +183,7 @@ class Stage:
         return found, arrival.sizes
 
     def _find(self, values: Mapping[str, Any], keys: Mapping[str, Any], exact: Any) -> tuple[Arrival, Segment | None]:
-        """What arrives, and the segment that serves it, if there is one; `exact` finds it at once from now on."""
+        """Return (signature of `values`, cached segment or None); afterwards `exact` finds the segment directly."""
         with self.owner.lock:
             arrival = self.dims.arrive(self.incoming, values, keys)
             found = self.segments.find(arrival)
@@ -204,7 +203,7 @@ class Stage:
         return self._finish(walk)
 
     def _probe(self, walk: Walk, needs: Sequence[str]) -> Segment:
-        """A segment that finds the contents of `needs`; the stage after it is this one, knowing them."""
+        """Make a segment that computes the contents of `needs`; the next stage is this one plus these contents."""
         exports, outputs = _collect(walk, needs)
         sizes = self._sizes_of(walk, needs)
         following = replace(
@@ -256,7 +255,7 @@ class Stage:
         return _make_segment(walk, {**more, **exports}, outputs, host, tuple(walk.tasks), following)
 
     def _sizes_of(self, walk: Walk, names: Iterable[str]) -> set[str]:
-        """Those of `names` whose contents decide shapes, and whose elements are symbols: a few whole numbers."""
+        """Return those of `names` whose contents determine shapes and become symbols: small integer tensors."""
         if not self.owner.symbols:
             return set()
         needed = (n for n in names if n in walk.needs or n in self.dims.contents)
@@ -264,8 +263,7 @@ class Stage:
         return {n for n, v in found if v is not None and may_hold_sizes(v.dtype, v.shape)}
 
     def _dims_after(self, walk: Walk, names: Sequence[str]) -> OpenDims:
-        """The open dimensions of what this segment hands on: those that are symbols in it, and those of tasks' results
-        that depend on data."""
+        """Return the dynamic dimensions of exported values: this segment's symbols and data-dependent sizes."""
         if not self.owner.symbols:
             return CLOSED_DIMS
         declared: dict[str, Declared] = {}
@@ -281,7 +279,7 @@ class Stage:
         return OpenDims(declared, frozenset(contents), learns=True)
 
     def _turned_later(self, walk: Walk, names: Sequence[str], exports: Mapping[str, ExportSource]) -> dict[str, Item]:
-        """Transposes that move to the stage that reads them, by output: it often takes a few rows of their results."""
+        """Return Transposes, by output, that move to the stage that reads them: it often reads a few rows only."""
         if not walk.pending:
             return {}
         found = {i.outputs[0]: i for i in self.items if i.node.op_type == "Transpose" and not i.node.domain}
@@ -300,14 +298,14 @@ class Stage:
 def _collect(
     walk: Walk, names: Sequence[str], outputs: dict[Value, int] | None = None
 ) -> tuple[dict[str, ExportSource], dict[Value, int]]:
-    """Where the values called `names` come from, and the graph outputs (by number) that this takes."""
+    """Return the source of each value in `names`, and the graph outputs (with numbers) for it."""
     outputs = {} if outputs is None else outputs
     exports: dict[str, ExportSource] = {}
     for name in names:
         if name in exports or walk.from_outside(name):
             continue
         value = walk.lookup(name)
-        if value is None:  # a later segment or a task makes it
+        if value is None:  # computed by a later segment or a task
             continue
         if value.data is not None:
             exports[name] = value.data
@@ -359,7 +357,7 @@ def _make_segment(
 
 
 def _make_given(walk: Walk, made: Sequence[Node]) -> Given | None:
-    """What computes the values that the walk gives, of the nodes that sizes alone decide."""
+    """Return the computation of the shape-dependent inputs, from the nodes that depend on sizes only."""
     wanted = {name: value for value, name in walk.given.items()}
     if not wanted:
         return None
