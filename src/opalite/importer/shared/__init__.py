@@ -1,1 +1,1 @@
-"""Steps that importer functions of several domains share."""
+"""Helpers that importer functions of several domains share."""

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention from its parts: the additive mask, the fused operator, and the steps one by one."""
+"""Scaled dot-product attention: additive mask, fused operator, and a decomposition into single operators."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LOWEST = -math.inf
 
 @dataclass(frozen=True)
 class Visibility:
-    """Which keys j a query i may see: the query stands at position p = i + offset among the keys.
+    """Visibility of keys j for query i. The query is at position p = i + offset among the keys.
 
-    causal: j <= p. left, right: p - left <= j <= p + right (-1: no bound). offset: a number, or None where it is
-    `lengths` - S. lengths[B]: keys from there on are padding.
+    causal: j <= p. left, right: p - left <= j <= p + right (-1: no bound). offset: a number, or None for `lengths` - S
+    (S: number of queries). lengths[B]: keys from this index on are padding.
     """
 
     causal: bool = False
@@ -34,8 +34,7 @@ class Visibility:
     lengths: Value | None = None
 
     def hides(self, keys: int) -> bool:
-        """Whether any of `keys` keys may be hidden by its position. A query behind all keys, as when one token is
-        added to a cache, sees them all."""
+        """Whether the position may hide any of `keys` keys; a query after all keys (decoding) sees them all."""
         causal = self.causal and (self.offset is None or self.offset < keys - 1)
         return causal or self.left >= 0 or self.right >= 0 or self.lengths is not None
 
@@ -43,9 +42,9 @@ class Visibility:
 def additive_mask(
     ctx: NodeContext, mask: Value | None, see: Visibility, dtype: DType, queries: int, keys: int
 ) -> Value | None:
-    """What is added to the scores [B,H,S,T]: 0 or the mask's value where a key is seen, -inf where not.
+    """Return the mask added to the scores [B,H,S,T]: 0 or the mask's value for visible keys, -inf for hidden ones.
 
-    A truth-value mask means: seen where true. A mask shorter than `keys` hides the rest.
+    In a boolean mask, true means visible. Keys beyond the end of a shorter mask are hidden.
     """
     if mask is not None:
         mask = _full_rank(ctx, mask, keys)
@@ -119,10 +118,10 @@ def attend(
     softcap: float = 0.0,
     sinks: Value | None = None,
 ) -> Value:
-    """The fused operator on q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv]: [B,H,S,Dv].
+    """Emit the fused operator on q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv]; return [B,H,S,Dv].
 
-    Where a query stands at its own index, the operator itself hides later keys; else they are masked. With sinks[H],
-    scores of one more key for each head that all queries see and whose value is zero, the steps are taken one by one.
+    If query i is at position i, the operator hides later keys itself; otherwise the mask does. sinks[H] are scores of
+    one more key per head, visible to all queries, with value zero; they need the decomposition.
     """
     queries, keys = q.shape[2], k.shape[2]
     if sinks is not None:
@@ -135,7 +134,7 @@ def attend(
 
 @dataclass(frozen=True)
 class Steps:
-    """Attention's intermediate results, each [B,H,S,T], and its output [B,H,S,Dv]."""
+    """Intermediate results of attention, each [B,H,S,T], and its output [B,H,S,Dv]."""
 
     raw: Value
     capped: Value
@@ -155,7 +154,7 @@ def attend_in_steps(
     precision: DType | None,
     sinks: Value | None = None,
 ) -> Steps:
-    """Attention as separate products and a softmax (in `precision`), for those who want to see inside."""
+    """Emit attention as separate products and a softmax (in `precision`), with all intermediate results."""
     b, heads, s, d = q.shape
     kv_heads, t = k.shape[1], k.shape[2]
     rows = heads // kv_heads * s
@@ -171,7 +170,7 @@ def attend_in_steps(
     else:
         weights = softmax(ctx, logits)
     if mask is not None and sinks is None:
-        # A query that sees no key has weights of zero, not 0/0.
+        # A query that sees no key has zero weights, not 0/0.
         blind = reduce(ctx, mask, "max", (3,))
         weights = ctx.elementwise(lambda w, m: where(m.eq(LOWEST), 0, w), weights, blind)
     weights = ctx.cast(weights, q.dtype)
@@ -182,6 +181,6 @@ def attend_in_steps(
 def extend_cache(
     ctx: NodeContext, past: Sequence[Value | None], fresh: Sequence[Value], axis: int = 2
 ) -> tuple[Value, Value]:
-    """Keys and values with those of earlier steps put before them."""
+    """Concatenate past and new keys, and past and new values."""
     k, v = (new if old is None else concat(ctx, [old, new], axis) for old, new in zip(past, fresh, strict=True))
     return k, v

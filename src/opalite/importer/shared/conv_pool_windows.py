@@ -1,4 +1,4 @@
-"""Windows of convolution and pooling: kernel, strides, dilations and pads from attributes, auto_pad resolved."""
+"""Windows of convolution and pooling: kernel, strides, dilations and pads, with auto_pad resolved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..walk.node_context import NodeContext
 
 @dataclass(frozen=True)
 class Window:
-    """One number for each spatial axis; pads are all begins, then all ends. `auto` says that auto_pad chose them."""
+    """Window, one number per spatial axis; pads: all begins, then all ends. auto: auto_pad chose the pads."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -22,15 +22,15 @@ class Window:
     auto: bool = False
 
     def extent(self, i: int) -> int:
-        """Elements that the window spans along axis `i`."""
+        """Return the number of elements that the window spans along axis `i`."""
         return (self.kernel[i] - 1) * self.dilations[i] + 1
 
 
 def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int], skips: bool = False) -> Window:
-    """The window of a convolution or pooling node over x[N,C,D...]. Shapes: one number for each spatial axis.
+    """Return the window of a convolution or pooling node over x[N,C,D...]; one number per spatial axis.
 
-    skips: whether auto_pad SAME centres windows that are smaller than the stride, which skips elements at both ends.
-    onnxruntime does so for pooling only.
+    skips: auto_pad SAME centres windows smaller than the stride, so that elements at both ends are skipped. onnxruntime
+    does so for pooling only.
     """
     sizes = x.shape[2:]
     window = plain_window(ctx, len(sizes), kernel)
@@ -42,7 +42,7 @@ def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int], skips: bool = F
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         totals = []
         for i, (size, stride) in enumerate(zip(sizes, window.strides, strict=True)):
-            rest = fixed(size % stride) or stride  # what the last window has of the input; pads are plain numbers
+            rest = fixed(size % stride) or stride  # input elements in the last window; pads are plain numbers
             totals.append(window.extent(i) - rest)
         if not skips:
             totals = [max(0, t) for t in totals]
@@ -53,7 +53,7 @@ def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int], skips: bool = F
 
 
 def plain_window(ctx: NodeContext, rank: int, kernel: Sequence[int]) -> Window:
-    """Kernel, strides, dilations and explicit pads, defaults filled in."""
+    """Return kernel, strides, dilations and explicit pads, with defaults."""
     given = ctx.attr("kernel_shape", None)
     if given is not None and tuple(given) != tuple(kernel):
         raise ShapeError(f"{ctx.label} has kernel_shape {tuple(given)}, but weights of window {tuple(kernel)}")
@@ -71,9 +71,9 @@ def plain_window(ctx: NodeContext, rank: int, kernel: Sequence[int]) -> Window:
 
 
 def split_pads(totals: Sequence[int], more_at_end: bool, skips: bool = False) -> tuple[int, ...]:
-    """Padding totals as begins, then ends; an odd one goes to the end or to the begin.
+    """Split padding totals into begins, then ends; `more_at_end` places the extra element of an odd total.
 
-    skips: whether halves of negative totals are cut toward zero, as onnxruntime's pooling has it, instead of down.
+    skips: halves of negative totals are rounded toward zero, as in onnxruntime's pooling, instead of down.
     """
     half = (lambda t: int(t / 2)) if skips else (lambda t: t // 2)
     begins = [half(t if more_at_end else t + 1) for t in totals]

@@ -1,4 +1,4 @@
-"""Steps that many ONNX operators share: axes, reshapes, slices, products and reductions as canonical operators."""
+"""Helpers that emit canonical operators: axes, reshapes, slices, products and reductions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ..walk.node_context import NodeContext
 Array = np.ndarray[Any, Any]
 
 WIDEST_CHAIN = 8
-"""Most operands joined in one Elementwise: a kernel has one pointer argument for each."""
+"""Largest number of operands of one Elementwise: its kernel has one pointer argument for each."""
 
 
-# Attributes and inputs that say the same thing in different versions
+# Attributes that became inputs in later versions
 
 
 def ints_of(ctx: NodeContext, name: str, index: int, input_since: int) -> tuple[int, ...] | None:
-    """A list of integers: attribute `name` before version `input_since`, input `index` from then on; None if absent."""
+    """Read integers: attribute `name` before version `input_since`, input `index` from then on; None if absent."""
     if ctx.version >= input_since:
         return None if ctx.get(index) is None else ctx.const_ints(index)
     found = ctx.attr(name, None)
@@ -41,17 +41,17 @@ def ints_of(ctx: NodeContext, name: str, index: int, input_since: int) -> tuple[
 
 
 def int_list(ctx: NodeContext, name: str, default: Sequence[int]) -> tuple[int, ...]:
-    """An INTS attribute as a tuple."""
+    """Return an INTS attribute as a tuple."""
     return tuple(int(v) for v in ctx.attr(name, default))
 
 
 def axis_of(ctx: NodeContext, rank: int, default: int, name: str = "axis") -> int:
-    """An axis attribute counted from the front."""
+    """Return an axis attribute, counted from the front."""
     return normalize_axis(int(ctx.attr(name, default)), rank, name)
 
 
 def positive_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, sorted; ShapeError if one is named twice."""
+    """Return axes counted from the front, sorted; ShapeError for duplicates."""
     found = tuple(sorted(normalize_axis(int(a), rank) for a in axes))
     if len(set(found)) != len(found):
         raise ShapeError(f"axes {tuple(axes)} name an axis twice")
@@ -62,7 +62,7 @@ def positive_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def unsqueeze(ctx: NodeContext, v: Value, axes: Sequence[int]) -> Value:
-    """`v` with dimensions of 1 put in at `axes` of the result."""
+    """Insert dimensions of 1 at `axes` of the result."""
     rank = len(v.shape) + len(axes)
     where = positive_axes(axes, rank)
     rest = iter(v.shape)
@@ -70,7 +70,7 @@ def unsqueeze(ctx: NodeContext, v: Value, axes: Sequence[int]) -> Value:
 
 
 def squeeze(ctx: NodeContext, v: Value, axes: Sequence[int]) -> Value:
-    """`v` without the dimensions of 1 at `axes`."""
+    """Remove the dimensions of 1 at `axes`."""
     where = positive_axes(axes, len(v.shape))
     for a in where:
         if v.shape[a] != 1:
@@ -79,7 +79,7 @@ def squeeze(ctx: NodeContext, v: Value, axes: Sequence[int]) -> Value:
 
 
 def along_axis(ctx: NodeContext, v: Value, axis: int, rank: int) -> Value:
-    """A vector as a tensor of `rank` that broadcasts along every axis but `axis`; a scalar stays one element."""
+    """Reshape a vector to `rank` so that it broadcasts along every axis but `axis`; a scalar gets one element."""
     if len(v.shape) > 1:
         raise ShapeError(f"expected a scalar or a vector for axis {axis}, got {v.type}")
     if math.prod(v.shape) == 1:
@@ -88,7 +88,7 @@ def along_axis(ctx: NodeContext, v: Value, axis: int, rank: int) -> Value:
 
 
 def expand(ctx: NodeContext, v: Value, shape: Sequence[int]) -> Value:
-    """`v` broadcast to `shape` (both ways, as NumPy does)."""
+    """Broadcast `v` and `shape` against each other, as NumPy does."""
     target = broadcast_shape([v.shape, tuple(shape)])
     if target == v.shape:
         return v
@@ -96,7 +96,7 @@ def expand(ctx: NodeContext, v: Value, shape: Sequence[int]) -> Value:
 
 
 def slice_axis(ctx: NodeContext, v: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
-    """v[..., start:stop:step, ...] along one axis; `start` and `stop` count from the front, step is positive."""
+    """Return v[..., start:stop:step, ...] along one axis; start and stop count from the front, step is positive."""
     size = max(0, -(-(stop - start) // step))
     if step == 1 and always_equal((start, size), (0, v.shape[axis])):
         return v
@@ -112,7 +112,7 @@ def slice_axis(ctx: NodeContext, v: Value, axis: int, start: int, stop: int, ste
 
 
 def split_axis(ctx: NodeContext, v: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
-    """Consecutive pieces of `sizes` along `axis`."""
+    """Split `v` into consecutive pieces of `sizes` along `axis`."""
     if sum(sizes) != v.shape[axis]:
         raise ShapeError(f"pieces {tuple(sizes)} do not add up to axis {axis} of {v.type}")
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
@@ -120,12 +120,12 @@ def split_axis(ctx: NodeContext, v: Value, axis: int, sizes: Sequence[int]) -> l
 
 
 def concat(ctx: NodeContext, values: Sequence[Value], axis: int) -> Value:
-    """The values one after another along `axis`."""
+    """Concatenate the values along `axis`."""
     return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), list(values))
 
 
 def pad_zeros(ctx: NodeContext, v: Value, pads: Sequence[int], value: float | int = 0) -> Value:
-    """Constant padding; `pads` is begin of every axis, then end of every axis."""
+    """Pad with a constant; `pads` holds the begin of every axis, then the end of every axis."""
     if not any(pads):
         return v
     return ctx.add(Pad(pads=tuple(same_or_int(p) for p in pads), mode="constant", value=value), [v])
@@ -135,29 +135,29 @@ def pad_zeros(ctx: NodeContext, v: Value, pads: Sequence[int], value: float | in
 
 
 def blank(dtype: DType) -> Any:
-    """What stands where there is no element: zero, or the empty text."""
+    """Return the default element: zero, or the empty string."""
     return "" if dtype is DType.STRING else 0
 
 
 def full(ctx: NodeContext, value: Any, dtype: DType, shape: Sequence[int]) -> Value:
-    """A constant of `shape` filled with `value`."""
+    """Return a tensor of `shape` filled with `value`."""
     if is_symbolic(tuple(shape)):
         return expand(ctx, ctx.scalar(value, dtype), shape)
     return ctx.constant(np.full(tuple(shape), value, dtype.np))
 
 
 def unary(ctx: NodeContext, fn: str, v: Value) -> Value:
-    """One function of Expr applied to each element."""
+    """Apply an Expr function of one argument to each element."""
     return ctx.elementwise_expr(call(fn, v.dtype), v)
 
 
 def binary(ctx: NodeContext, fn: str, a: Value, b: Value) -> Value:
-    """One function of Expr applied to two broadcast values of equal type."""
+    """Apply an Expr function of two arguments to broadcast values of equal dtype."""
     return ctx.elementwise_expr(call(fn, a.dtype, b.dtype), a, b)
 
 
 def chain(ctx: NodeContext, fn: str, values: Sequence[Value]) -> Value:
-    """fn(fn(v0, v1), v2)... over any number of values."""
+    """Emit fn(fn(v0, v1), v2)... over any number of values."""
     result, rest = values[0], list(values[1:])
     while rest:
         now, rest = rest[: WIDEST_CHAIN - 1], rest[WIDEST_CHAIN - 1 :]
@@ -172,14 +172,14 @@ def chain(ctx: NodeContext, fn: str, values: Sequence[Value]) -> Value:
 
 
 def reduce(ctx: NodeContext, v: Value, kind: str, axes: Sequence[int], keepdims: bool = True) -> Value:
-    """Reduce over `axes`; over none, the value itself."""
+    """Reduce over `axes`; without axes, return `v`."""
     if not axes:
         return v
     return ctx.add(Reduce(kind=kind, axes=positive_axes(axes, len(v.shape)), keepdims=keepdims), [v])
 
 
 def softmax(ctx: NodeContext, v: Value, axis: int = -1, log: bool = False) -> Value:
-    """Softmax (or its logarithm) along one axis."""
+    """Emit softmax (or its logarithm) along one axis."""
     return ctx.add(Softmax(axis=normalize_axis(axis, len(v.shape)), log=log), [v])
 
 
@@ -192,9 +192,9 @@ def matmul(
     *,
     zeros: tuple[Value | None, Value | None] | None = None,
 ) -> Value:
-    """NumPy's matmul, vectors included; `trans_*` swaps the last two dimensions first.
+    """Emit NumPy's matmul, vectors included; `trans_*` swaps the last two dimensions first.
 
-    zeros: zero points of a and b, which are 8-bit integers then; the product is int32.
+    zeros: zero points of a and b; then a and b are 8-bit integers and the product is int32.
     """
     if not a.shape or not b.shape:
         raise ShapeError(f"a matrix product needs at least one dimension on both sides, got {a.type} and {b.type}")
@@ -212,24 +212,24 @@ def matmul(
 
 
 def gather(ctx: NodeContext, v: Value, indices: Value, axis: int) -> Value:
-    """NumPy's take along one axis."""
+    """Emit NumPy's take along one axis."""
     return ctx.add(Gather(axis=axis), [v, indices])
 
 
 def take(ctx: NodeContext, v: Value, positions: Array, axis: int) -> Value:
-    """`v` at constant positions along `axis`; `positions` may have any shape."""
+    """Take `v` at constant positions along `axis`; `positions` may have any shape."""
     return gather(ctx, v, ctx.constant(positions.astype(np.int64)), axis)
 
 
 def swap_axes(ctx: NodeContext, v: Value, a: int, b: int) -> Value:
-    """`v` with two axes exchanged."""
+    """Exchange two axes of `v`."""
     perm = list(range(len(v.shape)))
     perm[a], perm[b] = perm[b], perm[a]
     return v if a == b else ctx.transpose(v, tuple(perm))
 
 
 def split_heads(ctx: NodeContext, v: Value, heads: int) -> Value:
-    """[B, S, H*D] as [B, H, S, D]."""
+    """Reshape [B, S, H*D] to [B, H, S, D]."""
     if len(v.shape) != 3 or v.shape[2] % heads:
         raise ShapeError(f"expected [batch, sequence, {heads} heads * size], got {v.type}")
     b, s, width = v.shape
@@ -237,6 +237,6 @@ def split_heads(ctx: NodeContext, v: Value, heads: int) -> Value:
 
 
 def merge_heads(ctx: NodeContext, v: Value) -> Value:
-    """[B, H, S, D] as [B, S, H*D]."""
+    """Reshape [B, H, S, D] to [B, S, H*D]."""
     b, h, s, d = v.shape
     return ctx.reshape(ctx.transpose(v, (0, 2, 1, 3)), (b, s, h * d))

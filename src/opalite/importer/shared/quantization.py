@@ -1,4 +1,4 @@
-"""Affine quantisation: scales and zero points as they broadcast, and what quantised operators share."""
+"""Affine quantisation: broadcasting of scales and zero points, and helpers of quantised operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .emit_helpers import along_axis, take
 
 @dataclass(frozen=True)
 class Quantized:
-    """A quantised tensor with scale and zero point (None: 0) shaped so that they broadcast against it."""
+    """Quantised tensor; scale and zero point (None: 0) broadcast against it."""
 
     value: Value
     scale: Value
@@ -27,10 +27,10 @@ class Quantized:
 
 
 def spread(ctx: NodeContext, parameter: Value, x: Value, axis: int, block: int) -> tuple[Value, Value]:
-    """`x` and a scale or zero point as they broadcast: per tensor, per `axis`, or per block of `block` along it.
+    """Reshape `x` and a scale or zero point for broadcasting: per tensor, per `axis`, or per block along it.
 
-    Blocks that divide the axis become an axis of their own, so that no element is copied; the caller restores
-    x's shape afterwards.
+    block: elements per block, 0 if unknown. Blocks that divide the axis become an axis of their own, which copies no
+    element; the caller restores x's shape.
     """
     rank = len(x.shape)
     if parameter.type.count == 1:
@@ -50,12 +50,12 @@ def spread(ctx: NodeContext, parameter: Value, x: Value, axis: int, block: int) 
 
 
 def plain_zero(zero: Value | None) -> Value | None:
-    """The zero point, or None if it is known to be zero everywhere."""
+    """Return the zero point, or None if it is known to be zero everywhere."""
     return None if zero is None or (zero.data is not None and not zero.data.astype(np.float32).any()) else zero
 
 
 def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
-    """x / scale rounded into `dtype`, computed in float32."""
+    """Quantise x / scale to `dtype`, computed in float32."""
     zero = plain_zero(zero)
 
     def expression(v: Sym, s: Sym, *z: Sym) -> Sym:
@@ -72,7 +72,7 @@ def combine(
     zero: Value | None,
     dtype: DType,
 ) -> Value:
-    """fn of dequantised operands, quantised again, in one expression."""
+    """Apply fn to dequantised operands and quantise the result, in one expression."""
     flat: list[Value] = []
     layout: list[int] = []
     zero = plain_zero(zero)
@@ -95,7 +95,7 @@ def combine(
 def requantize(
     ctx: NodeContext, acc: Value, factors: Sequence[Value], scale: Value, zero: Value | None, dtype: DType
 ) -> Value:
-    """saturate(rint(acc * (product of factors) / scale) + zero) of an int32 accumulator."""
+    """Return saturate(rint(acc * (product of factors) / scale) + zero) of an int32 accumulator."""
     factor = ctx.cast(factors[0], DType.FLOAT32)
     for f in factors[1:]:
         factor = ctx.elementwise(lambda a, b: a * b.cast(DType.FLOAT32), factor, f)

@@ -1,1 +1,1 @@
-"""The walk over a model's nodes for concrete shapes: what each operator sees, what folds, where segments end."""
+"""Import of a model's nodes for known shapes: node contexts, constant folding, control flow, segments."""

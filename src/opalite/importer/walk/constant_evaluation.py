@@ -1,4 +1,4 @@
-"""Evaluating parts of a Graph by the operators' NumPy references."""
+"""Evaluation of parts of a Graph by the operators' NumPy references."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .shape_propagation import plain
 Array = np.ndarray[Any, Any]
 
 CHEAP_COST = 1e5
-"""Floating-point operations plus bytes up to which a value is computed on the host to save a cut."""
+"""Cost limit (floating-point operations plus bytes) for computing a value on the host to save a segment."""
 
 RANDOM_OPS = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout")
 )
-"""ONNX operators that give another result each time, and so are never run ahead of time."""
+"""ONNX operators with random results, which are never run at import."""
 
 
 def evaluate_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """Outputs of `graph` for `inputs`, in order."""
+    """Compute the outputs of `graph` for `inputs`, in order."""
     return evaluate_nodes(graph.nodes, dict(zip(graph.inputs, inputs, strict=True)), graph.outputs)
 
 
 def evaluate_nodes(nodes: Sequence[Node], known: Mapping[Value, Array], wanted: Sequence[Value]) -> list[Array]:
-    """`wanted` after running `nodes` in order; `known` holds the values they start from, constants aside."""
+    """Run `nodes` in order and return the arrays of `wanted`; `known` holds the initial values, constants aside."""
     arrays: dict[Value, Array] = dict(known)
 
     def array(v: Value) -> Array:
@@ -51,7 +51,7 @@ def evaluate_nodes(nodes: Sequence[Node], known: Mapping[Value, Array], wanted: 
 
 
 def ancestors(values: Sequence[Value]) -> list[Node]:
-    """Every node that `values` depend on, in execution order."""
+    """Return every node that `values` depend on, in execution order."""
     done: set[Node] = set()
     order: list[Node] = []
     stack: list[tuple[Node, bool]] = [(v.producer, False) for v in values if v.producer is not None]
@@ -71,7 +71,7 @@ def ancestors(values: Sequence[Value]) -> list[Node]:
 
 
 def is_cheap(nodes: Sequence[Node]) -> bool:
-    """Whether `nodes` may run on the host beside an import: deterministic and of little cost."""
+    """Whether `nodes` may run on the host during an import: deterministic, at little cost."""
     total = 0.0
     for node in nodes:
         if node.op.random or (isinstance(node.op, HostOp) and node.op.op_type in RANDOM_OPS):
@@ -82,9 +82,9 @@ def is_cheap(nodes: Sequence[Node]) -> bool:
 
 
 def closed_value(value: Value, sized: Mapping[Value, Array | None]) -> Array | None:
-    """The contents of a value that depends on constants and sizes alone, if they are cheap to find; else None.
+    """Return the contents of a value that depends on constants and sizes only, if they are cheap; else None.
 
-    sized: tensors with expressions for elements. Sizes on which the contents depend are fixed.
+    sized: tensors whose elements are expressions. Sizes that determine the contents become static.
     """
     if value.data is not None:
         return value.data

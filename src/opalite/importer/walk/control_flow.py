@@ -1,4 +1,4 @@
-"""If, Loop, Scan and SequenceMap: inlined where what they depend on is known, else run between two segments."""
+"""If, Loop, Scan and SequenceMap: inlined if possible at import, else run between two segments."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .symbolic_dims import CLOSED, Declared, Open
 from .text_generation import GenerationTask, giving_rows, taking_rows
 
 _SCAN_ORDER = ("input_axes", "input_directions", "output_axes", "output_directions")
-"""Attributes scan_* that say where a Scan begins, and along which axes."""
+"""Suffixes of the scan_* attributes for the axes and directions of a Scan."""
 
 MAX_TRIPS = 64
 MAX_NODES = 1000
-"""A loop is unrolled up to this many iterations and nodes in all."""
+"""Limits for unrolling a loop: iterations, and nodes in total."""
 
 
 def visit_if(walk: Walk, item: Item) -> None:
-    """The branch taken is inlined as soon as the condition is known."""
+    """Import an If: inline the selected branch once the condition is known."""
     name = _required(item, 0, "condition")
     if name in walk.deferred:
         walk.postpone(item)
@@ -51,11 +51,11 @@ def visit_if(walk: Walk, item: Item) -> None:
 
 
 def visit_loop(walk: Walk, item: Item) -> None:
-    """Unrolled if every iteration's condition is known and everything fits into this segment, else a LoopTask."""
+    """Import a Loop: unrolled if all conditions are known and this segment can hold it, else as a LoopTask."""
     if _must_wait(walk, item):
         return
     body = _graph(item, "body")
-    # Unrolled, each open number of trips takes a plan of its own, which pays where the body is another in each trip.
+    # An unrolled loop needs one plan per iteration count. That pays only if the body differs between iterations.
     counting = [v.name for v in body.inputs if v.dtype in (DType.INT32, DType.INT64)]
     fixes = decides(body, counting)
     trips, condition = (_known_scalar(walk, item, i, fixes) for i in (0, 1))
@@ -70,7 +70,7 @@ def visit_loop(walk: Walk, item: Item) -> None:
 
 
 def _may_stop(body: GraphDef) -> bool:
-    """Whether the body does more with its condition than hand it on."""
+    """Whether the body computes its condition, rather than returning it unchanged."""
     name = body.outputs[0].name if body.outputs else ""
     identities = {n.outputs[0]: n.inputs[0] for n in body.nodes if n.op_type == "Identity"}
     while name in identities:
@@ -79,7 +79,7 @@ def _may_stop(body: GraphDef) -> bool:
 
 
 def _unroll_loop(walk: Walk, item: Item, body: GraphDef, trips: int | None, going: bool) -> bool:
-    """Inline iteration by iteration; False if one cannot be completed in this segment."""
+    """Inline one iteration after another; False if one is incomplete in this segment."""
     begun = (len(walk.pending), len(walk.tasks))
     state = list(item.inputs[2:])
     if len(body.inputs) != 2 + len(state) or len(body.outputs) < 1 + len(state):
@@ -114,7 +114,7 @@ def _unroll_loop(walk: Walk, item: Item, body: GraphDef, trips: int | None, goin
 
 
 def visit_scan(walk: Walk, item: Item) -> None:
-    """Unrolled if it is short, else a ScanTask."""
+    """Import a Scan: unrolled if it is short, else as a ScanTask."""
     if _must_wait(walk, item):
         return
     body = _graph(item, "body")
@@ -126,7 +126,7 @@ def visit_scan(walk: Walk, item: Item) -> None:
 
 
 def _distance_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
-    """Import a scan over one set of points as their distances from another; False if it is something else."""
+    """Import a Scan that computes pairwise distances; False if it computes something else."""
     attrs = item.node.attrs
     plain = not any(any(attrs.get(f"scan_{n}", ())) for n in _SCAN_ORDER)
     if len(item.inputs) != 2 or attrs.get("num_scan_inputs") != 1 or not plain:
@@ -179,7 +179,7 @@ def _unroll_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
 
 
 def visit_sequence_map(walk: Walk, item: Item) -> None:
-    """The body is inlined for each element of a known sequence; a list of the host needs a MapTask."""
+    """Import a SequenceMap: inlined for each element of a known sequence; a host list needs a MapTask."""
     body = _graph(item, "body")
     elements = walk.sequences.get(item.inputs[0])
     if elements is None or len(elements) > _most_trips(body) or any(n in walk.objects for n in item.inputs):
@@ -204,7 +204,7 @@ def _finish(
     axes: Sequence[int],
     reverse: Sequence[bool],
 ) -> None:
-    """Give the final state and the collected rows the names of the node's outputs."""
+    """Bind the final state and the stacked scan outputs to the node's outputs."""
     name = item.node.name
     for source, out in zip(state, item.outputs, strict=False):
         if out:
@@ -216,7 +216,7 @@ def _finish(
 
 
 def _must_wait(walk: Walk, item: Item) -> bool:
-    """Put the node off if anything it reads is not there yet, unless tasks of this segment make all of that."""
+    """Defer the node if it reads a deferred value that no task of this segment computes."""
     missing = [n for n in item.reads if n in walk.deferred]
     if not missing or all(n in walk.late for n in missing):
         return False
@@ -225,10 +225,10 @@ def _must_wait(walk: Walk, item: Item) -> bool:
 
 
 def _body(walk: Walk, item: Item, graph: GraphDef, states: slice, declared: bool = False) -> Body:
-    """The body as a model: weights of the surrounding model become its own, other captured values its inputs.
+    """Make a model of the body: weights of the outer model become its constants, other captured values its inputs.
 
-    states: those of the node's inputs that are inputs of the first trip. declared: whether the dimensions that the
-    body's inputs leave open change from run to run.
+    states: the node's inputs that are body inputs in the first iteration. declared: the body's declared dynamic
+    dimensions change between runs.
     """
     captured = [(n, item.scope.resolve(n)) for n in graph.captures]
     weights = {local: array for local, outer in captured if (array := walk.static(outer)) is not None}
@@ -247,7 +247,10 @@ _UNKNOWN: Any = object()
 
 
 def _known_scalar(walk: Walk, item: Item, i: int, fixes: bool) -> Any:
-    """Trip count or condition: None if absent, _UNKNOWN if it depends on data, or on sizes that are not to be fixed."""
+    """Return an iteration limit or condition: None if absent, _UNKNOWN if it depends on data.
+
+    fixes: sizes may become static for it; else a value that depends on sizes is _UNKNOWN too.
+    """
     name = item.inputs[i] if i < len(item.inputs) else ""
     if not name:
         return None
@@ -260,7 +263,7 @@ def _known_scalar(walk: Walk, item: Item, i: int, fixes: bool) -> Any:
 
 
 def _is_open(walk: Walk, name: str) -> bool:
-    """Whether the contents of the tensor follow from sizes that are symbols, which would be fixed to know them."""
+    """Whether the contents depend on symbolic sizes, which would become static."""
     value, sized = walk.lookup(name), walk.builder.sized
     if value is None or value.is_const or not sized:
         return False
@@ -295,13 +298,13 @@ def _most_trips(body: GraphDef) -> int:
 
 
 def _shaped(scalar: Any, body: GraphDef, i: int) -> Any:
-    """The scalar as the body declares it: some exporters declare a vector of one element."""
+    """Reshape the scalar as the body declares it: some exporters declare a vector of one element."""
     shape = body.inputs[i].shape
     return scalar.reshape(1) if shape is not None and len(shape) == 1 else scalar
 
 
 def visit_generation(walk: Walk, item: Item) -> None:
-    """Text generation by a decoder: a loop on the host."""
+    """Import text generation by a decoder: as a loop on the host."""
     if _must_wait(walk, item):
         return
     graphs = {name: a for name, a in item.node.attrs.items() if isinstance(a, GraphDef)}
@@ -330,9 +333,9 @@ CONTROL: dict[str, Control] = {
     "SequenceMap": visit_sequence_map,
     **{f"com.microsoft:{n}": visit_generation for n in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
 }
-"""Who imports the operators that are more than a function of tensors, by name, or by domain and name."""
+"""Importers of control flow and sequences, by operator name, or by domain:name."""
 
 
 def find_control(node: NodeDef) -> Control | None:
-    """Who imports the node, if it is one of these."""
+    """Find the control-flow importer of the node; None if it has none."""
     return CONTROL.get(f"{node.domain}:{node.op_type}" if node.domain else node.op_type)

@@ -1,6 +1,6 @@
-"""Tasks: what runs on the host between two segments, with arrays, lists of arrays or None for values.
+"""Tasks: operators that run on the host between two segments, on arrays, lists of arrays or None.
 
-A NodeTask is one ONNX operator; those that run a body are in loop_body_tasks.py.
+A NodeTask runs one ONNX operator; loop_body_tasks.py has the tasks that run a loop body.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from .import_run import ModelImporter
 
 Runner = Callable[["ModelImporter", Mapping[str, Any]], Sequence[Any]]
-"""runner(importer, feeds) -> the importer's outputs in order; feeds and outputs are arrays, lists of them or None."""
+"""Runs an import: runner(importer, feeds) -> outputs in order. Feeds and outputs are arrays, lists of them or None."""
 
 Values = Mapping[str, Any]
 
 
 class Task(ABC):
-    """One step between two segments. `inputs` and `outputs` are global names."""
+    """One step on the host between two segments. `inputs` and `outputs` are global names."""
 
     reason: str
 
@@ -43,10 +43,10 @@ class Task(ABC):
 
     @abstractmethod
     def run(self, values: Values, runner: Runner) -> list[Any]:
-        """The outputs, in the order of `outputs`, given the values of `inputs`."""
+        """Return the outputs in the order of `outputs`, given the values of `inputs`."""
 
     def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
-        """Which dimensions of the outputs depend on data, as far as that is known. find: the Value of a name."""
+        """Return the data-dependent dimensions of the outputs, as far as known. find: returns the Value of a name."""
         return {}
 
     def __repr__(self) -> str:
@@ -54,37 +54,37 @@ class Task(ABC):
 
 
 def run_tasks(tasks: Sequence[Task], values: dict[str, Any], runner: Runner) -> None:
-    """Run `tasks` in order on `values`, where their results go too."""
+    """Run `tasks` in order; read inputs from `values` and store results there."""
     for task in tasks:
         results = task.run({n: values[n] for n in task.inputs}, runner)
         values.update((n, v) for n, v in zip(task.outputs, results, strict=False) if n)
 
 
 class ItemTask(Task):
-    """A task that stands for a node."""
+    """Task of one node."""
 
     def __init__(self, item: Item) -> None:
         super().__init__(item.node.label, item.reads, item.outputs)
         self.item = item
 
     def value(self, values: Values, i: int) -> Any:
-        """The value of the node's input `i`, None where it is absent."""
+        """Return the value of the node's input `i`, None if it is absent."""
         names = self.item.inputs
         return values[names[i]] if i < len(names) and names[i] else None
 
 
 TEXT_MAKERS = frozenset(("Tokenizer", "StringSplit", "StringNormalizer", "StringConcat"))
-"""Operators whose first output holds strings."""
+"""Operators whose first output is a string tensor."""
 
 TEXT_MOVES = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose"))
-"""Operators that hand their first input on in another shape."""
+"""Operators that return their first input in another shape."""
 
 TEXT_READERS = frozenset(("TfIdfVectorizer", "RegexFullMatch", *TEXT_MAKERS))
-"""Operators on strings that the host runs alone."""
+"""String operators that run on the host only."""
 
 
 class NodeTask(ItemTask):
-    """One ONNX operator on the host."""
+    """Runs one ONNX operator on the host."""
 
     def __init__(self, item: Item) -> None:
         super().__init__(item)
@@ -94,7 +94,7 @@ class NodeTask(ItemTask):
 
     @cached_property
     def proto(self) -> bytes:
-        """The serialised NodeProto."""
+        """Serialised NodeProto of the node."""
         return bytes(make_proto(self.item.node).SerializeToString())
 
     def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
@@ -103,7 +103,7 @@ class NodeTask(ItemTask):
         return {self.outputs[0]: [CLOSED, Open(self.outputs[0])]}
 
     def gives_text(self, texts: AbstractSet[str]) -> bool:
-        """Whether the first output holds strings; `texts` are the names of those that do."""
+        """Whether the first output is a string tensor; `texts` are the names of known string tensors."""
         kind = self.item.node.op_type
         return kind in TEXT_MAKERS or (kind in TEXT_MOVES and self.item.inputs[0] in texts)
 
@@ -119,7 +119,7 @@ class NodeTask(ItemTask):
 
 
 class PackTask(Task):
-    """A sequence as the list of its elements."""
+    """Makes a host list of a sequence's elements."""
 
     reason = "the host holds a sequence as a list"
 
@@ -131,7 +131,7 @@ class PackTask(Task):
 
 
 class TrimTask(Task):
-    """The first rows of an array, as many as another one says."""
+    """Cuts an array to its first rows; another value gives their number."""
 
     reason = "the number of its rows depends on data"
 
@@ -151,8 +151,8 @@ class TrimTask(Task):
 
 
 def number_of(value: Any) -> Any:
-    """The one element of a trip count or condition."""
+    """Return the one element of an iteration limit or condition."""
     array = np.asarray(value)
     if array.size != 1:
-        raise ShapeError(f"a trip count or condition must hold one element, got shape {array.shape}")
+        raise ShapeError(f"an iteration limit or condition must hold one element, got shape {array.shape}")
     return array.reshape(()).item()

@@ -1,4 +1,4 @@
-"""Operators of domain 'opalite': pieces that unrolled loops and optionals are put together from."""
+"""Operators of domain 'opalite': building blocks of unrolled loops, sequences and optionals."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .node_context import NodeContext
 
 
 def internal_node(op_type: str, name: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, Any]) -> NodeDef:
-    """A NodeDef of domain 'opalite' with one output; `name` is that of the ONNX node it stands for."""
+    """Make a NodeDef of domain 'opalite' with one output; `name` is that of the ONNX node it replaces."""
     attributes = {k: Attr(0, v) for k, v in attrs.items()}
     return NodeDef(op_type, DOMAIN, 1, name, inputs, (output,), attributes, used=(True,))
 
 
 @onnx_op("Same", domain=DOMAIN)
 def same(ctx: NodeContext) -> Value:
-    """The input under another name."""
+    """Return the input under another name."""
     return ctx.input(0)
 
 
 @onnx_op("Stack", domain=DOMAIN)
 def stack(ctx: NodeContext) -> Value:
-    """The inputs, all of one shape, along a new `axis`; in reverse order if `reverse`."""
+    """Stack the inputs, all of one shape, along a new `axis`; in reverse order if `reverse`."""
     values = [v for v in ctx.inputs if v is not None]
     shape = values[0].shape
     for v in values:
@@ -48,7 +48,7 @@ def stack(ctx: NodeContext) -> Value:
 
 @onnx_op("Join", domain=DOMAIN)
 def join(ctx: NodeContext) -> Value:
-    """The inputs one after another along `axis`."""
+    """Concatenate the inputs along `axis`."""
     values = [v for v in ctx.inputs if v is not None]
     axis = normalize_axis(ctx.attr("axis"), len(values[0].shape))
     return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
@@ -56,14 +56,14 @@ def join(ctx: NodeContext) -> Value:
 
 @onnx_op("Cut", domain=DOMAIN)
 def cut(ctx: NodeContext) -> Value:
-    """x[..., start : start + length, ...] at `axis`."""
+    """Return x[..., start : start + length, ...] at `axis`."""
     x = ctx.input(0)
     return _rows(ctx, x, ctx.attr("axis"), ctx.attr("start"), ctx.attr("length"))
 
 
 @onnx_op("Take", domain=DOMAIN)
 def take(ctx: NodeContext) -> Value:
-    """x[..., index, ...] at `axis`, without that axis."""
+    """Return x[..., index, ...] at `axis`, without that axis."""
     x = ctx.input(0)
     axis = ctx.attr("axis")
     return ctx.reshape(_rows(ctx, x, axis, ctx.attr("index"), 1), x.shape[:axis] + x.shape[axis + 1 :])
@@ -79,17 +79,17 @@ def _rows(ctx: NodeContext, x: Value, axis: int, start: int, length: int) -> Val
 
 @onnx_op("Optional", since=15)
 def optional(ctx: NodeContext) -> Value:
-    """An optional that holds a tensor is that tensor."""
+    """Return the tensor: an optional that holds a tensor is that tensor."""
     return ctx.input(0)
 
 
 @onnx_op("OptionalGetElement", since=15)
 def optional_get_element(ctx: NodeContext) -> Value:
-    """The tensor in an optional that holds one."""
+    """Return the tensor of an optional that holds one."""
     return ctx.input(0)
 
 
 @onnx_op("OptionalHasElement", since=15)
 def optional_has_element(ctx: NodeContext) -> Value:
-    """Whether there is a tensor, which is known without its contents."""
+    """Return whether the optional holds a tensor; this needs no contents."""
     return ctx.constant(np.asarray(ctx.get(0) is not None))

@@ -1,4 +1,4 @@
-"""Reserved memory: a segment's graph appends to it in place of joining what was there to what is new."""
+"""In-place append to KV caches: a segment's graph writes new rows into growable memory instead of concatenating."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 def append_in_place(
     walk: Walk, graph: Graph, values: Mapping[str, GrowableTensor], outputs: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Have the graph of a segment append to the memory of `values`, inputs by name. How long each is then; and for
-    those where it cannot, why.
+    """Make the graph append in place to caches; return ({name: length after the run}, {name: reason if not}).
 
-    outputs: of the graph, by name. A present output that is the past with something new behind it becomes an Append,
-    and a slice of the memory for its readers; so does whatever is the present of a past that is empty.
-    `graph.reserved` tells which inputs and outputs are memory then.
+    values: cache inputs by name. outputs: graph outputs by name. A present output that concatenates the past and new
+    rows becomes an Append, and readers get a Slice of the memory. If the past is empty, the whole present output is
+    appended. `graph.reserved` then lists the pairs of inputs and outputs that are memory.
     """
     lengths: dict[str, int] = {}
     reasons: dict[str, str] = {}
-    pairs: dict[int, int] = {}  # number of the output, that of the input
+    pairs: dict[int, int] = {}  # output number: input number
     for name, value in values.items():
         number = outputs.get(value.present)
         if number is None or number in pairs:
@@ -62,12 +61,12 @@ def append_in_place(
 
 
 class _Appending:
-    """What becomes of one piece of state."""
+    """In-place append of one KV cache."""
 
     def __init__(
         self, graph: Graph, past: Value | None, present: Value, value: GrowableTensor, written: Written | None
     ) -> None:
-        """past: None where nothing reads it. written: what was written to have `present`, if that is known."""
+        """Initialise; past: None if no node reads it. written: the recorded update that computes `present`, if any."""
         self._written = written
         self._graph, self._past, self._present, self._value = graph, past, present, value
         self._join: Node | None = None
@@ -75,7 +74,7 @@ class _Appending:
         self._start = 0
 
     def find(self) -> _Appending | str:
-        """Itself, knowing what is new; or why nothing is appended."""
+        """Find the new rows; return self, or the reason why an append is impossible."""
         value, past, present, axis = self._value, self._past, self._present, self._value.axis
         named = f"the output '{value.present}'"
         if present.dtype.np != value.dtype or len(present.shape) != len(value.shape):
@@ -86,27 +85,27 @@ class _Appending:
             if past is None or join is None or written is None or written.cache is not past or written.axis < 1:
                 return f"{named} is not the input with something written into it"
             if any(past in n.inputs for n in self._graph.nodes if n is not join):
-                return f"what {named} was before is read, too"
+                return f"the value of {named} before the update is read, too"
             self._join, self._new = join, written.update
             return self
         if past is not None and join is not None and isinstance(join.op, Concat) and join.inputs[0] is past:
             if join.op.axis != axis or len(join.inputs) != 2 or join.inputs[1] is past:
-                return f"{named} is not the input with something behind it along axis {axis}"
+                return f"{named} is not the input followed by new rows along axis {axis}"
             self._join, self._new, self._start = join, join.input(1), past.shape[axis]
             return self
         if value.shape[axis] == 0 and not any(past in n.inputs for n in self._graph.nodes if past is not None):
             return self
-        return f"{named} is no Concat of the input and what is new"
+        return f"{named} is no Concat of the input and new rows"
 
     @property
     def length(self) -> int:
-        """Positions after the run."""
+        """Number of positions after the run."""
         if not self._value.grows:
             return self._present.shape[self._value.axis]
         return self._start + self._new.shape[self._value.axis]
 
     def put(self, capacity: Any) -> tuple[Value, Value]:
-        """Change the graph; the memory before the run, and after it."""
+        """Rewrite the graph; return the memory before the run, and after it."""
         graph, past, present, join = self._graph, self._past, self._present, self._join
         grows, written = self._value.grows, self._written
         shape = tuple(capacity if grows and i == self._value.axis else d for i, d in enumerate(present.shape))
@@ -133,7 +132,7 @@ class _Appending:
         return before, after
 
     def _shown(self, memory: Value, value: Value, like: Node) -> Node:
-        """The node that makes `value` the first part of `memory`."""
+        """Make the node that computes `value` as the first part of `memory`."""
         zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
         op: Op = Slice(zeros, ones, value.shape)
         if self._value.narrow:

@@ -1,7 +1,7 @@
-"""Tasks that run a body: Loop, Scan and SequenceMap.
+"""Tasks with a loop body: Loop, Scan and SequenceMap.
 
-The body is a model of its own: the caller of an import passes a Runner that compiles and runs one, so that bodies run
-on the device too, and that may make many trips at once where nothing of the host is needed between them.
+The body is a model of its own. The caller of an import passes a Runner, which compiles the body and runs it on the
+device. The Runner may run many iterations at once if none of them needs the host.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Carried:
-    """What the trips of a body hand on, by names in the body.
+    """Loop-carried values of a body, by names in the body.
 
-    counter: the input that is the number of the trip; condition: the input and the output that say whether there is
-    another one; '' where there are none. states: inputs with the outputs that they are in the next trip. rows: outputs
-    that are collected. scanned: inputs that are another row of an array in each trip.
+    counter: input for the iteration number; condition: input and output of the loop condition; '' if absent. states:
+    pairs of an input and the output that it takes from the iteration before. rows: outputs that are stacked (scan
+    outputs). scanned: inputs that take one row of an array in each iteration.
     """
 
     counter: str
@@ -40,7 +40,7 @@ class Carried:
 
 
 class Repeater(Protocol):
-    """A Runner that can make many trips at once."""
+    """A Runner that can run many iterations at once."""
 
     def repeat(
         self,
@@ -51,11 +51,11 @@ class Repeater(Protocol):
         most: int | None,
         scanned: Sequence[Any],
     ) -> tuple[int, bool, list[Any], list[Any]] | None:
-        """(trips made, whether another one is wanted, the states after them, rows along a new first axis) of trips
-        number `first` and following; None where they have to be run one by one for now.
+        """Run iterations from number `first` on; None if they have to run one by one for now.
 
-        feeds: of the first of them. most: None for no limit. scanned: the rows of each scanned input, from that of the
-        first trip on.
+        feeds: of the first of them. most: largest number of iterations; None for no limit. scanned: the rows of each
+        scanned input, from iteration `first` on. Returns (iterations run, whether the loop goes on, final states, rows
+        along a new first axis).
         """
 
 
@@ -65,27 +65,27 @@ def _repeater(runner: Runner) -> Repeater | None:
 
 @dataclass(frozen=True)
 class Body:
-    """A body as a model of its own. `captured` pairs its names of outer values with the global ones."""
+    """A body as a model. `captured` pairs its names of outer values with their global names."""
 
     graph: GraphDef
     importer: ModelImporter
     captured: tuple[tuple[str, str], ...]
 
     def run(self, inputs: Sequence[Any], values: Values, runner: Runner) -> list[Any]:
-        """Outputs of one run of the body."""
+        """Return the outputs of one run of the body."""
         return list(runner(self.importer, self.feeds(inputs, values)))
 
     def feeds(self, inputs: Sequence[Any], values: Values) -> dict[str, Any]:
-        """Everything that a run of the body is given, by its names."""
+        """Return the feeds of one run of the body, by its names."""
         if len(inputs) != len(self.graph.inputs):
-            raise ShapeError(f"body '{self.graph.name}' has {len(self.graph.inputs)} inputs, {len(inputs)} are given")
+            raise ShapeError(f"body '{self.graph.name}' has {len(self.graph.inputs)} inputs, got {len(inputs)}")
         feeds = {local: values[outer] for local, outer in self.captured}
         feeds.update((info.name, v) for info, v in zip(self.graph.inputs, inputs, strict=True))
         return feeds
 
 
 class BodyTask(ItemTask):
-    """A task around a body."""
+    """Task with a body."""
 
     reason = "its body runs once for each iteration"
 
@@ -105,7 +105,7 @@ class BodyTask(ItemTask):
 
     @abstractmethod
     def iterate(self, values: Values, runner: Runner) -> list[Any]:
-        """Outputs of the node."""
+        """Compute the outputs of the node."""
 
     def make_trips(
         self,
@@ -118,13 +118,14 @@ class BodyTask(ItemTask):
         most: int | None,
         scanned: Sequence[Any] = (),
     ) -> list[Any]:
-        """The states after all trips, whose rows go to `columns`; many trips at once where the runner can.
+        """Run all iterations and return the final states; rows are added to `columns`.
 
-        inputs: gives the body's inputs of a trip, of its number and the states before it. most: trips at most; None for
-        no limit. scanned: the rows of each scanned input.
+        inputs: function of the iteration number and the states that returns the body's inputs. most: largest number of
+        iterations; None for no limit. scanned: the rows of each scanned input. Many iterations run at once if the
+        runner can.
         """
         repeater = _repeater(runner)
-        ends = bool(carried.condition[1])  # whether a trip may say that none is to follow
+        ends = bool(carried.condition[1])  # whether an iteration may end the loop
         after = int(ends) + len(state)
         going = True
         i = due = 0
@@ -215,7 +216,7 @@ class ScanTask(BodyTask):
 
 
 class ScanPlan:
-    """A Scan node's attributes with their defaults."""
+    """Attributes of a Scan node, with defaults."""
 
     def __init__(self, item: Item) -> None:
         self._attrs = item.node.attrs
@@ -229,25 +230,25 @@ class ScanPlan:
         self.input_reverse = tuple(bool(d) for d in directions)
 
     def input_axes(self, ranks: Sequence[int]) -> tuple[int, ...]:
-        """The axis that each scan input is cut along, counted from the front."""
+        """Return the axis along which each scan input is cut, counted from the front."""
         given = self._attrs.get("scan_input_axes", (0,) * self.n_scanned)
         if any(not -r <= a < r for a, r in zip(given, ranks, strict=True)):
             raise ShapeError(f"{self._label} scans along axes {given} of inputs of rank {tuple(ranks)}")
         return tuple(a % r for a, r in zip(given, ranks, strict=True))
 
     def length(self, shapes: Sequence[tuple[int, ...]], axes: Sequence[int]) -> int:
-        """Number of iterations, on which all scan inputs must agree."""
+        """Return the number of iterations, which all scan inputs must share."""
         lengths = [s[a] for s, a in zip(shapes, axes, strict=True)]
         if any(n != lengths[0] for n in lengths):
             raise ShapeError(f"{self._label} scans inputs of different lengths {sorted(lengths)}")
         return lengths[0]
 
     def output_axes(self, count: int) -> tuple[int, ...]:
-        """The new axis of each scan output."""
+        """Return the new axis of each scan output."""
         return tuple(self._attrs.get("scan_output_axes", (0,) * count))
 
     def output_reverse(self, count: int) -> tuple[bool, ...]:
-        """Whether each scan output is filled from its end."""
+        """Return, for each scan output, whether it is filled from its end."""
         return tuple(bool(d) for d in self._attrs.get("scan_output_directions", (0,) * count))
 
 
@@ -268,27 +269,27 @@ class MapTask(BodyTask):
 
 
 def _shaped(scalar: Any, info: ValueInfo) -> Any:
-    """The scalar as the body declares it: some exporters declare a vector of one element."""
+    """Reshape the scalar as the body declares it: some exporters declare a vector of one element."""
     return scalar.reshape(1) if info.shape is not None and len(info.shape) == 1 else scalar
 
 
 class Column:
-    """The rows of one scan output."""
+    """Collects the rows of one scan output."""
 
     def __init__(self, info: ValueInfo) -> None:
         self._info = info
-        self._parts: list[Any] = []  # some rows each
+        self._parts: list[Any] = []  # each of one or more rows
 
     def add(self, row: Any) -> None:
-        """One more."""
+        """Add a row."""
         self._parts.append(row[None])
 
     def extend(self, rows: Any) -> None:
-        """Some more, along the first axis."""
+        """Add rows along the first axis."""
         self._parts.append(rows)
 
     def stack(self, axis: int, reverse: bool = False) -> Any:
-        """All rows along a new axis; without any, an empty tensor of the declared type."""
+        """Stack all rows along a new axis; without rows, return an empty tensor of the declared type."""
         info, parts = self._info, self._parts
         if not parts:
             dims = [d if isinstance(d, int) else 0 for d in info.shape or ()]
@@ -307,7 +308,7 @@ class Column:
 
 
 def _pad_stack(rows: Sequence[Any]) -> Any:
-    """Batch rows stacked; shorter ones are filled with zeros at the end (Scan of opset 8 with sequence lengths)."""
+    """Stack batch entries; shorter ones are padded with zeros (Scan of opset 8 with sequence lengths)."""
     arrays = [np.asarray(r) for r in rows]
     shape = np.max([a.shape for a in arrays], axis=0) if arrays[0].ndim else ()
     out = np.zeros((len(arrays), *shape), arrays[0].dtype)

@@ -1,7 +1,7 @@
-"""What of a loop's body is decided by the contents of its counter: shapes, positions of slices, branches.
+"""Analysis of loop bodies: whether the loop counter determines shapes, slice positions or branches.
 
-Such a body is another program in each trip, so that only an unrolled loop is one. A static look at the names decides:
-it need not be exact, as both ways give the same results.
+Such a body is a different program in each iteration: only unrolling makes it one program. The analysis is static, by
+names, and need not be exact, because loops give equal results unrolled or not.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _DECIDING: dict[str, tuple[int, ...]] = {
     "Trilu": (1,),
     "Upsample": (1,),
 }
-"""Inputs whose contents the importer has to know, by operator."""
+"""Inputs whose contents the importer needs, by operator."""
 
 _OF_TYPES = ("Shape", "Size")
-"""Operators that read no contents."""
+"""Operators that do not read contents."""
 
 
 def decides(body: GraphDef, names: Iterable[str]) -> bool:
-    """Whether shapes, slices or branches of the body follow from the contents of its inputs `names`."""
+    """Whether shapes, slices or branches of the body depend on the contents of its inputs `names`."""
     known = set(names)
     for node in body.nodes:
         read = [i for i, name in enumerate(node.inputs) if name in known]

@@ -1,7 +1,7 @@
-"""Item: a node together with the names that its inputs and outputs have in the whole import.
+"""Scopes: map the names of inlined graphs to global names. Item: a node with the global names of its values.
 
-Names of inner graphs are only unique within them, and a body may be inlined many times. A Scope maps the names of one
-inlined graph to global ones; everything behind an Item speaks global names only.
+Names of inner graphs are unique only within them, and a body may be inlined many times. A Scope maps the names of one
+inlined graph to global names.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ..proto.graphdef import NodeDef
 
 @dataclass(eq=False)
 class Scope:
-    """Names of one inlined graph; the root's are global already."""
+    """Name mapping of one inlined graph; names in the root scope are global."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     parent: Scope | None = None
 
     def resolve(self, name: str) -> str:
-        """The global name of `name`; '' stays ''."""
+        """Return the global name of `name`; '' stays ''."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:
@@ -44,7 +44,7 @@ class Item:
 
 
 def make_item(node: NodeDef, scope: Scope = ROOT) -> Item:
-    """The Item of a node whose names are those of `scope`."""
+    """Make the Item of a node whose names belong to `scope`."""
     if scope is ROOT:
         return Item(node, scope, node.inputs, node.outputs, node.reads)
     reads = tuple(n for n in map(scope.resolve, node.reads) if n)

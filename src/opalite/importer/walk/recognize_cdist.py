@@ -1,7 +1,7 @@
-"""Scans that compute the distances of every two points, recognised by their body: one Distance instead of a loop.
+"""Recognition of Scans that compute all pairwise distances; one Distance replaces the loop.
 
-Exporters of nearest neighbours and of Gaussian processes write them so: the points of one set are the state, which
-stays as it is, and each of the others' rows is subtracted from it, squared (or made positive) and summed up.
+Exporters of nearest-neighbour and Gaussian-process models write such Scans. The state is one set of points and stays
+unchanged. Each row of the other set is subtracted from the state, squared (or made absolute) and summed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from .node_context import NodeContext
 
 
 def distance_power(body: GraphDef) -> int | None:
-    """The power of the differences that the body of a Scan sums, which has one state and one scanned input; else None.
+    """Return the power of the summed differences if the body of a Scan computes distances, else None.
 
-    The body must be: state' = state; out = sum over axis 1 of |state - row| or (state - row)^2.
+    The body has one state and one scanned input: state' = state; out = sum over axis 1 of |state - row| or (state -
+    row)^2.
     """
     if len(body.inputs) != 2 or len(body.outputs) != 2:
         return None
@@ -42,7 +43,7 @@ def distance_power(body: GraphDef) -> int | None:
 
 
 def _source(name: str, made: dict[str, NodeDef]) -> str:
-    """The value that `name` is another name of."""
+    """Follow Identity nodes from `name` to their source."""
     while name in made and made[name].op_type == "Identity":
         name = made[name].inputs[0]
     return name
@@ -57,7 +58,7 @@ def _axes(node: NodeDef, body: GraphDef) -> tuple[int, ...] | None:
 
 @onnx_op("Distances", domain=DOMAIN)
 def distances(ctx: NodeContext) -> Value:
-    """[M, N] from points x[N,F] and y[M,F]; attribute `power`."""
+    """Compute pairwise distances [M, N] of points x[N,F] and y[M,F]; attribute `power`."""
     x, y = ctx.input(0), ctx.input(1)
     found = ctx.add(Distance(power=ctx.attr("power")), [x, ctx.transpose(y, (1, 0))])
     return ctx.transpose(found, (1, 0))

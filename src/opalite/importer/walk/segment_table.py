@@ -1,4 +1,4 @@
-"""SegmentTable: the segments that a stage keeps, found by what arrives."""
+"""SegmentTable: the cached segments of a stage, by input signature."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ if TYPE_CHECKING:
     from .symbolic_dims import Arrival
 
 SEGMENTS_KEPT = 32
-"""Segments that one stage keeps; the least recently used goes first."""
+"""Number of segments cached by one stage; the least recently used is dropped."""
 
 _EXACT_KEPT = 256
-"""Shapes for which the segment is remembered."""
+"""Number of exact shapes for which the segment is cached."""
 
 
 class SegmentTable:
-    """Not thread-safe."""
+    """LRU cache of segments. Not thread-safe."""
 
     def __init__(self) -> None:
         self._by_key: dict[Any, list[Segment]] = {}
-        self._order: OrderedDict[Segment, Any] = OrderedDict()  # with its key, the latest used last
-        self._exact: OrderedDict[Any, tuple[Arrival, Segment, int]] = OrderedDict()  # and its guards then
+        self._order: OrderedDict[Segment, Any] = OrderedDict()  # with its key, the last used at the end
+        self._exact: OrderedDict[Any, tuple[Arrival, Segment, int]] = OrderedDict()  # with the guard count then
 
     def known(self, exact: Any) -> tuple[Arrival, Segment] | None:
-        """The segment that served these very shapes before, if it still does, with what arrived then."""
+        """Return the segment that served these exact shapes before, if its guards still hold, and the signature."""
         found = self._exact.get(exact)
         if found is None:
             return None
         arrival, segment, guards = found
-        if guards != segment.guards_recorded:  # more than when it was last asked
+        if guards != segment.guards_recorded:  # guards were added since
             if not segment.holds(arrival.sizes):
                 return None
             self._exact[exact] = arrival, segment, segment.guards_recorded
@@ -39,7 +39,7 @@ class SegmentTable:
         return arrival, segment
 
     def find(self, arrival: Arrival) -> Segment | None:
-        """The segment used last among those that serve what arrived."""
+        """Return the last used segment that serves the signature."""
         for segment in self._by_key.get(arrival.key, ()):
             if segment.holds(arrival.sizes):
                 self._order.move_to_end(segment)
@@ -47,7 +47,7 @@ class SegmentTable:
         return None
 
     def keep(self, arrival: Arrival, segment: Segment) -> None:
-        """Add a segment; the one not used for longest goes if there are too many."""
+        """Add a segment; drop the least recently used one if there are too many."""
         self._by_key.setdefault(arrival.key, []).insert(0, segment)
         self._order[segment] = arrival.key
         if len(self._order) > SEGMENTS_KEPT:
@@ -59,7 +59,7 @@ class SegmentTable:
                 del self._exact[exact]
 
     def remember(self, exact: Any, segment: Segment, arrival: Arrival) -> None:
-        """Find `segment` at once for these shapes from now on."""
+        """Map the exact shapes to `segment`."""
         self._exact[exact] = arrival, segment, -1
         if len(self._exact) > _EXACT_KEPT:
             self._exact.popitem(last=False)

@@ -1,7 +1,7 @@
-"""Given: what a segment gets besides its inputs, because it follows from sizes alone.
+"""Shape-dependent inputs: values of a segment that depend on sizes only, computed on the host.
 
-Positions, masks and lengths that a model makes of its sizes are computed on the host, once for every choice of sizes,
-and arrive as further inputs of the segment's graph, or as its exports.
+Position ids, masks and lengths are computed once for each choice of sizes. A segment's graph gets them as further
+inputs; its exports may contain them too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _KEPT = 16  # choices of sizes
 
 
 class Given:
-    """Computes values of `trace`'s sizes.
+    """Computes values from `trace`'s sizes.
 
-    leaves: tensors with expressions for elements; nodes: what is computed from those and from constants, in order;
-    wanted: values by the names that the run gives them.
+    leaves: tensors whose elements are expressions; nodes: the computation on these and on constants, in order; wanted:
+    the results by their names in the run.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Given:
         self._found: OrderedDict[tuple[int, ...], dict[str, Array]] = OrderedDict()
 
     def at(self, sizes: tuple[int, ...]) -> Mapping[str, Array]:
-        """The values by name; the same arrays again for sizes that came lately."""
+        """Return the values by name, cached for recently used sizes."""
         with self._lock:
             found = self._found.get(sizes)
             if found is None:
@@ -64,7 +64,7 @@ class Given:
 def concrete(
     nodes: Sequence[Node], known: Mapping[Value, Array], wanted: Sequence[Value], at: Substituted
 ) -> tuple[list[Node], dict[Value, Array], list[Value]]:
-    """Nodes, what they start from and what is wanted of them, with plain sizes."""
+    """Copy nodes, initial values and results with sizes replaced by numbers."""
     made: dict[Value, Value] = {}
 
     def copied(v: Value) -> Value:
@@ -84,13 +84,13 @@ def concrete(
 
 
 def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
-    """A copy of `graph` with plain numbers in the place of its symbols, which have the values `sizes`."""
+    """Copy `graph` with its symbols replaced by the numbers `sizes`."""
     assert graph.trace is not None
     return _changed(graph, Substituted(graph.trace, sizes), None)
 
 
 def graph_moved(graph: Graph, sizes: tuple[int, ...]) -> Graph:
-    """A copy of `graph` whose symbols have the values `sizes` at hand; what is planned of it guards no other copy."""
+    """Copy `graph` with `sizes` as new hints of its symbols; planning the copy adds guards to the copy only."""
     assert graph.trace is not None
     at = Moved(graph.trace, sizes)
     return _changed(graph, at, at.trace)

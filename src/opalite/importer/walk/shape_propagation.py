@@ -1,8 +1,8 @@
-"""Contents that follow from sizes: small tensors whose elements are expressions, and operators evaluated on them.
+"""Shape propagation: small tensors whose elements are expressions of sizes, and operators evaluated on them.
 
-What a model computes from Shape and Size is few numbers, in few operators: movements, which NumPy does with arrays of
-objects as with others, reductions, and expressions element by element. Integers and truth values stay exact; floats are
-rounded as NumPy would round them at every step. `evaluate` gives None for what is not covered.
+Models compute few numbers from Shape and Size, by few operators: data movement, which NumPy does on object arrays,
+reductions, and elementwise expressions. Integers and booleans stay exact; floats are rounded at each step as NumPy
+rounds them. `evaluate` returns None for operators without symbolic evaluation.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from ...ops.scatter import ScatterElements, ScatterND
 Array = np.ndarray[Any, Any]
 
 MOST_ELEMENTS = 256
-"""A tensor of more elements is no longer taken apart."""
+"""Largest number of elements of a tensor that is evaluated symbolically."""
 
 _EXACT = {DType.FLOAT32: 24, DType.FLOAT64: 53}
-"""Bits up to which each type of float holds every whole number."""
+"""Number of bits up to which each float type holds every integer."""
 
 _MOVES = (Concat, Reshape, Slice, Transpose, ScatterElements, ScatterND)
 _READS = (Gather, GatherElements, GatherND)
 
 
 class _NotCovered(Exception):  # noqa: N818  (a signal to `evaluate`, not an error)
-    """There is no expression for it."""
+    """An operator or operand has no symbolic evaluation."""
 
 
 def symbolic(array: Array) -> bool:
-    """Whether an element came from sizes."""
+    """Whether an element depends on sizes."""
     return array.dtype.hasobject and any(is_symbolic(v) for v in array.reshape(-1).tolist())
 
 
 def objects(array: Array) -> Array:
-    """`array` as Python's numbers, or as it is if it holds those."""
+    """Convert `array` to an object array of Python numbers."""
     if array.dtype.hasobject:
         return array
     made = np.empty(array.shape, object)
@@ -57,13 +57,13 @@ def objects(array: Array) -> Array:
 
 
 def plain(array: Array, dtype: DType) -> Array:
-    """An array of Python's numbers in its own type; what is symbolic is fixed."""
+    """Convert an object array to `dtype`; sizes of symbolic elements become static."""
     flat = [v.fix() if is_symbolic(v) else v for v in array.reshape(-1).tolist()]
     return np.array(flat, dtype.np).reshape(array.shape)
 
 
 def evaluate(op: Op, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> list[Array] | None:
-    """Outputs of `types` as arrays of objects, for inputs some of which are; None where that is not covered."""
+    """Evaluate `op` on object arrays; return outputs of `types`, or None if that is not possible."""
     read = inputs[:1] if isinstance(op, _READS) else inputs
     if any(a is not None and a.size > MOST_ELEMENTS for a in read):
         return None
@@ -247,7 +247,7 @@ def _extreme(kind: str, values: Sequence[Any], dtype: DType) -> Any:
 
 
 def _whole_number(v: Any) -> Any:
-    """A number that is whole, whatever the sizes, as an integer; None for others."""
+    """Return a number that is an integer for all sizes as an integer; None for other numbers."""
     return v if type(v) is SymbolicInt else int(v) if not is_symbolic(v) and float(v).is_integer() else None
 
 
@@ -256,7 +256,7 @@ def _is_number(v: Any) -> bool:
 
 
 def _int_quotient(a: Any, b: Any) -> Any:
-    """Toward zero; 0 by a zero."""
+    """Divide toward zero; division by zero gives 0."""
     if b == 0:
         return 0
     return abs(a) // abs(b) if (a >= 0) == (b > 0) else -(abs(a) // abs(b))
@@ -309,7 +309,7 @@ _FLOATS: dict[str, Callable[..., Any]] = {
 
 
 def _whole(fn: Callable[[Any], Any], a: Any) -> Any:
-    """A whole number, which is a Dim where `a` came from sizes."""
+    """Round to an integer: a SymbolicInt if `a` depends on sizes."""
     if not is_symbolic(a):
         if not math.isfinite(a):
             raise _NotCovered
@@ -322,7 +322,7 @@ def _toward_zero(a: Any) -> Any:
 
 
 def _to_whole(fn: Callable[[Any], Any], a: Any) -> Any:
-    """What `fn` rounds a number to that came from sizes."""
+    """Round a number that depends on sizes by `fn`."""
     if not math.isfinite(hint_of(a)):
         raise _NotCovered
     return fn(a)
@@ -332,23 +332,23 @@ def _to_whole(fn: Callable[[Any], Any], a: Any) -> Any:
 
 
 def _held(v: Any, dtype: DType) -> Any:
-    """`v` as the type holds it."""
+    """Return `v` rounded to `dtype`; not covered if `dtype` cannot represent it."""
     kind = _kind(dtype)
     if kind == "float":
         return _rounded(v, dtype)
     if kind == "int" and dtype not in (DType.INT64, DType.UINT64):
         ends = np.iinfo(dtype.np)
-        if not int(ends.min) <= v <= int(ends.max):  # it would wrap around
+        if not int(ends.min) <= v <= int(ends.max):  # overflow would wrap around
             raise _NotCovered
     if kind == "int" and dtype is DType.UINT64 and not v >= 0:
         raise _NotCovered
-    if kind == "int" and abs(hint_of(v)) >= 1 << 63:  # it would wrap around
+    if kind == "int" and abs(hint_of(v)) >= 1 << 63:  # overflow would wrap around
         raise _NotCovered
     return v
 
 
 def _rounded(v: Any, dtype: DType) -> Any:
-    if type(v) is SymbolicInt:  # a whole number that stands in a float: exact as long as the type holds it
+    if type(v) is SymbolicInt:  # an integer in a float: exact while the type can represent it
         if not -(1 << _EXACT[dtype]) <= v <= 1 << _EXACT[dtype]:
             raise _NotCovered
         return v
@@ -360,7 +360,7 @@ def _rounded(v: Any, dtype: DType) -> Any:
 
 
 def _float_step(fn: str, a: Any, b: Any, dtype: DType) -> Any:
-    """One step in floats, of which some may be whole numbers (Dims): sums and products of those stay whole."""
+    """Compute one float operation; sums and products of integers (SymbolicInts) stay integers."""
     if type(a) is SymbolicInt or type(b) is SymbolicInt:
         whole = [_whole_number(v) for v in (a, b)]
         if None not in whole and fn != "div":

@@ -1,7 +1,7 @@
-"""Stacked caches: keys and values of a layer in one tensor, as in GPT-2's older exports and onnxruntime's Attention.
+"""Stacked KV caches: keys and values of a layer in one tensor, as in old GPT-2 exports and onnxruntime's Attention.
 
-Such a model takes the past apart, puts what is new behind each part, and stacks the parts again. Put behind the past
-as one, what is new can be appended in place.
+Such a model splits the past into parts, concatenates new rows to each, and stacks the parts again. Stacking the new
+rows first gives one Concat with the past, which an in-place append can replace.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from ...ops.gather import Gather
 
 
 def unstack(graph: Graph, past: Value, present: Value, axis: int) -> bool:
-    """Where `present` stacks parts of `past` with something behind each along `axis`, have it be `past` with all of
-    that behind it, and the parts be parts of it. Whether it was so."""
+    """Rewrite `present` as one Concat of `past` and the stacked new rows along `axis`; False if it is not a stack.
+
+    The parts become slices of `present`.
+    """
     stack = present.producer
     if stack is None or not isinstance(stack.op, Concat) or stack.op.axis == axis:
         return False
@@ -48,7 +50,7 @@ def unstack(graph: Graph, past: Value, present: Value, axis: int) -> bool:
 
 
 def _part(past: Value, piece: Value | None, i: int, across: int, axis: int) -> tuple[Node, Value] | None:
-    """(the Concat of part `i` of `past` and what is new, that) if `piece` of the stack is such, under one more axis."""
+    """Return (Concat, new rows) if `piece` is part `i` of `past` followed by new rows, with one more axis."""
     lift = None if piece is None else piece.producer
     if lift is None or not isinstance(lift.op, Reshape) or piece is None:
         return None

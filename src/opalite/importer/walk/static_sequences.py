@@ -1,8 +1,8 @@
-"""Sequences whose length and elements are known by name while importing: they cost nothing at run time.
+"""Sequences with statically known elements, which cost nothing at run time.
 
-A sequence built in the graph (SplitToSequence, SequenceConstruct, SequenceInsert...) is a tuple of names in the walk.
-What is read from it are those tensors again. A sequence that arrives from outside, or changes at a position that is
-not known, is a Python list of the host; the operators then run there.
+A sequence built in the graph (SplitToSequence, SequenceConstruct, SequenceInsert...) is a tuple of names in the
+GraphWalk; reading an element gives the named tensor. A sequence that is an input, or changes at an unknown position, is
+a Python list on the host, and its operators run there.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .name_scopes import Item, make_item
 
 
 def visit_construct(walk: Walk, item: Item) -> None:
-    """SequenceConstruct: the inputs."""
+    """Import SequenceConstruct: the inputs are the elements."""
     walk.sequences[item.outputs[0]] = item.inputs
 
 
 def visit_empty(walk: Walk, item: Item) -> None:
-    """SequenceEmpty."""
+    """Import SequenceEmpty."""
     walk.sequences[item.outputs[0]] = ()
 
 
 def visit_insert(walk: Walk, item: Item) -> None:
-    """SequenceInsert: at the end, or before a known position."""
+    """Import SequenceInsert: at the end, or before a known position."""
     names = walk.sequences.get(item.inputs[0])
     at = len(names or ()) if len(item.inputs) < 3 or not item.inputs[2] else _position(walk, item, 2)
     if names is None or at is None:
@@ -42,7 +42,7 @@ def visit_insert(walk: Walk, item: Item) -> None:
 
 
 def visit_erase(walk: Walk, item: Item) -> None:
-    """SequenceErase: the last element, or the one at a known position."""
+    """Import SequenceErase: the last element, or the one at a known position."""
     names = walk.sequences.get(item.inputs[0])
     at = -1 if len(item.inputs) < 2 or not item.inputs[1] else _position(walk, item, 1)
     if names is None or at is None:
@@ -53,7 +53,7 @@ def visit_erase(walk: Walk, item: Item) -> None:
 
 
 def visit_at(walk: Walk, item: Item) -> None:
-    """SequenceAt: the tensor at a known position."""
+    """Import SequenceAt: the tensor at a known position."""
     names = walk.sequences.get(item.inputs[0])
     at = _position(walk, item, 1)
     if names is None or at is None:
@@ -64,7 +64,7 @@ def visit_at(walk: Walk, item: Item) -> None:
 
 
 def visit_length(walk: Walk, item: Item) -> None:
-    """SequenceLength: a constant."""
+    """Import SequenceLength: a constant."""
     names = walk.sequences.get(item.inputs[0])
     if names is None:
         walk.visit_plain(item)
@@ -73,7 +73,7 @@ def visit_length(walk: Walk, item: Item) -> None:
 
 
 def visit_concat(walk: Walk, item: Item) -> None:
-    """ConcatFromSequence: joins the elements along an axis, new or not."""
+    """Import ConcatFromSequence: concatenates the elements along an existing or a new axis."""
     names = walk.sequences.get(item.inputs[0])
     if names is None:
         walk.visit_plain(item)
@@ -85,7 +85,7 @@ def visit_concat(walk: Walk, item: Item) -> None:
 
 
 def visit_split(walk: Walk, item: Item) -> None:
-    """SplitToSequence: pieces of known size."""
+    """Import SplitToSequence: pieces of known size."""
     whole = None if item.inputs[0] in walk.deferred else walk.lookup(item.inputs[0])
     given = len(item.inputs) > 1 and bool(item.inputs[1])
     split = _known(walk, item, 1) if given else None
@@ -111,7 +111,7 @@ def _emit(walk: Walk, item: Item, op: str, inputs: tuple[str, ...], output: str,
 
 
 def _known(walk: Walk, item: Item, i: int) -> Any:
-    """Contents of input `i`, None if they are not known in this segment."""
+    """Return the contents of input `i`; None if they are unknown in this segment."""
     name = item.inputs[i]
     return None if name in walk.deferred or name in walk.objects else walk.known(item, name)
 
@@ -131,4 +131,4 @@ SEQUENCES: dict[str, Control] = {
     "ConcatFromSequence": visit_concat,
     "SplitToSequence": visit_split,
 }
-"""Who imports the operators on sequences."""
+"""Importers of the sequence operators."""

@@ -1,8 +1,8 @@
-"""Open dimensions: which sizes of what arrives are symbols, and by what segments are told apart.
+"""Dynamic dimensions: selection of the input sizes that become symbols, and the signature that selects a segment.
 
-A dimension is a symbol if the model leaves it open: one symbol for all that bear one name, where the sizes given for
-that name agree, else one for each axis. What nothing declares - inputs of loops' bodies, results of the host - is taken
-as it comes first, and is open once it has come in another size. 0 and 1 are never symbols.
+A dimension that the model declares as dynamic becomes a symbol. Dimensions of one name share a symbol if their sizes
+agree; otherwise each axis gets its own. Undeclared dimensions (inputs of loop bodies, results of host tasks) are static
+at first and become dynamic once their size changes. Sizes 0 and 1 are always static.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from ...ir.symbols import Trace, hint_of
 Array = np.ndarray[Any, Any]
 
 RESERVED = "positions reserved"
-"""How messages call the size of reserved memory."""
+"""Name of the size of growable memory, in messages."""
 
 MOST_CONTENTS = 64
-"""Elements of a tensor of sizes up to which they are symbols."""
+"""Largest number of elements of an integer tensor whose elements become symbols."""
 
 
 @dataclass(frozen=True)
 class Open:
-    """A dimension that is open from the start. name: those of one name are one size, if they agree."""
+    """A dynamic dimension. name: dimensions of one name share a symbol if their sizes agree."""
 
     name: str = ""
 
 
 CLOSED = None
 Declared = Sequence["Open | None"]
-"""For each axis, whether it is open; None for one that is as it comes."""
+"""For each axis: an Open, or None for a static dimension."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What arrived, as far as it decides an import. key: what segments are told apart by, guards aside.
+    """Signature of the incoming values of a stage. key: selects segments, together with guards.
 
-    sizes: the values of the symbols, in order. places: for each symbol, its name for messages. shapes: by name of the
-    tensor, for each axis the number of its symbol, or None. contents: the same for the elements of tensors of sizes.
-    reserved: what lies in reserved memory, by name; capacity: the symbol that says how many positions that is for.
+    sizes: the values of the symbols, in order. places: for each symbol, its description for messages. shapes: by tensor
+    name, for each axis the number of its symbol, or None. contents: the same for the elements of size tensors.
+    reserved: tensors in growable memory, by name; capacity: the number of the symbol for the positions that this memory
+    has room for.
     """
 
     key: Any
@@ -58,16 +59,18 @@ class Arrival:
     capacity: int = -1
 
     def symbols(self, trace: Trace) -> list[int]:
-        """A new symbol of `trace` for each size."""
+        """Create a symbol of `trace` for each size."""
         return [trace.symbol(size, place) for size, place in zip(self.sizes, self.places, strict=True)]
 
 
 class OpenDims:
-    """The dimensions of what arrives at one stage."""
+    """The dynamic dimensions of the incoming values of one stage."""
 
     def __init__(self, declared: Mapping[str, Declared], contents: frozenset[str], learns: bool) -> None:
-        """declared: by name of the tensor; contents: tensors whose elements are sizes; learns: whether what is not
-        declared becomes open when it changes."""
+        """Initialise from declarations; learns: undeclared dimensions become dynamic when their size changes.
+
+        declared: by tensor name; contents: tensors whose elements are sizes.
+        """
         self._declared = declared
         self._contents = contents
         self._learns = learns
@@ -80,11 +83,14 @@ class OpenDims:
         return self._contents
 
     def with_contents(self, names: Iterable[str]) -> OpenDims:
-        """The same where the elements of these tensors are sizes too."""
+        """Return a copy in which the elements of these tensors are sizes too."""
         return OpenDims(self._declared, self._contents.union(names), self._learns)
 
     def arrive(self, incoming: Sequence[str], values: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrival:
-        """keys: of the incoming values that are told apart by their contents. Tensors of sizes have to be arrays."""
+        """Return the signature of `values`; `keys` are the contents of values that select by contents.
+
+        Tensors of sizes must be arrays.
+        """
         tensors = {n: values[n] for n in incoming if n not in keys and is_tensor(values[n])}
         named = self._agreeing(tensors)
         numbers: dict[Any, int] = {}
@@ -120,7 +126,7 @@ class OpenDims:
             else:
                 axes = []
                 for axis, size in enumerate(value.shape):
-                    # Rows of a cache have one size, though exporters may leave it open: kernels are made for it.
+                    # Exporters may declare the row size of a cache as dynamic; kernels need it static.
                     is_row = isinstance(value, GrowableTensor) and axis > value.axis
                     group = None if is_row else self._group(n, axis, size, named)
                     axes.append(None if group is None else number(group, size, _place(n, axis, group)))
@@ -136,7 +142,7 @@ class OpenDims:
         return Arrival(tuple(parts), tuple(sizes), tuple(places), shapes, contents, reserved, capacity)
 
     def _agreeing(self, tensors: Mapping[str, Any]) -> set[str]:
-        """Names of dimensions for which all tensors have one size."""
+        """Return the dimension names for which all tensors have the same size."""
         found: dict[str, set[int]] = {}
         for n, value in tensors.items():
             declared = self._declared.get(n)
@@ -147,7 +153,7 @@ class OpenDims:
         return {name for name, given in found.items() if len(given) == 1}
 
     def _group(self, n: str, axis: int, size: int, named: set[str]) -> Any:
-        """What the axis' symbol is a size of; None where it is no symbol."""
+        """Return the identity of the symbol of an axis; None if the axis is static."""
         declared = self._declared.get(n)
         if declared is None or len(declared) <= axis:
             if not self._is_open(n, axis, size) or size < 2:
@@ -173,9 +179,9 @@ def _place(n: str, axis: int, group: Any) -> str:
 
 
 def may_hold_sizes(dtype: DType, shape: Sequence[int]) -> bool:
-    """Whether the elements of a tensor may be symbols: whole numbers, and few."""
+    """Whether the elements of a tensor may become symbols: few integers."""
     return dtype in (DType.INT32, DType.INT64) and hint_of(math.prod(shape)) <= MOST_CONTENTS
 
 
 CLOSED_DIMS = OpenDims({}, frozenset(), learns=False)
-"""No dimension is a symbol."""
+"""All dimensions are static."""

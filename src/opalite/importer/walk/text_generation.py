@@ -1,8 +1,7 @@
 """BeamSearch, GreedySearch, Sampling and WhisperBeamSearch of com.microsoft: loops on the host over a decoder.
 
-The decoder, and the encoder of models that have one, are models of their own that run on the device; the next tokens
-are chosen on the host (`host/token_search.py`). Where beams change places, the caches are put in order by the decoder
-itself.
+The decoder, and the encoder if the model has one, are models of their own that run on the device. The host selects the
+next tokens (`host/token_search.py`). The decoder itself reorders its KV caches when beams are reordered.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .loop_body_tasks import Body
 from .name_scopes import Item
 
 ORDER = "opalite/order"
-"""The input of a rewritten graph that says which rows of its caches, or of its outputs, to take."""
+"""Input of a rewritten graph: the row indices for its caches, or for its outputs."""
 
 _GPT, _WHISPER = 0, 2
 
@@ -44,11 +43,11 @@ _INPUTS = {
         *("presence_mask", "seed"),
     ),
 }
-"""Names of the inputs after the first one, which are the prompt's tokens or what an encoder reads."""
+"""Names of the inputs after the first one, which holds the prompt's tokens or the encoder's input."""
 
 
 def taking_rows(graph: GraphDef, names: Sequence[str], axis: int) -> GraphDef:
-    """The graph whose inputs `names` are first put in the order that the further input ORDER gives, along `axis`."""
+    """Gather the inputs `names` by the further input ORDER along `axis`, before the graph reads them."""
     taken = {n: f"{n}/{ORDER}" for n in names}
     inputs = [replace(v, name=taken.get(v.name, v.name)) for v in graph.inputs]
     nodes = [_gather(old, n, axis) for n, old in taken.items()]
@@ -57,7 +56,7 @@ def taking_rows(graph: GraphDef, names: Sequence[str], axis: int) -> GraphDef:
 
 
 def giving_rows(graph: GraphDef, first: int) -> GraphDef:
-    """The graph whose outputs from number `first` on are the rows that the further input ORDER gives."""
+    """Gather the outputs from number `first` on by the further input ORDER along axis 0."""
     outputs = [replace(v, name=f"{v.name}/{ORDER}") if i >= first else v for i, v in enumerate(graph.outputs)]
     pairs = zip(graph.outputs[first:], outputs[first:], strict=True)
     nodes = [_gather(own.name, given.name, 0) for own, given in pairs]
@@ -71,8 +70,11 @@ def _gather(source: str, target: str, axis: int) -> NodeDef:
 
 
 class GenerationTask(ItemTask):
-    """One of the four operators. bodies: by the name of the graph attribute, and "reorder" for the decoder whose caches
-    are put in the order of the beams, "expand" for the encoder whose outputs are repeated for each beam."""
+    """Task of one of the four operators.
+
+    bodies: by the name of the graph attribute. "reorder" is the decoder with its caches gathered by beam; "expand" is
+    the encoder with its outputs repeated for each beam.
+    """
 
     reason = "a decoder runs once for each token"
 
@@ -92,14 +94,14 @@ class GenerationTask(ItemTask):
         return (found + [None] * len(self.outputs))[: len(self.outputs)]
 
     def named(self, values: Values) -> dict[str, Any]:
-        """What the node is given besides its first input, by name; arrays on the host."""
+        """Return the node's inputs after the first one, by name, as host arrays."""
         names = _INPUTS[self.item.node.op_type]
         given = ((name, self.value(values, 1 + i)) for i, name in enumerate(names))
         return {name: np.asarray(v) for name, v in given if v is not None}
 
 
 class _Generation:
-    """One run."""
+    """One run of a generation operator."""
 
     def __init__(self, task: GenerationTask, values: Values, runner: Runner) -> None:
         self.task, self.values, self.runner = task, values, runner
@@ -122,7 +124,8 @@ class _Generation:
             raise UnsupportedOpError(f"{task.label} has the output cross_qk, which needs caches of a fixed size")
         if self.returned > self.beams or self.beams < 1:
             raise ModelError(
-                f"{task.label} returns {self.returned} sequences of {self.beams} beams; they must be fewer"
+                f"{task.label} returns {self.returned} sequences of {self.beams} beams; "
+                "the number of sequences must be at most the number of beams, at least one"
             )
         self.rules = Rules(
             eos=self.eos,
@@ -138,7 +141,7 @@ class _Generation:
         )
 
     def run(self) -> list[Any]:
-        """Outputs of the node."""
+        """Compute the outputs of the node."""
         decoder = _Decoder(self) if self.kind == _GPT else _EncodedDecoder(self)
         if decoder.start.shape[1] >= self.max_length:
             raise ModelError(
@@ -148,7 +151,7 @@ class _Generation:
         return self._search(decoder) if "num_beams" in self.given else self._follow(decoder)
 
     def words(self, logits: Any) -> Array:
-        """Scores [rows, V] of the next token, in float32, of logits [rows, steps, V]."""
+        """Return the float32 logits [rows, V] of the next token, from logits [rows, steps, V]."""
         last = np.asarray(logits)[:, -1].astype(np.float32)
         count = int(self.attrs.get("vocab_size", -1))
         return np.ascontiguousarray(last[:, :count] if count > 0 else last)
@@ -182,7 +185,7 @@ class _Generation:
         return [*results, *[None] * (4 - len(results)), speech]
 
     def _speechless(self, logits: Any) -> Array | None:
-        """Chances [B] of the token that says that nothing is spoken, at the first step, if the node gives them."""
+        """Return the probabilities [B] of the no-speech token at the first step, if the node has that output."""
         token = int(self.attrs.get("no_speech_token_id", -1))
         if len(self.task.outputs) < 5 or not self.task.outputs[4]:
             return None
@@ -191,7 +194,7 @@ class _Generation:
         return np.exp(log_softmax(self.words(logits)))[:, token]
 
     def _follow(self, decoder: _Decoder) -> list[Any]:
-        """One sequence for each batch entry: the likeliest tokens, or drawn ones."""
+        """Generate one sequence for each batch entry, by greedy selection or sampling."""
         draws = self.task.item.node.op_type == "Sampling"
         keep = int(self.attrs.get("min_tokens_to_keep", 0))
         nucleus = Nucleus(
@@ -218,7 +221,7 @@ class _Generation:
         return [result, scores]
 
     def call(self, body: str, inputs: Sequence[Any]) -> list[Any]:
-        """Outputs of one run of a graph."""
+        """Return the outputs of one run of a graph."""
         of = self.task.bodies[body]
         if len(inputs) != len(of.graph.inputs):
             raise UnsupportedOpError(
@@ -231,7 +234,7 @@ class _Generation:
 
 
 class _Decoder:
-    """A decoder alone (GPT-2): tokens, positions and a mask, then for each layer keys and values in one tensor."""
+    """A decoder-only model (GPT-2): token ids, position ids, mask, then keys and values of each layer in one tensor."""
 
     def __init__(self, run: _Generation) -> None:
         self.run = run
@@ -240,12 +243,12 @@ class _Decoder:
         given = run.given.get("attention_mask")
         words = np.repeat(self.start != run.pad, run.beams, axis=0)
         self._mask = words.astype(np.int32) if given is None else np.repeat(given.astype(np.int32), run.beams, axis=0)
-        # Padding has no place, whatever the mask says.
+        # Padding gets no position, whatever the mask says.
         self._places = np.where(words, np.cumsum(words, axis=1) - 1, 0).astype(np.int32)
         self._length = words.sum(axis=1, dtype=np.int32)
 
     def begin(self) -> Any:
-        """Logits of the prompt."""
+        """Return the logits of the prompt."""
         run = self.run
         graph = "init_decoder" if "init_decoder" in run.task.bodies else "decoder"
         tokens = np.repeat(self.start, run.beams, axis=0)
@@ -263,7 +266,7 @@ class _Decoder:
         return np.zeros((2, rows, shape[2], 0, shape[4]), info.dtype.np if info.dtype is not None else np.float32)
 
     def step(self, tokens: Array, follows: Array, sequences: Array) -> Any:
-        """Logits after `tokens`, each of which follows what beam `follows` had."""
+        """Return the logits after `tokens`; each continues the sequence of beam `follows`."""
         run = self.run
         self._mask = np.concatenate([self._mask, np.ones((len(tokens), 1), np.int32)], axis=1)
         places, self._length = self._length[:, None], self._length + 1
@@ -274,9 +277,9 @@ class _Decoder:
 
 
 class _EncodedDecoder(_Decoder):
-    """A decoder beside an encoder (T5, Whisper), whose caches are keys and values of what is said, and of what is read.
+    """The decoder of an encoder-decoder model (T5, Whisper), with caches of self-attention and of cross-attention.
 
-    The encoder begins the decoder's text itself, or it gives the latter caches alone.
+    The encoder returns the first logits and all caches, or the cross-attention caches only.
     """
 
     def __init__(self, run: _Generation) -> None:
@@ -287,7 +290,7 @@ class _EncodedDecoder(_Decoder):
         self.start = np.full((batch, 1), token, np.int32) if given is None else given.astype(np.int32)
         self._encoder = run.task.bodies["encoder"].graph
         self._decoder = run.task.bodies["decoder"].graph
-        self._kept: list[Any] = []  # what the decoder reads besides tokens and caches: a mask, what the encoder made
+        self._kept: list[Any] = []  # decoder inputs other than tokens and caches: a mask, encoder states
         self._said: list[Any] = []
         self._heard: list[Any] = []
 
@@ -332,7 +335,7 @@ class _EncodedDecoder(_Decoder):
         return np.zeros((rows, shape[1], 0, shape[3]), info.dtype.np if info.dtype is not None else np.float32)
 
     def _padding(self) -> Array:
-        """1 for each token that is read, 0 for padding before the first one."""
+        """Return the encoder mask: 1 from the first token on that is no padding."""
         given = self.run.given.get("attention_mask")
         if given is not None:
             return np.asarray(given, np.int32)
