@@ -1,25 +1,33 @@
-"""What computes the requests of an InferQueue: shares of sessions of this process, or processes."""
+"""The workers of an InferQueue: shared sessions of this process, or processes with a session each."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ... import knobs
 from ...cl.device.enumerate_devices import devices as list_devices
 from ...cl.device.enumerate_devices import find_device
 from ...errors import InputError, NoDeviceError
 from ...ir.device.device_info import DeviceInfo
 from ...pocl.core_affinity import allowed_cores, core_limit
+from ..api.process.session_process import SessionProcess
 from ..api.session.inference_session import InferenceSession
 from ..api.session.open_session import ModelSource, check_model_source
-from .process_worker import Cores, ProcessWorker
 
-_AT_ONCE = {"cpu": 1}  # of one session: one run takes every core
-_AT_ONCE_ELSEWHERE = 2  # a second one has its inputs ready when the first has been computed
+_CPU_RUNS, _OTHER_RUNS = 1, 2
+"""Concurrent runs of one session: a run on a CPU uses all cores; a GPU prepares one run's inputs during another."""
+
+
+class Cores(NamedTuple):
+    """CPU resources of a process: the cores to which it is pinned (none: not pinned), and its number of threads."""
+
+    numbers: tuple[int, ...]
+    threads: int
 
 
 class Worker(Protocol):
@@ -27,24 +35,23 @@ class Worker(Protocol):
 
     @property
     def device(self) -> DeviceInfo:
-        """Where."""
+        """The device that the worker computes on."""
 
     def run(self, output_names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
-        """Outputs in the model's order, or those named."""
+        """Outputs in the model's order, or the outputs named."""
 
     def settle(self) -> None:
-        """Wait for what is done in the background."""
+        """Wait for work in the background."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release the session or process."""
 
 
 class SessionWorker:
-    """A share of a session, which it closes if that is its own."""
+    """A worker that shares a session with others. is_own: `close` closes the session."""
 
     def __init__(self, session: InferenceSession, is_own: bool) -> None:
-        self._session = session
-        self._is_own = is_own
+        self._session, self._is_own = session, is_own
         self.device = session.device
 
     def run(self, output_names: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
@@ -58,6 +65,26 @@ class SessionWorker:
             self._session.close()
 
 
+class ProcessWorker(SessionProcess):
+    """A worker that is a process with a session of its own."""
+
+    def __init__(
+        self, model: ModelSource, device: DeviceInfo, options: Mapping[str, Any], cores: Cores | None = None
+    ) -> None:
+        """cores: None for devices other than CPUs."""
+        numbers, environment = ((), {}) if cores is None else (cores.numbers, core_settings(cores))
+        super().__init__({"path_or_bytes": model, **options}, cores=numbers, environment=environment)
+        self.device = device
+
+
+def core_settings(cores: Cores) -> dict[str, str]:
+    """The environment in which PoCL starts `cores.threads` threads on the process's cores."""
+    if cores.numbers:
+        # This process may have set POCL_AFFINITY=1 for itself; a pinned process has PoCL pin to the allowed cores only.
+        return {} if knobs.foreign("POCL_AFFINITY") == "0" else {"POCL_AFFINITY": ""}
+    return {"POCL_AFFINITY": "0", "POCL_MAX_PTHREAD_COUNT": str(cores.threads)}
+
+
 def open_workers(
     model: str | os.PathLike[str] | bytes | InferenceSession | Sequence[InferenceSession],
     devices: str | Sequence[str] | None,
@@ -65,7 +92,7 @@ def open_workers(
     processes: bool,
     options: Mapping[str, Any],
 ) -> list[Worker]:
-    """Workers of each device in turn, so that the first requests go to different devices."""
+    """Open the workers of all devices, round robin, so that the first requests go to different devices."""
     if isinstance(model, InferenceSession | list | tuple):
         sessions, is_own = [model] if isinstance(model, InferenceSession) else list(model), False
         if not sessions or not all(isinstance(s, InferenceSession) for s in sessions):
@@ -77,9 +104,10 @@ def open_workers(
         if processes:
             return [*_start_processes(source, requests, count, options)]
         sessions, is_own = _open_sessions(source, requests, options), True
-    counts = [count or _AT_ONCE.get(session.device.kind, _AT_ONCE_ELSEWHERE) for session in sessions]
-    turns = range(max(counts))
-    return [SessionWorker(s, is_own) for turn in turns for s, n in zip(sessions, counts, strict=True) if turn < n]
+    counts = [count or (_CPU_RUNS if session.device.kind == "cpu" else _OTHER_RUNS) for session in sessions]
+    return [
+        SessionWorker(s, is_own) for i in range(max(counts)) for s, n in zip(sessions, counts, strict=True) if i < n
+    ]
 
 
 def _open_sessions(
@@ -97,7 +125,7 @@ def _open_sessions(
 
 
 def device_requests(devices: str | Sequence[str] | None) -> list[str | None]:
-    """Which devices are meant, as `InferenceSession(device=...)` takes them. InputError for none, or one twice."""
+    """Device requests as `InferenceSession(device=...)` takes them. Raises InputError for none, or for duplicates."""
     if devices == "all":
         found: list[str | None] = [device.id for device in list_devices()]
         if not found:
@@ -112,10 +140,10 @@ def device_requests(devices: str | Sequence[str] | None) -> list[str | None]:
 
 
 def share_cores(count: int) -> list[Cores]:
-    """What each of `count` processes may use of this process's cores: as many each, none of them twice if it can be.
+    """Divide this process's cores evenly among `count` processes.
 
-    Where a container has fewer cores' time than cores, it is not said which ones, so that processes only take fewer
-    threads.
+    A container may limit CPU time to fewer cores than it sees, without saying which. The processes are then not pinned,
+    and start fewer threads.
     """
     own, limit = allowed_cores(), core_limit()
     if limit is not None and limit < len(own):
@@ -128,17 +156,17 @@ def share_cores(count: int) -> list[Cores]:
 def _start_processes(
     model: ModelSource, requests: Sequence[str | None], count: int | None, options: Mapping[str, Any]
 ) -> list[ProcessWorker]:
-    """Start them side by side, and wait until each has loaded the model."""
+    """Start the processes concurrently, and wait until each has loaded the model."""
     if os.name != "posix":
-        raise InputError("workers in processes share memory as POSIX systems do; leave processes=True out here")
+        raise InputError("processes=True needs memory shared in the way of POSIX systems; leave it out on this system")
     workers: list[ProcessWorker] = []
     for request in requests:
         device = find_device(request).info
         if device.kind == "cpu":
-            shares: list[Cores | None] = [*share_cores(count or core_limit() or len(allowed_cores()))]
+            parts: list[Cores | None] = [*share_cores(count or core_limit() or len(allowed_cores()))]
         else:
-            shares = [None] * (count or 1)
-        workers += [ProcessWorker(model, device, {**options, "device": request}, cores) for cores in shares]
+            parts = [None] * (count or 1)
+        workers += [ProcessWorker(model, device, {**options, "device": request}, cores) for cores in parts]
     try:
         with ThreadPoolExecutor(len(workers)) as pool:
             list(pool.map(ProcessWorker.start, workers))

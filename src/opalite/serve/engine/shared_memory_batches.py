@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ...run.api.process.shared_memory import Block, align
 from ..wire.datatypes import array_from_raw, dtype_of, raw_from_array
 from ..wire.infer_messages import InferResponse, Tensor
 from ..wire.serve_errors import Internal
 from .request_queue import Ticket
-from .shared_memory import Block, align
 
 Place = tuple[str, str, list[int], int, int]
 """Name, datatype, shape, offset and bytes of a tensor in a Block."""

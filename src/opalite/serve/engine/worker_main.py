@@ -18,10 +18,10 @@ import time
 from typing import Any
 
 from ...errors import InputError, ShapeError
+from ...run.api.process.shared_memory import Block, align
 from ..wire.datatypes import array_from_raw, dtype_of, raw_from_array
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Internal, Invalid, ServeError, TooLarge
-from .shared_memory import Block, align
 from .worker_channel import Message, WorkerChannel
 from .worker_models import Cancelled, Served, open_served
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ... import knobs
+from ...run.api.process.shared_memory import Block
 from ..wire import serve_errors
 from ..wire.infer_messages import InferResponse
 from ..wire.serve_errors import Internal, NotReady, ServeError, WorkerLost
 from .request_queue import Ticket
-from .shared_memory import Block
 from .shared_memory_batches import Packing, unpack
 from .worker_channel import Message, ServerChannel
 

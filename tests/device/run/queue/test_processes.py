@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import opalite
-from opalite.run.queue.process_worker import ProcessWorker
+from opalite.run.queue.session_workers import ProcessWorker
 
 from ....helpers.onnx_text import by_onnxruntime
 from ....helpers.small_models import classifier, noise

@@ -8,8 +8,8 @@ import os
 import numpy as np
 import pytest
 
+from opalite.run.api.process.shared_memory import ALIGNMENT, Block
 from opalite.serve.engine.request_queue import Ticket
-from opalite.serve.engine.shared_memory import ALIGNMENT, Block
 from opalite.serve.engine.shared_memory_batches import Packing, unpack
 from opalite.serve.wire.datatypes import array_from_raw, dtype_of
 from opalite.serve.wire.infer_messages import InferRequest, Tensor

@@ -18,8 +18,8 @@ from ....errors import DeviceError, DeviceLostError
 from ...execute.run_trace import Ran, RunTrace
 from ...model.run_request import RunRequest
 from ..options.execution_providers import Asked, check_providers
+from ..process.session_process import SessionProcess
 from ..values.ort_value import OrtValue
-from .fallback_process import FallbackProcess
 from .repeat_concurrent_runs import RepeatConcurrentRuns
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Recovery(RepeatConcurrentRuns):
 
     _rt: Runtime
     _arguments: dict[str, Any]
-    _stand_in: FallbackProcess | None = None
+    _fallback_process: SessionProcess | None = None
     may_recover = True  # or leave it to who has asked
     _reviving: threading.Lock
 
@@ -64,14 +64,14 @@ class Recovery(RepeatConcurrentRuns):
         self._revive(rt)
         if appending is not None or request.targets:
             raise DeviceLostError(self._loss(rt, "what the run was to read or write")) from fault
-        if self._stand_in is None:
+        if self._fallback_process is None:
             return self._execute_here(input_feed, request)
         values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
         kept = next((n for n, v in values.items() if isinstance(v, DeviceTensor)), None)
         if kept is not None:
             raise DeviceLostError(self._loss(rt, f"input '{kept}'")) from fault
         started = time.perf_counter()
-        outputs = self._stand_in.run(values)
+        outputs = self._fallback_process.run(None, values)
         self._trace = RunTrace(strategy="process")
         self._trace.total_s = time.perf_counter() - started
         return outputs, self._trace, Ran()
@@ -83,12 +83,17 @@ class Recovery(RepeatConcurrentRuns):
     def _revive(self, rt: Runtime) -> None:
         """Load the model in a context that takes the place of `rt`'s, or find out that there is none."""
         with self._reviving:
-            if self._rt is not rt or self._stand_in is not None:
+            if self._rt is not rt or self._fallback_process is not None:
                 return
             self._lock.beside.clear()
             if rt.renew() is None:
                 self._forget_steady()
-                self._stand_in = FallbackProcess(self._arguments)
+                self._fallback_process = SessionProcess(
+                    self._arguments,
+                    environment={"OPALITE_PERSISTENT": "0"},
+                    may_recover=False,  # this session starts another process
+                    error=DeviceLostError,
+                )
             else:
                 self._start(check_providers(self._arguments["providers"], self._arguments["provider_options"]))
 
@@ -98,5 +103,5 @@ class Recovery(RepeatConcurrentRuns):
             raise DeviceLostError(self._loss(rt, what))
 
     def _loss(self, rt: Runtime, what: str) -> str:
-        advice = "start the process again" if self._stand_in is not None else "make it anew"
+        advice = "start the process again" if self._fallback_process is not None else "make it anew"
         return f"{what} lay on {rt.info.name}, where a kernel's fault ended the context ({rt.lost}): {advice}"

@@ -413,8 +413,8 @@ class InferenceSession(Recovery, SessionTools):
             self._behind.drop()
         self._model.reset()
         self._lock.beside.clear()
-        if self._stand_in is not None:
-            self._stand_in.close()
+        if self._fallback_process is not None:
+            self._fallback_process.close()
         with self._lock, self._book:
             self._age += 1
             self._forget_steady()

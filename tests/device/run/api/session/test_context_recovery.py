@@ -147,10 +147,10 @@ def test_errors_of_a_run_elsewhere_are_those_of_a_run_here(rt: Runtime, lost_dev
         with pytest.raises(InputError, match="x"):
             session.run(None, {"x": X["x"][0]})
         np.testing.assert_array_equal(session.run(None, X)[0], want)
-        assert session._stand_in is not None
-        assert session._stand_in._process is not None
-        session._stand_in._process.kill()
-        session._stand_in._process.wait()
+        assert session._fallback_process is not None
+        assert session._fallback_process._process is not None
+        session._fallback_process._process.kill()
+        session._fallback_process._process.wait()
         np.testing.assert_array_equal(session.run(None, X)[0], want)
 
 
