@@ -35,7 +35,7 @@ from opalite.run.model.background.graph_compiler import Compiler
 POLICIES = Path(__file__).parent / "policies"
 SEEDED = ("squeezenet1_1", "mobilenet_v3_small", "shufflenet_v2", "vit_tiny")
 POLICY = "fp16 policy"
-GENERAL = "general"
+GENERAL = "generic"
 CONFIGURATIONS: Mapping[str, tuple[str, str]] = {
     GENERAL: ("fp32", "buffer"),
     "image fp32": ("fp32", "image"),
@@ -141,7 +141,7 @@ def run_general(problem: Problem, device: str | None) -> list[Any]:
     asked = Compiler.plan_options
 
     def general(self: Compiler, *args: Any, **more: Any) -> PlanOptions:
-        return replace(asked(self, *args, **more), tier="general")
+        return replace(asked(self, *args, **more), tier="generic")
 
     with (
         patch.dict(os.environ, OPALITE_PLANS="0"),  # no plan is kept that is of another tier than it seems

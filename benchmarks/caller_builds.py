@@ -78,7 +78,7 @@ def prepare() -> None:
     session.settle(SETTLE_S)
     specs = [s.parts for s in generic_programs(session.runtime.info)]
     missing = len(session.runtime.programs.missing(specs))
-    print(json.dumps({"general": len(specs), "missing": missing}))
+    print(json.dumps({"generic": len(specs), "missing": missing}))
 
 
 def random_graphs(seed: int, count: int) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def sweep(models: Sequence[str], caches: str, graphs: int, seed: int) -> int:
     waited = 0
     with tempfile.TemporaryDirectory() as folder:
         ready, own = Path(folder) / "ready", Path(folder) / "own"
-        if caches == "general":
+        if caches == "generic":
             print("general programs: {general}, of which missing: {missing}".format(**in_process(ready, "--prepare")))
         for name in models:
             shutil.rmtree(own, ignore_errors=True)
@@ -144,7 +144,7 @@ def sweep(models: Sequence[str], caches: str, graphs: int, seed: int) -> int:
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("models", nargs="*", help="files, or names of models built in code; all of those by default")
-    p.add_argument("--caches", choices=("general", "empty"), default="general", help="what the cache folder has")
+    p.add_argument("--caches", choices=("generic", "empty"), default="generic", help="what the cache folder has")
     p.add_argument("--graphs", type=int, default=0, help="how many random graphs, in place of the default models")
     p.add_argument("--seed", type=int, default=0, help="of the first random graph")
     p.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
@@ -160,7 +160,7 @@ def main() -> int:
     if missing := [m for m in a.models if m not in NAMES and not Path(m).is_file()]:
         p.error(f"neither files nor models built in code: {', '.join(missing)}")
     waited = sweep(a.models or ([] if a.graphs else NAMES), a.caches, a.graphs, a.seed)
-    return int(waited > 0 and a.caches == "general")
+    return int(waited > 0 and a.caches == "generic")
 
 
 if __name__ == "__main__":

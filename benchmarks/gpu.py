@@ -1,7 +1,7 @@
 """Opalite beside PyTorch on one GPU: the same weights and images, answers checked against float64, times side by side.
 
     python -m benchmarks.gpu --batch 1,8,32 --precision fp16,fp32 --json benchmarks/results/h200.json
-    python -m benchmarks.gpu --batch 1,32 --budget 150 --without ConvStaged,MatmulStaged --json landing.json
+    python -m benchmarks.gpu --batch 1,32 --budget 150 --without ConvGemmMmaStaged,MatmulMmaStaged --json landing.json
 
 Every time is wall clock from the call until the device has finished, with the input on the device; transfers are given
 apart. `error` is the norm of the difference to float64 over its norm. Without PyTorch the networks of

@@ -46,10 +46,18 @@ from opalite.run.execute.kernel_test_harness import make_node
 from opalite.run.execute.single_node_executable import SingleNodeExecutable
 
 ERROR = {"fp16": 1e-2, "fp32": 1e-4}
-HELD = ("ConvMma", "ConvStaged", "MatmulMma", "MatmulStaged", "AttentionMma", "AttentionTile", "DepthwisePacked")
-HELD += ("PoolPacked", "MatmulNormalized", "ConvDot", "IntegerDepthwise", "MatmulDot", "MatmulWarpgroup")
-HELD += ("ConvWarpgroup", "ConvTransposeStaged", "ConvTransposePacked", "MatmulNormalizedWarpgroup", "DepthwiseWalk")
-PLAIN = ("ConvLocal", "ConvSplit", "ConvWinograd", "MatmulTile", "MatmulSkinny")
+HELD = (
+    "ConvGemmMma",
+    "ConvGemmMmaStaged",
+    "MatmulMma",
+    "MatmulMmaStaged",
+    "AttentionFlashMma",
+    "AttentionTiledGpu",
+    "DepthwisePacked",
+)
+HELD += ("PoolPacked", "NormMatmulMmaStaged", "ConvDot4", "DepthwiseDot4", "MatmulDot4", "MatmulWgmma")
+HELD += ("ConvGemmWgmma", "ConvTransposeGemmMmaStaged", "ConvTransposePacked", "NormMatmulWgmma", "DepthwiseColumns")
+PLAIN = ("ConvGemmLocal", "ConvSplitK", "ConvWinograd", "MatmulLocalTile", "MatmulSkinnySplitK")
 """What else is held where nothing goes to matrix units."""
 F32 = DType.FLOAT32
 
@@ -74,7 +82,7 @@ class Layer:
         make |= {
             "ConvTranspose": self._transposed,
             "IntegerConv": self._integer_conv,
-            "IntegerDepthwise": self._integer_conv,
+            "DepthwiseDot4": self._integer_conv,
         }
         node, arrays = make.get(self.op, self._attention)(batch, np.random.default_rng(0) if filled else None)
         return (node, arrays) if half else (as_floats(node), arrays)
@@ -107,7 +115,7 @@ class Layer:
     def _integer_conv(self, batch: int, rng: Any) -> tuple[Node, list[Any]]:
         """uint8 by int8 to uint8, as quantised networks have it."""
         c, m, size, k, stride = self.sizes
-        group = c if self.op == "IntegerDepthwise" else 1
+        group = c if self.op == "DepthwiseDot4" else 1
         arrays = [_bytes(rng, "u1", batch, c, size, size), _bytes(rng, "i1", m, c // group, k, k), _sums(rng, m)]
         arrays += [np.asarray(117, np.uint8), None, _scales(rng, k * k * c // group, m, 1, 1)]
         attrs: dict[str, Any] = {"strides": (stride,) * 2, "pads": (k // 2,) * 4, "dilations": (1, 1), "group": group}
@@ -258,7 +266,7 @@ LAYERS = (
     Layer("int8 mobilenet b32 project 56", "IntegerConv", (144, 24, 56, 1, 1), 32),
     Layer("int8 mobilenet b1 project 7", "IntegerConv", (960, 160, 7, 1, 1)),
     Layer("int8 mobilenet b1 expand 14", "IntegerConv", (96, 576, 14, 1, 1)),
-    Layer("int8 mobilenet b32 depthwise 56", "IntegerDepthwise", (144, 144, 56, 3, 1), 32),
+    Layer("int8 mobilenet b32 depthwise 56", "DepthwiseDot4", (144, 144, 56, 3, 1), 32),
     Layer("int8 resnet b1 classifier", "IntegerMatMul", (1, 2048, 1000)),
     Layer("int8 vit mlp in", "IntegerMatMul", (197, 768, 3072)),
     Layer("int8 square product", "IntegerMatMul", (4096, 4096, 4096)),
@@ -281,7 +289,7 @@ def variants(node: Node, rt: Runtime, tiles: int) -> Iterator[tuple[Kernel, dict
 
 def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[str, Any]]]:
     """(rank, parameters) of what else may pay."""
-    if kernel.name == "AttentionMma":
+    if kernel.name == "AttentionFlashMma":
         shapes = ((2, 2, 32), (1, 4, 16), (2, 1, 64), (4, 1, 32), (1, 2, 32))
         points = [dict(zip(("QW", "KW", "KEYS"), s, strict=True)) | {"LOOK": 0} for s in shapes]
         return [(i, p) for i, p in enumerate(points) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
@@ -289,20 +297,20 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
         rng = np.random.default_rng(0)
         points = list(kernel.points(kernel.problem(node, rt.info)))
         return [(i, points[k]) for i, k in enumerate(rng.permutation(len(points)))]
-    if kernel.name in ("ConvLocal", "MatmulTile"):
+    if kernel.name in ("ConvGemmLocal", "MatmulLocalTile"):
         points = [p for p in fma.legal_tiles(rt.info) if kernel.illegal(kernel.problem(node, rt.info), p) is None]
         return [(fma.tile_cycles(p, _sums(node), rt.info), p) for p in points]
-    tiled = ("ConvStaged", "MatmulStaged", "MatmulNormalized", "ConvMma", "MatmulMma")
-    if kernel.name == "DepthwiseWalk":
+    tiled = ("ConvGemmMmaStaged", "MatmulMmaStaged", "NormMatmulMmaStaged", "ConvGemmMma", "MatmulMma")
+    if kernel.name == "DepthwiseColumns":
         return [(i, p) for i, p in enumerate(kernel.points(kernel.problem(node, rt.info)))]
-    if kernel.name not in (*tiled, "ConvWarpgroup", "MatmulWarpgroup", "MatmulNormalizedWarpgroup"):
+    if kernel.name not in (*tiled, "ConvGemmWgmma", "MatmulWgmma", "NormMatmulWgmma"):
         return []
     if node.op.name == "Conv":
         y, w = node.y.shape, node.input(1).shape
         sizes = (y[0] * y[2] * y[3], y[1], w[2] * w[3] * ceil_div(w[1], 4))
     else:
         sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
-    if kernel.name.endswith("Warpgroup"):
+    if kernel.name.endswith("Wgmma"):
         looks = node.op.name == "NormalizedMatMul"
         work = wgmma_tile.Work(*sizes, pieces=node.op.name == "Conv", operands=fma.full_operands(node), looks=looks)
         return [(wgmma_tile.tile_cycles(p, work, rt.info), p) for p in wgmma_tile.legal_tiles(looks=looks)]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.guards                                     # the built-in models, opened
     python -m benchmarks.guards ../shared/models/*.onnx decoder      # files: those with open dimensions
-    python -m benchmarks.guards yunet.onnx --shape input:1x3x640x640 --count 100 --device mali_g76 --tier general
+    python -m benchmarks.guards yunet.onnx --shape input:1x3x640x640 --count 100 --device mali_g76 --tier generic
 
 Each model is planned once for the sizes of its stored or given inputs, and once for each other `--at`, a factor of
 them. `served` says of how many random choices of sizes, from a quarter to four times those, a plan serves: each open
@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=24, help="choices of sizes")
     parser.add_argument("--at", type=lambda t: [float(n) for n in t.split(",")], default=[1.0, 0.25, 4.0])
     parser.add_argument("--device", default="pocl_avx512", help="a name in tests/fixtures/devices")
-    parser.add_argument("--tier", choices=["special", "general"], default="special")
+    parser.add_argument("--tier", choices=["optimized", "generic"], default="optimized")
     options = parser.parse_args()
     options.shape = dict(options.shape)
     served = [show(name, options) for name in options.models]

@@ -43,7 +43,7 @@ def budget(nodes: int) -> float:
     return nodes / 1000 if nodes <= 1000 else 1 + (nodes - 1000) / 2000
 
 
-def measure(path: Path, device_file: Path, tier: str = "special") -> Stages:
+def measure(path: Path, device_file: Path, tier: str = "optimized") -> Stages:
     """Plan the model at `path` once, in a warm process, and for other sizes."""
     import onnx
     from opalite.ir import DeviceInfo

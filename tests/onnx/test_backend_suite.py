@@ -27,7 +27,7 @@ def test_case(name: str, record_property: Any) -> None:
         record_property("onnx_case", "excluded")
         pytest.skip(EXCLUDED[name])
     asked = Compiler.plan_options
-    tier = {"tier": "general"} if "_expanded" in name else {}
+    tier = {"tier": "generic"} if "_expanded" in name else {}
     with patch.object(Compiler, "plan_options", lambda self, *a, **k: replace(asked(self, *a, **k), **tier)):
         check_case(name, record_property)
 

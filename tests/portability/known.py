@@ -43,7 +43,7 @@ FAULTS: tuple[Fault, ...] = (
         "stops the loops of a work-item after 65,535 iterations in all; quirk `short_loops`: sessions run nodes that "
         "need more on the host; tests of single kernels fail",
         "rusticl_loop_limit.py",
-        "ReduceStrided",
+        "ReduceAnyAxes",
     ),
     Fault(
         ("oclgrind", "oclgrind-uninitialised"),
@@ -57,7 +57,7 @@ FAULTS: tuple[Fault, ...] = (
 
 _PTX = "written in NVIDIA's assembly language, so run and checked on its GPUs only"
 
-OUT_OF_REACH = dict.fromkeys(("AttentionMma", "ConvMma", "MatmulMma"), _PTX)
+OUT_OF_REACH = dict.fromkeys(("AttentionFlashMma", "ConvGemmMma", "MatmulMma"), _PTX)
 """Kernels that no simulator can run, and why."""
 
 

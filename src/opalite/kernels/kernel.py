@@ -23,7 +23,7 @@ from ..ops.operator import Cost
 Params = Mapping[str, Any]
 Space = Mapping[str, tuple[Any, ...]]
 Grid = tuple[int, ...]
-Tier = Literal["special", "general"]
+Tier = Literal["optimized", "generic"]
 Array = np.ndarray[Any, Any]
 
 
@@ -148,7 +148,7 @@ class Kernel:
     problem: the class of what its methods take; `kernel.problem(node, device)` makes one.
     space: parameter name -> legal values; the first combination that `illegal` accepts is the untuned default,
     so put good general values first.
-    tier: "special" for a node's sizes and window, or "general": of a few programs that serve any model
+    tier: "optimized" for a node's sizes and window, or "generic": of a few programs that serve any model
         (docs/tiers.md). A plan is of one of the two. What no general kernel computes, the host or a special one does.
     half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
         Sums of many terms, and exponentials, stay in float.
@@ -162,7 +162,7 @@ class Kernel:
     source: ClassVar[str]
     space: ClassVar[Space] = {}
     half_sums: ClassVar[bool] = False
-    tier: ClassVar[Tier] = "special"
+    tier: ClassVar[Tier] = "optimized"
     images_only: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:

@@ -82,7 +82,7 @@ def pick_kernels(
     strict: bool = False,
     memory: Memory | None = Memory.BUFFER,
     measured: Measured | None = None,
-    tier: Tier = "special",
+    tier: Tier = "optimized",
     builds: bool = True,
     answers: Answers | None = None,
 ) -> None:
@@ -146,7 +146,7 @@ def _options(
     if isinstance(node.op, Reshape) and node.x.dtype.on_device:
         views = view_options(node, device, memory)
         # What general kernels read and write is row-major: nothing is to be packed for a view, nor unpacked after it.
-        return views[:1] if tier == "general" else views, {}
+        return views[:1] if tier == "generic" else views, {}
     return find_options(node, device, memory, measured, tier=tier, builds=builds, answers=answers)
 
 

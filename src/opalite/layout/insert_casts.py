@@ -104,13 +104,13 @@ def insert_casts(
     graph: Graph,
     device: DeviceInfo,
     measured: Measured | None = None,
-    tier: Tier = "special",
+    tier: Tier = "optimized",
     answers: Answers | None = None,
 ) -> None:
     """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host, but
     for memory that lasts.
 
-    tier: which kernels cast; what no general one does, a special one does. answers: as in `find_options`.
+    tier: which kernels cast; what no generic one does, an optimized one does. answers: as in `find_options`.
     """
     caster = _Caster(graph, device, measured, tier, answers or Answers(device))
     lasting = {graph.outputs[o] for _, o in graph.reserved}

@@ -102,7 +102,7 @@ def find_options(
     *,
     timed: bool = True,
     only: str | None = None,
-    tier: Tier = "special",
+    tier: Tier = "optimized",
     builds: bool = True,
     answers: Answers | None = None,
 ) -> tuple[list[Option], dict[str, str]]:
@@ -117,14 +117,14 @@ def find_options(
     the one kernel that is asked. Kernels that the setting OPALITE_WITHOUT names refuse. answers: those that are known,
     and to be kept.
 
-    Only kernels of `tier` are asked. Where no general one takes the node, a special one does, on row-major tensors if
-    it binds them: what general kernels read and write needs no cast then. Without `builds` none does, and the node is
-    left to the host.
+    Only kernels of `tier` are asked. Where no generic one takes the node, an optimized one does. Row-major
+    bindings are then preferred, since generic kernels read and write them without a cast. Without `builds` no
+    optimized kernel is used, and the node is left to the host.
     """
     assert answers is None or answers.device is device
     options, refusals = _find_options(node, device, memory, measured, timed, only, tier, answers)
-    if tier == "general" and not options and builds:
-        options, more = _find_options(node, device, Memory.BUFFER, None, timed, only, "special", answers)
+    if tier == "generic" and not options and builds:
+        options, more = _find_options(node, device, Memory.BUFFER, None, timed, only, "optimized", answers)
         flat = [o for o in options if all(b is None or b.is_row_major for b in (*o.binding.inputs, *o.binding.outputs))]
         return flat or options, refusals | more
     return options, refusals

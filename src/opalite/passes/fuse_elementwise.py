@@ -77,8 +77,8 @@ def fuse_elementwise_within(device: DeviceInfo) -> Rule:
 
 
 def _is_general(node: Node, device: DeviceInfo) -> bool:
-    options, _ = find_options(node, device, Memory.BUFFER, timed=False, tier="general")
-    return any(o.kernel is not None and o.kernel.tier == "general" for o in options)
+    options, _ = find_options(node, device, Memory.BUFFER, timed=False, tier="generic")
+    return any(o.kernel is not None and o.kernel.tier == "generic" for o in options)
 
 
 def join(before: Node, node: Node, operand: int) -> Node | None:

@@ -28,7 +28,7 @@ _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
 def link_epilogues(
     device: DeviceInfo,
     memory: Memory | None = Memory.BUFFER,
-    tier: Tier = "special",
+    tier: Tier = "optimized",
     builds: bool = True,
     answers: Answers | None = None,
 ) -> Rule:

@@ -50,7 +50,7 @@ def _multiplies_rows(device: DeviceInfo | None, node: Node, w_zero: Value | None
 
 def _sums_fours(device: DeviceInfo | None, tier: Tier) -> bool:
     """Whether special kernels of a CPU sum four products of bytes to a lane; general ones convolve floats alone."""
-    return device is not None and device.is_cpu and device.byte_dots == "fours" and tier == "special"
+    return device is not None and device.is_cpu and device.byte_dots == "fours" and tier == "optimized"
 
 
 def _pays(device: DeviceInfo | None, made: Node, floats: Node | None) -> bool:
@@ -71,7 +71,9 @@ def _of_floats(node: Node, op: IntegerConv) -> Node:
     return node.with_(op=Conv(op.strides, op.pads, op.dilations, op.group), inputs=[x, w], outputs=[y], epilogue=None)
 
 
-def from_dequantized(device: DeviceInfo | None, policy: PrecisionPolicy | None = None, tier: Tier = "special") -> Rule:
+def from_dequantized(
+    device: DeviceInfo | None, policy: PrecisionPolicy | None = None, tier: Tier = "optimized"
+) -> Rule:
     """A float product of dequantised operands becomes one of their integers, which is then scaled.
 
     The second operand is a constant with one scale, or one for each output channel; the first has one scale, known
@@ -217,7 +219,7 @@ def _constant(like: Value, data: Array) -> Value:
     return made
 
 
-def widen(device: DeviceInfo | None, tier: Tier = "special") -> Rule:
+def widen(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
     """Products of 8-bit integers that no kernel takes as they are: of floats where sums stay exact, else of int32.
 
     Zero points are taken off first. Every whole number below 2^24 is a float, and devices multiply floats best: a

@@ -102,7 +102,7 @@ def optimise(
     ctx: Context | None = None,
     device: DeviceInfo | None = None,
     policy: PrecisionPolicy | None = None,
-    tier: Tier = "special",
+    tier: Tier = "optimized",
     low_memory: bool = False,
 ) -> Context:
     """Run the portable rewrites on `graph` in place.
@@ -119,7 +119,7 @@ def optimise(
     run_rule(graph, "share_equal", share_equal(), ctx)
     run_rule(graph, "requantise", requantise, ctx)
     general_floats = (
-        tier == "general" and device is not None and not device.is_cpu
+        tier == "generic" and device is not None and not device.is_cpu
     )  # GPUs' general kernels have no more
     multiplier = None if general_floats else device
     run_rule(graph, "from_dequantized", from_dequantized(multiplier, policy, tier), ctx)
@@ -130,13 +130,13 @@ def optimise(
     if policy is not None and policy.rounds:
         run_rule(graph, "round_rows", round_rows(policy), ctx)
     for name, rule in PORTABLE:
-        if tier == "general" and name in _SPECIAL:
+        if tier == "generic" and name in _SPECIAL:
             continue
-        if tier == "special" and rule is fold_pad:
+        if tier == "optimized" and rule is fold_pad:
             _move_rows(graph, ctx, device)
-        if tier == "special" and rule is view_attention_inputs:
+        if tier == "optimized" and rule is view_attention_inputs:
             run_rule(graph, "read_bytes", read_bytes(device), ctx)
-        if tier == "general" and rule is fuse_elementwise and device is not None:
+        if tier == "generic" and rule is fuse_elementwise and device is not None:
             rule = fuse_elementwise_within(device)
         run_rule(graph, name, rule, ctx)
     return ctx
@@ -167,7 +167,7 @@ def place(
     strict: bool = False,
     measured: Measured | None = None,
     ctx: Context | None = None,
-    tier: Tier = "special",
+    tier: Tier = "optimized",
     builds: bool = True,
 ) -> None:
     """Fuse for `device`, choose layouts, pick kernels and put in casts; afterwards every value has its Place.
@@ -178,7 +178,7 @@ def place(
     `builds`: whether, in the general tier, special ones may be where there is no general one.
     """
     ctx = ctx or Context()
-    if tier == "special":
+    if tier == "optimized":
         run_rule(graph, "fuse_row_norm", fuse_row_norm(device, memory), ctx)
         run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
         run_rule(graph, "fuse_append", fuse_append(device, memory), ctx)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.device.device_info import DeviceInfo
-from ..kernels.generic.generic_kernel import GeneralKernel
+from ..kernels.generic.generic_kernel import GenericKernel
 from ..kernels.kernel_registry import kernels_for
 from ..kernels.kernel_sources import option_text, program_text
 from .program import SourceSpec
@@ -24,7 +24,7 @@ def generic_programs(device: DeviceInfo) -> Sequence[SourceSpec]:
         (number, build)
         for op in _URGENT
         for kernel in kernels_for(op)
-        if isinstance(kernel, GeneralKernel)
+        if isinstance(kernel, GenericKernel)
         for number, build in enumerate(kernel.builds(device))
     ]
     builds = [build for _, build in sorted(numbered, key=lambda pair: pair[0])]

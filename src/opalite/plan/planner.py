@@ -43,9 +43,9 @@ class PlanOptions:
     policy: what each node computes in. memory: 'auto', 'buffer' or 'image', or what weights take: 'low', in 8 bits what
     the model has in floats, or 'normal', as the model has them. strict: refuse nodes that the host would run.
     tries_images: consider images wherever the device has them, for they are going to be measured.
-    tier: "special" picks kernels made for a node's window and size; "general" those of a few programs that serve any
+    tier: "optimized" picks kernels made for a node's window and size; "generic" those of a few programs that serve any
     model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
-    builds: whether, in the general tier, a special kernel computes what no general one does; else the host does.
+    builds: whether, in the generic tier, an optimized kernel computes what no generic one does; else the host does.
     late_weights: those that are made of what lies in the model's file are StoredArrays, which are made when they are
     wanted; `Planned.load_weights` makes them side by side. keeps_graph: `Planned.emitted` is there.
     """
@@ -54,7 +54,7 @@ class PlanOptions:
     memory: str = "auto"
     strict: bool = False
     tries_images: bool = False
-    tier: Tier = "special"
+    tier: Tier = "optimized"
     late_weights: bool = False
     builds: bool = True
     keeps_graph: bool = False
@@ -64,7 +64,7 @@ class PlanOptions:
 
         is_measured: whether images may have been measured.
         """
-        if self.tier == "general":
+        if self.tier == "generic":
             return Memory.BUFFER
         if self.memory == "image" and device.image_support:
             return Memory.IMAGE2D
@@ -98,7 +98,7 @@ class Planned:
     program: Program
     notes: tuple[str, ...] = ()
     template: Template | None = None
-    tier: Tier = "special"
+    tier: Tier = "optimized"
     emitted: Emitter | None = None
 
     def set_tuning(self, record: TuningRecord) -> None:
@@ -128,11 +128,11 @@ class Planned:
 
     @property
     def fallbacks(self) -> Counter[str]:
-        """What a plan of the general tier has no kernels for: launches of special kernels, by kernel, and nodes that
+        """What a plan of the generic tier has no kernels for: launches of optimized kernels, by kernel, and nodes that
         the host computes instead, as 'host: OPERATOR'."""
-        if self.tier != "general":
+        if self.tier != "generic":
             return Counter()
-        special = {k.name for k in all_kernels() if k.tier == "special"}
+        special = {k.name for k in all_kernels() if k.tier == "optimized"}
         launches = Counter(s.kernel for s in self.program.steps if isinstance(s, LaunchStep) and s.kernel in special)
         return launches + Counter(f"host: {r.op}" for r in self._hosted)
 

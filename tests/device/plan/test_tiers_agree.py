@@ -60,9 +60,9 @@ def test_tiers_agree(rt: Runtime, name: str, precision: Precision, monkeypatch: 
     monkeypatch.setenv("OPALITE_PLANS", "0")
     monkeypatch.setenv("OPALITE_STEP_LOOP", "0")  # two seconds of compiling each
     model, feeds = MODELS[name]
-    tiers = ("special", "general")
+    tiers = ("optimized", "generic")
     (special, picked), (general, others) = (outputs(rt, model, feeds, tier, precision.value) for tier in tiers)
-    assert any(k.endswith("General") for k in others) or precision is not Precision.FP32  # few of them know halves
-    assert not any(k.endswith("General") for k in picked)
+    assert any(k.endswith("Generic") for k in others) or precision is not Precision.FP32  # few of them know halves
+    assert not any(k.endswith("Generic") for k in picked)
     for want, got in zip(special, general, strict=True):
         assert relative_difference(np.asarray(got), np.asarray(want)) <= tolerance("model", precision)

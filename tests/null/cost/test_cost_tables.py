@@ -20,12 +20,12 @@ FOLDER = Path(table_lookup.__file__).parent
 KERNELS = Path(opalite.kernels.__file__).parent
 TABLES = [t for t in vars(cost_tables).values() if isinstance(t, type) and issubclass(t, Table) and t is not Table]
 WALKS = (
-    "CumulativeScan",
-    "CumulativeWalk",
+    "CumulativeParallelScan",
+    "CumulativeSequential",
     "NmsHeap",
     "NmsRounds",
     "Scatter",
-    "SoftmaxLines",
+    "SoftmaxAnyAxis",
     "TopKHeap",
     "TopKSelect",
 )

@@ -289,7 +289,7 @@ def weights_of(op: str, rows: int, more: dict[str, Any], *parameters: Any) -> st
     const = [1, *(i for i, p in enumerate(parameters, 2) if p is not None)]
     attrs = {"trans_a": False, "trans_b": False, **more}
     node = make_node(op, attrs, [a, b, *parameters], const=const, precision=DType.FLOAT16)
-    kernel = next(k for k in kernels_for(op) if k.name.startswith("MatmulFew"))
+    kernel = next(k for k in kernels_for(op) if k.name.startswith("MatmulSkinnyMma"))
     problem = kernel.problem(node, H200)
     assert kernel.refuse(problem) is None
     weight = kernel.launch(problem, kernel.defaults(problem))[0].args["weights"]
@@ -314,7 +314,7 @@ def test_a_scale_that_is_computed_is_refused() -> None:
 
 
 @pytest.mark.parametrize("cache", ["concat", "grouped"])
-@pytest.mark.parametrize("new, kernel", [(1, "MatmulFewNormal"), (32, "NormalizeRows")])
+@pytest.mark.parametrize("new, kernel", [(1, "NormMatmulSkinnyMma"), (32, "NormalizeRows")])
 def test_a_step_of_a_decoder_launches_no_normalisation(cache: str, new: int, kernel: str, tmp_path: Path) -> None:
     shape = replace(LLAMA_TINY, width=512, inner=1024)
     onnx.save(decoder(shape, cache=cache, drawn=10_000), tmp_path / "decoder.onnx")
@@ -323,7 +323,7 @@ def test_a_step_of_a_decoder_launches_no_normalisation(cache: str, new: int, ker
     steps = plan(segment.graph, options, Knowledge(H200)).program.steps
     found = [s.kernel for s in steps if isinstance(s, LaunchStep)]
     assert found.count(kernel) == (5 * shape.layers + 1 if new == 1 else 2 * shape.layers + 1)
-    assert len({"NormalizeRows", "MatmulFewNormal"}.intersection(found)) == 1
+    assert len({"NormalizeRows", "NormMatmulSkinnyMma"}.intersection(found)) == 1
 
 
 def test_a_plan_for_few_rows_serves_no_prompt() -> None:

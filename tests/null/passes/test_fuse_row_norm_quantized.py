@@ -154,7 +154,7 @@ def weights_of(op: str, attrs: dict[str, Any], *parameters: Any) -> set[str]:
     a, b = np.zeros((1, 2048), np.float32), np.broadcast_to(np.uint8(0), (512, 2048))
     arrays = [a, b, zero, zero.astype(np.uint8), *parameters]
     node = make_node(op, attrs, arrays, const=range(1, len(arrays)), precision=DType.FLOAT16)
-    kernel = next(k for k in kernels_for(op) if k.name.startswith("QuantizedFew"))
+    kernel = next(k for k in kernels_for(op) if k.name.startswith("QuantizedSkinnyMma"))
     problem = kernel.problem(node, H200)
     assert kernel.refuse(problem) is None
     (launch,) = kernel.launch(problem, kernel.defaults(problem))
@@ -192,11 +192,11 @@ def test_a_step_of_a_decoder_launches_no_normalisation(width: int, rows: int) ->
     shape = replace(LLAMA_TINY, layers=1, width=width, heads=width // 64, kv_heads=2, inner=2 * width)
     found = kernels_of(shape, rows)
     assert "NormalizeRows" not in found
-    assert found.count("QuantizedFewNormal") == 6
-    assert found.count("QuantizedFew") == 2
+    assert found.count("QuantizedNormSkinnyMma") == 6
+    assert found.count("QuantizedSkinnyMma") == 2
 
 
 def test_a_prompt_is_normalised_apart() -> None:
     found = kernels_of(replace(LLAMA_TINY, width=512, inner=1024), 64)
     assert found.count("NormalizeRows") == 5
-    assert "QuantizedFewNormal" not in found
+    assert "QuantizedNormSkinnyMma" not in found

@@ -195,12 +195,12 @@ def convolution(channels: int, filters: int, size: int, group: int = 1) -> Graph
 @pytest.mark.parametrize(
     ("shape", "device", "tier", "kept"),
     [
-        ((64, 64, 14), FOURS, "special", True),
-        ((96, 96, 56, 96), FOURS, "special", True),
-        ((96, 96, 14, 3), FOURS, "special", True),
-        ((64, 64, 14), FOURS, "general", False),
-        ((64, 64, 14), CPU, "special", False),
-        ((960, 960, 3, 960), FOURS, "special", False),
+        ((64, 64, 14), FOURS, "optimized", True),
+        ((96, 96, 56, 96), FOURS, "optimized", True),
+        ((96, 96, 14, 3), FOURS, "optimized", True),
+        ((64, 64, 14), FOURS, "generic", False),
+        ((64, 64, 14), CPU, "optimized", False),
+        ((960, 960, 3, 960), FOURS, "optimized", False),
     ],
     ids=["products", "depthwise", "groups", "general tier", "floats alone", "rows too short"],
 )

@@ -223,7 +223,7 @@ def calls(function: Callable[..., Any], *args: Any) -> int:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     "on, tier",
-    [("pocl_avx512", "special"), ("pocl_avx512", "general"), ("nvidia_h200", "special")],
+    [("pocl_avx512", "optimized"), ("pocl_avx512", "generic"), ("nvidia_h200", "optimized")],
 )
 def test_twice_the_layers_take_twice_the_calls(name: str, on: str, tier: str) -> None:
     info, build = device(on), MODELS[name]
@@ -248,7 +248,7 @@ def test_each_pass_asks_a_bounded_number_of_times(name: str, monkeypatch: pytest
 
     monkeypatch.setattr(pipeline, "run_rule", run_rule)
     model = MODELS[name](FEW)
-    plan(model, device("pocl_avx512"), "special")
+    plan(model, device("pocl_avx512"), "optimized")
     nodes = len(model.graph.node)
     times = Counter(name for name, _ in pipeline.PORTABLE)
     for rule, count in asked.items():
@@ -267,7 +267,7 @@ def test_contents_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     plain = conv._is_finite
     monkeypatch.setattr(conv, "_is_finite", is_finite)
-    plan(depthwise(FEW), device("pocl_avx512"), "special")
+    plan(depthwise(FEW), device("pocl_avx512"), "optimized")
     assert len(looked) == FEW
     assert set(looked.values()) == {1}
 
@@ -287,7 +287,7 @@ def test_a_pool_of_channels_first_is_turned_once() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rewrite_driver, "apply_patches", apply_patches)
-        plan(model, device("pocl_avx512"), "special")
+        plan(model, device("pocl_avx512"), "optimized")
     assert asked[0] < 20
 
 

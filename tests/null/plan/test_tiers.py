@@ -1,4 +1,4 @@
-"""The general tier: a few programs for all models, and none of them in the special tier."""
+"""The generic tier has a few programs for all models, and the optimized tier uses none of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...helpers.kernel_nodes import samples
 DEVICES = [
     DeviceInfo.from_json(p.read_text()) for p in sorted((Path(__file__).parents[2] / "fixtures/devices").glob("*.json"))
 ]
-GENERAL = {k.name for k in all_kernels() if k.tier == "general"}
+GENERAL = {k.name for k in all_kernels() if k.tier == "generic"}
 each_device = pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 
 
@@ -49,7 +49,7 @@ def small(channels: int, size: int) -> Graph:
 
 @each_device
 def test_models_share_their_programs(device: DeviceInfo) -> None:
-    found = [program(small(*sizes), device, tier="general") for sizes in ((3, 8), (16, 31))]
+    found = [program(small(*sizes), device, tier="generic") for sizes in ((3, 8), (16, 31))]
     assert kernels(found[0]) <= GENERAL
     assert set(found[0].sources) == set(found[1].sources)
     assert len(found[0].sources) == 2
@@ -63,10 +63,10 @@ def test_the_special_tier_picks_no_general_kernel(device: DeviceInfo, memory: st
 
 @each_device
 def test_clamps_are_arguments_and_nothing_else_is_fused(device: DeviceInfo) -> None:
-    found = program(small(3, 8), device, tier="general")
+    found = program(small(3, 8), device, tier="generic")
     first, *_ = [r for r in found.placement if r.op == "Conv"]
-    assert (first.kernel, first.epilogue) == ("ConvGeneral", "max($0, 0.0:f32); min(%0, 6.0:f32)")
-    assert any(r.kernel == "ElementwiseGeneral" for r in found.placement)
+    assert (first.kernel, first.epilogue) == ("ConvGeneric", "max($0, 0.0:f32); min(%0, 6.0:f32)")
+    assert any(r.kernel == "ElementwiseGeneric" for r in found.placement)
 
 
 @each_device
@@ -75,7 +75,7 @@ def test_a_special_kernel_takes_what_no_general_one_does(device: DeviceInfo) -> 
     g = GraphMaker()
     x = g.conv("a", g.input("x", 1, 8, 16, 16), 8)
     y = g.add("y", "Cumulative", x, kind="sum", axis=2, exclusive=False, reverse=False)
-    found = program(g.done(y), device, tier="general")
+    found = program(g.done(y), device, tier="generic")
     assert len(kernels(found) & GENERAL) == 1
     (special,) = [r for r in found.placement if r.op == "Cumulative"]
     assert special.kernel not in GENERAL
@@ -95,7 +95,7 @@ def test_views_stay_row_major_between_the_host_and_the_device(device: DeviceInfo
     y = g.map("y", lambda v: v.cast(DType.FLOAT32), wide)
     graph = g.done(wide, y)
     graph.trace = trace
-    found = plan_generic(graph, PlanOptions(tier="general"), device)
+    found = plan_generic(graph, PlanOptions(tier="generic"), device)
     known = {(s.text, s.options) for s in generic_programs(device)}
     assert {(s.text, s.options) for s in found.program.sources} <= known
     assert found.fallbacks == {"host: Elementwise": 1}
@@ -111,12 +111,12 @@ def test_the_programs_of_a_device_are_known_ahead(device: DeviceInfo) -> None:
     for op, attrs, arrays, const in samples():
         node = make_node(op, attrs, arrays, const=const)
         for kernel in kernels_for(op):
-            if kernel.tier != "general" or kernel.refuse(kernel.problem(node, device)) is not None:
+            if kernel.tier != "generic" or kernel.refuse(kernel.problem(node, device)) is not None:
                 continue
             problem = kernel.problem(node, device)
             for launch in kernel.launch(problem, kernel.defaults(problem)):
                 text = program_text(launch.source or kernel.source, launch.prelude)
                 assert (text, option_text(launch.defines)) in known, kernel.name
                 lowered.add(kernel.name)
-    missing = {"PlaceCastGeneral"} | (set() if sums_bytes else {"IntegerMatmulGeneral"})  # no sample is held in half
+    missing = {"PlaceCastGeneric"} | (set() if sums_bytes else {"MatmulVnniGeneric"})  # no sample is held in half
     assert lowered == GENERAL - missing

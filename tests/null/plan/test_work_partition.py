@@ -48,7 +48,7 @@ def test_products_of_a_gated_layer(device: DeviceInfo, bits: int) -> None:
             is_gated = before.walk == step.walk != NO_WALK
             assert is_gated == (steps[i - 1] is before), "a residual sum is read by a product of other terms"
     gated = [s.kernel for i, s in enumerate(steps) if steps[i - 1].walk == s.walk and operands(s)]
-    few = ("QuantizedFewNormal" if bits else "MatmulFewNormal") if device is UNITS else gated[0]
+    few = ("QuantizedNormSkinnyMma" if bits else "NormMatmulSkinnyMma") if device is UNITS else gated[0]
     assert gated == [few] * 2, "on matrix units they normalise the rows that they read"
 
 

@@ -28,7 +28,7 @@ LEAST_SPAN = 64  # keys of a part
 
 
 @register
-class AttentionFew(Kernel):
+class AttentionDecodeCpu(Kernel):
     """PARTS that the keys of a head are divided into, where there are fewer heads than balance the cores."""
 
     op = "Attention"

@@ -27,7 +27,7 @@ PACKS = (8, 4, 2, 1)
 
 
 @register
-class AttentionSplit(Kernel):
+class AttentionSplitKv(Kernel):
     """WG work-items take KEYS keys at a time for ROWS queries; the keys of a head are divided into PARTS."""
 
     op = "Attention"

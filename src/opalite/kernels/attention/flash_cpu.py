@@ -33,7 +33,7 @@ def cpu_functions(node: Node, pack: int) -> str:
 
 
 @register
-class AttentionStream(Kernel):
+class AttentionFlashCpu(Kernel):
     """MR queries in a register tile, BLOCKS blocks of keys at a time; ROWS queries for each work-item, 0 for a number
     that balances the cores."""
 

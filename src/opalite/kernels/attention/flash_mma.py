@@ -31,7 +31,7 @@ LOOKERS = 256  # as attention/mask_block_skip.cl has it
 
 
 @register
-class AttentionMma(Kernel):
+class AttentionFlashMma(Kernel):
     """QW x KW warps along queries and keys of one head; scores and sums stay in registers. LOOK: whether another launch
     looks at the mask first, so that keys hidden from all queries of a group are passed over."""
 

@@ -14,7 +14,7 @@ from ..launch_workgroups import group_refusal
 
 
 @register
-class LinearAttentionWalk(Kernel):
+class LinearAttentionSequential(Kernel):
     """The state stays in the caches of whoever walks: no work-item reads what another one wrote."""
 
     op, source = "LinearAttention", "attention/linear_attention.cl"

@@ -23,7 +23,7 @@ MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers
 
 
 @register
-class AttentionTile(Kernel):
+class AttentionTiledGpu(Kernel):
     """RM queries and KN keys for each of TX x TY work-items."""
 
     op = "Attention"

@@ -22,7 +22,7 @@ _VECTORS = 44  # of 4 floats each that a work-item holds
 
 
 @register
-class DepthwiseWalk(DepthwisePacked):
+class DepthwiseColumns(DepthwisePacked):
     """A work-item owns TH rows of TW columns of one block and reads what its windows share once."""
 
     source = "conv/depthwise_column_walk.cl"

@@ -160,7 +160,7 @@ class ConvPacked(Kernel):
 
 
 @register
-class ConvFirst(ConvPacked):
+class ConvRowMajorToPacked(ConvPacked):
     """NCHW to NCHWc, for inputs of few channels: reads the row-major input as it is, wasting no lanes."""
 
     def staged(self, win: Window, groups: Groups) -> float:

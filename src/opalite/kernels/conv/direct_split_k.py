@@ -25,7 +25,7 @@ _MOST_ITEMS = 256  # in a work-group; NVIDIA's driver reports this limit even wh
 
 
 @register
-class ConvSplit(Kernel):
+class ConvSplitK(Kernel):
     """NCHWc to NCHWc; SPLIT work-items share the taps and channels of TP positions of TB output blocks."""
 
     problem = ConvProblem
@@ -136,12 +136,12 @@ class ConvSplit(Kernel):
 
 
 def seconds_beside_split(p: ConvProblem, cost: Cost, cycles: float) -> float:
-    """Expected time of another kernel for GPUs that takes `cycles`: as much less or more than ConvSplit's.
+    """Expected time of another kernel for GPUs that takes `cycles`: as much less or more than ConvSplitK's.
 
-    Their models tell the two apart; ConvSplit's time is a share of the device's peak, as with all other kernels, whose
+    Their models tell the two apart; ConvSplitK's time is a share of the device's peak, as with all other kernels, whose
     estimates are optimistic alike.
     """
-    split, device = ConvSplit(), p.device
+    split, device = ConvSplitK(), p.device
     ratio = cycles / split.untuned_cycles(p)
     if device.prefers_images:  # nobody measured there whether buffers then beat images: tuning does
         ratio = max(ratio, 1.01)

@@ -41,7 +41,7 @@ PACK = 4
 
 
 @register
-class ConvLocal(Kernel):
+class ConvGemmLocal(Kernel):
     """NC4HW4 to NC4HW4 by register tiles of positions by output channels."""
 
     problem = ConvProblem

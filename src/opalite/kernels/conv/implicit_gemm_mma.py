@@ -14,7 +14,7 @@ from .pack_filters import ConvProblem, bias_weight
 
 
 @register
-class ConvMma(MmaConv):
+class ConvGemmMma(MmaConv):
     """Operands straight into registers; few tiles share out their steps over warps."""
 
     source = "conv/implicit_gemm_mma.cl"

@@ -21,7 +21,7 @@ MOST_TAPS = 63  # which of them lie inside the input is a set of bits
 
 
 @register
-class ConvStaged(MmaConv):
+class ConvGemmMmaStaged(MmaConv):
     """Both sides through local memory."""
 
     source = "conv/implicit_gemm_mma_staged.cl"
@@ -74,7 +74,7 @@ class ConvStaged(MmaConv):
 
 
 @register
-class ConvTransposeStaged(ConvStaged):
+class ConvTransposeGemmMmaStaged(ConvGemmMmaStaged):
     """Transposed convolutions as the products that they are."""
 
     op = "ConvTranspose"

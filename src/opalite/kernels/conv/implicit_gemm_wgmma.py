@@ -32,7 +32,7 @@ from .pack_filters import ConvProblem, bias_weight
 
 
 @register
-class ConvWarpgroup(MmaConv):
+class ConvGemmWgmma(MmaConv):
     """Pixels straight to who multiplies them, filters through local memory."""
 
     source = "conv/implicit_gemm_wgmma.cl"

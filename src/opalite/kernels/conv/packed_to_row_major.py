@@ -23,7 +23,7 @@ _FINISH = 16  # operations, on all lanes, that adding them up and storing one el
 
 
 @register
-class ConvLast(Kernel):
+class ConvPackedToRowMajor(Kernel):
     """NCHWc to NCHW; the lanes of a vector hold input channels, so that few output channels waste none."""
 
     problem = ConvProblem

@@ -22,7 +22,7 @@ MAX_STAGED = 1024  # columns that a filter may reach beyond a tile before each o
 
 
 @register
-class ConvRows(Kernel):
+class ConvRowMajorVectors(Kernel):
     """NCHW to NCHW; a work-item computes TV vectors of columns of TM output channels."""
 
     problem = ConvProblem

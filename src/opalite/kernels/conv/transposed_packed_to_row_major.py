@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..filter_window import Window
 from ..kernel import Array
 from ..kernel_registry import register
-from .packed_to_row_major import ConvLast
+from .packed_to_row_major import ConvPackedToRowMajor
 
 
 @register
-class ConvTransposeLast(ConvLast):
+class ConvTransposePackedToRowMajor(ConvPackedToRowMajor):
     """NCHWc to NCHW; tiles are output columns that meet the same filter columns."""
 
     op = "ConvTranspose"

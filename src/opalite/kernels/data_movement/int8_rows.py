@@ -24,7 +24,7 @@ def _pack(device: DeviceInfo, size: int) -> int:
 
 
 @register
-class AppendBytes(Kernel):
+class AppendInt8Rows(Kernel):
     """Floats become int8 on their way to where they belong: a row for each work-item, or for each group."""
 
     op, source = "Append", "data_movement/append_int8_rows.cl"
@@ -58,7 +58,7 @@ class AppendBytes(Kernel):
 
 
 @register
-class WidenBytes(Kernel):
+class DequantizeInt8Rows(Kernel):
     """A row for each line of the grid, PACK elements for each work-item."""
 
     op, source = "WidenRows", "data_movement/dequantize_int8_rows.cl"

@@ -106,7 +106,7 @@ def _tuples(node: Node) -> tuple[Table, int, int, int]:
 
 
 @register
-class ScatterElementsLast(_Last):
+class ScatterElementsLastUpdate(_Last):
     """ScatterElements without reduction, in three launches that are parallel over elements."""
 
     op = "ScatterElements"
@@ -129,7 +129,7 @@ class ScatterElementsLast(_Last):
 
 
 @register
-class ScatterElementsWalk(_Walk):
+class ScatterElementsSequential(_Walk):
     """ScatterElements with any reduction; a work-item owns a line along the axis."""
 
     op = "ScatterElements"
@@ -160,7 +160,7 @@ class ScatterElementsWalk(_Walk):
 
 
 @register
-class ScatterNDLast(_Last):
+class ScatterNDLastUpdate(_Last):
     """ScatterND without reduction, in three launches that are parallel over rows and their spans."""
 
     op = "ScatterND"
@@ -175,7 +175,7 @@ class ScatterNDLast(_Last):
 
 
 @register
-class ScatterNDWalk(_Walk):
+class ScatterNDSequential(_Walk):
     """ScatterND with any reduction; a work-item owns a span of columns and walks all tuples."""
 
     op = "ScatterND"

@@ -20,7 +20,7 @@ from .strided_copy_axes import accesses
 
 
 @register
-class TransposeBlocks(Kernel):
+class TransposeChannelBlocks(Kernel):
     """A block at EACH positions for each work-item."""
 
     op = "Transpose"

@@ -68,7 +68,7 @@ def _refusal(node: Node, least: int) -> str | None:
 
 
 @register
-class TransposeTile(Kernel):
+class TransposeRegisterTile(Kernel):
     """Squares of up to 16 x 16 in vector registers."""
 
     op = "Transpose"
@@ -105,7 +105,7 @@ class TransposeTile(Kernel):
 
 
 @register
-class TransposeLocal(Kernel):
+class TransposeLocalMemory(Kernel):
     """Squares of 32 x 32 in local memory."""
 
     op = "Transpose"
@@ -138,7 +138,7 @@ def _is_thin(extent: int) -> bool:
 
 
 @register
-class TransposeThin(Kernel):
+class TransposeShortAxis(Kernel):
     """A short axis zipped into, or out of, a long one: pixel shuffles, and images of a few channels."""
 
     op = "Transpose"

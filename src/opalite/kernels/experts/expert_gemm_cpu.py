@@ -14,7 +14,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 
 
 @register
-class ExpertPanel(ExpertKernel):
+class ExpertGemmCpu(ExpertKernel):
     """A panel is widened by chunks, once for many of an expert's rows."""
 
     source, entry = "experts/expert_gemm_cpu.cl", "expert_panel"

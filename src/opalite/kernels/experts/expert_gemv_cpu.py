@@ -15,7 +15,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 
 
 @register
-class ExpertRows(ExpertKernel):
+class ExpertGemvCpu(ExpertKernel):
     """Sums of MR rows by a panel stay in registers."""
 
     source, entry = "experts/expert_gemv_cpu.cl", "expert_rows"

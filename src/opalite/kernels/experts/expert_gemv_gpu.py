@@ -13,7 +13,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 
 
 @register
-class ExpertGroups(ExpertKernel):
+class ExpertGemvGpu(ExpertKernel):
     """PARTS work-items share out each of a panel's columns."""
 
     source, entry = "experts/expert_gemv_gpu.cl", "expert_groups"

@@ -10,7 +10,7 @@ from ...ops.elementwise import Elementwise
 from ..elementwise.broadcast_row_major import make_walk
 from ..kernel import Arg, Launch, Params, Problem, ceil_div
 from ..kernel_registry import register
-from .generic_kernel import Build, GeneralKernel, held_as, vector_defines
+from .generic_kernel import Build, GenericKernel, held_as, vector_defines
 from .interpreter_operations import HELD, Code, code_of, program_of
 
 OPERANDS, AXES = 6, 5  # of elementwise.cl
@@ -18,7 +18,7 @@ _CPU_VECTORS = 16  # operations of one row's vectors share the cost of finding o
 
 
 @register
-class ElementwiseGeneral(GeneralKernel):
+class ElementwiseGeneric(GenericKernel):
     """A work-item runs the expression's code on a stretch of a row."""
 
     op = "Elementwise"

@@ -9,13 +9,13 @@ from ...ir.dtype import DType
 from ...ir.place import Target
 from ..kernel import Arg, Launch, Params, Problem, ceil_div
 from ..kernel_registry import register
-from .generic_kernel import Build, GeneralKernel
+from .generic_kernel import Build, GenericKernel
 
 _BOTH = {(DType.FLOAT16, DType.FLOAT32), (DType.FLOAT32, DType.FLOAT16)}
 
 
 @register
-class PlaceCastGeneral(GeneralKernel):
+class PlaceCastGeneric(GenericKernel):
     """Of row-major buffers."""
 
     op = "PlaceCast"

@@ -20,13 +20,13 @@ from ..kernel import Arg, Array, Launch, Params, Scratch, Weight, ceil_div
 from ..kernel_registry import register
 from ..matmul.matmul_problem import MatmulProblem
 from .generic_data_movement import MoveAxis, move_build, move_launch
-from .generic_kernel import INT_MAX, Build, GeneralKernel, clamp_of, float_refusal, vector_defines
+from .generic_kernel import INT_MAX, Build, GenericKernel, clamp_of, float_refusal, vector_defines
 
 ROWS = 4  # of generic_conv_matmul.cl
 _BEYOND = 1 << 20  # more positions than a row's lanes reach
 
 
-class Product(GeneralKernel):
+class Product(GenericKernel):
     """What convolutions and matrix products share."""
 
     source = "generic/generic_conv_matmul.cl"
@@ -82,7 +82,7 @@ class Product(GeneralKernel):
 
 
 @register
-class ConvGeneral(Product):
+class ConvGeneric(Product):
     """Convolutions in groups, of up to three spatial axes."""
 
     op = "Conv"
@@ -107,7 +107,7 @@ class ConvGeneral(Product):
 
 
 @register
-class ConvTransposeGeneral(Product):
+class ConvTransposeGeneric(Product):
     """As a convolution by the filters read backwards, of x with zeros between its elements."""
 
     op = "ConvTranspose"
@@ -161,7 +161,7 @@ def _walk(win: Window) -> dict[str, Arg]:
 
 
 @register
-class MatmulGeneral(Product):
+class MatmulGeneric(Product):
     """Matrix products whose batch dimensions are two at most once merged."""
 
     op = "MatMul"

@@ -20,7 +20,7 @@ from ..data_movement.strided_copy import ConcatCopy, SliceCopy, StridedCopy, Tra
 from ..data_movement.strided_copy_axes import Copy, row_major
 from ..kernel import Arg, Launch, Params, Problem, Scratch, ceil_div
 from ..kernel_registry import register
-from .generic_kernel import Build, GeneralKernel, vector_defines
+from .generic_kernel import Build, GenericKernel, vector_defines
 
 AXES = 6  # of move.cl
 _REPEATS = 4  # mode of move.cl
@@ -69,7 +69,7 @@ def move_build(device: DeviceInfo) -> Build:
     )
 
 
-class Mover(GeneralKernel):
+class Mover(GenericKernel):
     """What all of them share."""
 
     source = "generic/generic_data_movement.cl"
@@ -103,28 +103,28 @@ def _axes(copy: Copy) -> list[MoveAxis]:
 
 
 @register
-class TransposeGeneral(Move):
+class TransposeGeneric(Move):
     """Reads strided, writes in order."""
 
     op, special = "Transpose", TransposeCopy()
 
 
 @register
-class SliceGeneral(Move):
+class SliceGeneric(Move):
     """Reads strided, writes in order."""
 
     op, special = "Slice", SliceCopy()
 
 
 @register
-class ConcatGeneral(Move):
+class ConcatGeneric(Move):
     """One launch for each input."""
 
     op, special = "Concat", ConcatCopy()
 
 
 @register
-class ResizeRepeat(Mover):
+class ResizeRepeatGeneric(Mover):
     """Nearest neighbours where each element of x appears a whole number of times along each axis."""
 
     op = "Resize"
@@ -158,7 +158,7 @@ def repeats(node: Node) -> list[int] | None:
 
 
 @register
-class PadGeneral(Mover):
+class PadGeneric(Mover):
     """All four modes."""
 
     op = "Pad"

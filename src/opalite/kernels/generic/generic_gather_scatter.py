@@ -13,13 +13,13 @@ from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
 from ..data_movement.gather import row_strides
 from ..kernel import Arg, Launch, Params, Problem, ceil_div, make_table
 from ..kernel_registry import register
-from .generic_kernel import Build, GeneralKernel, held_as, vector_defines
+from .generic_kernel import Build, GenericKernel, held_as, vector_defines
 
 Axes = Sequence[tuple[int, int, int]]
 """(extent, step in x or y, step in indices) of each axis that a row or line runs along."""
 
 
-class Rows(GeneralKernel):
+class Rows(GenericKernel):
     """What all of them share."""
 
     source = "generic/generic_gather_scatter.cl"
@@ -57,7 +57,7 @@ class _Reads(Rows):
 
 
 @register
-class GatherGeneral(_Reads):
+class GatherGeneric(_Reads):
     """The row that each index names."""
 
     op = "Gather"
@@ -70,7 +70,7 @@ class GatherGeneral(_Reads):
 
 
 @register
-class GatherElementsGeneral(_Reads):
+class GatherElementsGeneric(_Reads):
     """Rows of one element."""
 
     op = "GatherElements"
@@ -84,7 +84,7 @@ class GatherElementsGeneral(_Reads):
 
 
 @register
-class GatherNDGeneral(_Reads):
+class GatherNDGeneric(_Reads):
     """The row that each tuple of coordinates names."""
 
     op = "GatherND"
@@ -128,7 +128,7 @@ class _Writes(Rows):
 
 
 @register
-class ScatterElementsGeneral(_Writes):
+class ScatterElementsGeneric(_Writes):
     """A work-item for each line along the axis."""
 
     op = "ScatterElements"
@@ -142,7 +142,7 @@ class ScatterElementsGeneral(_Writes):
 
 
 @register
-class ScatterNDGeneral(_Writes):
+class ScatterNDGeneric(_Writes):
     """A work-item for each span of a row, which goes through all tuples of coordinates."""
 
     op = "ScatterND"

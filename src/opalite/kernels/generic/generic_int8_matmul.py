@@ -13,13 +13,13 @@ from ..kernel_registry import register
 from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem
 from ..quantized.pack_low_bit import panel_width
-from .generic_kernel import Build, GeneralKernel, vector_defines
+from .generic_kernel import Build, GenericKernel, vector_defines
 
 ROWS = 4  # of generic_int8_matmul.cl
 
 
 @register
-class IntegerMatmulGeneral(GeneralKernel):
+class MatmulVnniGeneric(GenericKernel):
     """A few rows by a vector of columns."""
 
     op = "IntegerMatMul"

@@ -26,13 +26,13 @@ class Build:
     prelude: str = ""
 
 
-class GeneralKernel(Kernel):
+class GenericKernel(Kernel):
     """A kernel whose program is the same for all models: sizes, strides, windows and kinds are its arguments.
 
     It computes in float32 on row-major tensors, or moves elements of any type, and has no parameters to tune.
     """
 
-    tier = "general"
+    tier = "generic"
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         """All programs that its launches on `device` are of."""

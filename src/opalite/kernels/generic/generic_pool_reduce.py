@@ -14,7 +14,7 @@ from ...ops.reduce import Reduce
 from ..filter_window import WindowProblem, window_refusal
 from ..kernel import Arg, Launch, Params, Problem, ceil_div
 from ..kernel_registry import register
-from .generic_kernel import Build, GeneralKernel, clamp_of, clamped_refusal
+from .generic_kernel import Build, GenericKernel, clamp_of, clamped_refusal
 
 _SUM, _MAX, _MIN, _PRODUCT, _MAX_NUMBER = range(5)  # `join` of generic_pool_reduce.cl
 _PLAIN, _ABS, _SQUARE = range(3)  # `change`
@@ -81,7 +81,7 @@ class _Axis:
         return {f"{name}{axis}": value for name, value in names.items()}
 
 
-class Windows(GeneralKernel):
+class Windows(GenericKernel):
     """What pooling and reductions share."""
 
     source = "generic/generic_pool_reduce.cl"
@@ -105,7 +105,7 @@ class Windows(GeneralKernel):
 
 
 @register
-class PoolGeneral(Windows):
+class PoolGeneric(Windows):
     """Pooling over up to three spatial axes, without the positions of maxima."""
 
     op = "Pool"
@@ -135,7 +135,7 @@ class PoolGeneral(Windows):
 
 
 @register
-class ReduceGeneral(Windows):
+class ReduceGeneric(Windows):
     """Reductions along axes that merge into three, of which four remain."""
 
     op = "Reduce"

@@ -16,12 +16,12 @@ from ..kernel_registry import register
 from ..matmul.matmul_problem import MatmulProblem
 from ..quantized.dynamic_quantization_choice import columns_of, group_of, why_exact
 from ..quantized.pack_low_bit import panel_width, panels_of, to_panels, words_args, words_binding, words_refusal
-from .generic_kernel import INT_MAX, Build, GeneralKernel, held_as, vector_defines
+from .generic_kernel import INT_MAX, Build, GenericKernel, held_as, vector_defines
 
 ROWS = 4  # of generic_quantized_matmul.cl
 
 
-class Words(GeneralKernel):
+class Words(GenericKernel):
     """What both share."""
 
     source = "generic/generic_quantized_matmul.cl"
@@ -68,7 +68,7 @@ def _refusal(node: Node, *floats: Value) -> str | None:
 
 
 @register
-class QuantizedMatmulGeneral(Words):
+class QuantizedMatmulGeneric(Words):
     """A few rows by a vector of columns."""
 
     op = "QuantizedMatMul"
@@ -100,7 +100,7 @@ class QuantizedMatmulGeneral(Words):
 
 
 @register
-class QuantizedGatherGeneral(Words):
+class QuantizedGatherGeneric(Words):
     """A word of a row for each work-item."""
 
     op = "QuantizedGather"

@@ -18,7 +18,7 @@ from ..kernel import Arg, Launch, Params, Problem, Scratch
 from ..kernel_registry import register
 from ..recurrent.rnn_activations import EXPRESSIONS
 from ..recurrent.rnn_unit_blocks import KINDS
-from .generic_kernel import Build, GeneralKernel, held_as, vector_defines
+from .generic_kernel import Build, GenericKernel, held_as, vector_defines
 
 _NUMBERS = {name: k for k, name in enumerate(EXPRESSIONS)}
 _LENGTHS = 4  # the one input of integers
@@ -26,7 +26,7 @@ GROUP = 64  # work-items that share the units of a sequence on a GPU
 
 
 @register
-class RecurrentGeneral(GeneralKernel):
+class RnnGeneric(GenericKernel):
     """A launch for the inputs of all steps, and a walk over time for each direction of each sequence."""
 
     op = "Recurrent"

@@ -14,10 +14,10 @@ from ..kernel_registry import register
 from ..kernel_sources import ELEMENT, STORAGE
 from ..vision.resize import MAX_RANK, ResizeKernel
 from .generic_data_movement import repeats
-from .generic_kernel import Build, GeneralKernel, float_refusal, held_as
+from .generic_kernel import Build, GenericKernel, float_refusal, held_as
 
 
-class _ResizeGeneral(ResizeKernel, GeneralKernel):
+class _ResizeGeneric(ResizeKernel, GenericKernel):
     """Axes of one element fill up to the most there are, and the last one is never known to be copied."""
 
     space: ClassVar[Space] = {"SPAN": (64, 1), "WG": (16, 64)}
@@ -36,7 +36,7 @@ class _ResizeGeneral(ResizeKernel, GeneralKernel):
 
 
 @register
-class ResizeNearestGeneral(_ResizeGeneral):
+class ResizeNearestGeneric(_ResizeGeneric):
     """Nearest neighbours of elements of four bytes."""
 
     nearest = True
@@ -50,7 +50,7 @@ class ResizeNearestGeneral(_ResizeGeneral):
 
 
 @register
-class ResizeWeightedGeneral(_ResizeGeneral):
+class ResizeWeightedGeneric(_ResizeGeneric):
     """Linear, cubic and antialiased interpolation of float32."""
 
     nearest = False

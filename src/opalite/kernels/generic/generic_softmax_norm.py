@@ -12,12 +12,12 @@ from ...ops.softmax import Softmax
 from ..kernel import Arg, Launch, Params, Problem
 from ..kernel_registry import register
 from ..norm.layer_norm_rows import RowView
-from .generic_kernel import Build, GeneralKernel, clamp_of, clamped_refusal
+from .generic_kernel import Build, GenericKernel, clamp_of, clamped_refusal
 
 _SOFTMAX, _LOG_SOFTMAX, _CENTRED, _MEAN_SQUARE = range(4)  # `kind` of lines.cl
 
 
-class Lines(GeneralKernel):
+class Lines(GenericKernel):
     """What both operators share: a work-item a line."""
 
     source = "generic/generic_softmax_norm.cl"
@@ -36,7 +36,7 @@ class Lines(GeneralKernel):
 
 
 @register
-class SoftmaxGeneral(Lines):
+class SoftmaxGeneric(Lines):
     """Along any axis."""
 
     op = "Softmax"
@@ -52,7 +52,7 @@ class SoftmaxGeneral(Lines):
 
 
 @register
-class NormalizeGeneral(Lines):
+class NormalizeGeneric(Lines):
     """All kinds; scale and bias of trailing axes as large as these."""
 
     op = "Normalize"

@@ -9,7 +9,7 @@ from .image_layout import ImageKernel, image_prelude
 
 
 @register
-class ImageSoftmax(ImageKernel):
+class ImageChannelSoftmax(ImageKernel):
     """A work-item walks the channels of one position."""
 
     op = "Softmax"

@@ -24,7 +24,7 @@ MIN_TEXELS = 256  # that a work-item should at least walk, for a part's launches
 
 
 @register
-class ImageNormalize(ImageKernel):
+class ImageInstanceNorm(ImageKernel):
     """A work-group for each block of channels, or, where these are few or belong together, moments of parts of them."""
 
     op = "Normalize"

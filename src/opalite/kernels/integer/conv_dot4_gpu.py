@@ -17,12 +17,12 @@ from ..conv.pack_filters import ConvProblem
 from ..kernel import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
-from .dot4_common import PACK, TiledDot, digest, dot_defines, tile_cycles, words
+from .dot4_common import PACK, TiledDot4, digest, dot_defines, tile_cycles, words
 from .int8_filter_window import integer_binding, integer_refusal, less_zero, padded, start_sums, zero_define
 
 
 @register
-class ConvDot(TiledDot):
+class ConvDot4(TiledDot4):
     """NC4HW4 to NC4HW4; a work-item sums TP positions by TC blocks of four channels, SPLIT of them share the input."""
 
     problem = ConvProblem

@@ -31,7 +31,7 @@ _REGISTERS = {16: 32}  # vector registers of a CPU, by the lanes of its vectors;
 
 
 @register
-class ConvFours(Kernel):
+class ConvVnni(Kernel):
     """NCHWc to NCHWc; each work-item owns tiles of TW columns and TB output blocks. x may have blocks of 4 channels."""
 
     problem = ConvProblem

@@ -23,7 +23,7 @@ from .int8_filter_window import integer_binding, integer_refusal, less_zero, pad
 
 
 @register
-class IntegerDepthwise(Kernel):
+class DepthwiseDot4(Kernel):
     """NCHWc to NCHWc with one filter for each channel (group = C = M); a work-item owns TW columns of one block."""
 
     problem = ConvProblem

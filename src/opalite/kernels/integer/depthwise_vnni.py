@@ -28,7 +28,7 @@ _MOST_SUMS = {16: 20}  # of a tile, by the lanes of a vector; 8 of others
 
 
 @register
-class DepthwiseFours(Kernel):
+class DepthwiseVnni(Kernel):
     """NCHWc to NCHWc with one filter for each channel (group = C = M); tiles of TG runs of columns of one block."""
 
     problem = ConvProblem

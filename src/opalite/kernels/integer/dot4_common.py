@@ -56,7 +56,7 @@ def tile_cycles(
     return c.begin_and_end + max(busy, waiting) + c.mixed * (busy + waiting) + c.reduce * (tile["split"] > 1)
 
 
-class TiledDot(Kernel):
+class TiledDot4(Kernel):
     """A kernel whose work-items sum tiles of rows by blocks of four columns, SPLIT of them sharing the terms.
 
     block_axes: names of the parameters of rows and of column blocks that a work-item sums; group_axes: of the

@@ -16,11 +16,11 @@ from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem, MatmulSizes, sizes_of
-from .dot4_common import PACK, WORD, TiledDot, digest, dot_defines, tile_cycles, words
+from .dot4_common import PACK, WORD, TiledDot4, digest, dot_defines, tile_cycles, words
 
 
 @register
-class MatmulDot(TiledDot):
+class MatmulDot4(TiledDot4):
     """A work-item sums TM rows by TC blocks of four columns, SPLIT of them share the terms."""
 
     op = "IntegerMatMul"

@@ -60,7 +60,7 @@ class PanelArgs:
 
 
 @register
-class IntegerPanel(Kernel):
+class MatmulVnni(Kernel):
     """MR rows by a panel of columns in registers."""
 
     op = "IntegerMatMul"

@@ -66,7 +66,7 @@ def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[A
 
 
 @register
-class MatmulPanel(Kernel):
+class MatmulPanelsCpu(Kernel):
     """MR x NV vectors of sums in registers.
 
     FORM: "panels" (constant b reordered ahead of time, any other b by a launch in front) or "rows" (b as it is).

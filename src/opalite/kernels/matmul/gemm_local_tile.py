@@ -30,7 +30,7 @@ VECTOR = 4
 
 
 @register
-class MatmulTile(Kernel):
+class MatmulLocalTile(Kernel):
     """Register tiles of any element type; a constant b lies in panels, from which tiles load straight."""
 
     half_sums = True

@@ -18,7 +18,7 @@ _FEW = 2048  # work-items of a compute unit from which each takes more columns
 
 
 @register
-class MatmulRegister(Kernel):
+class MatmulRegisterTile(Kernel):
     """TM rows by TN vectors of columns to a work-item, any element type; a constant b lies in panels."""
 
     half_sums = True
@@ -49,7 +49,7 @@ class MatmulRegister(Kernel):
         idle = max(1.0, wanted / max(1, self._items(p, self._rows(p))))
         seconds = super().seconds(p, Cost(idle * cost.flops, cost.bytes))
         if p.device.is_cpu:
-            return seconds * 20  # MatmulPanel keeps whole tiles in a core's vector registers
+            return seconds * 20  # MatmulPanelsCpu keeps whole tiles in a core's vector registers
         return seconds * LocalMemory.of(p.device).repeated if p.device.local_mem_dedicated else seconds
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:

@@ -38,7 +38,7 @@ def fallback_params(device: DeviceInfo) -> dict[str, Any]:
 
 
 @register
-class MatmulFlat(Kernel):
+class MatmulAny(Kernel):
     """One work-item for each vector of a row; no reuse beyond what caches give."""
 
     half_sums = True

@@ -18,7 +18,7 @@ from .matmul_problem import MatmulProblem
 
 
 @register
-class MatmulStaged(MmaProduct):
+class MatmulMmaStaged(MmaProduct):
     """Both sides through local memory."""
 
     source = "matmul/matmul_mma_staged.cl"

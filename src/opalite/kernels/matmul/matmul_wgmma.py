@@ -30,7 +30,7 @@ from .matmul_problem import MatmulProblem
 
 
 @register
-class MatmulWarpgroup(MmaProduct):
+class MatmulWgmma(MmaProduct):
     """Rows straight to who multiplies them, weights through local memory."""
 
     source = "matmul/matmul_wgmma.cl"

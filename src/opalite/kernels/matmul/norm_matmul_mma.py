@@ -18,14 +18,14 @@ from ..kernel_registry import register
 from ..mma.mma_cost import warpgroup_share
 from ..mma.staged_tile import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
 from ..mma.wgmma_tile import Work
-from .matmul_mma_staged import MatmulStaged
+from .matmul_mma_staged import MatmulMmaStaged
 from .matmul_problem import MatmulProblem, sizes_of
-from .matmul_wgmma import MatmulWarpgroup
+from .matmul_wgmma import MatmulWgmma
 
 
 @register
-class MatmulNormalized(MatmulStaged):
-    """MatmulStaged that adds up rows and their squares while they pass by, and applies them to the sums."""
+class NormMatmulMmaStaged(MatmulMmaStaged):
+    """MatmulMmaStaged that adds up rows and their squares while they pass by, and applies them to the sums."""
 
     op = "NormalizedMatMul"
     further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
@@ -58,8 +58,8 @@ class MatmulNormalized(MatmulStaged):
 
 
 @register
-class MatmulNormalizedWarpgroup(MatmulWarpgroup):
-    """MatmulWarpgroup that adds up rows and their squares while they pass by, and applies them to the sums."""
+class NormMatmulWgmma(MatmulWgmma):
+    """MatmulWgmma that adds up rows and their squares while they pass by, and applies them to the sums."""
 
     op = "NormalizedMatMul"
     further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}

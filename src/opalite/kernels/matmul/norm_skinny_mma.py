@@ -13,15 +13,15 @@ from ...ops.operator import Cost
 from ...ops.row_norm_matmul import RowNormMatMul
 from ..kernel import Arg, Array, Launch, Params, Weight, ceil_div
 from ..kernel_registry import register
-from .skinny_mma import FewProblem, MatmulFew, fits, round_of, rows_of
+from .skinny_mma import FewProblem, MatmulSkinnyMma, fits, round_of, rows_of
 
 _MOST_HELD = 8  # vectors that a work-item keeps of all rows, where it has more than one of each
 _MOST_OF_ROW = 4
 
 
 @register
-class MatmulFewNormal(MatmulFew):
-    """MatmulFew whose groups each normalise all rows while they bring them into local memory, as Normalize does it."""
+class NormMatmulSkinnyMma(MatmulSkinnyMma):
+    """MatmulSkinnyMma that normalises the rows while it copies them into local memory: each work-group all rows."""
 
     op = "RowNormMatMul"
 

@@ -21,13 +21,13 @@ from ..kernel_registry import register
 from ..mma.matmul_base import MmaProduct
 from .matmul_any import common_defines, common_refusal
 from .matmul_mma import MatmulMma, packed_weights
-from .matmul_mma_staged import MatmulStaged
+from .matmul_mma_staged import MatmulMmaStaged
 from .matmul_problem import MatmulProblem
-from .matmul_wgmma import MatmulWarpgroup
+from .matmul_wgmma import MatmulWgmma
 
 MOST_ROWS = FEW
 
-FORMS: dict[int, MmaProduct] = {1: MatmulMma(), 2: MatmulStaged(), 3: MatmulWarpgroup()}
+FORMS: dict[int, MmaProduct] = {1: MatmulMma(), 2: MatmulMmaStaged(), 3: MatmulWgmma()}
 """Kernels for prompts by the form that few.cl knows theirs by."""
 
 _WAVE = 32
@@ -81,7 +81,7 @@ class FewProblem(MatmulProblem):
 
 
 @register
-class MatmulFew(Kernel):
+class MatmulSkinnyMma(Kernel):
     """PARTS warps to 16 columns; each work-item has UNROLL loads of 16 bytes on their way at any time."""
 
     op = "MatMul"

@@ -17,7 +17,7 @@ _SMALLEST, _LARGEST = 64, 256  # work-items of a group
 
 
 @register
-class MatmulSkinny(Kernel):
+class MatmulSkinnySplitK(Kernel):
     """MR rows by TX vectors of columns (b by rows) or TY columns (b transposed) for each work-group."""
 
     half_sums = True

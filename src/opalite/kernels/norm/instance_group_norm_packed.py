@@ -22,7 +22,7 @@ MIN_SPAN = 64  # positions that a work-item should walk at least
 
 
 @register
-class NormalizePacked(Kernel):
+class InstanceGroupNormPacked(Kernel):
     """NCHWc to NCHWc: moments of parts of each block, their combination, and the result."""
 
     op = "Normalize"

@@ -55,7 +55,7 @@ class SoftmaxRows(_Softmax):
 
 
 @register
-class SoftmaxLines(_Softmax):
+class SoftmaxAnyAxis(_Softmax):
     """Along any axis: a work-item for some neighbouring lines."""
 
     space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 1, 4, 16, 128, 256)}

@@ -17,19 +17,19 @@ from ...ops.quantized_matmul import QuantizedMatMul
 from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
-from ..matmul.gemm_local_tile import MatmulTile
-from ..matmul.gemm_register_tile import MatmulRegister
+from ..matmul.gemm_local_tile import MatmulLocalTile
+from ..matmul.gemm_register_tile import MatmulRegisterTile
 from ..matmul.matmul_mma import MatmulMma
-from ..matmul.matmul_mma_staged import MatmulStaged
+from ..matmul.matmul_mma_staged import MatmulMmaStaged
 from ..matmul.matmul_problem import MatmulProblem
-from ..matmul.matmul_wgmma import MatmulWarpgroup
+from ..matmul.matmul_wgmma import MatmulWgmma
 from .pack_low_bit import panels_of, table_defines, words_args
-from .quantized_matmul_cpu import QuantizedMatmul
+from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 _PIECE = 16  # bytes that a work-item writes for matrix units
 
 
-class WidenedProblem(MatmulProblem):
+class DequantizedProblem(MatmulProblem):
     """A QuantizedMatMul, and the MatMul of the widened matrix."""
 
     @cached_property
@@ -56,39 +56,39 @@ def _unread() -> NoReturn:
     raise AssertionError("the matrix is widened on the device")
 
 
-class WidenedMatmul(QuantizedMatmul):
+class DequantizeThenMatmul(QuantizedMatmulKernel):
     """One launch widens the matrix, the next are those of `product`, a kernel for MatMul.
 
     form: the order in which that reads it, as dequantize_weights.cl has it.
     """
 
-    problem = WidenedProblem
+    problem = DequantizedProblem
     source = "quantized/dequantize_weights.cl"
     on_gpu = True
     product: ClassVar[Kernel]
     form: ClassVar[int]
 
-    def inner(self, p: WidenedProblem) -> MatmulProblem:
+    def inner(self, p: DequantizedProblem) -> MatmulProblem:
         """The product of the widened matrix."""
         return p.packed if self.form else p.plain
 
     def refuse(self, p: MatmulProblem) -> str | None:
-        assert isinstance(p, WidenedProblem)
+        assert isinstance(p, DequantizedProblem)
         if why := super().refuse(p) or self.product.refuse(self.inner(p)):
             return why
         nbytes = self.inner(p).node.input(1).type.nbytes
         return f"{nbytes} bytes of a widened matrix are no buffer" if nbytes > p.device.max_alloc // 2 else None
 
-    def illegal(self, p: WidenedProblem, params: Params) -> str | None:
+    def illegal(self, p: DequantizedProblem, params: Params) -> str | None:
         return self.product.illegal(self.inner(p), params)
 
-    def defaults(self, p: WidenedProblem) -> dict[str, Any]:
+    def defaults(self, p: DequantizedProblem) -> dict[str, Any]:
         return self.product.defaults(self.inner(p))
 
-    def points(self, p: WidenedProblem) -> Iterator[dict[str, Any]]:
+    def points(self, p: DequantizedProblem) -> Iterator[dict[str, Any]]:
         return self.product.points(self.inner(p))
 
-    def seconds(self, p: WidenedProblem, cost: Cost) -> float:
+    def seconds(self, p: DequantizedProblem, cost: Cost) -> float:
         inner = self.inner(p)
         size = p.sizes.k * p.sizes.n
         moved = size * p.node.as_(QuantizedMatMul).bits / 8 + inner.node.input(1).type.nbytes
@@ -97,7 +97,7 @@ class WidenedMatmul(QuantizedMatmul):
         product = self.product.seconds(inner, inner.node.cost())
         return product + max(operations, moved / p.device.bandwidth) + p.device.launch_s
 
-    def launch(self, p: WidenedProblem, params: Params) -> list[Launch]:
+    def launch(self, p: DequantizedProblem, params: Params) -> list[Launch]:
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
         inner, panels = self.inner(p), panels_of(p.device)
         launches = self.product.launch(inner, params)
@@ -135,7 +135,7 @@ class WidenedMatmul(QuantizedMatmul):
 
 
 @register
-class WidenedMma(WidenedMatmul):
+class DequantizeThenMma(DequantizeThenMatmul):
     """By MatmulMma."""
 
     product, form = MatmulMma(), 1
@@ -143,19 +143,19 @@ class WidenedMma(WidenedMatmul):
 
 
 @register
-class WidenedStaged(WidenedMatmul):
-    """By MatmulStaged."""
+class DequantizeThenMmaStaged(DequantizeThenMatmul):
+    """By MatmulMmaStaged."""
 
-    product, form = MatmulStaged(), 2
-    space: ClassVar[Space] = MatmulStaged.space
+    product, form = MatmulMmaStaged(), 2
+    space: ClassVar[Space] = MatmulMmaStaged.space
 
 
 @register
-class WidenedWarpgroup(WidenedMatmul):
-    """By MatmulWarpgroup."""
+class DequantizeThenWgmma(DequantizeThenMatmul):
+    """By MatmulWgmma."""
 
-    product, form = MatmulWarpgroup(), 3
-    space: ClassVar[Space] = MatmulWarpgroup.space
+    product, form = MatmulWgmma(), 3
+    space: ClassVar[Space] = MatmulWgmma.space
 
     def tiles(self, launch: Launch, params: Params) -> tuple[int, int, int]:
         wide, chunks = launch.args["wide"], launch.args["chunks"]
@@ -165,18 +165,18 @@ class WidenedWarpgroup(WidenedMatmul):
 
 
 @register
-class WidenedTile(WidenedMatmul):
-    """By MatmulTile."""
+class DequantizeThenLocalTile(DequantizeThenMatmul):
+    """By MatmulLocalTile."""
 
-    product, form = MatmulTile(), 0
-    space: ClassVar[Space] = MatmulTile.space
+    product, form = MatmulLocalTile(), 0
+    space: ClassVar[Space] = MatmulLocalTile.space
     half_sums = True
 
 
 @register
-class WidenedRegister(WidenedMatmul):
-    """By MatmulRegister."""
+class DequantizeThenRegisterTile(DequantizeThenMatmul):
+    """By MatmulRegisterTile."""
 
-    product, form = MatmulRegister(), 0
-    space: ClassVar[Space] = MatmulRegister.space
+    product, form = MatmulRegisterTile(), 0
+    space: ClassVar[Space] = MatmulRegisterTile.space
     half_sums = True

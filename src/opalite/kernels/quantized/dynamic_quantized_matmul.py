@@ -15,12 +15,12 @@ from ..kernel_sources import STORAGE
 from ..matmul.matmul_problem import MatmulProblem
 from .dynamic_quantization_choice import columns_of, group_of
 from .pack_low_bit import VECTORS, panel_width, panels_of, words_args
-from .quantized_matmul_cpu import GROUP, TILES, QuantizedMatmul, balanced_rows, most_rows, tile_rows
+from .quantized_matmul_cpu import GROUP, TILES, QuantizedMatmulKernel, balanced_rows, most_rows, tile_rows
 
 _DOTS = {"": 0, "pairs": 1, "fours": 2}
 
 
-class RoundedMatmul(QuantizedMatmul):
+class DynamicQuantizedMatmul(QuantizedMatmulKernel):
     """What the kernels on rounded rows share: the launch that rounds them, in groups along the sum."""
 
     entry: ClassVar[str]
@@ -71,7 +71,7 @@ class RoundedMatmul(QuantizedMatmul):
 
 
 @register
-class RoundedRows(RoundedMatmul):
+class Int8ActivationGemvCpu(DynamicQuantizedMatmul):
     """A panel's words are spread into bytes in registers, for MR rows at once."""
 
     source, entry = "quantized/int8_activation_gemv_cpu.cl", "bytes_rows"
@@ -91,7 +91,7 @@ class RoundedRows(RoundedMatmul):
 
 
 @register
-class RoundedPanel(RoundedMatmul):
+class Int8ActivationGemmCpu(DynamicQuantizedMatmul):
     """A group of a panel is spread into bytes in the first-level cache, once for many rows."""
 
     source, entry = "quantized/int8_activation_gemm_cpu.cl", "bytes_panel"

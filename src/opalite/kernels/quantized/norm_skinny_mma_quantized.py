@@ -13,7 +13,7 @@ from ..kernel_registry import register
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.norm_skinny_mma import normal_args
 from ..matmul.skinny_mma import rows_of
-from .skinny_mma_quantized import QuantizedFew, held_words, round_of, rounds_held, rounds_of
+from .skinny_mma_quantized import QuantizedSkinnyMma, held_words, round_of, rounds_held, rounds_of
 
 _VECTOR = 8  # halves of a row that are read at once
 _WORDS = 4  # of such a vector
@@ -21,8 +21,8 @@ _HELD = 112  # words of quads, rows, scale and bias of a work-item that leave re
 
 
 @register
-class QuantizedFewNormal(QuantizedFew):
-    """QuantizedFew whose groups each normalise all rows while they bring them into local memory, as Normalize does."""
+class QuantizedNormSkinnyMma(QuantizedSkinnyMma):
+    """QuantizedSkinnyMma that normalises the rows while it copies them into local memory: each work-group all rows."""
 
     op = "RowNormQuantizedMatMul"
 

@@ -16,7 +16,7 @@ from .pack_low_bit import panels_of, words_args, words_binding, words_refusal
 
 
 @register
-class QuantizedGatherWords(Kernel):
+class QuantizedGatherRows(Kernel):
     """A work-item for each word of a row, from the panels that products read, so that one copy serves both."""
 
     op = "QuantizedGather"

@@ -14,7 +14,7 @@ from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from ..matmul.matmul_problem import MatmulProblem
 from .pack_low_bit import STREAMED, table_defines, words_args
-from .quantized_matmul_cpu import QuantizedMatmul
+from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 MOST_ROWS = 64
 _GROUP_ROWS = 16
@@ -24,7 +24,7 @@ _NARROW, _WIDE = 8, 16  # columns of a group, of which four read the 64 bytes th
 
 
 @register
-class QuantizedSkinny(QuantizedMatmul):
+class QuantizedGemvGpu(QuantizedMatmulKernel):
     """Neighbouring work-items read 16 bytes each of neighbouring columns, PARTS of them share out a column."""
 
     source = "quantized/quantized_gemv_gpu.cl"

@@ -23,7 +23,7 @@ TILES = 24  # tiles of a work-item of panel.cl, whose sums are kept
 ITEMS_A_CORE = 8  # work-items for each core that balance uneven cores
 
 
-class QuantizedMatmul(Kernel):
+class QuantizedMatmulKernel(Kernel):
     """What the kernels share."""
 
     op = "QuantizedMatMul"
@@ -73,7 +73,7 @@ def most_rows(device_pack: int) -> int:
 
 
 @register
-class QuantizedRows(QuantizedMatmul):
+class QuantizedGemvCpu(QuantizedMatmulKernel):
     """A panel's words are widened in registers, for MR rows at once."""
 
     source = "quantized/dequant_gemv_cpu.cl"
@@ -117,7 +117,7 @@ def tile_rows(p: MatmulProblem, each: float | None = None) -> int:
 
 
 @register
-class QuantizedPanel(QuantizedMatmul):
+class QuantizedGemmCpu(QuantizedMatmulKernel):
     """A panel is widened by chunks into memory that stays in the first-level cache, once for many rows."""
 
     source = "quantized/dequant_gemm_cpu.cl"

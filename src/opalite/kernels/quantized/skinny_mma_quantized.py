@@ -20,7 +20,7 @@ from ..kernel_sources import STORAGE
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.skinny_mma import rows_of
 from .pack_low_bit import STREAMED, shared_zero, words_args
-from .quantized_matmul_cpu import QuantizedMatmul
+from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 MOST_ROWS = FEW
 
@@ -33,7 +33,7 @@ _UNIT = 2.0**-9  # a one in the kernel's halves
 
 
 @register
-class QuantizedFew(QuantizedMatmul):
+class QuantizedSkinnyMma(QuantizedMatmulKernel):
     """PARTS warps to 16 columns; each work-item has UNROLL quads of 16 bytes on their way at any time."""
 
     source = "quantized/skinny_mma_quantized.cl"

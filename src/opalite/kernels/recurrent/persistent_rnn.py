@@ -34,7 +34,7 @@ ITEMS = 256  # in a group, unless more are needed to hold the weights
 
 
 @register
-class RecurrentResident(Kernel):
+class RnnPersistent(Kernel):
     """GROUPS work-groups at most for NB sequences of a direction, WAYS work-items for each gate of BLOCK units.
 
     WALK: groups "meet" after each step; each step is one of the "launches"; or one group is "alone".

@@ -16,7 +16,7 @@ from .rnn_unit_blocks import KINDS
 
 
 @register
-class RecurrentWalk(Kernel):
+class RnnAnyWeights(Kernel):
     """GROUP work-items share the hidden units of a sequence; on a CPU one does them all."""
 
     op = "Recurrent"

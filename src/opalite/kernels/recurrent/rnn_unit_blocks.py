@@ -38,7 +38,7 @@ MOST_SEQUENCES = 4  # of a work-item, unless their states are rounded together
 
 
 @register
-class RecurrentBlocks(Kernel):
+class RnnUnitBlocks(Kernel):
     """NB sequences for each work-group of LX x LY work-items; SPLIT groups along the units."""
 
     op = "Recurrent"
@@ -206,7 +206,7 @@ def _together(node: Node) -> int:
     """Sequences that a group has to hold at least: all of them where their states are rounded by one range."""
     if not node.as_(Recurrent).rounds_state:
         return 1
-    sizes: tuple[int, ...] = RecurrentBlocks.space["NB"]
+    sizes: tuple[int, ...] = RnnUnitBlocks.space["NB"]
     return next((n for n in sizes if n >= node.x.shape[1]), sizes[-1])
 
 

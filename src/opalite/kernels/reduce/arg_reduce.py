@@ -58,7 +58,7 @@ class ArgReduceRows(_ArgReduce):
 
 
 @register
-class ArgReduceLines(_ArgReduce):
+class ArgReduceAnyAxis(_ArgReduce):
     """A work-item for PACK neighbouring lines."""
 
     space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2)}

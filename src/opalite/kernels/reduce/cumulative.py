@@ -38,7 +38,7 @@ class _Cumulative(Kernel):
 
 
 @register
-class CumulativeWalk(_Cumulative):
+class CumulativeSequential(_Cumulative):
     """One work-item for some neighbouring lines."""
 
     space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
@@ -70,7 +70,7 @@ class CumulativeWalk(_Cumulative):
 
 
 @register
-class CumulativeScan(_Cumulative):
+class CumulativeParallelScan(_Cumulative):
     """One work-group for each line; sums are taken in another order than the reference's."""
 
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}

@@ -13,7 +13,7 @@ from .reduction_view import reduce_defines, reduce_refusal, reduced_count
 
 
 @register
-class ReduceStrided(Kernel):
+class ReduceAnyAxes(Kernel):
     """Any pattern of kept and reduced axes."""
 
     op = "Reduce"

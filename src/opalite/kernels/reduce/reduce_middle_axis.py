@@ -31,7 +31,7 @@ GPU_SHARE = 8  # elements of a shared line for each work-item
 
 
 @register
-class ReduceLines(Kernel):
+class ReduceMiddleAxis(Kernel):
     """PACK neighbouring lines for a work-item; LY work-items share them, LX stand side by side; long lines in PARTS."""
 
     op = "Reduce"

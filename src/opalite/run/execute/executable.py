@@ -86,7 +86,7 @@ class Executable:
         is_trial: bool = False,
         on_built: Callable[[Program], None] | None = None,
         tally: ProgramTally | None = None,
-        tier: str = "special",
+        tier: str = "optimized",
     ) -> None:
         """is_trial: it is made to be measured or compared: launches stay apart, and no bar shows that it is built.
 
@@ -115,7 +115,7 @@ class Executable:
                 on_built(program)
             self.memory = SlotMemory(rt, program)
             self._run_on_host = HostOperators(host_runner)
-            self._may_join = not is_trial and tier == "special"  # launches, by a step loop
+            self._may_join = not is_trial and tier == "optimized"  # launches, by a step loop
             self._builders: list[MegakernelBuilder] = []
             self._make_ready(program, built)
         rt.finish()

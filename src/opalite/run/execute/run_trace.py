@@ -87,8 +87,8 @@ class RunTrace(Timing):
     '+' where
         the parts of a model went different ways; 'host' where no program ran, 'process' where another process ran the
         model after this one had lost its device.
-    tier: 'special', programs made for the model's nodes, or 'general', ones that serve any model until those are built
-        (docs/tiers.md); joined likewise.
+    tier: 'optimized', programs made for the model's nodes, or 'generic', ones that serve any model until those are
+        built (docs/tiers.md); joined likewise.
     launches: kernels of the programs that ran, however they reached the device.
     bytes_up, bytes_down: what crossed between host and device. waits: how often the host waited for the device.
     runs: how many runs these are. overflowed: whether half could not hold a value of this run, so that float32 took

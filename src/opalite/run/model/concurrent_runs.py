@@ -283,7 +283,7 @@ def _look(beside_of: weakref.ref[ConcurrentRuns]) -> None:
 
 def _may_have_replica(executable: Executable) -> bool:
     return (
-        executable.tier == "special"
+        executable.tier == "optimized"
         and not executable.is_released
         and not executable.is_random
         and executable.memory.nbytes <= MOST_BYTES

@@ -201,7 +201,7 @@ class ExecutableCache:
 
     def look_far(self, key: Hashable, compiled: Compiled, sizes: Sizes) -> DistantShape:
         """Whether `compiled`, by which `sizes` run, was made for sizes so far from these that another may be better."""
-        if compiled.template is None or compiled.executable.tier == "general":
+        if compiled.template is None or compiled.executable.tier == "generic":
             return DistantShape.NO
         with self._lock:
             return self._far.setdefault(key, RespecializePolicy()).come(sizes, compiled.made_for)

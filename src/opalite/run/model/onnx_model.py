@@ -80,7 +80,7 @@ class OnnxModel:
         compiled, at, sizes = found
         if compiled.is_replaced or compiled.may_overflow or not all(type(v) is np.ndarray for v in feeds.values()):
             return None
-        if compiled.executable.tier == "general":
+        if compiled.executable.tier == "generic":
             return None  # it does not run in turn
         if at.steady is None:
             whole = self.imported.whole(at.program, segment, sizes)
@@ -169,7 +169,7 @@ class OnnxModel:
             # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
             lent = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
             # A run by general programs takes long, and soon is over with them: those of known sizes need not wait.
-            is_general = executable.tier == "general" and run.is_only and last is not None
+            is_general = executable.tier == "generic" and run.is_only and last is not None
             is_apart = is_general and not (lent or request.targets)
             may_leave = run.is_only and last is not None and compiled.is_proven and not compiled.may_overflow
             asks = may_leave and not (is_general or lent or request.targets or request.recorder)

@@ -115,15 +115,15 @@ def explain(device: str, ran: Ran) -> Explanation:
 
 
 def tier_sentence(tiers: Sequence[str], pending: int, faults: Sequence[str]) -> str:
-    """Which programs serve (docs/tiers.md), and why general ones do; '' where none runs.
+    """Which programs serve (docs/tiers.md), and why generic ones do; '' where none runs.
 
     tiers: of each executable. pending: how many others are being made.
     """
     if not tiers:
         return ""
-    if "general" not in tiers:
-        return "tier: special, programs made for this model"
-    some = "general" if "special" not in tiers else "general for some parts"
+    if "generic" not in tiers:
+        return "tier: optimized, programs made for this model"
+    some = "generic" if "optimized" not in tiers else "generic for some parts"
     if faults:
         return f"tier: {some}, because the programs made for this model failed: {faults[-1]}"
     why = f"while those made for this model are built (for {pending} executables)" if pending else "for now"

@@ -21,7 +21,7 @@ CAUSES = ("plan", "tune", "build", "same_size", "behind", "turn")
 class SessionStats:
     """Counts since the session was opened, but for `bytes`, `sizes` and `pending`, which are as of now.
 
-    runs: all; runs_by_tier: of them by 'special', 'general' (docs/tiers.md), joined by '+' where the parts of a model
+    runs: all; runs_by_tier: of them by 'optimized', 'generic' (docs/tiers.md), joined by '+' where the parts of a model
         went through both, and 'host' where no program ran. runs_beside: those that did not wait for another thread's,
         because they had memory of their own (docs/threads.md). tier: of the last run, '' before the first.
     plans_made: programs planned from the model; plans_loaded: taken from the cache or a bundle.

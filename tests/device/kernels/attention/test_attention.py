@@ -139,7 +139,7 @@ def test_types(rt: Runtime, kernel: Kernel) -> None:
     "mr, rows, blocks, causal", [(8, 16, 1, False), (6, 8, 2, True), (4, 0, 4, False), (1, 0, 2, True)]
 )
 def test_stream_parameters(rt: Runtime, mr: int, rows: int, blocks: int, causal: bool) -> None:
-    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionStream")
+    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionFlashCpu")
     params = {"MR": mr, "ROWS": rows, "BLOCKS": blocks}
     if blocks in (1, 4):
         check(rt, kernel, (1, 2, 37, 24), 2, 203, 20, causal=causal, params=params)
@@ -162,7 +162,7 @@ HIDDEN = [
     for k in kernels_for("Attention")
     for i, hide in enumerate(HIDE)
     for j, by in enumerate(PENALTIES)
-    if k.name == "AttentionStream" or i == j
+    if k.name == "AttentionFlashCpu" or i == j
 ]
 
 
@@ -185,7 +185,7 @@ def test_hidden_blocks(rt: Runtime, kernel: Kernel, hide: str, by: float) -> Non
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_no_number_is_hidden(rt: Runtime, what: int, value: float) -> None:
     """One among the keys, values or penalties that the mask hides gives what it gives by the formula."""
-    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionStream")
+    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionFlashCpu")
     arrays: list[Array | None] = [rng.standard_normal((1, 1, n, 16)).astype(np.float32) for n in (64, 256, 256)]
     mask = np.where(np.arange(256)[None] > np.arange(64)[:, None], np.finfo(np.float32).min, 0)
     arrays.append(mask.astype(np.float32))
@@ -202,7 +202,7 @@ def test_no_number_is_hidden(rt: Runtime, what: int, value: float) -> None:
 
 @pytest.mark.parametrize("tx, ty, rm, kn", [(8, 8, 4, 1), (32, 1, 1, 2), (16, 4, 1, 4)])
 def test_tile_parameters(rt: Runtime, tx: int, ty: int, rm: int, kn: int) -> None:
-    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionTile")
+    (kernel,) = (k for k in kernels_for("Attention") if k.name == "AttentionTiledGpu")
     check(rt, kernel, (1, 2, 37, 70), 2, 53, 40, causal=True, params={"TX": tx, "TY": ty, "RM": rm, "KN": kn})
 
 
@@ -246,7 +246,9 @@ def test_nan_among_scores(rt: Runtime, kernel: Kernel, nan_to_zero: bool, column
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name, tile", [("AttentionFew", {}), ("AttentionSplit", {"WG": 64, "KEYS": 32, "ROWS": 2})])
+@pytest.mark.parametrize(
+    "name, tile", [("AttentionDecodeCpu", {}), ("AttentionSplitKv", {"WG": 64, "KEYS": 32, "ROWS": 2})]
+)
 @pytest.mark.parametrize(
     "parts, dtype, q, keys",
     [

@@ -17,7 +17,7 @@ from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(23)
 KERNELS = {k.name: k for k in kernels_for("Attention")}
-TILES: dict[str, dict[str, int]] = {"AttentionFew": {}, "AttentionSplit": {"WG": 64, "KEYS": 32, "ROWS": 2}}
+TILES: dict[str, dict[str, int]] = {"AttentionDecodeCpu": {}, "AttentionSplitKv": {"WG": 64, "KEYS": 32, "ROWS": 2}}
 
 
 def float64_of(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:

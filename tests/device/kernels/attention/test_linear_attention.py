@@ -26,7 +26,7 @@ def arrays(queries: int, heads: int, steps: int, dk: int, dv: int, decay: int, b
 
 def check(rt: Runtime, queries: int, heads: int, given: list[Any], **more: Any) -> None:
     node = make_node("LinearAttention", {"queries": queries, "heads": heads, "scale": 0.3}, given, **more)
-    kernel = find_kernel("LinearAttention", "LinearAttentionWalk")
+    kernel = find_kernel("LinearAttention", "LinearAttentionSequential")
     for params in kernel.points(kernel.problem(node, rt.info)):
         check_kernel(rt, kernel, node, given, params)
 

@@ -83,7 +83,7 @@ def test_other_convolutions_are_refused(rt: Runtime) -> None:
     assert refusal == "37 to 5 channels in 1 groups is not depthwise"
 
 
-WALKED = {  # C, spatial, kernel, strides, pads: of DepthwiseWalk
+WALKED = {  # C, spatial, kernel, strides, pads: of DepthwiseColumns
     "3x3": (37, (11, 29), (3, 3), (1, 1), (1, 1, 1, 1)),
     "stride": (19, (11, 13), (3, 3), (2, 2), (0, 1, 1, 1)),
     "strides that differ": (16, (13, 31), (2, 3), (2, 1), (4, 2, 4, 2)),
@@ -101,11 +101,11 @@ def walked_case(name: str) -> tuple[dict[str, Any], list[Any]]:
 
 
 def check_walk(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], precision: Any = None, **params: Any) -> None:
-    """DepthwiseWalk on blocks of 4 agrees with the reference."""
+    """DepthwiseColumns on blocks of 4 agrees with the reference."""
     layout = packed(4)
     binding = Binding((layout, None, None, *(layout for _ in arrays[3:])), (layout,))
     node = make_node("Conv", attrs, arrays, const=(1, 2), binding=binding, precision=precision)
-    check_kernel(rt, find_kernel("Conv", "DepthwiseWalk"), node, arrays, params)
+    check_kernel(rt, find_kernel("Conv", "DepthwiseColumns"), node, arrays, params)
 
 
 @pytest.mark.parametrize("name", WALKED)
@@ -124,7 +124,7 @@ def test_filters_that_do_not_fit_the_registers(rt: Runtime, precision: DType | N
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 19, 11, 13), (19, 1, 5, 5), (19,))]
     attrs = {"strides": (2, 1), "pads": (2, 1, 2, 1), "dilations": (1, 1), "group": 19}
     check_walk(as_gpu(rt), attrs, arrays, precision)
-    kernel = find_kernel("Conv", "DepthwiseWalk")
+    kernel = find_kernel("Conv", "DepthwiseColumns")
     node = make_node("Conv", attrs, arrays, const=(1, 2), binding=Binding((packed(4), None, None), (packed(4),)))
     problem = kernel.problem(node, as_gpu(rt).info)
     assert kernel.defaults(problem) == {"TW": 1, "TH": 1}
@@ -147,7 +147,7 @@ def test_walks_are_refused(rt: Runtime, name: str, reason: str) -> None:
         arrays[1] = np.zeros((*arrays[1].shape[:2], 7, 7), np.float32)
     layout = packed(4)
     node = make_node("Conv", attrs, arrays, const=(1, 2), binding=Binding((layout, None, None), (layout,)))
-    kernel = find_kernel("Conv", "DepthwiseWalk")
+    kernel = find_kernel("Conv", "DepthwiseColumns")
     assert reason in str(kernel.refuse(kernel.problem(node, rt.info)))
 
 
@@ -164,7 +164,7 @@ def test_a_gpu_walks_in_halves(rt: Runtime) -> None:
         layout = packed(4)
         binding = Binding((layout, None, None), (layout,))
         node = make_node("Conv", attrs, arrays, const=(1, 2), binding=binding, precision=storage)
-        kernels = [find_kernel("Conv", name) for name in ("DepthwisePacked", "DepthwiseWalk")]
+        kernels = [find_kernel("Conv", name) for name in ("DepthwisePacked", "DepthwiseColumns")]
         seconds = [k.seconds(k.problem(node, info), node.cost()) for k in kernels]
         chosen.append(seconds[1] < seconds[0])
     assert chosen == [True, False, True, False]

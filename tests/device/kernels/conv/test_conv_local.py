@@ -26,7 +26,7 @@ TILES = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_defaults(rt: Runtime, name: str) -> None:
-    check(as_gpu(rt), "ConvLocal", *make_case(name), 4)
+    check(as_gpu(rt), "ConvGemmLocal", *make_case(name), 4)
 
 
 TILED = ["3x3", "stride", "whole groups", "rank 3", "pointwise", "chunks"]
@@ -34,12 +34,12 @@ TILED = ["3x3", "stride", "whole groups", "rank 3", "pointwise", "chunks"]
 
 @pytest.mark.parametrize("name, tile", [(TILED[(i + j) % 6], tile) for i, tile in enumerate(TILES) for j in (0, 2, 3)])
 def test_tiles(rt: Runtime, name: str, tile: tuple[int, ...]) -> None:
-    check(as_gpu(rt), "ConvLocal", *make_case(name), 4, **dict(zip(SPACE, tile, strict=True)))
+    check(as_gpu(rt), "ConvGemmLocal", *make_case(name), 4, **dict(zip(SPACE, tile, strict=True)))
 
 
 @pytest.mark.parametrize("name", ["3x3", "pointwise"])
 def test_half_storage(rt: Runtime, name: str) -> None:
-    check(as_gpu(rt), "ConvLocal", *make_case(name), 4, DType.FLOAT16)
+    check(as_gpu(rt), "ConvGemmLocal", *make_case(name), 4, DType.FLOAT16)
 
 
 def test_epilogue_without_bias(rt: Runtime) -> None:
@@ -47,4 +47,4 @@ def test_epilogue_without_bias(rt: Runtime) -> None:
     shape = make_node("Conv", attrs, [x, w, None]).y.shape
     residual = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     expr = parse_expr("add($0, $1); max(%0, 0)", [DType.FLOAT32] * 2)
-    check(as_gpu(rt), "ConvLocal", {**attrs, "epilogue": expr}, [x, w, None, residual], 4)
+    check(as_gpu(rt), "ConvGemmLocal", {**attrs, "epilogue": expr}, [x, w, None, residual], 4)

@@ -57,13 +57,13 @@ def check(
     """Kernel `name` on blocks of `pack` agrees with the reference."""
     layout = packed(pack)
     extra = [layout if a.shape[2:] != (1, 1) else None for a in arrays[3:]]
-    binding = Binding((FLAT if name == "ConvFirst" else layout, None, None, *extra), (layout,))
+    binding = Binding((FLAT if name == "ConvRowMajorToPacked" else layout, None, None, *extra), (layout,))
     const = [i for i in range(1, len(arrays)) if i < 3 or extra[i - 3] is None]
     node = make_node("Conv", attrs, arrays, const=const, binding=binding, precision=precision)
     check_kernel(rt, find_kernel("Conv", name), node, arrays, params)
 
 
-@pytest.mark.parametrize("name, pack, kernel", pairwise(list(CASES), [4, 16], ["ConvPacked", "ConvFirst"]))
+@pytest.mark.parametrize("name, pack, kernel", pairwise(list(CASES), [4, 16], ["ConvPacked", "ConvRowMajorToPacked"]))
 def test_float32(rt: Runtime, name: str, pack: int, kernel: str) -> None:
     check(rt, kernel, *make_case(name), pack)
 
@@ -97,7 +97,7 @@ def test_pointwise_tiles(rt: Runtime, tw: int, tb: int, unroll: int) -> None:
 
 @pytest.mark.parametrize(
     "name, kernel, tile",
-    pairwise(["stride", "merged groups"], ["ConvPacked", "ConvFirst"], [(14, 2, 1), (1, 3, 4), (5, 4, 2)]),
+    pairwise(["stride", "merged groups"], ["ConvPacked", "ConvRowMajorToPacked"], [(14, 2, 1), (1, 3, 4), (5, 4, 2)]),
 )
 def test_tiles(rt: Runtime, name: str, kernel: str, tile: tuple[int, int, int]) -> None:
     tw, tb, unroll = tile
@@ -105,7 +105,7 @@ def test_tiles(rt: Runtime, name: str, kernel: str, tile: tuple[int, int, int]) 
 
 
 @pytest.mark.parametrize("name", ["3x3", "stride pointwise"])
-@pytest.mark.parametrize("kernel", ["ConvPacked", "ConvFirst"])
+@pytest.mark.parametrize("kernel", ["ConvPacked", "ConvRowMajorToPacked"])
 def test_without_bias(rt: Runtime, name: str, kernel: str) -> None:
     attrs, (x, w, _) = make_case(name)
     check(rt, kernel, attrs, [x, w, None], 16)
@@ -113,14 +113,19 @@ def test_without_bias(rt: Runtime, name: str, kernel: str) -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "name"),
-    [("ConvPacked", "3x3"), ("ConvPacked", "stride"), ("ConvFirst", "stride"), ("ConvPointwise", "pointwise")],
+    [
+        ("ConvPacked", "3x3"),
+        ("ConvPacked", "stride"),
+        ("ConvRowMajorToPacked", "stride"),
+        ("ConvPointwise", "pointwise"),
+    ],
 )
 def test_half_storage(rt: Runtime, kernel: str, name: str) -> None:
     check(rt, kernel, *make_case(name), rt.info.pack, DType.FLOAT16)
 
 
 @pytest.mark.parametrize("dtype", [DType.BFLOAT16, DType.INT32])
-@pytest.mark.parametrize("kernel", ["ConvPacked", "ConvFirst"])
+@pytest.mark.parametrize("kernel", ["ConvPacked", "ConvRowMajorToPacked"])
 def test_other_types(rt: Runtime, dtype: DType, kernel: str) -> None:
     attrs, arrays = make_case("stride")
     check(rt, kernel, attrs, [a.astype(dtype.np) for a in arrays], rt.info.pack)
@@ -128,7 +133,12 @@ def test_other_types(rt: Runtime, dtype: DType, kernel: str) -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "name"),
-    [("ConvPacked", "3x3"), ("ConvPacked", "whole groups"), ("ConvFirst", "3x3"), ("ConvPointwise", "pointwise")],
+    [
+        ("ConvPacked", "3x3"),
+        ("ConvPacked", "whole groups"),
+        ("ConvRowMajorToPacked", "3x3"),
+        ("ConvPointwise", "pointwise"),
+    ],
 )
 def test_epilogue(rt: Runtime, kernel: str, name: str) -> None:
     attrs, (x, w, b) = make_case(name)
@@ -140,6 +150,8 @@ def test_epilogue(rt: Runtime, kernel: str, name: str) -> None:
     check(rt, kernel, {**attrs, "epilogue": expr}, [x, w, b / 64, residual, scale], 16)
 
 
-@pytest.mark.parametrize("name, kernel", [(name, ("ConvPacked", "ConvFirst")[i % 2]) for i, name in enumerate(CASES)])
+@pytest.mark.parametrize(
+    "name, kernel", [(name, ("ConvPacked", "ConvRowMajorToPacked")[i % 2]) for i, name in enumerate(CASES)]
+)
 def test_as_on_a_gpu(rt: Runtime, name: str, kernel: str) -> None:
     check(as_gpu(rt), kernel, *make_case(name), 4)

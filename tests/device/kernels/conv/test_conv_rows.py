@@ -36,9 +36,9 @@ def cpu(rt: Runtime) -> Runtime:
 
 
 def check(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], precision: Any = None, **params: Any) -> None:
-    """ConvRows agrees with the reference."""
+    """ConvRowMajorVectors agrees with the reference."""
     node = make_node("Conv", attrs, arrays, precision=precision)
-    check_kernel(rt, find_kernel("Conv", "ConvRows"), node, arrays, params)
+    check_kernel(rt, find_kernel("Conv", "ConvRowMajorVectors"), node, arrays, params)
 
 
 @pytest.mark.parametrize("name, bias", [(name, i % 3 > 0) for i, name in enumerate(CASES)])
@@ -83,5 +83,5 @@ def test_epilogue(cpu: Runtime, name: str) -> None:
 def test_refused_on_a_gpu(rt: Runtime) -> None:
     _, attrs, arrays = make_case(CASES["wide"], False)
     node = make_node("Conv", attrs, arrays)
-    kernel = find_kernel("Conv", "ConvRows")
+    kernel = find_kernel("Conv", "ConvRowMajorVectors")
     assert kernel.refuse(kernel.problem(node, as_gpu(rt).info)) is not None

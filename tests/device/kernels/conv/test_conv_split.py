@@ -19,19 +19,19 @@ TILES = [(32, 1, 4, 4, 4), (16, 8, 1, 2, 1), (64, 2, 2, 1, 2)]
 
 @pytest.mark.parametrize("name", CASES)
 def test_defaults(rt: Runtime, name: str) -> None:
-    check(as_gpu(rt), "ConvSplit", *make_case(name), 4)
+    check(as_gpu(rt), "ConvSplitK", *make_case(name), 4)
 
 
 @pytest.mark.parametrize("name", ["3x3", "stride", "whole groups", "rank 3"])
 @pytest.mark.parametrize("tile", TILES)
 def test_tiles(rt: Runtime, name: str, tile: tuple[int, ...]) -> None:
     params = dict(zip(("LX", "SPLIT", "TP", "TB", "UNROLL"), tile, strict=True))
-    check(as_gpu(rt), "ConvSplit", *make_case(name), 4, **params)
+    check(as_gpu(rt), "ConvSplitK", *make_case(name), 4, **params)
 
 
 @pytest.mark.parametrize("name", ["3x3", "pointwise"])
 def test_half_storage(rt: Runtime, name: str) -> None:
-    check(as_gpu(rt), "ConvSplit", *make_case(name), 4, DType.FLOAT16)
+    check(as_gpu(rt), "ConvSplitK", *make_case(name), 4, DType.FLOAT16)
 
 
 def test_epilogue_without_bias(rt: Runtime) -> None:
@@ -39,4 +39,4 @@ def test_epilogue_without_bias(rt: Runtime) -> None:
     shape = make_node("Conv", attrs, [x, w, None]).y.shape
     residual = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     expr = parse_expr("add($0, $1); max(%0, 0)", [DType.FLOAT32] * 2)
-    check(as_gpu(rt), "ConvSplit", {**attrs, "epilogue": expr}, [x, w, None, residual], 4)
+    check(as_gpu(rt), "ConvSplitK", {**attrs, "epilogue": expr}, [x, w, None, residual], 4)

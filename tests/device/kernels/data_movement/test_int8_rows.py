@@ -14,7 +14,7 @@ from opalite.kernels.kernel_registry import kernels_for
 from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(9)
-(APPEND,) = (k for k in kernels_for("Append") if k.name == "AppendBytes")
+(APPEND,) = (k for k in kernels_for("Append") if k.name == "AppendInt8Rows")
 (WIDEN,) = kernels_for("WidenRows")
 
 

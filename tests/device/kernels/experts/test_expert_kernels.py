@@ -137,7 +137,7 @@ def test_half_storage(rt: Runtime, kernel: Kernel, bits: int) -> None:
 @pytest.mark.parametrize("bits", [0, 4, 8])
 def test_as_on_a_gpu(rt: Runtime, bits: int, tokens: int) -> None:
     for kernel in kernels_for("ExpertMatMul"):
-        if kernel.name == "ExpertGroups":
+        if kernel.name == "ExpertGemvGpu":
             arrays = arrays_of(tokens, 2, 4, 69, 141, bits, 32)
             check(as_gpu(rt), kernel, arrays, {"experts": 4, "bits": bits, "block": 32 if bits else 0})
 

@@ -22,7 +22,7 @@ def noise(*shape: int) -> Any:
 
 
 def general(op: str) -> Any:
-    return next(k for k in kernels_for(op) if k.tier == "general")
+    return next(k for k in kernels_for(op) if k.tier == "generic")
 
 
 def residual(v: Sym, r: Sym) -> Sym:

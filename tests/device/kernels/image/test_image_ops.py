@@ -143,7 +143,7 @@ def test_reduce(rt: Runtime, kind: str, precision: DType | None) -> None:
 @pytest.mark.parametrize("channels, log, precision", pairwise([1, 4, 19], [False, True], [None, DType.FLOAT16]))
 def test_softmax(rt: Runtime, channels: int, log: bool, precision: DType | None) -> None:
     attrs = {"axis": 1, "log": log}
-    check_image(rt, "Softmax", "ImageSoftmax", attrs, [noise(5, 2, channels, 5, 7) * 4], precision=precision)
+    check_image(rt, "Softmax", "ImageChannelSoftmax", attrs, [noise(5, 2, channels, 5, 7) * 4], precision=precision)
 
 
 PERMS = [(0, 1, 2, 3), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 3, 2), (0, 1, 3, 2), (0, 2, 1), (1, 0, 2)]
@@ -215,12 +215,12 @@ def test_normalize(rt: Runtime, case: Any, wg: int, parts: int, precision: DType
     full = {"kind": "", "epsilon": 1e-5, "axis": -1, "num_groups": 0, **attrs}
     full["epilogue"] = parse_expr("add($0, $1); max(%0, 0.0:f32)", [F32, F32])
     options = {"precision": precision, "WG": wg, "PARTS": parts}
-    check_image(rt, "Normalize", "ImageNormalize", full, arrays, flat=(1, 2), **options)
+    check_image(rt, "Normalize", "ImageInstanceNorm", full, arrays, flat=(1, 2), **options)
 
 
 def test_normalize_without_scale_and_bias(rt: Runtime) -> None:
     attrs = {"kind": "instance", "epsilon": 1e-5, "axis": -1, "num_groups": 0}
-    check_image(rt, "Normalize", "ImageNormalize", attrs, [noise(9, 2, 19, 7, 11)])
+    check_image(rt, "Normalize", "ImageInstanceNorm", attrs, [noise(9, 2, 19, 7, 11)])
 
 
 ROWS = [(2, 7, 19), (5, 64), (131,)]

@@ -77,33 +77,33 @@ def check_conv(
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] == 1])
 def test_convolution(rt: Runtime, name: str) -> None:
-    check_conv(rt, "ConvDot", *make_conv(name, MIXES[0], "xb"))
+    check_conv(rt, "ConvDot4", *make_conv(name, MIXES[0], "xb"))
 
 
 @pytest.mark.parametrize(
     ("mix", "zeros"), [*((mix, "xmb") for mix in MIXES), *((MIXES[0], z) for z in ("", "x", "w", "xw"))]
 )
 def test_zero_points(rt: Runtime, mix: tuple[str, str], zeros: str) -> None:
-    check_conv(rt, "ConvDot", *make_conv("stride", mix, zeros))
-    check_conv(in_plain_c(rt), "ConvDot", *make_conv("pointwise", mix, zeros))
+    check_conv(rt, "ConvDot4", *make_conv("stride", mix, zeros))
+    check_conv(in_plain_c(rt), "ConvDot4", *make_conv("pointwise", mix, zeros))
 
 
 @pytest.mark.parametrize("name", ["3x3", "blocks", "one pixel"])
 @pytest.mark.parametrize("tile", TILES)
 def test_convolution_tiles(rt: Runtime, name: str, tile: tuple[int, ...]) -> None:
     params = dict(zip(("TP", "TC", "PX", "CY", "SPLIT"), tile, strict=True))
-    check_conv(rt, "ConvDot", *make_conv(name, MIXES[0], "xmb"), **params)
+    check_conv(rt, "ConvDot4", *make_conv(name, MIXES[0], "xmb"), **params)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] == 1 and case[0] < 30])
 @pytest.mark.parametrize("mix", MIXES[:2])
 def test_depthwise(rt: Runtime, name: str, mix: tuple[str, str]) -> None:
-    check_conv(rt, "IntegerDepthwise", *make_conv(name, mix, "xmb", depthwise=True), pack=rt.info.pack)
-    check_conv(as_gpu(rt), "IntegerDepthwise", *make_conv(name, mix, "", depthwise=True), TW=4)
+    check_conv(rt, "DepthwiseDot4", *make_conv(name, mix, "xmb", depthwise=True), pack=rt.info.pack)
+    check_conv(as_gpu(rt), "DepthwiseDot4", *make_conv(name, mix, "", depthwise=True), TW=4)
 
 
-def check_fours(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], name: str = "ConvFours", **params: Any) -> None:
-    """By ConvFours or DepthwiseFours, where the device has sums of four products in vectors."""
+def check_fours(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], name: str = "ConvVnni", **params: Any) -> None:
+    """By ConvVnni or DepthwiseVnni, where the device has sums of four products in vectors."""
     kernel = find_kernel("IntegerConv", name)
     node = make_node("IntegerConv", attrs, arrays, const=[1, 2, 4, *range(5, len(arrays))])
     problem = kernel.problem(node, rt.info)
@@ -137,10 +137,10 @@ def test_zero_points_of_fours(rt: Runtime, name: str, mix: tuple[str, str], zero
 
 @pytest.mark.parametrize("name, mix", pairwise([n for n in CASES if CASES[n][0] < 70], MIXES[:2]))
 def test_depthwise_fours(rt: Runtime, name: str, mix: tuple[str, str]) -> None:
-    check_fours(rt, *make_conv(name, mix, "xb", depthwise=True), name="DepthwiseFours")
+    check_fours(rt, *make_conv(name, mix, "xb", depthwise=True), name="DepthwiseVnni")
     attrs, arrays = make_conv(name, mix, "x", depthwise=True)
     arrays[3] = arrays[3].reshape(1)  # in memory
-    check_fours(rt, attrs, arrays, name="DepthwiseFours")
+    check_fours(rt, attrs, arrays, name="DepthwiseVnni")
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 7, 9])
@@ -152,7 +152,7 @@ def test_depthwise_fours_of_any_width(rt: Runtime, columns: int, stride: int, gr
     arrays += [None, values(rng, "u1", 1).reshape(()), None]
     pads = (1, columns // 2, 1, columns // 2)
     attrs = {"strides": (1, stride), "pads": pads, "dilations": (1, 1), "group": 19}
-    check_fours(rt, attrs, arrays, name="DepthwiseFours", TG=groups)
+    check_fours(rt, attrs, arrays, name="DepthwiseVnni", TG=groups)
 
 
 @pytest.mark.parametrize("tile", [(1, 1), (2, 8), (6, 4), (7, 3), (14, 2), (16, 1)])
@@ -175,8 +175,8 @@ def test_sums_of_eight_lanes(rt: Runtime, mix: tuple[str, str]) -> None:
     short = in_eight_lanes(rt)
     for name in ("3x3", "stride", "pointwise", "whole groups"):
         check_fours(short, *make_conv(name, mix, "xb"))
-    check_fours(short, *make_conv("blocks", mix, "xb", depthwise=True), name="DepthwiseFours")
-    check_taken(short, find_kernel("IntegerMatMul", "IntegerPanel"), {}, make_product(13, 64, 37, mix, "an"), (1, 3))
+    check_fours(short, *make_conv("blocks", mix, "xb", depthwise=True), name="DepthwiseVnni")
+    check_taken(short, find_kernel("IntegerMatMul", "MatmulVnni"), {}, make_product(13, 64, 37, mix, "an"), (1, 3))
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -201,7 +201,7 @@ def requantise(*further: DType) -> Expr:
     return trace(fn, DType.INT32, DType.FLOAT32, *further)
 
 
-@pytest.mark.parametrize("kernel", ["ConvDot", "IntegerDepthwise", "ConvFours", "DepthwiseFours"])
+@pytest.mark.parametrize("kernel", ["ConvDot4", "DepthwiseDot4", "ConvVnni", "DepthwiseVnni"])
 @pytest.mark.parametrize("residual", [False, True])
 def test_convolution_epilogue(rt: Runtime, kernel: str, residual: bool) -> None:
     rng = np.random.default_rng(1)
@@ -229,7 +229,7 @@ def check_product(
     rt: Runtime, attrs: dict[str, Any], arrays: list[Any], const: tuple[int, ...], tile: tuple[int, ...] | None = None
 ) -> None:
     params = None if tile is None else dict(zip(("TM", "TC", "NX", "MY", "SPLIT"), tile, strict=True))
-    kernel = find_kernel("IntegerMatMul", "MatmulDot")
+    kernel = find_kernel("IntegerMatMul", "MatmulDot4")
     check_kernel(rt, kernel, product_node(attrs, arrays, const), arrays, params)
 
 
@@ -282,9 +282,7 @@ def test_stacks(
     check_taken(rt, kernel, {}, arrays, const)
 
 
-PANELS = [
-    pytest.param(find_kernel("IntegerMatMul", name), id=name) for name in ("IntegerPanel", "IntegerMatmulGeneral")
-]
+PANELS = [pytest.param(find_kernel("IntegerMatMul", name), id=name) for name in ("MatmulVnni", "MatmulVnniGeneric")]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +299,7 @@ def test_panels(
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6])
 def test_rows_of_panels(rt: Runtime, rows: int) -> None:
     """A tile's last rows may be fewer; an epilogue sees int32."""
-    kernel = find_kernel("IntegerMatMul", "IntegerPanel")
+    kernel = find_kernel("IntegerMatMul", "MatmulVnni")
     arrays = make_product(19, 83, 45, MIXES[0], "an")
     arrays.append((2.0 ** np.random.default_rng(1).integers(-13, -9, 83)).astype(np.float32))
     node = product_node({"epilogue": requantise()}, arrays, (1, 3, 4))

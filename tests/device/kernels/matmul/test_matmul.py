@@ -143,7 +143,7 @@ def test_epilogue(rt: Runtime, kernel: Kernel, shape: tuple[int, ...], columns: 
 @pytest.mark.parametrize("form", ["panels", "rows"])
 @pytest.mark.parametrize("mr, nv, ks", [(8, 1, 1), (7, 2, 1), (5, 3, 1), (4, 4, 1), (3, 2, 2), (2, 1, 4), (1, 4, 4)])
 def test_panel_parameters(rt: Runtime, form: str, mr: int, nv: int, ks: int) -> None:
-    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulPanel")
+    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulPanelsCpu")
     for rows in (0, 16):
         params = {"FORM": form, "MR": mr, "NV": nv, "KS": ks, "ROWS": rows}
         check(rt, kernel, random((2, 47, 29), "float32"), random((2, 29, 79), "float32"), params=params)
@@ -153,7 +153,7 @@ def test_panel_parameters(rt: Runtime, form: str, mr: int, nv: int, ks: int) -> 
 @pytest.mark.parametrize("mr, nv, ks", [(8, 3, 1), (3, 2, 4), (1, 2, 4)])
 def test_panels_in_chunks(rt: Runtime, form: str, mr: int, nv: int, ks: int) -> None:
     """Several chunks of a panel, the last one shorter, and more tiles than use one in turn."""
-    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulPanel")
+    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulPanelsCpu")
     params = {"FORM": form, "MR": mr, "NV": nv, "KS": ks, "ROWS": 256}
     for rows in (83, 303):  # the latter more than a core's cache is expected to hold
         check(rt, kernel, random((rows, 911), "float32"), random((911, 107), "float32"), const=True, params=params)
@@ -207,7 +207,7 @@ def test_tile_parameters(
 ) -> None:
     """Edges that no tile divides; sizes that four divides, and that it does not."""
     trans_a, trans_b = trans
-    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulTile")
+    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulLocalTile")
     for m, k, n in ((92, 172, 84), (71, 139, 53)) if tile[7] == 1 else ((92, 172, 84), (71, 139, 52)):
         a, b = random((m, k), "float32"), random((k, n), "float32")
         tolerance = 1e-2 if precision else 1e-5
@@ -216,7 +216,7 @@ def test_tile_parameters(
 
 
 def test_tile_parts_of_batches(rt: Runtime) -> None:
-    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulTile")
+    (kernel,) = (k for k in kernels_for("MatMul") if k.name == "MatmulLocalTile")
     params = dict(zip(kernel.space, (8, 8, 4, 4, 8, 1, 2, 4, 8), strict=True))
     check(rt, kernel, random((2, 1, 19, 131), "float32"), random((3, 131, 36), "float32"), params=params)
     check(rt, kernel, random((3, 7, 131), "float32"), random((131, 36), "float32"), const=True, params=params)
@@ -226,7 +226,7 @@ def test_tile_parts_of_batches(rt: Runtime) -> None:
 @pytest.mark.parametrize("dtype, m", [("float32", 1), ("float32", 5), ("int32", 3)])
 def test_few_rows(rt: Runtime, dtype: str, m: int, trans_a: bool, trans_b: bool) -> None:
     """Vectors of b, which end with its rows, and single elements; terms and columns are no whole number of turns."""
-    kernel = next(k for k in kernels_for("MatMul") if k.name == "MatmulSkinny")
+    kernel = next(k for k in kernels_for("MatMul") if k.name == "MatmulSkinnySplitK")
     a, b = random((2, 1, m, 628), dtype), random((3, 628, 76), dtype)
     node = make_node("MatMul", {"trans_a": False, "trans_b": trans_b}, [a, np.swapaxes(b, -1, -2) if trans_b else b])
     points = list(kernel.points(kernel.problem(node, rt.info)))

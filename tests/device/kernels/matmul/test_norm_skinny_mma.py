@@ -19,7 +19,7 @@ from ....helpers.pairs import pairwise_points
 from ..conv_checks import check_kernel, find_kernel
 from .test_skinny_mma import with_units
 
-KERNEL = find_kernel("RowNormMatMul", "MatmulFewNormal")
+KERNEL = find_kernel("RowNormMatMul", "NormMatmulSkinnyMma")
 SILU = "sigmoid($0); mul($0, %0); mul(%1, $1)"
 RESIDUAL = "add($0, $1)"
 

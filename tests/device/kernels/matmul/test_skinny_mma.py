@@ -20,7 +20,7 @@ from opalite.run.execute.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise_points
 from ..conv_checks import check_kernel, find_kernel
 
-KERNEL = find_kernel("MatMul", "MatmulFew")
+KERNEL = find_kernel("MatMul", "MatmulSkinnyMma")
 
 
 def with_units(rt: Runtime) -> Runtime:

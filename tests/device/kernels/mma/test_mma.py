@@ -33,13 +33,13 @@ def tile(values: tuple[int, ...]) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] == 1])
 def test_convolution(rt: Runtime, name: str) -> None:
-    check(rt, "ConvMma", *make_case(name), 4, DType.FLOAT16)
+    check(rt, "ConvGemmMma", *make_case(name), 4, DType.FLOAT16)
 
 
 @pytest.mark.parametrize("name", ["3x3", "blocks", "stride", "pointwise"])
 @pytest.mark.parametrize("values", TILES)
 def test_convolution_tiles(rt: Runtime, name: str, values: tuple[int, ...]) -> None:
-    check(rt, "ConvMma", *make_case(name), 4, DType.FLOAT16, **tile(values))
+    check(rt, "ConvGemmMma", *make_case(name), 4, DType.FLOAT16, **tile(values))
 
 
 def test_convolution_epilogue(rt: Runtime) -> None:
@@ -47,7 +47,7 @@ def test_convolution_epilogue(rt: Runtime) -> None:
     shape = make_node("Conv", attrs, [x, w, None]).y.shape
     residual = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     expr = parse_expr("add($0, $1); max(%0, 0)", [DType.FLOAT32] * 2)
-    check(rt, "ConvMma", {**attrs, "epilogue": expr}, [x, w, None, residual], 4, DType.FLOAT16)
+    check(rt, "ConvGemmMma", {**attrs, "epilogue": expr}, [x, w, None, residual], 4, DType.FLOAT16)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1000, 1280), (197, 768, 204), (37, 52, 8), (300, 132, 516)])

@@ -67,13 +67,13 @@ def tile(values: tuple[int, ...]) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", ["3x3", "stride", "far dilated", "cropping", "rank 3"])
 def test_convolution(units: Runtime, name: str) -> None:
-    check(units, "ConvStaged", *make_case(name), 4, DType.FLOAT16, **tile((1, 2, 2, 1, 1, 1, 3)))
+    check(units, "ConvGemmMmaStaged", *make_case(name), 4, DType.FLOAT16, **tile((1, 2, 2, 1, 1, 1, 3)))
 
 
 @pytest.mark.parametrize("values", TILES)
 @pytest.mark.parametrize("name", ["blocks"])
 def test_convolution_tiles(units: Runtime, name: str, values: tuple[int, ...]) -> None:
-    check(units, "ConvStaged", *make_case(name), 4, DType.FLOAT16, **tile(values))
+    check(units, "ConvGemmMmaStaged", *make_case(name), 4, DType.FLOAT16, **tile(values))
 
 
 @pytest.mark.parametrize("values", [TILES[0], *TILES[2:]])
@@ -82,7 +82,7 @@ def test_neighbours_move_together(units: Runtime, values: tuple[int, ...]) -> No
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((3, 70, 6, 7), (53, 70, 1, 1), (53,))]
     attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
-    check(units, "ConvStaged", attrs, arrays, 4, DType.FLOAT16, **tile(values))
+    check(units, "ConvGemmMmaStaged", attrs, arrays, 4, DType.FLOAT16, **tile(values))
 
 
 @pytest.mark.parametrize("name", ["2x2", "4x4", "extending", "sparse", "rank 1"])
@@ -101,7 +101,7 @@ def test_transposed_convolution_epilogue(units: Runtime) -> None:
 
 
 def test_transposed_convolutions_that_are_left_to_others(units: Runtime) -> None:
-    kernel = find_kernel("ConvTranspose", "ConvTransposeStaged")
+    kernel = find_kernel("ConvTranspose", "ConvTransposeGemmMmaStaged")
     for name, why in (("odd", "dilated"), ("whole groups", "groups")):
         attrs, arrays = transposed_case(name)
         node = make_node("ConvTranspose", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
@@ -112,14 +112,14 @@ def check_transposed(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], **pa
     layout = packed(4)
     binding = Binding((layout, None, None, *(layout for _ in arrays[3:])), (layout,))
     node = make_node("ConvTranspose", attrs, arrays, const=(1, 2), binding=binding, precision=DType.FLOAT16)
-    check_kernel(rt, find_kernel("ConvTranspose", "ConvTransposeStaged"), node, arrays, params)
+    check_kernel(rt, find_kernel("ConvTranspose", "ConvTransposeGemmMmaStaged"), node, arrays, params)
 
 
 def test_convolution_of_many_taps(units: Runtime) -> None:
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 17, 19), (24, 3, 7, 7), (24,))]
     attrs = {"strides": (2, 2), "pads": (3, 3, 3, 3), "dilations": (1, 1), "group": 1}
-    check(units, "ConvStaged", attrs, arrays, 4, DType.FLOAT16, **tile((2, 1, 1, 2, 1, 2, 2)))
+    check(units, "ConvGemmMmaStaged", attrs, arrays, 4, DType.FLOAT16, **tile((2, 1, 1, 2, 1, 2, 2)))
 
 
 def test_convolution_epilogue(units: Runtime) -> None:
@@ -127,7 +127,15 @@ def test_convolution_epilogue(units: Runtime) -> None:
     shape = make_node("Conv", attrs, [x, w, None]).y.shape
     residual = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     expr = parse_expr("add($0, $1); max(%0, 0)", [DType.FLOAT32] * 2)
-    check(units, "ConvStaged", {**attrs, "epilogue": expr}, [x, w, None, residual], 4, DType.FLOAT16, **tile(TILES[2]))
+    check(
+        units,
+        "ConvGemmMmaStaged",
+        {**attrs, "epilogue": expr},
+        [x, w, None, residual],
+        4,
+        DType.FLOAT16,
+        **tile(TILES[2]),
+    )
 
 
 @pytest.mark.parametrize(("sizes", "values"), [((197, 132, 200), None), ((37, 52, 8), TILES[3]), *SIZED])
@@ -141,7 +149,9 @@ def test_product(units: Runtime, sizes: tuple[int, int, int], trans_b: bool, val
     attrs: dict[str, Any] = {"trans_a": False, "trans_b": trans_b, "epilogue": expr}
     arrays = [a, np.ascontiguousarray(b.T) if trans_b else b, bias, residual]
     node = make_node("MatMul", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
-    check_kernel(units, find_kernel("MatMul", "MatmulStaged"), node, arrays, None if values is None else tile(values))
+    check_kernel(
+        units, find_kernel("MatMul", "MatmulMmaStaged"), node, arrays, None if values is None else tile(values)
+    )
 
 
 NORMAL_TILES = [None, (2, 1, 2, 2, 2, 2, 3), (1, 2, 1, 2, 2, 2, 3), (1, 1, 4, 1, 1, 1, 3), (1, 3, 2, 1, 4, 4, 2)]
@@ -163,7 +173,7 @@ def test_product_of_normalised_rows(units: Runtime, trans_b: bool, values: tuple
     arrays = [a, np.ascontiguousarray(b.T) if trans_b else b, bias]
     node = make_node("NormalizedMatMul", attrs, arrays, const=(1, 2), precision=DType.FLOAT16)
     params = None if values is None else tile(values)
-    check_kernel(units, find_kernel("NormalizedMatMul", "MatmulNormalized"), node, arrays, params)
+    check_kernel(units, find_kernel("NormalizedMatMul", "NormMatmulMmaStaged"), node, arrays, params)
 
 
 ATTENTIONS = {  # q[B,H,S,D], heads and length of keys, mask, causal
@@ -201,7 +211,7 @@ def test_attention(units: Runtime, name: str, values: tuple[int, ...] | None) ->
     attrs = {"scale": 0.3, "causal": causal, "softcap": 0.0}
     node = make_node("Attention", attrs, arrays, precision=DType.FLOAT16)
     params = None if values is None else dict(zip(("QW", "KW", "KEYS", "LOOK"), (*values, 0), strict=True))
-    check_kernel(units, find_kernel("Attention", "AttentionMma"), node, arrays, params)
+    check_kernel(units, find_kernel("Attention", "AttentionFlashMma"), node, arrays, params)
 
 
 def test_attention_with_a_wide_mask(units: Runtime) -> None:
@@ -215,7 +225,7 @@ def test_attention_with_a_wide_mask(units: Runtime) -> None:
     node = make_node("Attention", attrs, [*arrays, mask], precision=DType.FLOAT16)
     node.inputs[3] = Value("mask", TensorType(DType.FLOAT32, mask.shape, Place(Target.OPENCL)))
     params = dict(zip(("QW", "KW", "KEYS", "LOOK"), (*NARROW, 0), strict=True))
-    check_kernel(units, find_kernel("Attention", "AttentionMma"), node, [*arrays, mask], params)
+    check_kernel(units, find_kernel("Attention", "AttentionFlashMma"), node, [*arrays, mask], params)
 
 
 @pytest.mark.parametrize("lowest", [-np.inf, np.finfo(np.float32).min])
@@ -233,7 +243,7 @@ def test_attention_that_looks_at_its_mask(units: Runtime, lowest: float) -> None
     if lowest > -np.inf:
         node.inputs[3] = Value("mask", TensorType(DType.FLOAT32, mask.shape, Place(Target.OPENCL)))
     params = {"QW": 2, "KW": 1, "KEYS": 32, "LOOK": 1}
-    kernel = find_kernel("Attention", "AttentionMma")
+    kernel = find_kernel("Attention", "AttentionFlashMma")
     check_kernel(units, kernel, node, arrays, params)
     (want,) = node.op.reference(arrays)
     v[:, :, 160:] = np.nan  # hidden from all
@@ -249,7 +259,7 @@ def test_attention_in_place(units: Runtime) -> None:
     views = tuple(Movement.of(joint.shape).pick(2, i).transpose((1, 2, 0, 3)).view for i in range(3))
     attrs = {"scale": 0.2, "causal": False, "softcap": 0.0, "views": views, "out_axes": (2, 0, 1, 3)}
     node = make_node("Attention", attrs, [joint, joint, joint, None], precision=DType.FLOAT16)
-    check_kernel(units, find_kernel("Attention", "AttentionMma"), node, [joint, joint, joint, None])
+    check_kernel(units, find_kernel("Attention", "AttentionFlashMma"), node, [joint, joint, joint, None])
 
 
 def test_tiles_that_are_chosen_from(units: Runtime) -> None:
@@ -259,7 +269,7 @@ def test_tiles_that_are_chosen_from(units: Runtime) -> None:
     tiles = list(legal_tiles(units.info))
     assert len(tiles) > 12
     for params in tiles[::8]:
-        check_kernel(units, find_kernel("MatMul", "MatmulStaged"), node, [a, b], params)
+        check_kernel(units, find_kernel("MatMul", "MatmulMmaStaged"), node, [a, b], params)
 
 
 def test_optimised(optimised: Runtime) -> None:

@@ -76,12 +76,12 @@ def make_case(name: str) -> tuple[dict[str, Any], list[Any]]:
 
 @pytest.mark.parametrize("name", ["3x3", "stride", "far dilated", "cropping", "rank 3"])
 def test_convolution(units: Runtime, name: str) -> None:
-    check(units, "ConvWarpgroup", *make_case(name), 4, DType.FLOAT16, **tile(FEW_TILES[0]))
+    check(units, "ConvGemmWgmma", *make_case(name), 4, DType.FLOAT16, **tile(FEW_TILES[0]))
 
 
 @pytest.mark.parametrize("values", FEW_TILES)
 def test_convolution_by_tiles(units: Runtime, values: tuple[int, ...]) -> None:
-    check(units, "ConvWarpgroup", *make_case("blocks"), 4, DType.FLOAT16, **tile(values))
+    check(units, "ConvGemmWgmma", *make_case("blocks"), 4, DType.FLOAT16, **tile(values))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_taps_outside_of_the_picture(units: Runtime, case: str, values: tuple[in
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((2, 64, *shape), (24, 64, *kernel), (24,))]
     attrs = {"strides": (1, 1), "pads": pads, "dilations": dilation, "group": 1}
-    check(units, "ConvWarpgroup", attrs, arrays, 4, DType.FLOAT16, **tile(values))
+    check(units, "ConvGemmWgmma", attrs, arrays, 4, DType.FLOAT16, **tile(values))
 
 
 @pytest.mark.parametrize("values", [FEW_TILES[0], (64, 2, 2, 2, 6)])
@@ -109,14 +109,14 @@ def test_convolution_epilogue(units: Runtime, values: tuple[int, ...]) -> None:
     residual = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     expr = parse_expr("add($0, $1); max(%0, 0)", [DType.FLOAT32] * 2)
     arrays = [x, w, None, residual]
-    check(units, "ConvWarpgroup", {**attrs, "epilogue": expr}, arrays, 4, DType.FLOAT16, **tile(values))
+    check(units, "ConvGemmWgmma", {**attrs, "epilogue": expr}, arrays, 4, DType.FLOAT16, **tile(values))
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case[2] == 1 and name != "one pixel"])
 @pytest.mark.parametrize("values", TILES)
 def test_convolution_on_a_gpu(gpu: Runtime, name: str, values: tuple[int, ...]) -> None:
     attrs, arrays = make_case(name)
-    check(gpu, "ConvWarpgroup", attrs, arrays, 4, DType.FLOAT16, **tile(values))
+    check(gpu, "ConvGemmWgmma", attrs, arrays, 4, DType.FLOAT16, **tile(values))
 
 
 def product(m: int, n: int, k: int, trans_b: bool) -> tuple[Any, list[Any]]:
@@ -134,13 +134,13 @@ def product(m: int, n: int, k: int, trans_b: bool) -> tuple[Any, list[Any]]:
 @pytest.mark.parametrize("values", FEW_TILES)
 def test_product(units: Runtime, sizes: tuple[int, int, int], trans_b: bool, values: tuple[int, ...]) -> None:
     node, arrays = product(*sizes, trans_b)
-    check_kernel(units, find_kernel("MatMul", "MatmulWarpgroup"), node, arrays, tile(values))
+    check_kernel(units, find_kernel("MatMul", "MatmulWgmma"), node, arrays, tile(values))
 
 
 def test_optimised(optimised: Runtime) -> None:
     node, arrays = product(70, 136, 264, False)
-    check_kernel(optimised, find_kernel("MatMul", "MatmulWarpgroup"), node, arrays, tile(FEW_TILES[0]))
-    check(optimised, "ConvWarpgroup", *make_case("3x3"), 4, DType.FLOAT16, **tile(FEW_TILES[0]))
+    check_kernel(optimised, find_kernel("MatMul", "MatmulWgmma"), node, arrays, tile(FEW_TILES[0]))
+    check(optimised, "ConvGemmWgmma", *make_case("3x3"), 4, DType.FLOAT16, **tile(FEW_TILES[0]))
 
 
 @pytest.mark.parametrize("values, fn", [(FEW_TILES[0], "erf"), (FEW_TILES[0], "cos"), (FEW_TILES[1], "cos")])
@@ -149,7 +149,7 @@ def test_product_with_a_long_epilogue(units: Runtime, values: tuple[int, ...], f
     node, arrays = product(70, 136, 264, False)
     chain = f"add($0, $1); mul(%0, 0.70710678:f32); {fn}(%1); add(%2, 1.0:f32); mul(%0, %3); mul(%4, 0.5:f32)"
     node.epilogue = parse_expr(chain, [DType.FLOAT32] * 2)
-    kernel = find_kernel("MatMul", "MatmulWarpgroup")
+    kernel = find_kernel("MatMul", "MatmulWgmma")
     (first, *_) = kernel.launch(kernel.problem(node, units.info), tile(values))
     assert first.defines["TOGETHER"] == (1 if values[-1] == 1 and fn == "cos" else 8)
     check_kernel(units, kernel, node, arrays, tile(values))
@@ -159,12 +159,12 @@ def test_product_with_a_long_epilogue(units: Runtime, values: tuple[int, ...], f
 @pytest.mark.parametrize("values", [None, *TILES])
 def test_product_on_a_gpu(gpu: Runtime, sizes: tuple[int, int, int], values: tuple[int, ...] | None) -> None:
     node, arrays = product(*sizes, False)
-    check_kernel(gpu, find_kernel("MatMul", "MatmulWarpgroup"), node, arrays, None if values is None else tile(values))
+    check_kernel(gpu, find_kernel("MatMul", "MatmulWgmma"), node, arrays, None if values is None else tile(values))
 
 
 def test_runs_give_the_same_bits(gpu: Runtime) -> None:
     node, arrays = product(700, 520, 2056, False)
-    prepared = SingleNodeExecutable(gpu, node, arrays).prepare(find_kernel("MatMul", "MatmulWarpgroup"), tile(TILES[0]))
+    prepared = SingleNodeExecutable(gpu, node, arrays).prepare(find_kernel("MatMul", "MatmulWgmma"), tile(TILES[0]))
     first = prepared.run()[0].tobytes()
     assert all(prepared.run()[0].tobytes() == first for _ in range(20))
 
@@ -190,7 +190,7 @@ def test_product_of_normalised_rows(
     always: None, units: Runtime, sizes: tuple[int, int, int], values: tuple[int, ...]
 ) -> None:
     node, arrays = normalized(*sizes)
-    check_kernel(units, find_kernel("NormalizedMatMul", "MatmulNormalizedWarpgroup"), node, arrays, tile(values))
+    check_kernel(units, find_kernel("NormalizedMatMul", "NormMatmulWgmma"), node, arrays, tile(values))
 
 
 @pytest.mark.parametrize("fn", ["erf", "cos"])
@@ -199,7 +199,7 @@ def test_long_code_is_a_loops(units: Runtime, fn: str) -> None:
     node, arrays = product(70, 136, 264, False)
     chain = f"add($0, $1); mul(%0, 0.70710678:f32); {fn}(%1); add(%2, 1.0:f32); mul(%0, %3); mul(%4, 0.5:f32)"
     node.epilogue = parse_expr(chain, [DType.FLOAT32] * 2)
-    kernel, values = find_kernel("MatMul", "MatmulWarpgroup"), tile((128, 1, 2, 2, 1))
+    kernel, values = find_kernel("MatMul", "MatmulWgmma"), tile((128, 1, 2, 2, 1))
     (launch,) = kernel.launch(kernel.problem(node, units.info), values)
     assert launch.defines["TURN"] == 8
     check_kernel(units, kernel, node, arrays, values)
@@ -207,7 +207,7 @@ def test_long_code_is_a_loops(units: Runtime, fn: str) -> None:
 
 def test_parts_do_not_know_a_rows_statistics(units: Runtime) -> None:
     node, _ = normalized(600, 136, 264)
-    kernel = find_kernel("NormalizedMatMul", "MatmulNormalizedWarpgroup")
+    kernel = find_kernel("NormalizedMatMul", "NormMatmulWgmma")
     problem = kernel.problem(node, units.info)
     assert "statistics" in (kernel.illegal(problem, tile((64, 1, 4, 4, 2))) or "")
     assert kernel.defaults(problem)["PARTS"] == 1
@@ -219,5 +219,5 @@ def test_product_of_normalised_rows_on_a_gpu(
     always: None, gpu: Runtime, sizes: tuple[int, int, int], values: tuple[int, ...] | None
 ) -> None:
     node, arrays = normalized(*sizes)
-    kernel = find_kernel("NormalizedMatMul", "MatmulNormalizedWarpgroup")
+    kernel = find_kernel("NormalizedMatMul", "NormMatmulWgmma")
     check_kernel(gpu, kernel, node, arrays, None if values is None else tile(values))

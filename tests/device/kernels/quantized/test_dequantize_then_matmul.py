@@ -19,10 +19,10 @@ from ..conv_checks import as_gpu, check_kernel, find_kernel
 from .test_quantized import levels
 
 TILES: dict[str, dict[str, int]] = {
-    "WidenedStaged": {"WM": 1, "WN": 2, "PW": 1, "NW": 1, "SPLIT": 4, "SL": 4, "STAGES": 2},
-    "WidenedWarpgroup": {"BN": 64, "PW": 1, "STAGES": 4, "SEATS": 4},
-    "WidenedTile": {},
-    "WidenedRegister": {},
+    "DequantizeThenMmaStaged": {"WM": 1, "WN": 2, "PW": 1, "NW": 1, "SPLIT": 4, "SL": 4, "STAGES": 2},
+    "DequantizeThenWgmma": {"BN": 64, "PW": 1, "STAGES": 4, "SEATS": 4},
+    "DequantizeThenLocalTile": {},
+    "DequantizeThenRegisterTile": {},
 }
 
 
@@ -64,7 +64,7 @@ def test_product(units: Runtime, name: str, bits: int, block: int, zeros: str, t
     attrs["epilogue"] = parse_expr("add($0, $1); add(%0, $2)", [DType.FLOAT32] * 3)
     arrays = [a, q if trans_b else np.ascontiguousarray(q.T), scale, zero, bias, residual]
     node = make_node("QuantizedMatMul", attrs, arrays, const=(1, 2, 3, 4), precision=DType.FLOAT16)
-    if name == "WidenedWarpgroup" and PTX_WGMMA not in units.info.quirks:
+    if name == "DequantizeThenWgmma" and PTX_WGMMA not in units.info.quirks:
         pytest.skip("the device has no warpgroups, nor memory for stand-ins")
     check_kernel(units, kernel, node, arrays, TILES[name])
 
@@ -78,4 +78,4 @@ def test_operands_straight_into_registers(rt: Runtime, values: tuple[int, ...]) 
     attrs = {"trans_a": False, "trans_b": True, "bits": 4, "block": 32}
     node = make_node("QuantizedMatMul", attrs, [a, q, scale, zero], const=(1, 2, 3), precision=DType.FLOAT16)
     params = dict(zip(("WM", "WN", "PW", "NW", "SPLIT", "STAGES"), values, strict=True))
-    check_kernel(rt, find_kernel("QuantizedMatMul", "WidenedMma"), node, [a, q, scale, zero], params)
+    check_kernel(rt, find_kernel("QuantizedMatMul", "DequantizeThenMma"), node, [a, q, scale, zero], params)

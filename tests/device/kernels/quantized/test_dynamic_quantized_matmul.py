@@ -15,14 +15,14 @@ from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.quantized.dynamic_quantization_choice import group_of
-from opalite.kernels.quantized.dynamic_quantized_matmul import RoundedMatmul
+from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.ops.quantized_matmul import dequantise
 from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from .test_quantized import Array, levels
 
 rng = np.random.default_rng(23)
-KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("QuantizedMatMul") if isinstance(k, RoundedMatmul)]
+KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("QuantizedMatMul") if isinstance(k, DynamicQuantizedMatmul)]
 
 
 def allowed(a: Array, q: Array, scale: Array, zero: Array | None, block: int) -> Array:

@@ -15,7 +15,7 @@ from opalite.ir.device.device_family import BYTE_FOURS, BYTE_PAIRS
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.kernels.quantized.dequantize_then_matmul import WidenedMatmul
+from opalite.kernels.quantized.dequantize_then_matmul import DequantizeThenMatmul
 from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.pairs import pairwise, pairwise_points
@@ -24,7 +24,9 @@ from ..conv_checks import as_gpu
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(17)
 KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("QuantizedMatMul")]
-OWN = [p for p, k in zip(KERNELS, kernels_for("QuantizedMatMul"), strict=True) if not isinstance(k, WidenedMatmul)]
+OWN = [
+    p for p, k in zip(KERNELS, kernels_for("QuantizedMatMul"), strict=True) if not isinstance(k, DequantizeThenMatmul)
+]
 """Without those whose parameters are a product's of floats."""
 
 GATHERS = [pytest.param(k, id=k.name) for k in kernels_for("QuantizedGather")]
@@ -194,7 +196,7 @@ def test_sums_stay_accurate(rt: Runtime, kernel: Kernel) -> None:
 )
 def test_few_rows(rt: Runtime, rows: int, bits: int, block: int) -> None:
     """Blocks that end inside what a work-item reads at once, and a last one that is not whole."""
-    kernel = next(k for k in kernels_for("QuantizedMatMul") if k.name == "QuantizedSkinny")
+    kernel = next(k for k in kernels_for("QuantizedMatMul") if k.name == "QuantizedGemvGpu")
     check(rt, kernel, rows, 51, 409, bits, block, "bytes" if rows % 2 else "floats")
 
 
@@ -205,7 +207,7 @@ def test_panels_of_a_gpu(rt: Runtime, bits: int, trans_b: bool, zeros: str) -> N
     q, scale, zero = levels(69, 141, bits, 32, zeros)
     indices, gpu = np.array([0, 68, -2, 33]), as_gpu(rt)
     for kernel in kernels_for("QuantizedMatMul"):
-        if kernel.tier == "general":
+        if kernel.tier == "generic":
             check(gpu, kernel, 5, 69, 141, bits, 32, zeros, trans_b=trans_b)
     node = make_node("QuantizedGather", {"bits": bits, "block": 32}, [q, indices, scale, zero], const=(0, 2, 3))
     for kernel in kernels_for("QuantizedGather"):

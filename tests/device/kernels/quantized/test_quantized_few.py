@@ -19,7 +19,7 @@ from ..conv_checks import find_kernel
 from ..matmul.test_skinny_mma import with_units
 from .test_quantized import levels
 
-KERNEL = find_kernel("QuantizedMatMul", "QuantizedFew")
+KERNEL = find_kernel("QuantizedMatMul", "QuantizedSkinnyMma")
 
 
 def product(

@@ -20,7 +20,7 @@ from ..matmul.test_norm_skinny_mma import apart, assert_same_halves
 from ..matmul.test_skinny_mma import with_units
 from .test_quantized import levels
 
-KERNEL = find_kernel("RowNormQuantizedMatMul", "QuantizedFewNormal")
+KERNEL = find_kernel("RowNormQuantizedMatMul", "QuantizedNormSkinnyMma")
 
 
 def product(

@@ -12,7 +12,7 @@ from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
 from opalite.kernels.kernel import Launch, Params, Problem
-from opalite.kernels.recurrent.persistent_rnn import RecurrentResident
+from opalite.kernels.recurrent.persistent_rnn import RnnPersistent
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
 from opalite.run.execute.kernel_test_harness import make_node, run_node
 
@@ -109,7 +109,7 @@ def test_closed_gates_leave_zeros(rt: Runtime, kind: str) -> None:
     arrays[3] = bias
     node = make_node("Recurrent", attrs, arrays, const=(1, 2, 3))
     assert 0 < np.abs(node.op.reference(arrays)[0]).max() < 1e-38
-    (kernel,) = [k for k in kernels_for("Recurrent") if k.name == "RecurrentBlocks"]
+    (kernel,) = [k for k in kernels_for("Recurrent") if k.name == "RnnUnitBlocks"]
     for got in run_node(rt, kernel, node, arrays):
         assert not got.any()
 
@@ -164,7 +164,7 @@ def test_shared_states_are_not_rounded_to_halves(rt: Runtime, kind: str) -> None
     items = {"LX": 1, "LY": 1} if rt.info.is_cpu else {"LX": 32, "LY": 4}
     attrs, arrays = make_case(kind, "bidirectional", (40, 2, 5, 67), True)
     node = make_node("Recurrent", attrs, arrays, const=(1, 2, 3, 7), precision=DType.FLOAT16)
-    kernel = next(k for k in kernels_for("Recurrent") if k.name == "RecurrentBlocks")
+    kernel = next(k for k in kernels_for("Recurrent") if k.name == "RnnUnitBlocks")
     answers = [run_node(rt, kernel, node, arrays, {"SPLIT": s, "NB": 1, **items}) for s in (1, 2)]
     for walked, shared in zip(*answers, strict=True):
         np.testing.assert_allclose(walked, shared, rtol=2e-3, atol=2e-4)
@@ -213,7 +213,7 @@ def test_a_layer_whose_groups_did_not_meet_is_computed_again(rt: Runtime) -> Non
             assert np.allclose(a, b, 2e-5, 2e-5) is bool(failed)
 
 
-class _Repairs(RecurrentResident):
+class _Repairs(RnnPersistent):
     """All launches but the one that meets, which `failed` stands for."""
 
     def __init__(self, failed: int) -> None:

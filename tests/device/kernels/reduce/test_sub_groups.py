@@ -82,8 +82,8 @@ NODES: dict[str, tuple[str, str, dict[str, Any], tuple[int, ...]]] = {  # operat
     "logsumexp": ("Reduce", "ReduceRows", {"kind": "logsumexp", "axes": (1,), "keepdims": True}, (7, 131)),
     "softmax": ("Softmax", "SoftmaxRows", {"axis": 1, "log": False}, (7, 131)),
     "layer": ("Normalize", "NormalizeRows", {**NORM, "kind": "layer", "axis": 1}, (7, 131)),
-    "instance": ("Normalize", "NormalizePacked", {**NORM, "kind": "instance"}, (2, 19, 7, 11)),
-    "image instance": ("Normalize", "ImageNormalize", {**NORM, "kind": "instance"}, (2, 19, 7, 11)),
+    "instance": ("Normalize", "InstanceGroupNormPacked", {**NORM, "kind": "instance"}, (2, 19, 7, 11)),
+    "image instance": ("Normalize", "ImageInstanceNorm", {**NORM, "kind": "instance"}, (2, 19, 7, 11)),
     "image layer": ("Normalize", "ImageNormalizeRows", {**NORM, "kind": "layer", "axis": 1}, (7, 131)),
     "image softmax": ("Softmax", "ImageSoftmaxRows", {"axis": 1, "log": False}, (7, 131)),
 }

@@ -122,7 +122,7 @@ def test_models(rt: Runtime, first: set[tuple[str, ...]], name: str) -> None:
             if name == "halves":
                 feeds = {n: a.astype(np.float16) for n, a in feeds.items()}
             got = session.run(None, feeds)
-            assert session.last_timing.tier == "general"
+            assert session.last_timing.tier == "generic"
             assert built(session) <= first
             for a, b in zip(got, by_onnxruntime(model, feeds), strict=True):
                 assert a.shape == b.shape
@@ -156,7 +156,7 @@ def test_halves_that_overflow(
         for _ in range(2):
             (got,) = session.run(None, {"x": x})
             np.testing.assert_allclose(got, want, rtol=2e-3)
-            assert session.last_timing.tier in ("general", "")
+            assert session.last_timing.tier in ("generic", "")
             assert built(session) <= first
         assert session.overflowed is overflows
         assert ("own half tensors overflowed" in str(session._ran.notes)) is overflows

@@ -171,7 +171,7 @@ def test_trips_equal_onnxruntimes(name: str, way: str, rt: Runtime, monkeypatch:
         check(session, name, trips)
         if name != "grows":
             assert "trips" in session.last_timing.strategy, name
-            assert session.last_timing.tier == "special"
+            assert session.last_timing.tier == "optimized"
     said = str(session.explain())
     if name == "grows":
         assert "as runs of their own: what a trip hands to the next changes its shape" in said

@@ -85,6 +85,6 @@ def test_one_plan_serves_sizes_below_a_tile(
         x = noise(*shape, seed=sum(shape))
         (found,), (wanted,) = session.run(None, {"x": x}), reference.run(None, {"x": x})
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max(), err_msg=str(shape))
-    assert session.last_trace.tier == "special"
+    assert session.last_trace.tier == "optimized"
     assert (rt.counters.snapshot() - before).programs_built == 0
     assert session.stats().plans_made <= 2  # one of each tier

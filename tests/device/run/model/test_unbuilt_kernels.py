@@ -67,8 +67,10 @@ def compiles_here(rt: Runtime) -> None:
 def test_another_kernel_takes_its_place(tmp_path: Path) -> None:
     plain = run("no such word", tmp_path / "a")
     assert plain.returncode == 0, plain.stderr[-2000:]
-    kernel = next(k for k in ("MatmulPanel", "MatmulTile", "MatmulStream") if k in plain.stdout)
-    word = {"MatmulPanel": "matmul_panel", "MatmulTile": "matmul_tile", "MatmulStream": "matmul_stream"}[kernel]
+    kernel = next(k for k in ("MatmulPanelsCpu", "MatmulLocalTile", "MatmulStream") if k in plain.stdout)
+    word = {"MatmulPanelsCpu": "matmul_panel", "MatmulLocalTile": "matmul_tile", "MatmulStream": "matmul_stream"}[
+        kernel
+    ]
     found = run(f"void {word}(", tmp_path / "b")
     assert found.returncode == 0, found.stderr[-2000:]
     assert f"{kernel} left out: the program does not compile on" in found.stdout

@@ -96,7 +96,7 @@ def test_variable_weights_are_served(device: DeviceInfo, name: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.id + d.name)
 def test_private_memory_is_read_as_global_only_where_it_is_the_same(device: DeviceInfo) -> None:
-    kernel = next(k for k in kernels_for("Conv") if k.name == "ConvFirst")
+    kernel = next(k for k in kernels_for("Conv") if k.name == "ConvRowMajorToPacked")
     binding = next(iter(kernel.bindings(kernel.problem(make_values("first"), device))))
     node = make_values("first", binding)
     (launch,) = kernel.launch(kernel.problem(node, device), kernel.defaults(kernel.problem(node, device)))

@@ -33,7 +33,7 @@ def conv(batch: int, channels: int, filters: int, size: int, kernel: int) -> Nod
 
 def expected(node: Node, device: DeviceInfo) -> list[str]:
     """Kernels for packed values by expected time."""
-    named = ("ConvLocal", "ConvSplit", "ConvWinograd")
+    named = ("ConvGemmLocal", "ConvSplitK", "ConvWinograd")
     found = [(k, k.problem(node, device)) for k in kernels_for("Conv") if k.name in named]
     legal = [(k.seconds(p, node.cost()), k.name) for k, p in found if k.refuse(p) is None]
     return [name for _, name in sorted(legal)]
@@ -66,18 +66,18 @@ def test_a_residual_asks_for_groups_that_hide_it() -> None:
 
 def test_which_convolution_is_expected_to_be_fastest() -> None:
     assert expected(conv(32, 256, 256, 14, 3), H200)[0] == "ConvWinograd"
-    assert expected(conv(32, 512, 128, 28, 1), H200) == ["ConvLocal", "ConvSplit"]
-    assert expected(conv(1, 512, 512, 7, 3), H200)[0] == "ConvLocal"
+    assert expected(conv(32, 512, 128, 28, 1), H200) == ["ConvGemmLocal", "ConvSplitK"]
+    assert expected(conv(1, 512, 512, 7, 3), H200)[0] == "ConvGemmLocal"
 
 
 def test_local_memory_that_lies_in_global_memory_is_not_used() -> None:
     mali = DEVICES["mali_g76"]
     assert not mali.local_mem_dedicated
-    assert "ConvLocal" not in expected(conv(1, 256, 256, 14, 1), mali)
+    assert "ConvGemmLocal" not in expected(conv(1, 256, 256, 14, 1), mali)
 
 
 def test_images_are_not_given_up_for_buffers_that_nobody_measured() -> None:
-    assert expected(conv(1, 256, 256, 14, 1), DEVICES["adreno_640"])[0] == "ConvSplit"
+    assert expected(conv(1, 256, 256, 14, 1), DEVICES["adreno_640"])[0] == "ConvSplitK"
 
 
 def test_halves_go_to_matrix_units_where_bytes_are_what_takes_time() -> None:
@@ -85,9 +85,9 @@ def test_halves_go_to_matrix_units_where_bytes_are_what_takes_time() -> None:
     attrs = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "group": 1}
     binding = Binding((packed(4), None), (packed(4),))
     node = make_node("Conv", attrs, arrays, const=(1,), binding=binding, precision=DType.FLOAT16)
-    times = {k.name: k.seconds(k.problem(node, H200), node.cost()) for k in kernels_for("Conv") if k.name[4:] in NAMES}
-    assert min(times, key=lambda name: times[name]) in ("ConvMma", "ConvStaged")
-    assert times["ConvLocal"] < times["ConvSplit"]
+    times = {k.name: k.seconds(k.problem(node, H200), node.cost()) for k in kernels_for("Conv") if k.name in NAMES}
+    assert min(times, key=lambda name: times[name]) in ("ConvGemmMma", "ConvGemmMmaStaged")
+    assert times["ConvGemmLocal"] < times["ConvSplitK"]
 
 
-NAMES = ("Local", "Mma", "Split", "Staged")
+NAMES = ("ConvGemmLocal", "ConvGemmMma", "ConvSplitK", "ConvGemmMmaStaged")

@@ -28,7 +28,7 @@ def product(rows: int, columns: int, terms: int) -> Node:
 
 
 def fastest(node: Node) -> Kernel:
-    found = [(k, k.problem(node, H200)) for k in kernels_for("MatMul") if k.tier == "special"]
+    found = [(k, k.problem(node, H200)) for k in kernels_for("MatMul") if k.tier == "optimized"]
     legal = [(k.seconds(p, node.cost()), i, k) for i, (k, p) in enumerate(found) if k.refuse(p) is None]
     return min(legal)[2]
 
@@ -45,8 +45,8 @@ def weights(node: Node) -> tuple[Kernel, str]:
 @pytest.mark.parametrize("columns, terms", LAYERS)
 def test_one_row_reads_what_prompts_multiply_by(columns: int, terms: int) -> None:
     (one, form), (many, same) = weights(product(1, columns, terms)), weights(product(PROMPT, columns, terms))
-    assert one.name == "MatmulFew"
-    assert many.name in ("MatmulWarpgroup", "MatmulStaged", "MatmulMma")
+    assert one.name == "MatmulSkinnyMma"
+    assert many.name in ("MatmulWgmma", "MatmulMmaStaged", "MatmulMma")
     assert form == same
 
 

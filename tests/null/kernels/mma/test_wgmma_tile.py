@@ -100,7 +100,7 @@ def refusal(device: DeviceInfo, m: int = 1024, k: int = 1024, n: int = 1024) -> 
     a, b = (np.broadcast_to(np.float32(0), shape) for shape in ((m, k), (k, n)))
     attrs = {"trans_a": False, "trans_b": False}
     node = make_node("MatMul", attrs, [a, b], const=(1,), precision=DType.FLOAT16)
-    kernel = next(k for k in kernels_for("MatMul") if k.name == "MatmulWarpgroup")
+    kernel = next(k for k in kernels_for("MatMul") if k.name == "MatmulWgmma")
     return kernel.refuse(kernel.problem(node, device))
 
 
@@ -121,7 +121,7 @@ def test_the_estimate_takes_them_for_large_products(sizes: tuple[int, int, int],
         problem = kernel.problem(node, WARPGROUPS)
         if kernel.refuse(problem) is None:
             seconds[kernel.name] = kernel.seconds(problem, node.cost())
-    assert (min(seconds, key=lambda name: seconds[name]) == "MatmulWarpgroup") == wanted
+    assert (min(seconds, key=lambda name: seconds[name]) == "MatmulWgmma") == wanted
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_they_normalise_rows_where_they_are_far_ahead(sizes: tuple[int, int, int
     a, b = (np.broadcast_to(np.float32(0), shape) for shape in ((m, k), (k, n)))
     attrs = {"trans_a": False, "trans_b": False, "epsilon": 1e-5}
     node = make_node("NormalizedMatMul", attrs, [a, b], const=(1,), precision=DType.FLOAT16)
-    kernel = next(k for k in kernels_for("NormalizedMatMul") if k.name == "MatmulNormalizedWarpgroup")
+    kernel = next(k for k in kernels_for("NormalizedMatMul") if k.name == "NormMatmulWgmma")
     why = kernel.refuse(kernel.problem(node, WARPGROUPS))
     assert (why is None) == wanted
     assert wanted or "times as long" in str(why)
@@ -144,7 +144,7 @@ def test_an_open_batch_is_judged_at_the_size_at_hand() -> None:
     graph = g.done(g.add("y", "MatMul", n, g.noise("w", 768, 2304), trans_a=False, trans_b=False))
     graph.trace = trace
     planned = plan(graph, PlanOptions(PrecisionPolicy(Precision.FP16)), Knowledge(WARPGROUPS))
-    assert "MatmulNormalizedWarpgroup" in {s.kernel for s in planned.program.steps if isinstance(s, LaunchStep)}
+    assert "NormMatmulWgmma" in {s.kernel for s in planned.program.steps if isinstance(s, LaunchStep)}
     assert planned.template is not None
     assert planned.template.holds((32,))
 
@@ -176,10 +176,10 @@ def kernels_on(node: Node) -> dict[str, Kernel]:
 def test_convolutions_are_ordered_as_an_h200_ordered_them(sizes: tuple[int, int, int, int, int], wanted: bool) -> None:
     node = convolution(*sizes)
     seconds = {n: k.seconds(k.problem(node, WARPGROUPS), node.cost()) for n, k in kernels_on(node).items()}
-    assert (min(seconds, key=lambda name: seconds[name]) == "ConvWarpgroup") == wanted
+    assert (min(seconds, key=lambda name: seconds[name]) == "ConvGemmWgmma") == wanted
 
 
 def test_convolutions_that_are_left_to_others() -> None:
-    assert "ConvWarpgroup" in kernels_on(convolution(64, 20, 9, 3, 1))
-    assert "ConvWarpgroup" not in kernels_on(convolution(48, 20, 9, 3, 1))
-    assert "ConvWarpgroup" not in kernels_on(convolution(64, 20, 4, 3, 1))
+    assert "ConvGemmWgmma" in kernels_on(convolution(64, 20, 9, 3, 1))
+    assert "ConvGemmWgmma" not in kernels_on(convolution(48, 20, 9, 3, 1))
+    assert "ConvGemmWgmma" not in kernels_on(convolution(64, 20, 4, 3, 1))

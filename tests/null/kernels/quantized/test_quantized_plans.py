@@ -15,7 +15,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.kernel import Kernel, Weight
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.kernels.quantized.dynamic_quantized_matmul import RoundedMatmul
+from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.kernels.quantized.pack_low_bit import table_defines
 from opalite.run.execute.kernel_test_harness import make_node
 
@@ -42,7 +42,7 @@ def kernel_named(name: str) -> Kernel:
 
 def fastest(node: Node, device: DeviceInfo) -> Kernel:
     """The special kernel that is expected to take least."""
-    found = [(k, k.problem(node, device)) for k in kernels_for("QuantizedMatMul") if k.tier == "special"]
+    found = [(k, k.problem(node, device)) for k in kernels_for("QuantizedMatMul") if k.tier == "optimized"]
     legal = [(k.seconds(p, node.cost()), i, k) for i, (k, p) in enumerate(found) if k.refuse(p) is None]
     return min(legal)[2]
 
@@ -51,7 +51,7 @@ def fastest(node: Node, device: DeviceInfo) -> Kernel:
 @pytest.mark.parametrize("columns, terms", LAYERS)
 def test_one_row_reads_the_weights_once(name: str, columns: int, terms: int) -> None:
     has_units = PTX_MMA in DEVICES[name].quirks
-    expected = "QuantizedFew" if has_units else "QuantizedSkinny"
+    expected = "QuantizedSkinnyMma" if has_units else "QuantizedGemvGpu"
     assert fastest(product(1, columns, terms), DEVICES[name]).name == expected
 
 
@@ -59,7 +59,7 @@ def test_one_row_reads_the_weights_once(name: str, columns: int, terms: int) -> 
 @pytest.mark.parametrize("rows", [1, 2, 5, 16])
 @pytest.mark.parametrize("columns, terms", LAYERS)
 def test_matrix_units_multiply_few_rows(rows: int, columns: int, terms: int, bits: int) -> None:
-    assert fastest(product(rows, columns, terms, bits), DEVICES["nvidia_h200"]).name == "QuantizedFew"
+    assert fastest(product(rows, columns, terms, bits), DEVICES["nvidia_h200"]).name == "QuantizedSkinnyMma"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_matrix_units_multiply_few_rows(rows: int, columns: int, terms: int, bit
 )
 def test_a_work_group_for_each_unit(columns: int, terms: int, groups: int, sixteens: int, split: int) -> None:
     """Which goes through several times 16 columns, eight quads of a work-item on their way where there are so many."""
-    kernel, node = kernel_named("QuantizedFew"), product(1, columns, terms)
+    kernel, node = kernel_named("QuantizedSkinnyMma"), product(1, columns, terms)
     problem = kernel.problem(node, DEVICES["nvidia_h200"])
     (launch,) = kernel.launch(problem, kernel.defaults(problem))
     assert launch.group is not None
@@ -103,7 +103,7 @@ def test_what_matrix_units_do_not_multiply(change: dict[str, Any], why: str) -> 
     attrs = {"trans_a": False, "trans_b": True, "bits": given["bits"], "block": given["block"], "table": given["table"]}
     const = [1, 2] if zero is None else [1, 2, 3]
     node = make_node("QuantizedMatMul", attrs, [a, q, scale, zero], const=const, precision=given["precision"])
-    kernel = kernel_named("QuantizedFew")
+    kernel = kernel_named("QuantizedSkinnyMma")
     assert why in (kernel.refuse(kernel.problem(node, DEVICES["nvidia_h200"])) or "")
     assert "no matrix units" in (kernel.refuse(kernel.problem(node, DEVICES["pocl_avx512"])) or "")
 
@@ -111,36 +111,40 @@ def test_what_matrix_units_do_not_multiply(change: dict[str, Any], why: str) -> 
 @pytest.mark.parametrize("columns, terms", LAYERS)
 def test_many_rows_are_multiplied_by_matrix_units(columns: int, terms: int) -> None:
     assert fastest(product(2048, columns, terms), DEVICES["nvidia_h200"]).name in (
-        "WidenedWarpgroup",
-        "WidenedStaged",
-        "WidenedMma",
+        "DequantizeThenWgmma",
+        "DequantizeThenMmaStaged",
+        "DequantizeThenMma",
     )
 
 
-@pytest.mark.parametrize("name, kernel", [("amd_rx_6800", "WidenedTile"), ("mali_g78", "WidenedRegister")])
+@pytest.mark.parametrize(
+    "name, kernel", [("amd_rx_6800", "DequantizeThenLocalTile"), ("mali_g78", "DequantizeThenRegisterTile")]
+)
 def test_many_rows_elsewhere(name: str, kernel: str) -> None:
     assert fastest(product(2048, 2048, 2048), DEVICES[name]).name == kernel
 
 
 @pytest.mark.parametrize("rows", [1, 2048])
 def test_cpus_widen_in_registers_and_caches(rows: int) -> None:
-    assert fastest(product(rows, 2048, 2048), DEVICES["pocl_avx512"]).name in ("QuantizedRows", "QuantizedPanel")
+    assert fastest(product(rows, 2048, 2048), DEVICES["pocl_avx512"]).name in ("QuantizedGemvCpu", "QuantizedGemmCpu")
 
 
 @pytest.mark.parametrize("rows", [1, 5, 2048])
 @pytest.mark.parametrize("name", DEVICES)
 def test_all_kernels_round_or_none(name: str, rows: int) -> None:
     device, node = DEVICES[name], product(rows, 2048, 2048, rounds=True)
-    found = [k for k in kernels_for("QuantizedMatMul") if k.tier == "special" and not k.refuse(k.problem(node, device))]
+    found = [
+        k for k in kernels_for("QuantizedMatMul") if k.tier == "optimized" and not k.refuse(k.problem(node, device))
+    ]
     assert found
-    assert all(isinstance(k, RoundedMatmul) == (device.is_cpu and bool(device.byte_dots)) for k in found)
+    assert all(isinstance(k, DynamicQuantizedMatmul) == (device.is_cpu and bool(device.byte_dots)) for k in found)
 
 
 @pytest.mark.parametrize("columns, terms", LAYERS)
 def test_groups_suit_the_device(columns: int, terms: int) -> None:
     """Every multiprocessor has some, but for 512 columns, and few numbers are read past the end."""
     node, device = product(1, columns, terms), DEVICES["nvidia_h200"]
-    kernel = kernel_named("QuantizedSkinny")
+    kernel = kernel_named("QuantizedGemvGpu")
     point = kernel.defaults(kernel.problem(node, device))
     assert point["COLS"] * point["PARTS"] == 256
     assert columns // point["COLS"] >= min(2 * 132 - 8, columns // 8)
@@ -148,7 +152,7 @@ def test_groups_suit_the_device(columns: int, terms: int) -> None:
 
 
 def test_a_plan_for_few_rows_serves_no_prompt() -> None:
-    kernel = kernel_named("QuantizedSkinny")
+    kernel = kernel_named("QuantizedGemvGpu")
     device = DEVICES["nvidia_h200"]
     assert kernel.refuse(kernel.problem(product(64, 512, 2048), device)) is None
     assert "at most 64" in (kernel.refuse(kernel.problem(product(65, 512, 2048), device)) or "")
@@ -162,7 +166,7 @@ def test_all_rows_share_the_weights() -> None:
         node = product(rows, 2048, 2048)
         for kernel in kernels_for("QuantizedMatMul"):
             problem = kernel.problem(node, device)
-            if kernel.refuse(problem) is None and kernel.no_point(problem) is None and kernel.tier == "special":
+            if kernel.refuse(problem) is None and kernel.no_point(problem) is None and kernel.tier == "optimized":
                 launch = kernel.launch(problem, kernel.defaults(problem))[0]
                 forms.add(tuple(a.form for a in launch.args.values() if isinstance(a, Weight)))
     assert len(forms) == 1

@@ -204,7 +204,7 @@ def test_general_products_serve_sizes_on_both_sides_of_a_constant(size: int) -> 
     trace = Trace()
     graph = attention(GraphMaker(), 1, trace.symbol(size), 0)
     graph.trace = trace
-    template = plan(graph, PlanOptions(tier="general"), Knowledge(load("pocl_avx512"))).template
+    template = plan(graph, PlanOptions(tier="generic"), Knowledge(load("pocl_avx512"))).template
     assert template is not None
     assert all(template.holds((s,)) for s in (3, 16, 17, 31, 33, 70, 1000)), [g.text for g in template.guards]
 

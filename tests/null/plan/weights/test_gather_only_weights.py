@@ -14,5 +14,5 @@ def launch(kernel: str, *slots: int) -> LaunchStep:
 
 def test_weights_that_gathers_alone_read() -> None:
     weights = {n: np.zeros(1, np.float32) for n in range(5)}
-    steps = [launch("GatherRows", 0, 1, 9), launch("MatmulTile", 1, 2), launch("QuantizedGatherWords", 3, 9)]
+    steps = [launch("GatherRows", 0, 1, 9), launch("MatmulLocalTile", 1, 2), launch("QuantizedGatherRows", 3, 9)]
     assert picked_slots(Program("p", weights=weights, steps=[*steps])) == {0, 3}

@@ -172,7 +172,7 @@ def test_equal_keys_are_equal_bytes(device: str, precision: str, tmp_path: Path)
     onnx.save(product_model(768, 2048), tmp_path / "one.onnx")
     imported, found = ImportedModel(tmp_path / "one.onnx"), dict[Any, str]()
     shared, held = 0, []
-    for tier in ("special", "general"):
+    for tier in ("optimized", "generic"):
         for precise in ("fp32", precision):
             for rows in (16, 128, 2048, 1, 16):
                 policy = PrecisionPolicy.named(precise)

@@ -299,7 +299,7 @@ class Compiler:
                 notes = (*notes, note)
                 failed, planned = e, None
         trace.build_s += executable.build_s
-        self.rt.programs.is_serving |= executable.tier == "special"
+        self.rt.programs.is_serving |= executable.tier == "optimized"
         if template is not None:
             template.program.weights = {}  # the device holds them now
         return Compiled(executable, all_notes, may_overflow=program.stores_halves, sizes=sizes, template=template)
@@ -317,7 +317,7 @@ class Compiler:
         _log.warning("%s. %s", note, error)
         return note
 
-    def plan_options(self, policy: Policy = None, level: str = "none", tier: Tier = "special") -> PlanOptions:
+    def plan_options(self, policy: Policy = None, level: str = "none", tier: Tier = "optimized") -> PlanOptions:
         """What the planner is asked for. policy: None takes the session's. level: of tuning."""
         from ....plan.planner import PlanOptions
 
@@ -334,7 +334,7 @@ class Compiler:
         """The Program of `graph`, which is consumed, of the general tier."""
         started = time.perf_counter()
         with planning():
-            planned = plan_generic(graph, self.plan_options(policy, tier="general"), self.rt.info)
+            planned = plan_generic(graph, self.plan_options(policy, tier="generic"), self.rt.info)
         trace.import_s += time.perf_counter() - started
         self.ledger.add_plan(made=1)
         return planned

@@ -112,10 +112,10 @@ def test_the_special_programs_take_the_general_ones_place(open_session: Open, he
     want = by_onnxruntime(classifier(), X)[0]
     for _ in range(3):
         close_to(session.run(None, X)[0], want)
-        assert session.last_timing.tier == "general"
+        assert session.last_timing.tier == "generic"
     assert "while those made for this model are built" in session.explain().tier
     stats = session.stats()
-    assert (stats.tier, stats.pending, stats.swaps) == ("general", 1, 0)
+    assert (stats.tier, stats.pending, stats.swaps) == ("generic", 1, 0)
     assert not session.settle(0.05)
     first = weakref.ref(session._ran.executables[0])
     held.set()
@@ -123,11 +123,11 @@ def test_the_special_programs_take_the_general_ones_place(open_session: Open, he
     gc.collect()
     assert first() is None, "the general executable, and its weights, are held on"
     close_to(session.run(None, X)[0], want)
-    assert session.last_timing.tier == "special"
-    assert session.explain().tier.startswith("tier: special")
+    assert session.last_timing.tier == "optimized"
+    assert session.explain().tier.startswith("tier: optimized")
     stats = session.stats()
-    assert stats.runs_by_tier == {"general": 3, "special": 1}
-    assert (stats.tier, stats.pending, stats.swaps, stats.faults) == ("special", 0, 1, ())
+    assert stats.runs_by_tier == {"generic": 3, "optimized": 1}
+    assert (stats.tier, stats.pending, stats.swaps, stats.faults) == ("optimized", 0, 1, ())
 
 
 def test_a_known_size_waits_for_no_run_by_general_programs(
@@ -145,7 +145,7 @@ def test_a_known_size_waits_for_no_run_by_general_programs(
     real = Executable.run
 
     def run(self: Executable, *args: Any, **options: Any) -> Any:
-        if self.tier == "general":
+        if self.tier == "generic":
             begun.set()
             assert go.wait(PATIENCE_S)
         return real(self, *args, **options)
@@ -159,7 +159,7 @@ def test_a_known_size_waits_for_no_run_by_general_programs(
     for _ in range(3):
         np.testing.assert_array_equal(session.run(None, X)[0], want)
         np.testing.assert_array_equal(session.run(None, {"x": X["x"].tolist()})[0], want)
-        assert session.last_timing.tier == "special"
+        assert session.last_timing.tier == "optimized"
     assert not answers
     go.set()
     for thread in threads:
@@ -195,7 +195,7 @@ def test_the_general_weights_go_before_the_special_ones_come(
     session = open_wide(rt, tmp_path, monkeypatch)
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
-    assert session.last_timing.tier == "general"
+    assert session.last_timing.tier == "generic"
     (general,) = session._ran.executables
     begun, go = threading.Event(), threading.Event()
     real = Planned.load_weights
@@ -226,7 +226,7 @@ def test_the_general_weights_go_before_the_special_ones_come(
     go.set()
     thread.join(PATIENCE_S)
     close_to(answers[0], want)
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
     assert session.settle(PATIENCE_S)
     assert session.stats().swaps == 1
     assert session.replay() > 0
@@ -254,7 +254,7 @@ def test_no_run_waits_for_the_plan_to_be_kept(
     held.set()
     assert begun.wait(PATIENCE_S)
     close_to(session.run(None, x)[0], want)
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
     go.set()
     assert session.settle(PATIENCE_S)
     assert len(kept) == 1
@@ -285,7 +285,7 @@ def test_a_session_goes_on_where_nothing_takes_the_released_executable_s_place(
     with pytest.raises(InputError, match="run the model again"):
         session.replay()
     close_to(session.run(None, x)[0], want)
-    assert session.last_timing.tier == "special"  # waited for, as without tiers
+    assert session.last_timing.tier == "optimized"  # waited for, as without tiers
 
 
 def test_the_next_model_finds_every_general_program(
@@ -322,14 +322,14 @@ def test_a_step_loop_is_linked_beside_the_programs_of_a_model_that_runs_often(
     for _ in range(behind.WORTH_RUNS):
         assert not linked
         session.run(None, X)
-        assert session.last_timing.tier == "general"
+        assert session.last_timing.tier == "generic"
     end = time.monotonic() + PATIENCE_S
     while not linked and time.monotonic() < end:
         time.sleep(0.01)
     held.set()
     assert session.settle(PATIENCE_S)
     session.run(None, X)
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
     assert linked == [session._ran.executables[0]._loop_builder.plan()]
 
 
@@ -354,10 +354,10 @@ def test_a_large_graph_is_planned_for_special_programs_behind(
     session = open_session()
     want = by_onnxruntime(classifier(), X)[0]
     close_to(session.run(None, X)[0], want)
-    assert session.last_timing.tier == "general"
+    assert session.last_timing.tier == "generic"
     assert session.settle(PATIENCE_S)
     close_to(session.run(None, X)[0], want)
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
     assert planned_by == ["opalite-behind" if size == "large" else threading.current_thread().name]
 
 
@@ -373,14 +373,14 @@ def test_a_plan_that_fails_behind_leaves_the_session_running(
     for _ in range(2):
         close_to(session.run(None, X)[0], by_onnxruntime(classifier(), X)[0])
         assert session.settle(PATIENCE_S)
-    assert session.last_timing.tier == "general"
+    assert session.last_timing.tier == "generic"
     assert session.stats().faults == ("no kernel takes it",)
 
 
 def test_halves_are_never_computed_by_general_programs(open_session: Open, lacking: list[bool]) -> None:
     session = open_session(precision="fp16")
     session.run(None, X)
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
 
 
 def test_a_new_size_builds_nothing_on_the_caller_s_thread(
@@ -390,14 +390,14 @@ def test_a_new_size_builds_nothing_on_the_caller_s_thread(
     session.run(None, X)
     built = session.stats().programs_built
     session.run(None, WIDE)
-    assert session.last_timing.tier == "general"
+    assert session.last_timing.tier == "generic"
     assert session.stats().programs_built == built
     assert session.stats().sizes == 2
     held.set()
     assert session.settle(PATIENCE_S)
     for feeds in (X, WIDE, X):
         close_to(session.run(None, feeds)[0], by_onnxruntime(classifier(), feeds)[0])
-        assert session.last_timing.tier == "special"
+        assert session.last_timing.tier == "optimized"
 
 
 def test_runs_go_on_while_the_special_executable_is_made(
@@ -423,18 +423,18 @@ def test_runs_go_on_while_the_special_executable_is_made(
     go.set()
     assert session.settle(PATIENCE_S)
     close_to(session.run(None, X)[0], want)
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
 
 
 def test_what_measures_waits_for_the_special_programs(open_session: Open) -> None:
     session = open_session()
     session.run(None, X)
     session.profile(X, 1)
-    assert session.last_timing.tier == "special"
-    assert open_session().explain(X).tier.startswith("tier: special")
+    assert session.last_timing.tier == "optimized"
+    assert open_session().explain(X).tier.startswith("tier: optimized")
     tuned = open_session(tune="fast")
     tuned.run(None, X)
-    assert tuned.last_timing.tier == "special"
+    assert tuned.last_timing.tier == "optimized"
 
 
 def test_programs_that_are_there_are_taken_at_once(open_session: Open, lacking: list[bool]) -> None:
@@ -444,7 +444,7 @@ def test_programs_that_are_there_are_taken_at_once(open_session: Open, lacking: 
     warm.settle()
     session = open_session()
     session.run(None, X)
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
     assert session.stats().pending == 0
     assert session.stats().programs_built == 0
 
@@ -453,7 +453,7 @@ def test_a_knob_turns_it_off(open_session: Open, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OPALITE_TIERS", "0")
     session = open_session()
     session.run(None, X)
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
 
 
 def test_what_fails_behind_leaves_the_session_running(
@@ -473,7 +473,7 @@ def test_what_fails_behind_leaves_the_session_running(
     assert session.settle(PATIENCE_S)
     for _ in range(2):
         close_to(session.run(None, X)[0], want)
-    assert session.last_timing.tier == "general"
+    assert session.last_timing.tier == "generic"
     assert session.stats().faults == ("this driver cannot compile it",)
     assert "this driver cannot compile it" in session.explain().tier
     assert sum("cannot compile it" in r.message for r in caplog.records) == 1
@@ -497,7 +497,7 @@ def test_kernels_that_do_not_build_behind_are_replaced(open_session: Open, monke
     assert session.settle(PATIENCE_S)
     assert failed
     close_to(session.run(None, X)[0], by_onnxruntime(classifier(), X)[0])
-    assert session.last_timing.tier == "special"
+    assert session.last_timing.tier == "optimized"
     assert session.stats().faults == ()
 
 
@@ -566,7 +566,7 @@ def test_what_general_runs_have_no_kernel_for_is_counted(
         session = open_session(model)
         assert session.stats().fallbacks == {}
         close_to(session.run(None, {"x": x})[0], np.maximum(x, 0).cumsum(1))
-        assert session.last_timing.tier == "general"
+        assert session.last_timing.tier == "generic"
         ((known, _),) = session.stats().fallbacks.items()
         assert known == "host: Cumulative" if on_host else known.startswith("Cumulative")
         assert known in json.loads(session.stats().to_json())["fallbacks"]
@@ -727,7 +727,7 @@ def test_what_both_tiers_want_stays_on_the_device(
     session = opalite.InferenceSession(tmp_path / "picks.onnx", device=rt.info.id, precision="fp32")
     ids = {"i": np.array([3, 699, 0, 77])}
     (want,) = session.run(None, ids)
-    assert session.last_timing.tier == "general"
+    assert session.last_timing.tier == "generic"
     held.set()
     assert session.settle(PATIENCE_S)
     close_to(session.run(None, ids)[0], want)
