@@ -2,7 +2,9 @@
 // acc[TW * TM], whose lanes sum over input channels apart and are added up at the end, so that no lane is wasted on
 // missing outputs. Tiles are collected in groups of GROUP neighbouring pixels, a multiple of TW that the including
 // file defines, at least PACK, so that epilogue and store work on vectors of pixels.
+// IN_SUM_BLOCKS (1: sums are long): sums of SUM_BLOCK terms of a lane are added up in registers of their own.
 #include "include/reduce_lanes.cl"
+#include "include/sum_block.cl"
 #ifndef TW
 #define TW 4
 #endif
@@ -16,6 +18,18 @@
 #else
 #define SUM ACC
 #endif
+
+static inline void clear_lanes(ACCV *acc) {
+    #pragma unroll
+    for (int t = 0; t < TW * TM; ++t) acc[t] = (ACCV)0;
+}
+
+// Add the sums of a block of terms to those before it, and begin the next block.
+static inline void move_lanes(ACCV *kept, ACCV *acc) {
+    #pragma unroll
+    for (int t = 0; t < TW * TM; ++t) kept[t] += acc[t];
+    clear_lanes(acc);
+}
 
 // Add one block of input channels of one filter tap: pixels v[TW], filters w [TM][PACK].
 static inline void multiply_lanes(ACCV *acc, const ACCV *v, global const REAL *w) {

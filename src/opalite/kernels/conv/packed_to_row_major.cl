@@ -23,8 +23,11 @@ kernel void conv_last(global const REAL *restrict x, global const REAL *restrict
         for (int t0 = 0; t0 < GROUP && x0 + t0 < ow; t0 += TW) {
             global const REAL *w = weights + (size_t)get_global_id(1) * ib * (KD * KH * KW) * (TM * PACK);
             ACCV acc[TW * TM];
-            #pragma unroll
-            for (int t = 0; t < TW * TM; ++t) acc[t] = (ACCV)0;
+            clear_lanes(acc);
+#if IN_SUM_BLOCKS
+            ACCV kept[TW * TM];
+            clear_lanes(kept);
+#endif
             for (int b = 0; b < ib; ++b) {
                 for (int kzy = 0; kzy < KD * KH; ++kzy) {
                     const int iz = oz * SD - pd + kzy / KH * DD, iy = oy * SH - ph + kzy % KH * DH;
@@ -40,8 +43,16 @@ kernel void conv_last(global const REAL *restrict x, global const REAL *restrict
                         w += TM * PACK;
                     }
                 }
+#if IN_SUM_BLOCKS
+                if ((b + 1) % max(SUM_BLOCK / (KD * KH * KW), 1) == 0) move_lanes(kept, acc);
+#endif
             }
+#if IN_SUM_BLOCKS
+            move_lanes(kept, acc);
+            sum_lanes(sums, kept, t0, 1);
+#else
             sum_lanes(sums, acc, t0, 1);
+#endif
         }
         store_group(sums, BIAS_ARG y, n, m0, mt, od * oh * ow, row * ow + x0, min(GROUP, ow - x0) EPILOGUE_ARGS);
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from .pack_filters import ConvProblem, bias_weight
 from .register_tiles import tile_refusal
 
 MAX_CHANNELS = 32  # more fill blocks of their own, whatever their size
+_LONG_SUM = 1024  # terms of a lane, from which sums of blocks are worth their registers
 _FINISH = 16  # operations, on all lanes, that adding them up and storing one element costs
 
 
@@ -102,6 +104,8 @@ class ConvPackedToRowMajor(Kernel):
         args |= {"span": span, "batch": x.shape[0], "ib": in_blocks, "mt": channels, **win.args(), **epilogue.args}
         defines = win.defines() | {"PACK": pack, "TW": tw, "TM": tm, "HAS_BIAS": bias is not None}
         defines |= {"STORAGE": STORAGE[storage]}
+        if in_blocks * prod(win.kernel) > _LONG_SUM:
+            defines["IN_SUM_BLOCKS"] = 1
         grid = (ceil_div(parts, span), rows, x.shape[0])
         group = (1, 1, 1) if p.device.is_cpu else None
         return [Launch(self.entry, args, grid, group, defines, epilogue.prelude)]

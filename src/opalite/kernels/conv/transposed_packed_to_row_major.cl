@@ -26,8 +26,11 @@ kernel void conv_transpose_last(global const REAL *restrict x, global const REAL
         for (int part = 0; part < GROUP / TW; ++part) {
             const int phase = part % SW, t0 = part / SW * TW;
             ACCV acc[TW * TM];
-            #pragma unroll
-            for (int t = 0; t < TW * TM; ++t) acc[t] = (ACCV)0;
+            clear_lanes(acc);
+#if IN_SUM_BLOCKS
+            ACCV kept[TW * TM];
+            clear_lanes(kept);
+#endif
             for (int kzy = 0; kzy < KD * KH; ++kzy) {
                 const int tz = oz + pd - kzy / KH * DD, ty = oy + ph - kzy % KH * DH, iz = tz / SD, iy = ty / SH;
                 if (tz < 0 || tz % SD != 0 || iz >= id || ty < 0 || ty % SH != 0 || iy >= ih) continue;
@@ -39,10 +42,18 @@ kernel void conv_transpose_last(global const REAL *restrict x, global const REAL
                         ACCV v[TW];
                         load_columns(v, x, line, tx / SW + x0 / SW + t0, iw);
                         multiply_lanes(acc, v, w + ((size_t)b * KD * KH * KW + kzy * KW + k) * (TM * PACK));
+#if IN_SUM_BLOCKS
+                        if ((b + 1) % SUM_BLOCK == 0) move_lanes(kept, acc);
+#endif
                     }
                 }
             }
+#if IN_SUM_BLOCKS
+            move_lanes(kept, acc);
+            sum_lanes(sums, kept, t0 * SW + phase, SW);
+#else
             sum_lanes(sums, acc, t0 * SW + phase, SW);
+#endif
         }
         store_group(sums, BIAS_ARG y, n, m0, mt, od * oh * ow, row * ow + x0, min(GROUP, ow - x0) EPILOGUE_ARGS);
     }

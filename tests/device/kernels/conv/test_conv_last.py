@@ -12,7 +12,7 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import FLAT, packed
 from opalite.kernels.kernel import Binding
-from opalite.run.execute.kernel_test_harness import make_node
+from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 from .test_conv_packed import make_case
@@ -81,3 +81,21 @@ def test_transposed_as_on_a_gpu(rt: Runtime, name: str) -> None:
 def test_transposed_tiles_without_bias(rt: Runtime) -> None:
     attrs, (x, w, _) = make_transposed("odd")
     check(rt, attrs, [x, w[:, :5], None], 16, "ConvTranspose", TW=3, TM=2)
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_long_sums_are_as_exact_as_blocks(rt: Runtime, op: str) -> None:
+    rng = np.random.default_rng(3)
+    channels = 20_000
+    x = rng.random((1, channels, 3, 3), np.float32)
+    w = rng.random((7, channels, 2, 2), np.float32)
+    arrays = [x, w if op == "Conv" else np.ascontiguousarray(w.swapaxes(0, 1))]
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+    attrs |= {"output_padding": (0, 0)} if op == "ConvTranspose" else {}
+    node = make_node(op, attrs, arrays, const=(1,), binding=Binding((packed(4), None), (FLAT,)))
+    (got,) = run_node(as_gpu(rt), find_kernel(op, f"{op}Last"), node, arrays)
+    windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(np.float64), (2, 2), (1, 2))
+    if op == "ConvTranspose":  # inside, where all taps meet the image, it is a convolution by mirrored filters
+        got, w = got[:, :, 1:-1, 1:-1], w[:, :, ::-1, ::-1]
+    want = np.einsum("chwij,mcij->mhw", windows, w.astype(np.float64))
+    assert np.abs(got[0] / want - 1).max() < 1.5e-6
