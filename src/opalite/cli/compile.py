@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..errors import InputError
-from ..plan.bundle import SUFFIX
+from ..plan.bundle.bundle import SUFFIX
 from ..run.model.model_inputs_outputs import NodeArg
 from .input_files import Preprocess, Wanted, load_inputs
 from .output_files import check_writable

@@ -11,37 +11,37 @@ from ..kernels.kernel import Tier
 from ..layout.assign_layouts import pick_kernels
 from ..layout.insert_casts import insert_casts
 from ..layout.kernel_candidates import Answers, Measured
-from .attention_absorb_transpose import join_attention_inputs, join_attention_output
-from .attention_strided_views import order_attention_output, view_attention_inputs
-from .channels_last import keep_channels_last
-from .cse import share_equal
-from .dynamic_activation_quantization import round_rows
-from .fold_affine import fold_affine
-from .fold_constants import fold_constants, fold_empty
-from .fold_pad import fold_pad
-from .fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
-from .fuse_epilogue import link_epilogues
-from .fuse_norm_matmul import fuse_norm
-from .fuse_norm_skinny_matmul import fuse_row_norm
-from .fuse_requantize import requantise
-from .fuse_rotary_append import fuse_append
-from .fuse_row_permutations import join_rows, part_rows
-from .fuse_transposes import join_transposes
-from .grouped_query import share_heads
-from .hoist_slice import slice_early
-from .int8_kv_attention import read_bytes
-from .integer_products import from_dequantized, widen
-from .keep_quantized_weights import keep_levels
-from .patch_embedding import patch_rows
-from .recognize_norm_attention import recognise_attention, recognise_layer_norm, recognise_rms_norm
-from .recognize_rotary import recognise_rotation
-from .remove_no_ops import drop_empty_inputs, join_movement, remove_noop, sink_reshape
+from .attention.attention_absorb_transpose import join_attention_inputs, join_attention_output
+from .attention.attention_strided_views import order_attention_output, view_attention_inputs
+from .attention.fuse_rotary_append import fuse_append
+from .attention.grouped_query import share_heads
+from .attention.int8_kv_attention import read_bytes
+from .attention.recognize_norm_attention import recognise_attention, recognise_layer_norm, recognise_rms_norm
+from .attention.recognize_rotary import recognise_rotation
+from .attention.split_batch_heads import part_heads
+from .cleanup.cse import share_equal
+from .cleanup.fold_constants import fold_constants, fold_empty
+from .cleanup.hoist_slice import slice_early
+from .cleanup.remove_no_ops import drop_empty_inputs, join_movement, remove_noop, sink_reshape
+from .cleanup.share_concat_prefix import share_concats
+from .data_movement.channels_last import keep_channels_last
+from .data_movement.fuse_row_permutations import join_rows, part_rows
+from .data_movement.fuse_transposes import join_transposes
+from .data_movement.patch_embedding import patch_rows
+from .data_movement.sink_row_permutations import meet_rows, raise_rows, sink_rows
+from .data_movement.sink_transpose import sink_transpose
+from .fusion.fold_affine import fold_affine
+from .fusion.fold_pad import fold_pad
+from .fusion.fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
+from .fusion.fuse_epilogue import link_epilogues
+from .fusion.fuse_norm_matmul import fuse_norm
+from .fusion.fuse_norm_skinny_matmul import fuse_row_norm
+from .quantization.dynamic_activation_quantization import round_rows
+from .quantization.fuse_requantize import requantise
+from .quantization.integer_products import from_dequantized, widen
+from .quantization.keep_quantized_weights import keep_levels
+from .quantization.weight_only_quantization import narrow_weights
 from .rewrite_driver import Context, Rule, run_rule
-from .share_concat_prefix import share_concats
-from .sink_row_permutations import meet_rows, raise_rows, sink_rows
-from .sink_transpose import sink_transpose
-from .split_batch_heads import part_heads
-from .weight_only_quantization import narrow_weights
 
 PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("fold_constants", fold_constants),

@@ -17,9 +17,9 @@ from .texts import Case
 
 
 def all_cases() -> Iterator[Case]:
-    for module in pkgutil.iter_modules(passes.__path__):
-        if module.name.startswith("test_") and module.name != "test_cases":
-            yield from getattr(importlib.import_module(f"{passes.__name__}.{module.name}"), "CASES", ())
+    for module in pkgutil.walk_packages(passes.__path__, f"{passes.__name__}."):
+        if module.name.rpartition(".")[2].startswith("test_") and module.name != __name__:
+            yield from getattr(importlib.import_module(module.name), "CASES", ())
 
 
 def rewrites() -> list[str]:

@@ -12,16 +12,16 @@ from opalite.errors import CheckError
 from opalite.ir import DeviceInfo, DType, Graph, Patch, TensorType, Value, apply_patches, check_graph
 from opalite.ir.device.device_family import UNBUILT
 from opalite.layout.kernel_candidates import find_options
-from opalite.passes.fold_affine import fold_affine
-from opalite.passes.fold_constants import fold_constants
-from opalite.passes.fold_pad import fold_pad
-from opalite.passes.fuse_elementwise import fuse_elementwise, inline_scalars
-from opalite.passes.fuse_epilogue import link_epilogues
+from opalite.passes.attention.recognize_norm_attention import recognise_attention, recognise_layer_norm
+from opalite.passes.cleanup.fold_constants import fold_constants
+from opalite.passes.cleanup.remove_no_ops import join_movement, remove_noop
+from opalite.passes.data_movement.sink_transpose import sink_transpose
+from opalite.passes.fusion.fold_affine import fold_affine
+from opalite.passes.fusion.fold_pad import fold_pad
+from opalite.passes.fusion.fuse_elementwise import fuse_elementwise, inline_scalars
+from opalite.passes.fusion.fuse_epilogue import link_epilogues
 from opalite.passes.pipeline import optimise, place
-from opalite.passes.recognize_norm_attention import recognise_attention, recognise_layer_norm
-from opalite.passes.remove_no_ops import join_movement, remove_noop
 from opalite.passes.rewrite_driver import Context, Rule, run_rule
-from opalite.passes.sink_transpose import sink_transpose
 
 from ...helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
 

@@ -18,8 +18,8 @@ from opalite.ir.graph import Node, Value, fresh_value
 from opalite.ir.patch import Patch, apply_patches
 from opalite.ir.tensor_type import TensorType
 from opalite.ops.elementwise import Elementwise
-from opalite.plan.bundle import Bundle, Variant
-from opalite.plan.write_bundle import save_bundle
+from opalite.plan.bundle.bundle import Bundle, Variant
+from opalite.plan.bundle.write_bundle import save_bundle
 from opalite.run.model.bundle_description import describe_model
 from opalite.run.model.example_shapes import example_shapes
 from opalite.run.model.imported_model import ImportedModel

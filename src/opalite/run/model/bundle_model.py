@@ -18,10 +18,10 @@ from ...ir.constants.lazy_array import hold_all, let_go_all
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
-from ...plan.bundle import Bundle, NotServedError, Variant, programs_of
+from ...plan.bundle.bundle import Bundle, NotServedError, Variant, programs_of
+from ...plan.bundle.read_bundle import load_bundle
 from ...plan.control_flow import Flow, HostNode
 from ...plan.program import HostStep, Program, ReferenceStep
-from ...plan.read_bundle import load_bundle
 from ...plan.template.program_template import Template
 from ...plan.weights.weight_files import WeightFiles
 from ..execute.executable import Executable

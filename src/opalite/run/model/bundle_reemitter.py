@@ -24,8 +24,8 @@ from ...errors import BundleError
 from ...ir.constants.content_hash import content_key
 from ...ir.constants.lazy_array import LazyArray
 from ...ir.device.device_info import DeviceInfo
-from ...plan.bundle import Content, GraphText, Untrusted, programs_of
-from ...plan.json_codec import Encoder, decode, decode_graphs
+from ...plan.bundle.bundle import Content, GraphText, Untrusted, programs_of
+from ...plan.bundle.json_codec import Encoder, decode, decode_graphs
 from ...plan.weights.safetensors_file import TensorFile, TensorFileError, write_tensors
 from .plans.plan_key import code_state
 
@@ -43,7 +43,7 @@ _SUFFIX = ".safetensors"
 
 
 class Rebuilder:
-    """A `Rebuild` (plan/bundle.py) for programs that are to run on `device`."""
+    """A `Rebuild` (plan/bundle/bundle.py) for programs that are to run on `device`."""
 
     def __init__(self, device: DeviceInfo) -> None:
         self._device = device
@@ -77,7 +77,7 @@ def _path_of(key: str) -> Path | None:
 
 def _made(variant: Untrusted, path: Path | None) -> Content:
     """The content, emitted now, and kept at `path`."""
-    from ...plan.reemit_program import rebuild  # operators and kernels, which other starts do without
+    from ...plan.bundle.reemit_program import rebuild  # operators and kernels, which other starts do without
 
     graph = variant.graph()
     records, flow = decode_graphs(graph.data, graph.arrays)

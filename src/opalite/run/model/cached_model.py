@@ -18,7 +18,7 @@ from ...errors import BundleError
 from ...ir.device.device_info import DeviceInfo
 from ...ir.growable_tensor import GrowableTensor
 from ...ir.model_edits import ModelEdits
-from ...plan.bundle import Bundle, Variant
+from ...plan.bundle.bundle import Bundle, Variant
 from ...plan.kv_cache_spec import KVCacheSpec
 from ...plan.program import Program
 from ...plan.template.program_template import Template

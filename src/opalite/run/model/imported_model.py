@@ -22,7 +22,7 @@ from ...ir.constants.model_file import ModelFile
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.model_edits import ModelEdits
-from ...plan.dispatch_key import DispatchKey
+from ...plan.bundle.dispatch_key import DispatchKey
 from ...plan.program import Port, Program
 from ...plan.template.program_template import Template
 from ...plan.template.shape_tensors import ShapeTensors, shape_tensors

@@ -24,7 +24,7 @@ from ...ir.precision import HALF_MAX, HALF_TINY, Precision, PrecisionPolicy
 from ...ir.tolerances import SAFETY, magnitude, relative_difference, tolerance
 from ...ops.run_reference import run_reference
 from ...passes.pipeline import optimise
-from ...plan.bundle import is_bundle
+from ...plan.bundle.bundle import is_bundle
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions
 from ..model.imported_model import ImportedModel

@@ -27,7 +27,7 @@ from ...ops.elementwise import Elementwise, PlaceCast
 from ...ops.quantized_matmul import may_round
 from ...ops.run_reference import run_reference
 from ...passes.pipeline import place
-from ...plan.bundle import is_bundle
+from ...plan.bundle.bundle import is_bundle
 from ...plan.planner import prepare
 from ..execute.single_node_executable import SingleNodeExecutable
 from ..model.background.graph_compiler import Compiler

@@ -38,11 +38,11 @@ from opalite.ir.device.device_family import (
     SLOW_SUB_BUFFERS,
 )
 from opalite.ir.device.device_info import DeviceInfo
-from opalite.plan.bundle import VERSION, Bundle, plan_key
-from opalite.plan.dispatch_key import DispatchKey
-from opalite.plan.json_codec import Encoder
-from opalite.plan.read_bundle import load_bundle
-from opalite.plan.write_bundle import save_bundle
+from opalite.plan.bundle.bundle import VERSION, Bundle, plan_key
+from opalite.plan.bundle.dispatch_key import DispatchKey
+from opalite.plan.bundle.json_codec import Encoder
+from opalite.plan.bundle.read_bundle import load_bundle
+from opalite.plan.bundle.write_bundle import save_bundle
 
 from ....helpers.small_models import adder, classifier, determinant, inverter, make_model, noise, port, save
 
@@ -353,7 +353,7 @@ def test_what_is_no_bundle(contents: Any, said: str, tmp_path: Path, monkeypatch
 
 
 def test_another_version_is_named(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opalite.plan.read_bundle.VERSION", 99)
+    monkeypatch.setattr("opalite.plan.bundle.read_bundle.VERSION", 99)
     with pytest.raises(BundleError, match=rf"has bundle version {VERSION}, this opalite reads 99; compile it again"):
         load_bundle(bundle)
 

@@ -203,7 +203,7 @@ def test_a_second_start_makes_nothing_again(bundle: Path, no_cache: None, tmp_pa
     code = (
         "import sys, numpy as np, opalite\n"
         f"opalite.InferenceSession({str(bundle)!r}).run(None, {{'x': np.zeros((1, 3, 8, 8), np.float32)}})\n"
-        "print('opalite.plan.reemit_program' in sys.modules, 'onnx' in sys.modules)\n"
+        "print('opalite.plan.bundle.reemit_program' in sys.modules, 'onnx' in sys.modules)\n"
     )
     found = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for _ in range(2)]
     assert [p.stdout.split() for p in found] == [["True", "False"], ["False", "False"]], found[0].stderr

@@ -12,10 +12,10 @@ import pytest
 
 from opalite.ir import DeviceInfo, DType, Graph, Value
 from opalite.ir.symbols import Guard, Trace, compile_numbers
-from opalite.plan.bundle import Bundle, Variant
+from opalite.plan.bundle.bundle import Bundle, Variant
+from opalite.plan.bundle.read_bundle import load_bundle
+from opalite.plan.bundle.write_bundle import save_bundle
 from opalite.plan.planner import Knowledge, PlanOptions, plan
-from opalite.plan.read_bundle import load_bundle
-from opalite.plan.write_bundle import save_bundle
 
 from ....fuzz.null import compute
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, run_graph

@@ -10,7 +10,7 @@ import numpy as np
 from opalite.expr.expression import Expr
 from opalite.ir import DType
 from opalite.ops.elementwise import Elementwise
-from opalite.plan.json_codec import Encoder, decode
+from opalite.plan.bundle.json_codec import Encoder, decode
 from opalite.plan.template.shape_tensors import ShapeTensors, ShapeTensorStep, TypeTerms, shape_tensors
 from opalite.plan.template.symbolic_numbers import Term
 

@@ -14,12 +14,12 @@ from ....cl.runtime import Runtime, find_runtime
 from ....errors import BundleError, InputError
 from ....ir.precision import PrecisionPolicy
 from ....ir.tensor_type import TensorType
-from ....plan.bundle import SUFFIX, Bundle, Content, GraphText, Variant, programs_of
+from ....plan.bundle.bundle import SUFFIX, Bundle, Content, GraphText, Variant, programs_of
+from ....plan.bundle.dispatch_key import DispatchKey
+from ....plan.bundle.graph_record import record_graph
+from ....plan.bundle.json_codec import encode_graphs
+from ....plan.bundle.write_bundle import save_bundle
 from ....plan.control_flow import Flow
-from ....plan.dispatch_key import DispatchKey
-from ....plan.graph_record import record_graph
-from ....plan.json_codec import encode_graphs
-from ....plan.write_bundle import save_bundle
 from ...execute.build_progress_bar import build_progress
 from ...execute.run_trace import RunTrace
 from ...model.background.graph_compiler import Compiler

@@ -13,7 +13,7 @@ from ....cl.device.enumerate_devices import list_all
 from ....errors import InputTypeError, OptionError
 from ....ir.device.device_info import DeviceInfo
 from ....ir.model_edits import ModelEdits
-from ....plan.bundle import SUFFIX, is_bundle
+from ....plan.bundle.bundle import SUFFIX, is_bundle
 from ....status import ModelLoadCanceled
 from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance

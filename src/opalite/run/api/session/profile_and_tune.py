@@ -18,7 +18,7 @@ from ....errors import InputError
 from ....ir.dtype import DType
 from ....ir.precision import PrecisionPolicy
 from ....knobs import LEVELS
-from ....plan.bundle import is_bundle
+from ....plan.bundle.bundle import is_bundle
 from ...execute.run_trace import Ran, RunTrace, Timing
 from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....cl.programs.background_throttle import planning
 from ....errors import BundleError
-from ....plan.bundle import Bundle, Variant
-from ....plan.dispatch_key import DispatchKey
+from ....plan.bundle.bundle import Bundle, Variant
+from ....plan.bundle.dispatch_key import DispatchKey
 from ....plan.kv_cache_spec import KVCacheSpec
 from ....plan.template.program_template import Template
 from ....plan.template.shape_tensors import ShapeTensors

@@ -1,6 +1,6 @@
 """Plans of .onnx models kept in the cache folder, so that a second start needs neither onnx nor a pass.
 
-A plan is a bundle (plan/bundle.py) at plans/AB/KEY/SHAPES.opal. KEY names everything that decides a plan but the
+A plan is a bundle (plan/bundle/bundle.py) at plans/AB/KEY/SHAPES.opal. KEY names everything that decides a plan but the
 shapes (plan_key.py): the model's bytes, those of its data files (external_data_files.py), the device with its driver,
 the options, this package's files, what others registered in it, and the versions of onnx and NumPy. What tuning has
 found is no part of it: a plan knows what it was planned by (`is_current`). So nothing is ever out of date; what is
@@ -33,10 +33,10 @@ from ....ir.device.device_info import DeviceInfo
 from ....ir.growable_tensor import GrowableTensor
 from ....ir.model_edits import ModelEdits
 from ....ir.plugins import foreign_state
-from ....plan.bundle import SUFFIX, Bundle
+from ....plan.bundle.bundle import SUFFIX, Bundle
+from ....plan.bundle.write_bundle import save_bundle
 from ....plan.program import Program
 from ....plan.weights.weight_files import WeightFiles
-from ....plan.write_bundle import save_bundle
 from ....tune.database_files import tuning_stamp
 from ..background.graph_compiler import Compiler
 from ..bundle_model import BundleModel

@@ -21,7 +21,7 @@ from ....cache.cache_keys import digest
 from ....cl.runtime import Runtime
 from ....ir.model_edits import ModelEdits
 from ....ir.plugins import foreign_state
-from ....plan.bundle import plan_key
+from ....plan.bundle.bundle import plan_key
 from ..background.graph_compiler import Compiler
 
 

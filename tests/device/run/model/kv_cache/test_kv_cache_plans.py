@@ -127,7 +127,7 @@ def test_plans_are_for_the_same_model_and_options(folder: Path, rt: Runtime, tmp
 
 @pytest.mark.parametrize("what", ["plan", "weight"])
 def test_damage_heals(folder: Path, rt: Runtime, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opalite.plan.write_bundle.APART", 4096)
+    monkeypatch.setattr("opalite.plan.bundle.write_bundle.APART", 4096)
     model = KINDS["llama"]()
     first = open_session(model, rt)
     wanted = told(first, "llama")

@@ -25,7 +25,7 @@ from opalite.cache.cache_folder import clear, units
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError, ModelFormatError
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.plan.read_bundle import load_bundle
+from opalite.plan.bundle.read_bundle import load_bundle
 from opalite.run.model.background.graph_compiler import Compiler
 from opalite.run.model.cached_model import CachedModel
 from opalite.run.model.compile_options import CompileOptions

@@ -1,0 +1,141 @@
+"""Rows keep their order on the way to attention and from it: it reads and writes them in any order.
+
+PyTorch's nn.MultiheadAttention puts the sequence before the batch, multiplies by its weights, attends, multiplies again
+and puts the batch first again. The products do not care, so that the transposes join the views of attention.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ...ir.graph import Node, Value, fresh_value
+from ...ir.patch import Patch
+from ...ir.symbols import always_equal, is_symbolic
+from ...ir.tensor_type import Shape, TensorType
+from ...ops.attention import OPERANDS, Attention, operand_view
+from ...ops.data_movement import Reshape, Transpose
+from ...ops.strided_view import View
+from ..data_movement.rowwise_ops import is_by_row, on_rows, readers_behind, rows_before, rows_from
+from ..rewrite_driver import Sweep
+
+
+def join_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A transpose of rows that are computed on row by row, until attention reads them, becomes part of its views."""
+    if not _moves_rows(node):
+        return None
+    inside = rows_from(node, sweep)
+    views: dict[tuple[Node, int], View] = {}
+    behind = readers_behind(inside, sweep)
+    if behind is None:
+        return "the rows are an output of the graph"
+    for v, user in behind:
+        if not isinstance(user.op, Attention) or v in user.inputs[len(OPERANDS) :]:
+            return f"{user.label} reads the rows in their new order"
+        for i in range(len(OPERANDS)):
+            if user.input(i) is v:
+                view = _view_before(operand_view(user.op, v.shape, i), node, v.shape[-1])
+                if view is None:
+                    return f"{user.label} does not read rows along the axes that are transposed"
+                views[user, i] = view
+    added: list[Node] = []
+    known = rows_before(inside, node, added)
+    readers = dict.fromkeys(user for user, _ in views)
+    replaced: dict[Value, Value] = {}
+    for user in readers:
+        op = user.as_(Attention)
+        of_q, of_k, of_v = (views.get((user, i), op.views[i]) for i in range(len(OPERANDS)))
+        inputs = [known.get(v, v) if v is not None else None for v in user.inputs]
+        added.append(user.with_(op=replace(op, views=(of_q, of_k, of_v)), inputs=inputs))
+        replaced[user.y] = added[-1].y
+    return Patch([*inside.values(), *readers], added, replaced)
+
+
+def _moves_rows(node: Node) -> bool:
+    return isinstance(node.op, Transpose) and len(node.op.perm) > 2 and node.op.perm[-1] == len(node.op.perm) - 1
+
+
+def _view_before(view: View, turn: Node, row: int) -> View | None:
+    """`view`, of what has rows of `row` elements in the order that `turn`, a Transpose, gives them, where they are in
+    the order of its input; None where an axis of the view does not run along one of its axes, or within a row."""
+    if is_symbolic(row) or is_symbolic(view.offset):
+        return None
+    after, before = (_row_strides(v.shape, row) for v in (turn.y, turn.x))
+    left = [k for k, n in enumerate(turn.y.shape[:-1]) if not always_equal(n, 1)]
+    farthest = view.offset  # in a row
+    strides: list[int] = []
+    for size, stride in zip(view.shape, view.strides, strict=True):
+        along = next((k for k in left if always_equal(stride, after[k])), None)
+        if always_equal(size, 1) or always_equal(stride, 0):
+            strides.append(stride)
+        elif along is not None and _is_within(size, turn.y.shape[along]):
+            left.remove(along)
+            strides.append(before[turn.as_(Transpose).perm[along]])
+        elif is_symbolic(size) or is_symbolic(stride):
+            return None
+        else:
+            farthest += (size - 1) * stride
+            strides.append(stride)
+    return View(view.shape, tuple(strides), view.offset) if farthest < row else None
+
+
+def _row_strides(shape: Shape, row: int) -> list[int]:
+    """How far apart rows of `row` elements lie along each axis of `shape` but the last."""
+    return [row * math.prod(shape[k + 1 : -1]) for k in range(len(shape) - 1)]
+
+
+def _is_within(size: int, of: int) -> bool:
+    return always_equal(size, of) or (not is_symbolic((size, of)) and size <= of)
+
+
+def join_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A transpose of rows that were computed row by row of what attention wrote becomes the order in which it does."""
+    if not _moves_rows(node):
+        return None
+    chain: list[Node] = [node]
+    while (maker := _made_for(chain[-1], sweep)) is not None and is_by_row(maker, {maker.x: maker}):
+        chain.append(maker)
+    rows = chain[-1].x
+    if maker is not None and isinstance(maker.op, Reshape):
+        chain.append(maker)
+        maker = _made_for(maker, sweep)
+    if maker is None or not isinstance(maker.op, Attention):
+        return None
+    order = _order_before(maker.y.shape, node, rows.shape[-1])
+    if order is None:
+        return "the transpose takes the rows of attention apart"
+    op = maker.op
+    b, h, s, d = (op.out_axes[i] for i in order)
+    out = fresh_value(maker.y.name, TensorType(maker.y.dtype, tuple(maker.y.shape[i] for i in order)))
+    added = [maker.with_(op=replace(op, out_axes=(b, h, s, d)), outputs=[out])]
+    lead = node.y.shape[:-1]
+    added.append(node.beside(Reshape((*lead, rows.shape[-1])), [out]))
+    v = added[-1].y
+    for made in reversed(chain[1:]):
+        if not isinstance(made.op, Reshape):
+            added.append(on_rows(made, {made.x: v}, lead, added))
+            v = added[-1].y
+    return Patch([maker, *chain], added, {node.y: v})
+
+
+def _made_for(node: Node, sweep: Sweep) -> Node | None:
+    """The node that makes the first input of `node` for it alone."""
+    return node.x.producer if sweep.only_use(node.x) is node else None
+
+
+def _order_before(shape: Shape, turn: Node, row: int) -> tuple[int, ...] | None:
+    """The order of the axes of `shape`, the output of attention, that makes rows of `row` elements come as `turn`, a
+    Transpose, has them; None where they are no axes but the last ones of `shape`, or those of `turn` are others."""
+    axes = [i for i, n in enumerate(shape) if not always_equal(n, 1)]
+    along: dict[int, int] = {}
+    for k, n in enumerate(turn.x.shape[:-1]):
+        if not always_equal(n, 1):
+            if not axes or not always_equal(shape[axes[0]], n):
+                return None
+            along[k] = axes.pop(0)
+    last = len(shape) - 1
+    if not always_equal(math.prod(shape[i] for i in axes), row) or last in along.values():
+        return None
+    named = [along[k] for k in turn.as_(Transpose).perm if k in along]
+    ends = [i for i in axes if i != last] + [last]
+    return (*(i for i in range(last) if i not in named and i not in ends), *named, *ends)

@@ -1,0 +1,176 @@
+"""Attention reads and writes where its neighbours keep things: movements around it become views and output axes.
+
+Exporters split a joint product into heads by reshapes, transposes, slices and gathers, scale the parts, and join the
+heads of the result. A kernel that steps through memory needs none of these copies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ...ir.graph import Node, Value, fresh_value
+from ...ir.patch import Patch
+from ...ir.symbols import always_equal
+from ...ir.tensor_type import Shape, TensorType
+from ...ops.attention import OPERANDS, Attention, operand_view
+from ...ops.data_movement import Reshape, Slice, Transpose
+from ...ops.gather import Gather
+from ...ops.strided_view import Movement, View
+from ..rewrite_driver import Sweep
+from .recognize_norm_attention import single_call
+
+_LONGEST = 16  # movements in a row that are followed
+
+
+def view_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
+    """q, k and v are read from the tensors that reshapes, transposes, slices and scalings took them from."""
+    op = node.op
+    if not isinstance(op, Attention):
+        return None
+    views, inputs, scale, changed = list(op.views), list(node.inputs), op.scale, False
+    for i in range(len(OPERANDS)):
+        v = node.input(i)
+        source, view, factor = _trace(v, operand_view(op, v.shape, i), may_scale=i < 2)
+        if source is v:
+            continue
+        inputs[i], views[i], changed = source, view, True
+        scale *= factor
+    if not changed:
+        return None
+    of_q, of_k, of_v = views
+    made = node.with_(op=replace(op, views=(of_q, of_k, of_v), scale=scale), inputs=inputs)
+    return Patch.replacing(node, made)
+
+
+def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float]:
+    """(tensor, view of it, factor) of the farthest tensor whose elements `view` of `v` shows in whole rows."""
+    found = v, view, 1.0
+    for source, moved, factor in followed(v, may_scale=may_scale):
+        shown = None if moved is None else moved.view
+        if shown is None or shown.strides[-1] not in (0, 1) or source.is_const:
+            continue
+        if view == View.whole(shown.shape):
+            found = source, shown, factor
+    return found
+
+
+def followed(
+    v: Value, *, may_scale: bool, of: Callable[[Shape], Movement] = Movement.of
+) -> Iterator[tuple[Value, Movement | None, float]]:
+    """(tensor, movement that makes `v` of it, factor) of the tensors before `v`, from near to far.
+
+    may_scale: past products with a number. of: how the elements of a tensor that is not moved yet lie.
+    """
+    factor = 1.0
+    chain: list[Node] = []
+    for _ in range(_LONGEST):
+        node = v.producer
+        if node is None:
+            break
+        if _is_movement(node):
+            chain.append(node)
+            v = node.x
+        elif may_scale and (scaled := _scaled(v)) is not None:
+            v, factor = scaled[0], factor * scaled[1]
+        else:
+            break
+        yield v, _replay(of(v.shape), chain), factor
+
+
+def _is_movement(node: Node) -> bool:
+    match node.op:
+        case Reshape() | Transpose():
+            return True
+        case Slice(steps=steps):
+            return all(step > 0 for step in steps)
+        case Gather():
+            index = node.input(1).data
+            return index is not None and index.size == 1 and index.ndim <= 1
+    return False
+
+
+def _scaled(v: Value) -> tuple[Value, float] | None:
+    """(x, factor) if `v` is x times a number."""
+    call = single_call(v)
+    if call is None or call[0] not in ("mul", "div") or len(call[1]) != 2:
+        return None
+    a, b = call[1]
+    if call[0] == "mul" and isinstance(a, float):
+        a, b = b, a
+    if not isinstance(a, Value) or not isinstance(b, float) or b == 0 or a.shape != v.shape:
+        return None
+    return a, b if call[0] == "mul" else 1 / b
+
+
+def _replay(moved: Movement | None, chain: list[Node]) -> Movement | None:
+    """What the movements of `chain`, the first one last, make of what was `moved` so far."""
+    for node in reversed(chain):
+        if moved is None:
+            return None
+        match node.op:
+            case Reshape():
+                moved = moved.reshape(node.y.shape)
+            case Transpose(perm=perm):
+                moved = moved.transpose(perm)
+            case Slice() as cut:
+                moved = moved.slice(cut.starts, cut.steps, cut.sizes)
+            case _:
+                moved = _gather(moved, node)
+    return moved
+
+
+def _gather(moved: Movement, node: Node) -> Movement | None:
+    """`moved` at the one index of a Gather; an index of rank 1 leaves an axis of one element."""
+    axis, index = node.as_(Gather).axis, node.input(1).data
+    assert index is not None
+    at, size = int(index.reshape(())), node.x.shape[axis]
+    picked = moved.pick(axis, min(max(at + size if at < 0 else at, 0), size - 1))
+    return picked if index.ndim == 0 else picked.reshape(node.y.shape)
+
+
+def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A transpose of the output that leaves rows whole becomes the order in which the kernel writes them."""
+    if not isinstance(node.op, Transpose):
+        return None
+    found = _written_by(node.x, sweep, node)
+    if found is None:
+        return None
+    perm = node.op.perm
+    writer, held = found
+    if held[perm[-1]][-1:] != (3,):
+        return "the transpose takes the rows of attention apart"
+    before = writer.as_(Attention)
+    named = tuple(axis for p in perm for axis in held[p])
+    left = [i for i in range(4) if i not in named]  # axes of one element
+    b, h, s, d = (before.out_axes[i] for i in (*left, *named))
+    shape = tuple(writer.y.shape[i] for i in (*left, *named))
+    out = fresh_value(writer.y.name, TensorType(writer.y.dtype, shape))
+    attention = writer.with_(op=replace(before, out_axes=(b, h, s, d)), outputs=[out])
+    view = node.with_(op=Reshape(node.y.shape), inputs=[out])
+    return Patch.replacing(node, attention, view, also=[writer])
+
+
+def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[int, ...]]] | None:
+    """(the Attention that alone writes `v`, perhaps through a reshape; for each axis of `v` those of its output)."""
+    if sweep.only_use(v) is not reader or v.producer is None:
+        return None
+    writer = v.producer
+    if isinstance(writer.op, Reshape) and writer.x.producer is not None and sweep.only_use(writer.x) is writer:
+        writer = writer.x.producer
+    if not isinstance(writer.op, Attention):
+        return None
+    if writer.y is v:
+        return writer, [(i,) for i in range(4)]
+    # Through a reshape that adds or drops axes of one element, or joins axes.
+    held: list[tuple[int, ...]] = []
+    own = [i for i in range(4) if not always_equal(writer.y.shape[i], 1)]
+    for size in v.shape:
+        joined: list[int] = []
+        while own and not always_equal(math.prod(writer.y.shape[i] for i in joined), size):
+            joined.append(own.pop(0))
+        if not always_equal(math.prod(writer.y.shape[i] for i in joined), size):
+            return None
+        held.append(tuple(joined))
+    return (writer, held) if not own else None

@@ -1,0 +1,86 @@
+"""Attention of few queries reads keys and values as the bytes that a cache holds, in place of floats made of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.constants.int8_rows import TAIL
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value
+from ...ir.patch import Patch
+from ...ir.place import Memory
+from ...ir.symbols import always_equal
+from ...layout.kernel_candidates import find_options
+from ...ops.append import WidenRows
+from ...ops.attention import Attention
+from ...ops.data_movement import Reshape, Slice
+from ..rewrite_driver import Rule, Sweep
+from .recognize_norm_attention import single_call
+
+
+def read_bytes(device: DeviceInfo | None) -> Rule:
+    """Keys and values that are WidenRows, or casts of int8, are read as int8 where a kernel of `device` does so."""
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        op = node.op
+        if device is None or not isinstance(op, Attention) or any(view is not None for view in op.views):
+            return None
+        added: list[Node] = []
+        found = [_bytes(node, node.input(i), added) for i in (1, 2)]
+        kinds = {None if f is None else f[1] for f in found}
+        if len(kinds) > 1 or None in kinds:
+            return None
+        (scaled,) = kinds
+        k, v = (f[0] for f in found if f is not None)
+        made = node.with_(op=replace(op, scaled=bool(scaled)), inputs=[node.x, k, v, *node.inputs[3:]])
+        options, refusals = find_options(made, device, Memory.BUFFER, timed=False)
+        if not options:
+            return next(iter(refusals.values()), "no kernel reads bytes")
+        return Patch.replacing(node, *added, made)
+
+    return rule
+
+
+def _bytes(node: Node, value: Value, added: list[Node]) -> tuple[Value, bool] | None:
+    """(int8 that `value` was made of, by nodes that are `added`; whether each row has its scale behind it)."""
+    found, moves = _source(value)
+    maker = found.producer
+    if maker is not None and isinstance(maker.op, WidenRows):
+        x, op = maker.x, maker.op
+        cut = (*x.shape[: op.axis], op.size, *x.shape[op.axis + 1 :])
+        moves = [Slice((0,) * len(cut), (1,) * len(cut), cut), *(_longer(m) for m in moves)]
+    else:
+        call = single_call(found)
+        source = call[1][0] if call is not None and call[0] == "cast" and value.dtype is not DType.FLOAT64 else None
+        if (
+            not isinstance(source, Value)
+            or source.dtype is not DType.INT8
+            or not always_equal(source.shape, found.shape)
+        ):
+            return None
+        x = source
+    for each in moves:
+        added.append(node.beside(each, [x]))
+        x = added[-1].y
+    return x, maker is not None and isinstance(maker.op, WidenRows)
+
+
+def _source(value: Value) -> tuple[Value, list[Reshape | Slice]]:
+    """What movements of whole rows have made `value` of, and those."""
+    moves: list[Reshape | Slice] = []
+    while value.producer is not None and isinstance(value.producer.op, Reshape | Slice):
+        op, x = value.producer.op, value.producer.x
+        whole = isinstance(op, Reshape) or (op.starts[-1] == 0 and op.steps[-1] == 1)
+        if not whole or not x.shape or not value.shape or not always_equal(x.shape[-1], value.shape[-1]):
+            break
+        moves.insert(0, op)
+        value = x
+    return value, moves
+
+
+def _longer(op: Reshape | Slice) -> Reshape | Slice:
+    """The same on rows with scales behind them."""
+    if isinstance(op, Reshape):
+        return Reshape((*op.shape[:-1], op.shape[-1] + TAIL))
+    return replace(op, sizes=(*op.sizes[:-1], op.sizes[-1] + TAIL))

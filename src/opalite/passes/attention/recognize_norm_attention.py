@@ -1,0 +1,285 @@
+"""Recognise composites that exporters write out: normalisations of rows and attention become one operator each."""
+
+from __future__ import annotations
+
+import math
+
+from ...expr.expression import In, Lit
+from ...expr.trace_function import call, trace
+from ...ir.graph import Node, Value
+from ...ir.patch import Patch
+from ...ir.symbols import always_equal
+from ...ir.tensor_type import Shape
+from ...ops.attention import Attention
+from ...ops.data_movement import Reshape, Transpose
+from ...ops.elementwise import Elementwise
+from ...ops.matmul import MatMul
+from ...ops.normalize import Normalize
+from ...ops.operator import broadcast_shape
+from ...ops.reduce import Reduce
+from ...ops.softmax import Softmax
+from ..rewrite_driver import Sweep, origins_between
+
+Operand = Value | float
+
+
+def single_call(value: Value | None) -> tuple[str, list[Operand], Node] | None:
+    """(function, operands, node) if `value` comes from an Elementwise of one instruction."""
+    node = value.producer if value is not None else None
+    if node is None or not isinstance(node.op, Elementwise) or len(node.op.expr) != 1:
+        return None
+    expr = node.op.expr
+    operands: list[Operand] = []
+    for ref in expr.instrs[0].args:
+        if isinstance(ref, In):
+            operands.append(node.input(ref.i))
+        elif isinstance(ref, Lit):
+            operands.append(float(ref.value))
+    return expr.instrs[0].fn, operands, node
+
+
+def _mean_of(value: Operand) -> tuple[Value, tuple[int, ...]] | None:
+    node = value.producer if isinstance(value, Value) else None
+    if node is None or not isinstance(node.op, Reduce) or node.op.kind != "mean" or not node.op.keepdims:
+        return None
+    axes, rank = node.op.axes, len(node.x.shape)
+    return (node.x, axes) if axes == tuple(range(axes[0], rank)) and node.epilogue is None else None
+
+
+def _is_centered(value: Operand, x: Value, axes: tuple[int, ...]) -> bool:
+    found = single_call(value) if isinstance(value, Value) else None
+    if found is None or found[0] != "sub" or found[1][0] is not x:
+        return False
+    return _mean_of(found[1][1]) == (x, axes)
+
+
+def _squared(value: Value) -> Operand | None:
+    found = single_call(value)
+    if found is None:
+        return None
+    fn, (a, *rest), _ = found
+    if (fn == "pow" and rest == [2.0]) or (fn == "mul" and rest and rest[0] is a):
+        return a
+    return None
+
+
+def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
+    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the trailing axes becomes Normalize(layer)."""
+    found = single_call(node.outputs[0])
+    if found is None or found[0] != "div" or not all(isinstance(v, Value) for v in found[1]):
+        return None
+    centered, deviation = found[1]
+    top = single_call(centered) if isinstance(centered, Value) else None
+    if top is None or top[0] != "sub" or not isinstance(top[1][0], Value):
+        return None
+    x = top[1][0]
+    mean = _mean_of(top[1][1])
+    if mean is None or mean[0] is not x:
+        return None
+    root = single_call(deviation) if isinstance(deviation, Value) else None
+    if root is None or root[0] != "sqrt" or not isinstance(root[1][0], Value):
+        return None
+    added = single_call(root[1][0])
+    if added is None or added[0] != "add" or not isinstance(added[1][0], Value) or not isinstance(added[1][1], float):
+        return "no epsilon under the root"
+    variance = _mean_of(added[1][0])
+    if variance is None or variance[1] != mean[1]:
+        return None
+    inner = _squared(variance[0])
+    if inner is None or not (inner is centered or _is_centered(inner, x, mean[1])):
+        return None
+    if x.shape != node.y.shape:
+        return None
+    op = Normalize("layer", epsilon=added[1][1], axis=mean[1][0])
+    made = node.with_(op=op, inputs=[x, None, None], origin=origins_between([x], node))
+    return Patch.replacing(node, made)
+
+
+def recognise_rms_norm(node: Node, sweep: Sweep) -> Patch | str | None:
+    """x / sqrt(mean(x^2) + eps) over the trailing axes, or x times the root's reciprocal, becomes Normalize(rms)."""
+    found = single_call(node.outputs[0])
+    if found is None or len(found[1]) != 2:
+        return None
+    for x, factor in (found[1], found[1][::-1])[: 2 if found[0] == "mul" else 1]:
+        if not isinstance(x, Value) or not isinstance(factor, Value):
+            continue
+        added = single_call(_divisor(found[0], factor))
+        if added is None or added[0] != "add" or not isinstance(added[1][0], Value):
+            continue
+        mean, epsilon = _mean_of(added[1][0]), added[1][1]
+        if mean is None or _squared(mean[0]) is not x or not isinstance(epsilon, float) or x.shape != node.y.shape:
+            continue
+        op = Normalize("rms", epsilon=epsilon, axis=mean[1][0])
+        made = node.with_(op=op, inputs=[x, None, None], origin=origins_between([x], node))
+        return Patch.replacing(node, made)
+    return None
+
+
+def _divisor(fn: str, factor: Value) -> Value | None:
+    """What stands under the root by which `fn` (div or mul) of something and `factor` divides."""
+    inner = single_call(factor)
+    if fn == "mul" and inner is not None:
+        if inner[0] == "rsqrt":
+            return _first(inner[1])
+        if inner[0] == "recip":
+            inner = single_call(_first(inner[1]))
+        elif inner[0] == "div" and inner[1][0] == 1.0 and isinstance(inner[1][1], Value):
+            inner = single_call(inner[1][1])
+        else:
+            return None
+    elif fn != "div":
+        return None
+    return _first(inner[1]) if inner is not None and inner[0] == "sqrt" else None
+
+
+def _first(operands: list[Operand]) -> Value | None:
+    return operands[0] if isinstance(operands[0], Value) else None
+
+
+def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:
+    """softmax(q @ k^T * scale + masks) @ v becomes Attention, also with zeros in place of NaN behind the softmax.
+
+    Tensors have rank 3, with the heads first, 4, or more, with several axes of batches.
+    """
+    if not isinstance(node.op, MatMul) or node.op.trans_a or node.op.trans_b or node.epilogue is not None:
+        return None
+    repaired = _without_nan(node.x, sweep)
+    softmax = node.x.producer if repaired is None else repaired.producer
+    rank = len(node.y.shape)
+    if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.log or rank < 3:
+        return None
+    if softmax.op.axis != rank - 1 or sweep.only_use(node.x) is not node:
+        return "the attention weights have other readers"
+    scores, scale, masks = _scores(softmax.x, sweep, softmax)
+    product = scores.producer
+    if product is None or not isinstance(product.op, MatMul) or product.op.trans_a or product.epilogue is not None:
+        return None
+    q, kt, v = product.x, product.input(1), node.input(1)
+    if not (len(q.shape) == len(kt.shape) == len(v.shape) == rank) or not q.dtype.is_float:
+        return None
+    if q.shape[:-2] != kt.shape[:-2] or q.shape[:-2] != v.shape[:-2]:
+        return "heads are broadcast"
+    added: list[Node] = []
+    mask = _joined(masks, node, added)
+    if masks and mask is None:
+        return "the mask is no part of the scores"
+    if product.op.trans_b:
+        k = kt
+    else:
+        added.append(product.beside(Transpose((*range(rank - 2), rank - 1, rank - 2)), [kt]))
+        k = added[-1].y
+    op = Attention(scale, causal=False, softcap=0.0, blind_nan=repaired is None, nan_to_zero=repaired is not None)
+    origin = origins_between([q, kt, v, *(m for m, _ in masks)], node)
+    if rank == 4:
+        made = node.with_(op=op, inputs=[q, k, v, mask], origin=origin)
+        return Patch.replacing(node, *added, made)
+    q, k, v = (_as_heads(each, node, added) for each in (q, k, v))
+    added.append(node.beside(op, [q, k, v, mask]))
+    added[-1].origin = origin
+    made = node.with_(op=Reshape(node.y.shape), inputs=[added[-1].y])
+    return Patch.replacing(node, *added, made)
+
+
+def _as_heads(value: Value, node: Node, added: list[Node]) -> Value:
+    """[..., H, S, D] or [H, S, D] as [B, H, S, D]."""
+    added.append(node.beside(Reshape(_of_heads(value.shape)), [value]))
+    return added[-1].y
+
+
+def _of_heads(shape: Shape) -> Shape:
+    return (math.prod(shape[:-3]), *shape[-3:])
+
+
+Mask = tuple[Value, Shape]
+"""What is added to the scores, and their shape there: axes of batches may be apart that are one in the product."""
+
+
+def _joined(masks: list[Mask], node: Node, added: list[Node]) -> Value | None:
+    """The sum of the masks, which broadcasts to [B, H, S, T]; None if there is none, or one that does not."""
+    found: Value | None = None
+    for mask, scores in masks:
+        # Of two sizes that the sum has found equal, in all runs that its graph serves, the scores' own comes first.
+        if len(mask.shape) > len(scores) or not always_equal(broadcast_shape([scores, mask.shape]), scores):
+            return None
+        made = mask
+        if len(scores) > 4 and len(mask.shape) > 3:
+            lead, given = scores[:-3], (1,) * (len(scores) - len(mask.shape)) + mask.shape
+            if not all(always_equal(d, 1) for d in given[:-3]) and not always_equal(given[:-3], lead):
+                given = (*lead, *mask.shape[-3:])
+                added.append(node.beside(Elementwise(trace(lambda x: x, mask.dtype), given), [mask]))
+                made = added[-1].y
+            added.append(node.beside(Reshape(_of_heads(given)), [made]))
+            made = added[-1].y
+        if found is not None:
+            added.append(node.beside(Elementwise(call("add", found.dtype, made.dtype)), [found, made]))
+            made = added[-1].y
+        found = made
+    return found
+
+
+def _without_nan(value: Value, sweep: Sweep) -> Value | None:
+    """What `where(isnan(x), 0, x)` has as x, where nothing else reads that."""
+    chosen = single_call(value)
+    if chosen is None or chosen[0] != "where" or chosen[1][1] != 0.0:
+        return None
+    condition, _, x = chosen[1]
+    asked = single_call(condition) if isinstance(condition, Value) else None
+    if asked is None or asked[0] != "isnan" or asked[1] != [x] or not isinstance(x, Value):
+        return None
+    only = sweep.only_use(asked[2].y) is chosen[2] and x not in sweep.exposed
+    return x if only and set(sweep.uses[x]) == {asked[2], chosen[2]} else None
+
+
+def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, list[Mask]]:
+    """Undo `* scale` and `+ mask`, of which there may be several, on the way from the softmax to the product."""
+    scale, masks = 1.0, list[Mask]()
+    while sweep.only_use(value) is reader:
+        inner, view = _viewed(value, sweep)
+        found = single_call(inner)
+        if found is None:
+            break
+        fn, operands, node = found
+        if fn in ("mul", "div") and view is None and isinstance(operands[0], Value) and isinstance(operands[1], float):
+            scale = scale * operands[1] if fn == "mul" else scale / operands[1]
+            value = operands[0]
+        elif fn == "add" and scale == 1.0 and all(isinstance(o, Value) for o in operands):
+            a, b = (o for o in operands if isinstance(o, Value))
+            if _leads_to_product(b) and not _leads_to_product(a):
+                a, b = b, a
+            if not always_equal(a.shape, node.y.shape):
+                break
+            if view is not None:
+                before = a.producer
+                if before is None or not isinstance(before.op, Reshape) or sweep.only_use(a) is not node:
+                    break
+                if not always_equal(before.x.shape, value.shape):
+                    break
+                a, node = before.x, before
+            masks.append((b, inner.shape))
+            value = a
+        else:
+            break
+        reader = node
+    return value, scale, masks
+
+
+def _viewed(value: Value, sweep: Sweep) -> tuple[Value, Node | None]:
+    """What a Reshape with `value` as its output reads, if that has the same heads and more axes before them."""
+    view = value.producer
+    if view is None or not isinstance(view.op, Reshape) or sweep.only_use(view.x) is not view:
+        return value, None
+    same = len(value.shape) == 4 < len(view.x.shape) and always_equal(view.x.shape[-3:], value.shape[-3:])
+    return (view.x, view) if same else (value, None)
+
+
+def _leads_to_product(value: Value) -> bool:
+    """Whether a product is behind scalings, additions and views."""
+    node = value.producer
+    if node is None or isinstance(node.op, MatMul):
+        return node is not None
+    if isinstance(node.op, Reshape):
+        return _leads_to_product(node.x)
+    found = single_call(value)
+    if found is None or found[0] not in ("mul", "div", "add"):
+        return False
+    return any(isinstance(o, Value) and _leads_to_product(o) for o in found[1])

@@ -1,0 +1,1 @@
+"""Passes that remove work: common subexpressions, constants, nodes without effect, values that nobody reads."""

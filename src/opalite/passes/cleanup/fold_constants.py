@@ -1,0 +1,49 @@
+"""Fold: compute ahead of time what depends on constants only, and on tensors without elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.graph import Node, Value, fresh_value
+from ...ir.patch import Patch
+from ...ir.symbols import holds_symbols, is_symbolic
+from ...ops.elementwise import PlaceCast
+from ...ops.host import HostOp
+from ..rewrite_driver import Sweep
+
+_LIMIT_BYTES = 64 << 20  # a folded value larger than this and than its inputs stays symbolic
+
+
+def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Replace a node whose inputs are all constants by its reference result."""
+    if node.op.random or isinstance(node.op, HostOp | PlaceCast):
+        return None
+    if not all(v is None or v.is_const for v in node.inputs):
+        return None
+    if holds_symbols(node.op) or any(is_symbolic(o.shape) for o in node.outputs):
+        return None  # it has another result for other sizes
+    grown = sum(o.type.count * o.dtype.size for o in node.outputs)
+    if grown > max(_LIMIT_BYTES, sum(v.type.count * v.dtype.size for v in node.inputs if v is not None)):
+        return "the folded result would be too large to keep"
+    arrays = node.op.reference([None if v is None else v.data for v in node.inputs])
+    replace: dict[Value, Value] = {}
+    for out, array in zip(node.outputs, arrays, strict=False):
+        folded = fresh_value(out.name, out.type)
+        folded.data = np.ascontiguousarray(array, out.dtype.np).reshape(out.shape)
+        replace[out] = folded
+    return Patch(remove=[node], replace=replace)
+
+
+def fold_empty(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Make constants of the tensors without elements that a node reads or makes.
+
+    So no later pass and no kernel meets a node that has nothing to compute, and what follows from empty inputs alone,
+    such as their sum, can be folded.
+    """
+    empty = {v for v in (*node.inputs, *node.outputs) if v is not None and not v.is_const and not v.type.count}
+    replace: dict[Value, Value] = {}
+    for v in empty:
+        if v in sweep.uses or v in sweep.exposed:
+            replace[v] = fresh_value(v.name, v.type)
+            replace[v].data = np.zeros(v.shape, v.dtype.np)
+    return Patch(replace=replace) if replace else None

@@ -1,0 +1,122 @@
+"""Simplify: remove what does nothing and join movements that can be one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.graph import Node, Value, fresh_value
+from ...ir.patch import Patch
+from ...ir.symbols import always_equal
+from ...ir.tensor_type import Shape, TensorType
+from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
+from ...ops.depthwise_nhwc import DepthwiseRows
+from ...ops.elementwise import Elementwise
+from ...ops.matmul import MatMul
+from ...ops.operator import Op
+from ..rewrite_driver import Sweep
+
+
+def remove_noop(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Identity elementwise, same-shape reshape, identity transpose, whole slice, zero pad, concat of one."""
+    if not node.inputs or node.inputs[0] is None:
+        return None
+    x = node.inputs[0]
+    if not _does_nothing(node, x) or not x.type.fits(node.y.type):
+        return None
+    return Patch(remove=[node], replace={node.y: x})
+
+
+def _does_nothing(node: Node, x: Value) -> bool:
+    match node.op:
+        case Elementwise(expr=expr):
+            return len(expr) == 0
+        case Reshape():
+            return always_equal(x.shape, node.y.shape)
+        case Transpose(perm=perm):
+            return perm == tuple(range(len(x.shape)))
+        case Slice(steps=steps):
+            return always_equal(x.shape, node.y.shape) and all(
+                s == 1 for s, n in zip(steps, x.shape, strict=True) if n > 1
+            )
+        case Pad(pads=pads):
+            return all(always_equal(p, 0) for p in pads)
+        case Concat():
+            return len(node.inputs) == 1
+    return False
+
+
+def drop_empty_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Concat without its zero-size inputs."""
+    if not isinstance(node.op, Concat) or len(node.inputs) < 2:
+        return None
+    kept = [v for v in node.inputs if v is not None and v.type.count]
+    if len(kept) == len(node.inputs) or not kept:
+        return None
+    return _replaced(node, node.op, kept)
+
+
+def join_movement(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Transpose of transpose, reshape of reshape become one; a transpose of size-1 axes only becomes a reshape."""
+    op = node.op
+    if not isinstance(op, Transpose | Reshape):
+        return None
+    x, before = node.x, node.x.producer
+    if isinstance(op, Transpose):
+        moved = [p for p in op.perm if not always_equal(x.shape[p], 1)]
+        if moved == sorted(moved):
+            return _replaced(node, Reshape(node.y.shape), [x])
+        if before is None or not isinstance(before.op, Transpose):
+            return None
+        inner = before.op.perm
+        return _replaced(node, Transpose(tuple(inner[p] for p in op.perm)), [before.x])
+    if before is None or not isinstance(before.op, Reshape):
+        return None
+    return _replaced(node, Reshape(node.y.shape), [before.x])
+
+
+def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A reshape before an Elementwise moves behind it, so that the expression meets the node that computes its input.
+
+    The other operands are reshaped, which moves nothing, or broadcast alike in both shapes.
+    """
+    op = node.op
+    if not isinstance(op, Elementwise) or op.expr.uses_coords:
+        return None
+    for i, v in enumerate(node.inputs):
+        if v is None or not always_equal(v.shape, node.y.shape) or v.producer is None or sweep.only_use(v) is not node:
+            continue
+        view = v.producer
+        if not isinstance(view.op, Reshape) or view.x.producer is None or not isinstance(view.x.producer.op, _SINKS):
+            continue
+        if sweep.only_use(view.x) is not view:
+            continue
+        shape, added = view.x.shape, list[Node]()
+        operands = [view.x if k == i else _reshaped(node, other, shape, added) for k, other in enumerate(node.inputs)]
+        if any(o is None for o in operands):
+            continue
+        inner = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
+        added.append(node.with_(op=replace(op, shape=shape), inputs=operands, outputs=[inner]))
+        added.append(node.beside(Reshape(node.y.shape), [inner]))
+        return Patch.replacing(node, *added)
+    return None
+
+
+_SINKS = (MatMul, Elementwise, DepthwiseRows)  # what computes inputs of expressions, in layouts that any reshape keeps
+
+
+def _reshaped(node: Node, v: Value | None, after: Shape, added: list[Node]) -> Value | None:
+    """An operand of `node`, an expression, as one of shape `after` has it; None if no view of it broadcasts alike."""
+    if v is None:
+        return None
+    before = node.y.shape
+    if v.shape == before:
+        added.append(node.beside(Reshape(after), [v]))
+        return added[-1].y
+    alike = not v.shape or (len(v.shape) == 1 and before[-1:] == after[-1:])
+    return v if alike and len(v.shape) <= len(after) else None
+
+
+def _replaced(node: Node, op: Op, inputs: Sequence[Value]) -> Patch:
+    made = node.with_(op=op, inputs=inputs)
+    return Patch.replacing(node, made)

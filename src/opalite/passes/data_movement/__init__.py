@@ -1,0 +1,1 @@
+"""Passes that fuse and move transposes, channels-last regions and permutations of rows."""

@@ -1,0 +1,301 @@
+"""Channels stay last between two transposes, where what lies between them can be computed so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+from ...expr.parse import parse_expr
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.graph import Node, Value, fresh_value
+from ...ir.patch import Patch
+from ...ir.symbols import always_equal, is_symbolic
+from ...ir.tensor_type import TensorType
+from ...ops.conv import Conv, neutral_zeros
+from ...ops.data_movement import Reshape, Transpose
+from ...ops.depthwise_nhwc import DepthwiseRows
+from ...ops.elementwise import Elementwise
+from ...ops.matmul import MatMul
+from ...ops.reduce import Reduce
+from ..fusion.fold_affine import constant_like
+from ..rewrite_driver import Rule, Sweep
+
+_WIDEST = 16  # columns that a depthwise filter spans at most
+
+
+def keep_channels_last(device: DeviceInfo | None) -> Rule:
+    """Rule that computes with channels last what lies between a Transpose to channels first and Transposes back.
+
+    Networks such as ConvNeXt (Liu et al., 2022) and SegFormer (Xie et al., 2021) turn pictures around each depthwise
+    convolution, since their products and normalisations go along the channels. Devices that hold pictures in images
+    have them in blocks of channels.
+    """
+    if device is not None and device.prefers_images:
+        return lambda node, sweep: None
+
+    sweeps: WeakKeyDictionary[Sweep, dict[DType, dict[Value, _Region]]] = WeakKeyDictionary()
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        if not _is_to_first(node):
+            return None
+        dtype = node.x.dtype
+        if not dtype.is_float or dtype is DType.FLOAT64:
+            return None
+        known = sweeps.setdefault(sweep, {})
+        if dtype not in known:
+            known[dtype] = _regions(sweep, dtype)
+        region = known[dtype].get(node.y)
+        if region is None:
+            return "it turns back what another turned"  # of three axes it may be either turn
+        if not region.made and not region.turned:
+            return "nothing is computed from it that could be turned"
+        if region.before <= region.after:
+            return f"{region.opaque} reads the channels first" if region.opaque else "it would take as many launches"
+        return region.patch()
+
+    return rule
+
+
+def _is_to_first(node: Node) -> bool:
+    rank = len(node.y.shape)
+    return isinstance(node.op, Transpose) and rank >= 3 and node.op.perm == (0, rank - 1, *range(1, rank - 1))
+
+
+def _is_to_last(node: Node) -> bool:
+    rank = len(node.y.shape)
+    return isinstance(node.op, Transpose) and rank >= 3 and node.op.perm == (0, *range(2, rank), 1)
+
+
+def _regions(sweep: Sweep, dtype: DType) -> dict[Value, _Region]:
+    """The region of each value, of transposes to channels first of `dtype` and of what is computed from them."""
+    inside: dict[Value, Node] = {}
+    for node in sweep.graph.nodes:
+        reads = any(v in inside for v in node.inputs)
+        enters = not reads and _is_to_first(node) and node.x.dtype is dtype
+        if enters or (reads and _is_by_channel(node, inside)):
+            inside[node.y] = node
+    # Other transposes to channels first feed the same sums, as residuals do: what hangs together is one region.
+    region_of: dict[Value, int] = {}
+    for start in inside:
+        if start in region_of:
+            continue
+        region_of[start] = number = len(region_of)
+        stack = [start]
+        while stack:
+            v = stack.pop()
+            near = [u.y for u in sweep.uses.get(v, ())]
+            near += [i for i in inside[v].inputs if i is not None]
+            for other in near:
+                if other in inside and other not in region_of:
+                    region_of[other] = number
+                    stack.append(other)
+    members: dict[int, dict[Value, Node]] = {}
+    for v, node in inside.items():
+        members.setdefault(region_of[v], {})[v] = node
+    regions = {number: _Region(sweep, found) for number, found in members.items()}
+    return {v: regions[number] for v, number in region_of.items()}
+
+
+@dataclass
+class _Region:
+    """What is computed from channels that are turned first, up to those who want them otherwise.
+
+    inside: the transposes and what is computed, in execution order, all connected by what is inside.
+    turned: readers that give the same from channels last at no cost. left: values that others read with channels first;
+    opaque: one of these readers.
+    """
+
+    sweep: Sweep
+    inside: dict[Value, Node]
+    turned: list[Node] = field(default_factory=list)
+    left: list[Value] = field(default_factory=list)
+    opaque: str = ""
+
+    def __post_init__(self) -> None:
+        for v in self.inside:
+            users = [u for u in self.sweep.uses.get(v, ()) if u.outputs[0] not in self.inside]
+            self.turned += [u for u in users if _is_back(u)]
+            others = [u for u in users if not _is_back(u)]
+            if others or v in self.sweep.exposed:
+                self.left.append(v)
+                if not _is_vector(v):
+                    self.opaque = others[0].label if others else "an output of the graph"
+        self.turned = list(dict.fromkeys(self.turned))
+
+    @property
+    def entries(self) -> list[Node]:
+        """The Transposes to channels first."""
+        return [n for n in self.inside.values() if _is_to_first(n)]
+
+    @cached_property
+    def before(self) -> int:
+        """Transposes that go."""
+        return len(self.entries) + sum(_is_to_last(n) for n in self.turned)
+
+    @cached_property
+    def after(self) -> int:
+        """Transposes that come: where others read channels first, and of pixels into patches."""
+        patches = sum(isinstance(n.op, Conv) and not _is_depthwise(n) and n.op.strides != (1, 1) for n in self.made)
+        return sum(not _is_vector(v) for v in self.left) + patches
+
+    @property
+    def made(self) -> list[Node]:
+        """What is computed with channels last."""
+        return [n for n in self.inside.values() if not _is_to_first(n)]
+
+    def patch(self) -> Patch:
+        """The region with channels last."""
+        known: dict[Value, Value] = {}
+        added: list[Node] = []
+        for v, node in self.inside.items():
+            if _is_to_first(node):
+                known[v] = node.x
+            else:
+                made = _last(node, known, added)
+                known[v] = made.y
+        replaced: dict[Value, Value] = {}
+        for node in self.turned:
+            if isinstance(node.op, Transpose):
+                replaced[node.y] = known[node.x]
+            else:
+                made = _last(node, known, added)
+                replaced[node.y] = made.y
+        for v in self.left:
+            rank = len(v.shape)
+            turn = Transpose((0, rank - 1, *range(1, rank - 1)))
+            added.append(self.inside[v].beside(turn, [known[v]], like=v.name))
+            replaced[v] = added[-1].y
+        return Patch([*self.inside.values(), *self.turned], added, replaced)
+
+
+def _is_vector(v: Value) -> bool:
+    """Whether `v`, [N,C,...], has one pixel, so that a Reshape turns it."""
+    return always_equal(math.prod(v.shape[2:]), 1)
+
+
+def _is_back(node: Node) -> bool:
+    """Whether it reads channels first and gives what can be given from channels last at no cost."""
+    return _is_to_last(node) or _is_spatial_reduce(node, keepdims=False)
+
+
+def _is_spatial_reduce(node: Node, keepdims: bool) -> bool:
+    op = node.op
+    return isinstance(op, Reduce) and op.axes == tuple(range(2, len(node.x.shape))) and op.keepdims is keepdims
+
+
+def _is_by_channel(node: Node, inside: dict[Value, Node]) -> bool:
+    """Whether it computes, of [N,C,...] inside, what can be computed with channels last as well."""
+    if len(node.outputs) != 1 or (node.inputs[0] not in inside and not isinstance(node.op, Elementwise)):
+        return False
+    match node.op:
+        case Reshape():
+            x, y = node.x.shape, node.y.shape
+            return len(x) >= 3 and len(y) >= 3 and always_equal(x[:2], y[:2])
+        case Reduce():
+            return _is_spatial_reduce(node, keepdims=True)
+        case Conv():
+            return _is_depthwise(node) or is_patches(node)
+        case Elementwise(expr=expr):
+            shape = node.y.shape
+            if expr.uses_coords or len(shape) < 3:
+                return False
+            rows = [v for v in node.inputs if v in inside]
+            others = [v for v in node.inputs if v is not None and v not in inside]
+            return all(v is not None and v.shape == shape for v in rows) and all(
+                _is_of_channels(v, len(shape)) for v in others
+            )
+    return False
+
+
+def _is_of_channels(v: Value, rank: int) -> bool:
+    """Whether `v` is one element, or one for each channel of tensors of `rank` axes."""
+    return always_equal(math.prod(v.shape), 1) or (
+        len(v.shape) >= rank - 1
+        and len(v.shape) <= rank
+        and all(always_equal(n, 1) for i, n in enumerate(v.shape) if i != len(v.shape) - rank + 1)
+    )
+
+
+def _is_depthwise(node: Node) -> bool:
+    op, w = node.as_(Conv), node.input(1)
+    if len(w.shape) != 4 or not w.is_const or any(p < 0 for p in op.pads):
+        return False
+    bias = node.get(2)
+    wide = (w.shape[3] - 1) * op.dilations[1] + 1
+    same = not is_symbolic(node.x.shape[1]) and op.group == w.shape[0] == node.x.shape[1] and op.group > 1
+    fits = same and wide <= _WIDEST and (bias is None or bias.is_const) and not op.exact
+    return fits and neutral_zeros(w)  # which looks at the contents
+
+
+def is_patches(node: Node) -> bool:
+    """Whether windows lie side by side and cover everything, so that it is a product of patches."""
+    op, w, x = node.as_(Conv), node.input(1), node.x.shape
+    if len(w.shape) != 4 or not w.is_const or op.group != 1 or any(op.pads) or op.strides != w.shape[2:]:
+        return False
+    bias = node.get(2)
+    if is_symbolic(x) or any(n % k for n, k in zip(x[2:], w.shape[2:], strict=True)):
+        return False
+    return op.dilations == (1, 1) and (bias is None or bias.is_const) and not op.exact
+
+
+def _last(node: Node, known: dict[Value, Value], added: list[Node]) -> Node:
+    """What `node` computes with channels first, with channels last; it and what it needs are `added`."""
+    op = node.op
+    n, c, *rest = node.y.shape
+    out = fresh_value(node.y.name, TensorType(node.y.dtype, (n, *rest, c)))
+    if isinstance(op, Reshape):
+        made = node.with_(op=Reshape((n, *rest, c)), inputs=[known[node.x]], outputs=[out])
+    elif isinstance(op, Reduce):
+        axes = tuple(range(1, len(node.x.shape) - 1))
+        shape = (n, *rest, c) if op.keepdims else node.y.shape
+        out = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
+        made = node.with_(op=replace(op, axes=axes), inputs=[known[node.x]], outputs=[out])
+    elif isinstance(op, Elementwise):
+        inputs = [known[v] if v in known else _along_last(v, node, added) for v in node.inputs if v is not None]
+        made = node.with_(op=replace(op, shape=None), inputs=inputs, outputs=[out])
+    elif _is_depthwise(node):
+        conv = node.as_(Conv)
+        (sh, sw), (top, left, bottom, right), (dh, dw) = conv.strides, conv.pads, conv.dilations
+        rows = DepthwiseRows((sh, sw), (top, left, bottom, right), (dh, dw))
+        made = node.with_(op=rows, inputs=[known[node.x], *node.inputs[1:]], outputs=[out])
+    else:
+        made = _product(node, known[node.x], out, added)
+    added.append(made)
+    return made
+
+
+def _along_last(v: Value, node: Node, added: list[Node]) -> Value:
+    """An operand that is one for each channel, along the last axis."""
+    if len(v.shape) < 2:
+        return v
+    added.append(node.beside(Reshape((math.prod(v.shape),)), [v]))
+    return added[-1].y
+
+
+def _product(node: Node, x: Value, out: Value, added: list[Node]) -> Node:
+    """A convolution of patches as a product of their rows; the last node is the caller's to add."""
+    w = node.input(1)
+    assert w.data is not None
+    m, c, kh, kw = w.shape
+    n, h, wide, _ = out.shape
+    if (kh, kw) != (1, 1):
+        apart = _beside(node, Reshape((n, h, kh, wide, kw, c)), x, added)
+        together = _beside(node, Transpose((0, 1, 3, 2, 4, 5)), apart, added)
+        x = _beside(node, Reshape((n, h, wide, kh * kw * c)), together, added)
+    matrix = constant_like(w, w.data.transpose(2, 3, 1, 0).reshape(kh * kw * c, m))
+    product = MatMul(trans_a=False, trans_b=False)
+    bias = node.get(2)
+    if bias is None:
+        return node.with_(op=product, inputs=[x, matrix], outputs=[out])
+    inner = fresh_value(node.y.name, out.type)
+    added.append(node.with_(op=product, inputs=[x, matrix], outputs=[inner]))
+    add = Elementwise(parse_expr("add($0, $1)", [node.y.dtype] * 2))
+    return node.with_(op=add, inputs=[inner, bias], outputs=[out])
+
+
+def _beside(node: Node, op: Reshape | Transpose, x: Value, added: list[Node]) -> Value:
+    added.append(node.beside(op, [x]))
+    return added[-1].y

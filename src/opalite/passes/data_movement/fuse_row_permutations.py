@@ -1,0 +1,120 @@
+"""Chains of movements that leave rows whole become one: windows, rolls, patches, heads."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...ir.device.device_family import SLOW_SUB_BUFFERS
+from ...ir.device.device_info import DeviceInfo
+from ...ir.graph import Node, Value
+from ...ir.patch import Patch
+from ...ir.symbols import always_equal
+from ...ops.data_movement import Reshape, Slice, Transpose
+from ...ops.elementwise import Elementwise
+from ...ops.matmul import MatMul
+from ...ops.normalize import Normalize
+from ...ops.permute_rows import MoveRows, scaled, table_of
+from ..rewrite_driver import Rule, Sweep, joined_origin
+from .row_permutation_chains import Chain, find_chain
+
+_SHORT = {True: 64, False: 32}
+"""Bytes of a row below which other kernels move them as well, on a CPU (True) and on a GPU; of float32, if halves are
+stored."""
+
+
+def join_rows(device: DeviceInfo | None) -> Rule:
+    """The rule for `device`.
+
+    A chain that would take several launches becomes a MoveRows. So does a single Transpose of whole rows next to what
+    computes row by row, for other passes to move; `part_rows` gives back those that stay.
+    """
+    short = _SHORT[device is None or device.is_cpu]
+    copies = device is not None and SLOW_SUB_BUFFERS in device.quirks
+    found: dict[Node, Chain | str | None] = {}
+    swept: list[Sweep] = []
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        if swept != [sweep]:
+            swept[:] = [sweep]
+            found.clear()
+            taken: set[Node] = set()
+            for last in reversed(sweep.graph.nodes):  # the longest first
+                chain = None if last in taken else find_chain(last, sweep)
+                if isinstance(chain, Chain):
+                    refusal = _refusal(chain)
+                    taken.update(() if refusal else chain.nodes)
+                    found[last] = refusal or chain
+                else:
+                    found[last] = chain
+        chain = found.get(node)
+        return _joined(chain) if isinstance(chain, Chain) else chain
+
+    def _refusal(chain: Chain) -> str | None:
+        nbytes = chain.row * chain.root.y.dtype.size
+        if nbytes < short:
+            return f"rows of {nbytes} bytes are left whole; {short} pay"
+        launches = sum(_launches(n, copies) for n in chain.nodes)
+        if launches > 1:
+            return None
+        moved = [n for n in chain.nodes if not isinstance(n.op, Reshape)]
+        if len(moved) == 1 and isinstance(moved[0].op, Transpose) and _is_between_rows(chain):
+            return None
+        return "it is one launch anyway" if launches else "it moves nothing"
+
+    return rule
+
+
+def _launches(node: Node, copies: bool) -> int:
+    """Launches of a movement where tensors are not packed. copies: even one that could lie in another's memory."""
+    match node.op:
+        case Reshape():
+            return 0
+        case Slice(steps=steps):
+            cut = [k for k, (n, m) in enumerate(zip(node.x.shape, node.y.shape, strict=True)) if n != m]
+            even = all(step == 1 or size == 1 for step, size in zip(steps, node.y.shape, strict=True))
+            outside = math.prod(node.y.shape[: cut[-1]]) if cut else 1
+            return int(copies or not even or not always_equal(outside, 1))
+    return 1  # of the parts that a Concat takes from one tensor, all but one at least
+
+
+def _is_between_rows(chain: Chain) -> bool:
+    """Whether it moves whole rows of matrices, and what computes them, or reads them, goes row by row."""
+    x, y = chain.source, chain.root.y
+    if not always_equal((x.shape[-1], y.shape[-1]), (chain.row, chain.row)):
+        return False
+    return x.producer is not None and isinstance(x.producer.op, MatMul | Normalize | Elementwise | MoveRows)
+
+
+def _joined(chain: Chain) -> Patch:
+    root, source = chain.root, chain.source
+    op = MoveRows(root.y.shape, chain.row, chain.steps)
+    moves = [n for n in chain.nodes if not isinstance(n.op, Reshape)] or [root]
+    made = root.with_(op=op, inputs=[source], name=moves[-1].name, origin=joined_origin(*chain.nodes))
+    if does_nothing(op, source):
+        made = made.with_(op=Reshape(root.y.shape))
+    return Patch.replacing(root, made, also=[n for n in chain.nodes if n is not root])
+
+
+def does_nothing(op: MoveRows, x: Value) -> bool:
+    """Whether all rows of `x` stay where they are."""
+    table = table_of(op, x.shape)
+    return table is not None and len(table) * op.row == x.type.count and np.array_equal(table, np.arange(len(table)))
+
+
+def part_rows(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A MoveRows of one Transpose, which may stand between Reshapes, becomes these again: more kernels compute it."""
+    if not isinstance(node.op, MoveRows):
+        return None
+    op = node.op
+    if [s[0] for s in op.steps if s[0] != "reshape"] != ["transpose"]:
+        return None
+    added: list[Node] = []
+    for kind, new in scaled(op.steps, op.row, 1):
+        value = added[-1].y if added else node.x
+        added.append(node.beside(Transpose(new) if kind == "transpose" else Reshape(new), [value]))
+        if kind == "transpose":
+            added[-1].origin = node.origin
+    added.append(node.beside(Reshape(node.y.shape), [added[-1].y]))
+    return Patch.replacing(node, *added)

@@ -1,0 +1,164 @@
+"""Rows are moved once between what computes row by row: movements of rows go up and down to where they meet.
+
+A block of windows (Liu et al., Swin Transformer, 2021) normalises rows, moves them into windows, multiplies, moves them
+back and adds what it began with. Rows moved before that stay in windows until the next block wants other ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir.graph import Node, Value, fresh_value
+from ...ir.patch import Patch
+from ...ir.symbols import is_symbolic
+from ...ir.tensor_type import TensorType
+from ...ops.data_movement import Reshape
+from ...ops.elementwise import Elementwise
+from ...ops.normalize import Normalize
+from ...ops.operator import Array
+from ...ops.permute_rows import NONE, MoveRows, Steps, table_of
+from ..rewrite_driver import Sweep
+from .fuse_row_permutations import does_nothing
+from .rowwise_ops import along_rows, is_by_row, on_rows, readers_behind, rows_before, rows_from
+
+
+def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Rows are moved before they are normalised, so that the product that reads them may normalise them.
+
+    Other nodes that compute row by row are passed on the way to another movement.
+    """
+    table = _table(node)
+    if table is None:
+        return None
+    maker = node.x.producer
+    if maker is None or not is_by_row(maker, {maker.x: maker}) or sweep.only_use(node.x) is not node:
+        return None
+    if len(table) * node.as_(MoveRows).row > node.x.type.count:
+        return "it would compute rows several times"
+    if NONE in table:
+        return "it adds rows of zeros, which are not computed"
+    if not isinstance(maker.op, Normalize) and not _follows_movement(maker, sweep):
+        return None
+    x, added = maker.x, list[Node]()
+    lead = node.y.shape[:-1]
+    if isinstance(maker.op, Reshape):
+        moved = node.with_(inputs=[x])
+        steps: Steps = (("reshape", node.as_(MoveRows).rows_shape(node.x.shape)), *node.as_(MoveRows).steps)
+        moved.op = replace(node.as_(MoveRows), steps=steps)
+        return Patch.replacing(node, moved, also=[maker])
+    shape = (*lead, x.shape[-1])
+    op = replace(node.as_(MoveRows), shape=shape, row=x.shape[-1])
+    moved = node.with_(op=op, inputs=[x], outputs=[fresh_value(x.name, TensorType(x.dtype, shape))])
+    made = on_rows(maker, {x: moved.y}, lead, added)
+    made.y.name = node.y.name
+    return Patch.replacing(node, moved, *added, made, also=[maker])
+
+
+def _follows_movement(node: Node, sweep: Sweep) -> bool:
+    """Whether rows come to `node` from another MoveRows, and go nowhere else on the way."""
+    while is_by_row(node, {node.x: node}) and sweep.only_use(node.x) is node and node.x.producer is not None:
+        node = node.x.producer
+        if isinstance(node.op, MoveRows):
+            return True
+    return False
+
+
+def meet_rows(node: Node, sweep: Sweep) -> Patch | str | None:
+    """An expression of moved rows and of others that are known in that order, too, is computed before they move."""
+    if not isinstance(node.op, Elementwise) or node.op.expr.uses_coords:
+        return None
+    reason = None
+    for v in node.inputs:
+        mover = None if v is None else v.producer
+        if mover is None or v is None or v.shape != node.y.shape or sweep.only_use(v) is not node:
+            continue
+        if _table(mover) is None or not _is_permutation(_moves(mover)):
+            continue
+        added: list[Node] = []
+        operands = [_before(other, mover, node, sweep, added) for other in node.inputs]
+        if None in operands:
+            reason = "an operand is not known in the order that the rows had"
+            continue
+        shape = mover.x.shape
+        out = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
+        made = node.with_(op=replace(node.op, shape=node.op.shape and shape), inputs=operands, outputs=[out])
+        moved = mover.with_(inputs=[out], outputs=[fresh_value(node.y.name, node.y.type)])
+        return Patch.replacing(node, *added, made, moved, also=[mover])
+    return reason
+
+
+def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[Node]) -> Value | None:
+    """What `mover`, whose output `node` reads, would make `v` of."""
+    assert v is not None
+    if v is mover.y:
+        return mover.x
+    if v.shape != node.y.shape:
+        return along_rows(v, mover, added)
+    found: Value | None = None
+    maker = v.producer
+    if maker is not None and _same(_table(maker), _table(mover)):
+        found = maker.x
+    for user in sweep.uses.get(v, ()):
+        back = _table(user)
+        if back is not None and user.x is v and _same(back[_moves(mover)], np.arange(len(back))):
+            found = user.y
+    if found is None or found.shape == mover.x.shape:
+        return found
+    added.append(node.beside(Reshape(mover.x.shape), [found]))
+    return added[-1].y
+
+
+def sink_rows(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Moved rows that are only computed on row by row, until they are moved again, are moved once, then."""
+    table = _table(node)
+    if table is None or not _is_permutation(table):
+        return None
+    inside = rows_from(node, sweep)
+    behind = readers_behind(inside, sweep)
+    if behind is None:
+        return "the rows are an output of the graph"
+    for v, user in behind:
+        if not isinstance(user.op, MoveRows) or user.op.row != v.shape[-1] or is_symbolic(user.op.steps):
+            return f"{user.label} reads the rows in their new order"
+    return _sunk(node, inside, [user for _, user in behind])
+
+
+def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Patch:
+    """What computes `inside` on the rows before `mover`, and what `leaving` takes of them."""
+    added: list[Node] = []
+    known = rows_before(inside, mover, added)
+    replaced: dict[Value, Value] = {}
+    for user in leaving:
+        x = known[user.x]
+        op = user.as_(MoveRows)
+        steps: Steps = (*mover.as_(MoveRows).steps, ("reshape", op.rows_shape(user.x.shape)), *op.steps)
+        joined = replace(op, steps=steps)
+        made = user.with_(op=Reshape(op.shape) if does_nothing(joined, x) else joined, inputs=[x])
+        added.append(made)
+        replaced[user.y] = made.y
+    return Patch([*inside.values(), *leaving], added, replaced)
+
+
+def _table(node: Node) -> Array | None:
+    """Where the rows come from, of a MoveRows between matrices of known size whose rows it moves; None for others."""
+    op = node.op
+    if not isinstance(op, MoveRows) or not node.x.shape[-1:] == node.y.shape[-1:] == (op.row,):
+        return None
+    return table_of(op, node.x.shape)
+
+
+def _moves(node: Node) -> Array:
+    table = _table(node)
+    assert table is not None
+    return table
+
+
+def _is_permutation(table: Array) -> bool:
+    return bool((np.sort(table) == np.arange(len(table))).all())
+
+
+def _same(a: Array | None, b: Array | None) -> bool:
+    return a is not None and b is not None and np.array_equal(a, b)

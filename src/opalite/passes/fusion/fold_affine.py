@@ -1,0 +1,172 @@
+"""Fold per-channel scales and shifts (batch normalisation and its like) into the weights of the Conv before them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...expr.expression import Expr, In, Instr, Lit, Ref, Tmp
+from ...expr.trace_function import Builder
+from ...ir.graph import Node, Origin, Value, fresh_value
+from ...ir.patch import Patch
+from ...ir.tensor_type import TensorType
+from ...ops.conv import Conv, ConvTranspose
+from ...ops.elementwise import Elementwise
+from ..rewrite_driver import Sweep, joined_origin
+
+Array = np.ndarray[Any, Any]
+
+
+def fold_affine(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Peel leading mul/div/add/sub by per-channel constants off the Elementwise that alone reads a Conv."""
+    if not isinstance(node.op, Elementwise):
+        return None
+    for i, v in enumerate(node.inputs):
+        conv = v.producer if v is not None else None
+        if v is None or conv is None or not isinstance(conv.op, Conv | ConvTranspose) or conv.epilogue is not None:
+            continue
+        if sweep.only_use(v) is not node or v.shape != node.y.shape:
+            continue
+        if not v.dtype.is_float or not conv.input(1).is_const or not (conv.get(2) is None or conv.input(2).is_const):
+            continue
+        with np.errstate(all="ignore"):  # scales that are not finite stay where they are
+            patch = _peel(node, node.op, i, conv)
+        if patch is not None:
+            return patch
+    return None
+
+
+def _peel(node: Node, op: Elementwise, operand: int, conv: Node) -> Patch | None:
+    expr = op.expr
+    channels = conv.y.shape[1]
+    scale: Array = np.ones(channels)
+    shift: Array = np.zeros(channels)
+    current: Ref = In(operand)
+    peeled = 0
+    while True:
+        step = _next_affine(expr, current, node, channels)
+        if step is None:
+            break
+        k, fn, constant, swapped = step
+        if fn == "mul":
+            scale, shift = scale * constant, shift * constant
+        elif fn == "div":
+            scale, shift = scale / constant, shift / constant
+        elif fn == "add":
+            shift = shift + constant
+        elif swapped:  # constant - x
+            scale, shift = -scale, constant - shift
+        else:
+            shift = shift - constant
+        current = Tmp(k)
+        peeled += 1
+    if not peeled or not np.all(np.isfinite(scale)) or not np.all(np.isfinite(shift)):
+        return None
+    new_conv = _scaled_conv(conv, scale, shift, joined_origin(conv, node))
+    rest = _without_prefix(expr, operand, current)
+    if isinstance(expr.result, Tmp) and isinstance(current, Tmp) and expr.result.k == current.k:
+        return Patch.replacing(node, new_conv, also=[conv])
+    inputs = list(node.inputs)
+    inputs[operand] = new_conv.y
+    tail = with_expression(node, replace(op, expr=rest), inputs)
+    return Patch.replacing(node, new_conv, tail, also=[conv])
+
+
+def _next_affine(expr: Expr, current: Ref, node: Node, channels: int) -> tuple[int, str, Array, bool] | None:
+    """The only instruction that reads `current`, if it is affine in it with a per-channel constant."""
+    readers = [k for k, ins in enumerate(expr.instrs) if current in ins.args]
+    if len(readers) != 1 or (expr.result == current):
+        return None
+    ins: Instr = expr.instrs[readers[0]]
+    if ins.fn not in ("mul", "add", "sub", "div") or ins.args.count(current) != 1:
+        return None
+    swapped = ins.args[1] == current
+    if swapped and ins.fn == "div":
+        return None
+    constant = _per_channel(ins.args[0 if swapped else 1], node, channels)
+    return None if constant is None else (readers[0], ins.fn, constant, swapped)
+
+
+def _per_channel(ref: Ref, node: Node, channels: int) -> Array | None:
+    if isinstance(ref, Lit):
+        return np.full(channels, float(ref.value))
+    if not isinstance(ref, In):
+        return None
+    v = node.input(ref.i)
+    if v.data is None:
+        return None
+    rank = len(node.y.shape)
+    shape = (1,) * (rank - len(v.shape)) + v.shape
+    if v.data.size == 1:
+        return np.full(channels, float(v.data.reshape(())))
+    if shape[1] != channels or math.prod(shape) != channels:
+        return None
+    return v.data.astype(np.float64).reshape(channels)
+
+
+def _scaled_conv(conv: Node, scale: Array, shift: Array, origin: tuple[Origin, ...]) -> Node:
+    w, b = conv.input(1), conv.get(2)
+    assert w.data is not None
+    dims = [1] * len(w.shape)
+    if isinstance(conv.op, Conv):
+        dims[0] = -1
+        weights = w.data * scale.reshape(dims)
+    else:  # ConvTranspose: w[C, M/g, ...], group-major output channels
+        groups = conv.as_(ConvTranspose).group
+        view = w.data.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+        by_group = scale.reshape(groups, 1, w.shape[1], *[1] * (len(w.shape) - 2))
+        weights = (view * by_group).reshape(w.shape)
+    bias = shift if b is None or b.data is None else b.data * scale + shift
+    new_w = constant_like(w, weights)
+    new_b = fresh_value(f"{w.name}.bias", TensorType(w.dtype, (len(scale),)))
+    new_b.data = bias.astype(w.dtype.np)
+    return conv.with_(inputs=[conv.x, new_w, new_b], origin=origin)
+
+
+def constant_like(value: Value, data: Array) -> Value:
+    """A new constant of the dtype of `value`."""
+    made = fresh_value(value.name, TensorType(value.dtype, data.shape))
+    made.data = np.ascontiguousarray(data, value.dtype.np)
+    return made
+
+
+def _without_prefix(expr: Expr, operand: int, start: Ref) -> Expr:
+    """`expr` with `start` (the end of the peeled prefix) read from the operand itself."""
+    b = Builder(expr.dtypes)
+    done: dict[int, Ref] = {}
+    for k, ins in enumerate(expr.instrs):
+        if isinstance(start, Tmp) and k == start.k:
+            done[k] = In(operand)
+            continue
+        args = [done[a.k] if isinstance(a, Tmp) else a for a in ins.args]
+        done[k] = b.emit(ins.fn, args, ins.dtype)
+    result = expr.result
+    return b.finish(done[result.k] if isinstance(result, Tmp) else result)
+
+
+def with_expression(node: Node, op: Elementwise, inputs: Sequence[Value | None], before: Node | None = None) -> Node:
+    """`node` computing `op` of those `inputs` that its expression reads; where some go, `shape` keeps the output's.
+
+    before: a node whose expression it takes over.
+    """
+    expr = op.expr
+    origin = node.origin if before is None else joined_origin(before, node)
+    name = node.name or ("" if before is None else before.name)
+    used = {a.i for ins in expr.instrs for a in ins.args if isinstance(a, In)} | ({0} if not expr.instrs else set())
+    if len(used) == len(inputs):
+        return node.with_(op=op, inputs=inputs, name=name, origin=origin)
+    order = sorted(used)
+    index = {old: new for new, old in enumerate(order)}
+    b = Builder([expr.dtypes[i] for i in order])
+    done: list[Ref] = []
+    for ins in expr.instrs:
+        args: list[Ref] = []
+        for a in ins.args:
+            args.append(In(index[a.i]) if isinstance(a, In) else done[a.k] if isinstance(a, Tmp) else a)
+        done.append(b.emit(ins.fn, args, ins.dtype))
+    op = Elementwise(b.finish(done[-1] if done else In(index[0])), node.y.shape)
+    return node.with_(op=op, inputs=[inputs[i] for i in order], name=name, origin=origin)

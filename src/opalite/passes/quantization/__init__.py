@@ -1,0 +1,1 @@
+"""Passes that choose how quantized operators compute and how weights are stored."""

@@ -1,0 +1,1 @@
+"""`.opal` bundles: file format, reader, writer, and re-emission of programs."""

@@ -1,0 +1,278 @@
+"""Programs and templates as JSON: tagged records for dataclasses, enums, tuples, NumPy scalars; arrays have a table."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import BundleError
+from ...ir.constants.lazy_array import LazyArray
+from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
+from ...ir.place import Layout, LayoutKind, Place, Target
+from ...ir.symbols import Guard, SymbolicFloat, SymbolicInt, Trace, read_expression
+from ...ir.tensor_type import TensorType
+from .. import control_flow as f
+from .. import program as p
+from ..memory.liveness import Lifetime
+from ..node_report import NodeReport
+from ..template.program_template import Template
+from ..template.shape_tensors import ShapeTensorLeaf, ShapeTensors, ShapeTensorStep, TypeTerms
+from ..template.symbolic_numbers import SymbolicRecord, TableTerms, Term, TypedTerm, TypeText
+from . import graph_record as g
+
+_CLASSES: dict[str, type[Any]] = {
+    c.__name__: c
+    for c in (
+        p.Slot,
+        p.Port,
+        p.ReservedPort,
+        p.SlotArg,
+        p.ScalarArg,
+        p.LocalArg,
+        p.SourceSpec,
+        p.LaunchStep,
+        p.UploadStep,
+        p.DownloadStep,
+        p.HostStep,
+        p.ReferenceStep,
+        p.MemoryReport,
+        p.TuningRecord,
+        p.Program,
+        NodeReport,
+        TensorType,
+        Place,
+        Layout,
+        Template,
+        ShapeTensorLeaf,
+        ShapeTensorStep,
+        ShapeTensors,
+        TypeTerms,
+        Term,
+        TypedTerm,
+        TableTerms,
+        SymbolicRecord,
+        TypeText,
+        Lifetime,
+        Guard,
+        DeviceInfo,
+        f.RunProgram,
+        f.Rename,
+        f.Constant,
+        f.HostNode,
+        f.FirstRows,
+        f.Switch,
+        f.Rows,
+        f.HostFastPath,
+        f.Flow,
+        g.ValueRecord,
+        g.NodeRecord,
+        g.FormRecord,
+        g.ResultRecord,
+        g.TraceRecord,
+        g.GraphRecord,
+    )
+}
+_KNOWN_ANYWAY = ("weight_keys",)  # the reader of a bundle fills them in; fields without a place, so the last
+_ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "LayoutKind": LayoutKind}
+
+
+class Encoder:
+    """Turns a Program or a Template into JSON-ready data; arrays met on the way are numbered in `arrays`."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray[Any, Any] | LazyArray] = []
+
+    def encode(self, x: Any) -> Any:
+        """JSON-ready form of `x`; TypeError for a type that no Program holds."""
+        if isinstance(x, np.generic):  # before the numbers of Python: np.float64 is a float too
+            return {"n": [x.dtype.name, x.item()]}
+        if type(x) in (SymbolicInt, SymbolicFloat):  # before the numbers that they say they are
+            return {"s": x.text}
+        if x is None or isinstance(x, (bool, int, float, str)):
+            return x
+        if isinstance(x, DType):
+            return {"dt": x.short}
+        if type(x).__name__ in _ENUMS:
+            return {"e": [type(x).__name__, x.value]}
+        if _is_expression(x):
+            return {"x": [str(x), [d.short for d in x.dtypes]]}
+        if _is_operator(x):
+            return {"o": [x.name, self.encode(x.attributes()), _module_of(x)]}
+        if dataclasses.is_dataclass(x) and _class(type(x).__name__) is type(x):
+            values = [
+                self.encode(getattr(x, field.name))
+                for field in dataclasses.fields(x)
+                if field.name not in _KNOWN_ANYWAY
+            ]
+            return {"c": [type(x).__name__, *values]}
+        if isinstance(x, np.ndarray | LazyArray):
+            self.arrays.append(x)
+            return {"a": len(self.arrays) - 1}
+        if isinstance(x, bytes):
+            return {"b": base64.b64encode(x).decode()}
+        if isinstance(x, tuple):
+            return {"t": [self.encode(i) for i in x]}
+        if isinstance(x, list):
+            return [self.encode(i) for i in x]
+        if isinstance(x, dict):
+            return {"d": [[self.encode(k), self.encode(v)] for k, v in x.items()]}
+        raise TypeError(f"cannot encode {type(x).__name__}")
+
+
+def _class(name: str) -> type[Any] | None:
+    """The dataclass of that name. View belongs to operators, which are imported only for programs that hold one."""
+    if name == "View":
+        from ...ops.strided_view import View
+
+        return View
+    return _CLASSES.get(name)
+
+
+def _is_expression(x: Any) -> bool:
+    """Whether `x` is an Expr. Only programs with steps on the host hold any; the others do without all operators."""
+    if "opalite.ops" not in sys.modules:
+        return False
+    from ...expr.expression import Expr
+
+    return isinstance(x, Expr)
+
+
+def _is_operator(x: Any) -> bool:
+    """Whether `x` is a canonical operator, as steps on the host hold them."""
+    if "opalite.ops" not in sys.modules:
+        return False
+    from ...ops.operator import Op
+
+    return isinstance(x, Op)
+
+
+def _module_of(op: Any) -> str:
+    """The module of opalite.ops that has the operator; '' where another package has."""
+    package, _, name = type(op).__module__.rpartition(".")
+    return name if package == "opalite.ops" else ""
+
+
+def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | LazyArray], trace: Trace | None = None) -> Any:
+    """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind. trace: of the sizes in it."""
+    return _Decoder(arrays, trace).decode(data)
+
+
+def encode_graphs(
+    graphs: Sequence[tuple[g.TraceRecord | None, g.GraphRecord]], flow: f.Flow | None = None
+) -> tuple[Any, list[Any]]:
+    """Recorded graphs as JSON-ready data, and the arrays that it numbers. flow: what their programs are parts of."""
+    encoder = Encoder()
+    encoded = [{"trace": encoder.encode(trace), "graph": encoder.encode(record)} for trace, record in graphs]
+    steps = None if flow is None else encoder.encode(dataclasses.replace(flow, programs=()))
+    return {"graphs": encoded, "flow": steps}, encoder.arrays
+
+
+def decode_graphs(data: Any, arrays: Sequence[Any]) -> tuple[list[tuple[Trace | None, g.GraphRecord]], f.Flow | None]:
+    """The inverse of `encode_graphs`, with the trace that each graph's sizes belong to. The flow lacks its programs."""
+    graphs = []
+    for graph in data["graphs"]:
+        found = decode(graph["trace"], ())
+        trace = None if found is None else g.read_trace(found)
+        graphs.append((trace, decode(graph["graph"], arrays, trace)))
+    flow = decode(data["flow"], arrays)
+    if not isinstance(flow, f.Flow | None):
+        raise BundleError("the steps of a bundle are none; compile the model again")
+    return graphs, flow
+
+
+class _Decoder:
+    """Thousands of small records, of which a start waits for every one: so this is written for speed."""
+
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any] | LazyArray], trace: Trace | None) -> None:
+        self._trace = trace
+        self._made: dict[str, tuple[Any, tuple[str, ...] | None]] = {}  # classes, with names of fields
+        self._numbers: dict[str, Any] = {}  # NumPy types by name
+        self._by_tag: dict[str, Callable[[Any], Any]] = {
+            "c": self._record,
+            "t": self._tuple,
+            "d": lambda body: {self.decode(k): self.decode(v) for k, v in body},
+            "n": self._number,
+            "dt": DType.parse,
+            "e": lambda body: _ENUMS[body[0]](body[1]),
+            "x": self._expression,
+            "o": self._operator,
+            "a": arrays.__getitem__,
+            "b": base64.b64decode,
+            "s": self._size,
+        }
+
+    def decode(self, data: Any) -> Any:
+        kind = type(data)
+        if kind is dict:
+            for tag, body in data.items():
+                made = self._by_tag.get(tag)
+                if made is None:
+                    raise BundleError(
+                        f"record tag {tag!r} is unknown to this version of opalite; compile the model again"
+                    )
+                return made(body)
+            raise BundleError("a record is empty; compile the model again")
+        if kind is list:
+            return [self.decode(i) if type(i) in _NESTED else i for i in data]
+        return data
+
+    def _tuple(self, body: Any) -> tuple[Any, ...]:
+        return tuple([self.decode(i) if type(i) in _NESTED else i for i in body])
+
+    def _record(self, body: Any) -> Any:
+        name = body[0]
+        found = self._made.get(name)
+        if found is None:
+            found = self._made[name] = _plain_class(name)
+        cls, names = found
+        values = [self.decode(v) if type(v) in _NESTED else v for v in body[1:]]
+        if names is None or len(values) != len(names):
+            return cls(*values)
+        record = object.__new__(cls)  # __init__ of a frozen record takes three times as long
+        record.__dict__.update(zip(names, values, strict=True))
+        return record
+
+    def _number(self, body: Any) -> Any:
+        kind = self._numbers.get(body[0])
+        if kind is None:
+            kind = self._numbers[body[0]] = np.dtype(body[0]).type
+        return kind(body[1])
+
+    def _size(self, text: str) -> Any:
+        if self._trace is None:
+            raise BundleError("a size depends on no symbol; compile the model again")
+        return read_expression(text, self._trace)
+
+    @staticmethod
+    def _expression(body: Any) -> Any:
+        from ...expr.parse import parse_expr
+
+        return parse_expr(body[0], [DType.parse(d) for d in body[1]])
+
+    def _operator(self, body: Any) -> Any:
+        from ...ops.operator import load_op, make_op
+
+        if len(body) > 2:
+            load_op(body[2])  # all of them take a tenth of a start
+        return make_op(body[0], self.decode(body[1]))
+
+
+_NESTED = (dict, list)
+
+
+def _plain_class(name: str) -> tuple[Any, tuple[str, ...] | None]:
+    """The dataclass of that name, and the names of its fields in order, where all that making one does is set them."""
+    cls = _class(name)
+    if cls is None:
+        raise BundleError(f"record {name!r} is unknown to this version of opalite; compile the model again")
+    fields = dataclasses.fields(cls)
+    is_plain = (
+        not hasattr(cls, "__post_init__") and not hasattr(cls, "__slots__") and all(field.init for field in fields)
+    )
+    return cls, tuple(field.name for field in fields) if is_plain else None

@@ -1,0 +1,222 @@
+"""Reading a bundle: its variants, each decoded, or made again, when it is asked for."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import BundleError, ModelFormatError
+from ...ir.constants.content_hash import content_key
+from ...ir.constants.lazy_array import LazyArray, mapped_part
+from ...ir.constants.model_file import FilePart, ModelFile
+from ...ir.device.device_info import DeviceInfo
+from ..lazy_list import LazyList
+from ..template.program_template import Template
+from ..weights.checksum import byte_sum
+from ..weights.safetensors_file import TensorFile, TensorFileError
+from ..weights.weight_files import WeightFiles
+from .bundle import TABLE, VERSION, Bundle, Content, GraphText, Rebuild, Untrusted, Variant, programs_of, text_digest
+from .dispatch_key import DispatchKey
+from .json_codec import decode
+
+Array = np.ndarray[Any, Any]
+
+
+def load_bundle(
+    path: str | os.PathLike[str], apart: WeightFiles | None = None, rebuild: Rebuild | None = None
+) -> Bundle:
+    """The bundle at `path`, weights read when a program is. BundleError unless it is a whole bundle of this version.
+
+    apart: where large weights lie, which then are StoredArrays. rebuild: gives programs in the place of the file's own,
+    which are used where there is none.
+    """
+    where = Path(path)
+    if not where.is_file():
+        what = "is a folder" if where.is_dir() else "does not exist"
+        raise BundleError(f"bundle '{where}' {what}; `opalite compile` makes one of a model")
+    try:
+        file = TensorFile(where)
+        text = file.texts.get("opalite")
+        if text is None:
+            raise BundleError(f"'{where}' is a safetensors file, but not an Opalite bundle")
+        # Sizes and kernels are trusted from here on: a damaged one could crash the driver.
+        if file.texts.get("digest") != text_digest(text):
+            raise _damaged(where)
+        about = json.loads(text)
+        if about["version"] != VERSION:
+            found = about["version"]
+            raise BundleError(f"'{where}' has bundle version {found}, this opalite reads {VERSION}; compile it again")
+        reader = _Reader(where, file, about, apart, rebuild, text_digest(text))
+        return Bundle(
+            [reader.variant(n, raw) for n, raw in enumerate(about["variants"])], about["meta"], text_digest(text)
+        )
+    except (
+        *(TensorFileError, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError),
+    ) as e:
+        raise BundleError(f"'{where}' is not a complete .opal bundle ({e}); compile the model again") from e
+
+
+class _Reader:
+    """Reads and checks the parts of one bundle."""
+
+    def __init__(
+        self,
+        where: Path,
+        file: TensorFile,
+        about: Mapping[str, Any],
+        apart: WeightFiles | None,
+        rebuild: Rebuild | None,
+        digest: str,
+    ) -> None:
+        self._rebuild, self._digest = rebuild, digest
+        self._where = where
+        self._apart = apart
+        self._file = file
+        self._about = about
+
+    def variant(self, n: int, raw: Mapping[str, Any]) -> Variant:
+        """The variant number `n`, decoded when it is asked for."""
+        binaries = {int(i): self._binary(str(key)) for i, key in raw["binaries"].items()}
+        shapes = {name: tuple(map(int, shape)) for name, shape in raw["shapes"].items()}
+        device = DeviceInfo.from_json(raw["device"])
+        sizes = None if raw["sizes"] is None else {name: _axes(axes) for name, axes in raw["sizes"].items()}
+        if sizes is not None and any(len(axes) != len(shapes[name]) for name, axes in sizes.items()):
+            raise _damaged(self._where)
+        return Variant(
+            device,
+            lambda: self._program(n, raw, device),
+            needs=DispatchKey(
+                shapes,
+                [(int(w), int(h)) for w, h in raw["images"]],
+                sizes,
+                bool(raw["byte_dots"]),
+            ),
+            binaries=binaries,
+            fingerprint=str(raw["fingerprint"]),
+            graph=None if raw["graph"] is None else lambda: self._graph(raw["graph"], raw["picked"]),
+        )
+
+    def _graph(self, raw: Mapping[str, Any], picked: Collection[str]) -> GraphText:
+        """The recorded graph, whose bytes have to be those that its key names, as nobody vouches for their sum."""
+        text = self._checked(raw["key"])
+        if content_key(text) != raw["key"]:
+            raise _damaged(self._where)
+        arrays, keys = self._arrays(raw["arrays"], picked)
+        return GraphText(json.loads(text.tobytes()), arrays, keys)
+
+    def _arrays(self, kinds: Sequence[Any], picked: Collection[str] = ()) -> tuple[list[Any], dict[int, str]]:
+        """Arrays by number, and the key of each by identity."""
+        arrays = [self._array(key, _dtype(kind), tuple(shape), key in picked) for kind, shape, key in kinds]
+        return arrays, {id(a): key for a, (_, _, key) in zip(arrays, kinds, strict=True)}
+
+    def _program(self, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Content:
+        if self._rebuild is not None:
+            return self._rebuilt(self._rebuild, n, raw, device)
+        try:
+            arrays, keys = self._arrays(raw["arrays"], frozenset(raw["picked"]))
+            content: Content = decode(self._json(f"program {n}"), arrays)
+            if isinstance(content, Template):
+                content.compile()
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
+            raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
+        for program in programs_of(content):
+            program.weight_keys = {slot: keys[id(a)] for slot, a in program.weights.items()}
+        return self._reported(n, content)
+
+    def _rebuilt(self, rebuild: Rebuild, n: int, raw: Mapping[str, Any], device: DeviceInfo) -> Content:
+        try:
+            graph = raw["graph"]
+            untrusted = Untrusted(
+                self._digest,
+                n,
+                device,
+                "" if graph is None else str(graph["key"]),
+                lambda: self._graph(graph, raw["picked"]),
+                lambda key, kind, shape: self._array(key, _dtype(kind), shape, key in raw["picked"]),
+            )
+            content = rebuild(untrusted)
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
+            raise BundleError(f"'{self._where}' was written by another opalite ({e}); compile the model again") from e
+        except BundleError as e:
+            raise BundleError(
+                f"'{self._where}' is not trusted, and this opalite cannot make its programs again: {e}. Compile the "
+                "model again, or pass trust=True if you know who made the file"
+            ) from e
+        return self._reported(n, content)
+
+    def _reported(self, n: int, content: Content) -> Content:
+        for i, program in enumerate(programs_of(content)):
+            program.placement = LazyList(partial(self._reports, n, i))
+        return content
+
+    def _reports(self, n: int, program: int) -> Any:
+        try:
+            return decode(self._json(f"reports {n}"), ())[program]
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
+            raise BundleError(f"'{self._where}' does not tell of its nodes ({e}); compile the model again") from e
+
+    def _json(self, name: str) -> Any:
+        text = self._file.texts.get(name, "")
+        if self._about["digests"].get(name) != text_digest(text):
+            raise _damaged(self._where)
+        return json.loads(text)
+
+    def _array(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], picked: bool) -> Array | LazyArray:
+        if self._apart is not None and key in self._about["files"]:
+            return self._mapped(key, dtype, shape)
+        if picked and os.name == "posix" and self._file.nbytes(key) >= TABLE:
+            # Nobody sums up what nobody reads all of. The name is this file's own, as what it says is not checked.
+            return mapped_part(dtype, shape, f"{self._digest}:{key}", lambda: self._file.map(key))
+        if self._apart is None or self._file.has(key):
+            return self._checked(key).view(dtype).reshape(shape)
+        try:
+            return self._apart.find(key, dtype, shape, self._about["sums"][key], picked=picked)
+        except BundleError as e:
+            raise BundleError(f"'{self._where}' is not whole: {e}") from e
+
+    def _mapped(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LazyArray:
+        """A table in the model's own file, as long as nobody has written to that."""
+        path, offset = self._about["files"][key]
+        try:
+            found = FilePart(ModelFile(Path(path)), offset, math.prod(shape) * dtype.itemsize).mapped(dtype, shape)
+        except (OSError, ModelFormatError) as e:
+            raise BundleError(f"'{self._where}' is not whole: '{path}' cannot be read ({e})") from e
+        if found.contents.digest != key:
+            raise BundleError(f"'{self._where}' is not whole: '{path}' has changed")
+        return found
+
+    def _checked(self, key: str) -> Array:
+        try:
+            raw = self._file.get(key)
+        except (KeyError, ValueError, OSError) as e:
+            raise _damaged(self._where) from e
+        if self._about["sums"].get(key) != byte_sum(raw):
+            raise _damaged(self._where)
+        return raw
+
+    def _binary(self, key: str) -> Callable[[], bytes]:
+        return lambda: self._checked(key).tobytes()
+
+
+def _axes(axes: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(None if axis is None else int(axis) for axis in axes)
+
+
+def _damaged(where: Path) -> BundleError:
+    return BundleError(f"'{where}' is damaged; compile the model again")
+
+
+def _dtype(name: str) -> Any:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))

@@ -1,0 +1,343 @@
+"""passes/attention/recognize_norm_attention.py: layer normalisation and attention that exporters wrote out."""
+
+from __future__ import annotations
+
+import pytest
+
+from opalite.passes.attention.recognize_norm_attention import (
+    recognise_attention,
+    recognise_layer_norm,
+    recognise_rms_norm,
+)
+
+from ..texts import Case, check
+
+CASES = (
+    Case(
+        "recognise_layer_norm",
+        "over the last axis",
+        recognise_layer_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %m = Reduce(%x) {axes=[1], keepdims=true, kind="mean"}
+            %d = Elementwise(%x, %m) {expr="sub($0, $1)"}
+            %q = Elementwise(%d) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-05:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %y = Elementwise(%d, %s) {expr="div($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-05, kind="layer"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_layer_norm",
+        "no epsilon under the root",
+        recognise_layer_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %m = Reduce(%x) {axes=[1], keepdims=true, kind="mean"}
+            %d = Elementwise(%x, %m) {expr="sub($0, $1)"}
+            %q = Elementwise(%d) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %s = Elementwise(%v) {expr="sqrt($0)"}
+            %y = Elementwise(%d, %s) {expr="div($0, $1)"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "divided by the root",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %y = Elementwise(%x, %s) {expr="div($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-06, kind="rms"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "times the root's reciprocal",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x, %x) {expr="mul($0, $1)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %r = Elementwise(%s) {expr="recip($0)"}
+            %y = Elementwise(%r, %x) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-06, kind="rms"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "times one by the root",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %r = Elementwise(%s) {expr="div(1.0:f32, $0)"}
+            %y = Elementwise(%x, %r) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-06, kind="rms"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "times the reciprocal of the root in one",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %r = Elementwise(%e) {expr="rsqrt($0)"}
+            %y = Elementwise(%x, %r) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[2,8]) {
+            %y = Normalize(%x, -, -) {axis=1, epsilon=1e-06, kind="rms"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "the root divided by x is none",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %y = Elementwise(%s, %x) {expr="div($0, $1)"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_rms_norm",
+        "times the root is none",
+        recognise_rms_norm,
+        """
+        graph g(%x: f32[2,8]) {
+            %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
+            %v = Reduce(%q) {axes=[1], keepdims=true, kind="mean"}
+            %e = Elementwise(%v) {expr="add($0, 1e-06:f32)"}
+            %s = Elementwise(%e) {expr="sqrt($0)"}
+            %y = Elementwise(%x, %s) {expr="mul($0, $1)"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "scale and mask go along",
+        recognise_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4], %mask: f32[3,3]) {
+            %kt = Transpose(%k) {perm=[0, 1, 3, 2]}
+            %s = MatMul(%q, %kt) {trans_a=false, trans_b=false}
+            %h = Elementwise(%s) {expr="mul($0, 0.5:f32)"}
+            %a = Elementwise(%h, %mask) {expr="add($0, $1)"}
+            %p = Softmax(%a) {axis=3, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4], %mask: f32[3,3]) {
+            %kt = Transpose(%k) {perm=[0, 1, 3, 2]}
+            %k2 = Transpose(%kt) {perm=[0, 1, 3, 2]}
+            %y = Attention(%q, %k2, %v, %mask) {blind_nan=true, causal=false, scale=0.5, softcap=0.0}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "heads are broadcast",
+        recognise_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,1,3,4], %v: f32[1,2,3,4], %mask: f32[3,3]) {
+            %kt = Transpose(%k) {perm=[0, 1, 3, 2]}
+            %s = MatMul(%q, %kt) {trans_a=false, trans_b=false}
+            %h = Elementwise(%s) {expr="mul($0, 0.5:f32)"}
+            %a = Elementwise(%h, %mask) {expr="add($0, $1)"}
+            %p = Softmax(%a) {axis=3, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "zeros in place of NaN, as PyTorch's exporters write",
+        recognise_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %p = Softmax(%s) {axis=3, log=false}
+            %n = Elementwise(%p) {expr="isnan($0)"}
+            %w = Elementwise(%n, %p) {expr="where($0, 0.0:f32, $1)"}
+            %y = MatMul(%w, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
+            %y = Attention(%q, %k, %v, -) {causal=false, nan_to_zero=true, scale=1.0, softcap=0.0}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "ones in place of NaN stay",
+        recognise_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %p = Softmax(%s) {axis=3, log=false}
+            %n = Elementwise(%p) {expr="isnan($0)"}
+            %w = Elementwise(%n, %p) {expr="where($0, 1.0:f32, $1)"}
+            %y = MatMul(%w, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "heads first, and no batch",
+        recognise_attention,
+        """
+        graph g(%q: f32[6,3,4], %k: f32[6,5,4], %v: f32[6,5,2], %mask: f32[6,1,5]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %a = Elementwise(%mask, %s) {expr="add($0, $1)"}
+            %p = Softmax(%a) {axis=2, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[6,3,4], %k: f32[6,5,4], %v: f32[6,5,2], %mask: f32[6,1,5]) {
+            %q4 = Reshape(%q) {shape=[1, 6, 3, 4]}
+            %k4 = Reshape(%k) {shape=[1, 6, 5, 4]}
+            %v4 = Reshape(%v) {shape=[1, 6, 5, 2]}
+            %y4 = Attention(%q4, %k4, %v4, %mask) {blind_nan=true, causal=false, scale=1.0, softcap=0.0}
+            %y = Reshape(%y4) {shape=[6, 3, 2]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "two axes of batches, and a mask of the second",
+        recognise_attention,
+        """
+        graph g(%q: f32[2,3,2,4,4], %k: f32[2,3,2,4,4], %v: f32[2,3,2,4,4], %mask: f32[3,1,4,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %a = Elementwise(%s, %mask) {expr="add($0, $1)"}
+            %p = Softmax(%a) {axis=4, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[2,3,2,4,4], %k: f32[2,3,2,4,4], %v: f32[2,3,2,4,4], %mask: f32[3,1,4,4]) {
+            %wide = Elementwise(%mask) {expr="$0", shape=[2, 3, 1, 4, 4]}
+            %m = Reshape(%wide) {shape=[6, 1, 4, 4]}
+            %q4 = Reshape(%q) {shape=[6, 2, 4, 4]}
+            %k4 = Reshape(%k) {shape=[6, 2, 4, 4]}
+            %v4 = Reshape(%v) {shape=[6, 2, 4, 4]}
+            %y4 = Attention(%q4, %k4, %v4, %m) {blind_nan=true, causal=false, scale=1.0, softcap=0.0}
+            %y = Reshape(%y4) {shape=[2, 3, 2, 4, 4]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "windows of a picture: a bias of heads, and a mask of windows added in a view",
+        recognise_attention,
+        """
+        graph g(%q: f32[6,2,4,4], %k: f32[6,2,4,4], %v: f32[6,2,4,4], %bias: f32[1,2,4,4], %mask: f32[1,3,1,4,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %b = Elementwise(%s, %bias) {expr="add($0, $1)"}
+            %apart = Reshape(%b) {shape=[2, 3, 2, 4, 4]}
+            %a = Elementwise(%apart, %mask) {expr="add($0, $1)"}
+            %joined = Reshape(%a) {shape=[6, 2, 4, 4]}
+            %p = Softmax(%joined) {axis=3, log=false}
+            %y = MatMul(%p, %v) {trans_a=false, trans_b=false}
+            return %y
+        }
+        """,
+        """
+        graph g(%q: f32[6,2,4,4], %k: f32[6,2,4,4], %v: f32[6,2,4,4], %bias: f32[1,2,4,4], %mask: f32[1,3,1,4,4]) {
+            %wide = Elementwise(%mask) {expr="$0", shape=[2, 3, 1, 4, 4]}
+            %m = Reshape(%wide) {shape=[6, 1, 4, 4]}
+            %sum = Elementwise(%m, %bias) {expr="add($0, $1)"}
+            %y = Attention(%q, %k, %v, %sum) {blind_nan=true, causal=false, scale=1.0, softcap=0.0}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "recognise_attention",
+        "scores that somebody else reads stay",
+        recognise_attention,
+        """
+        graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
+            %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
+            %p = Softmax(%s) {axis=3, log=false}
+            %n = Elementwise(%p) {expr="isnan($0)"}
+            %w = Elementwise(%n, %p) {expr="where($0, 0.0:f32, $1)"}
+            %y = MatMul(%w, %v) {trans_a=false, trans_b=false}
+            return %y, %p
+        }
+        """,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pass(case: Case) -> None:
+    check(case)

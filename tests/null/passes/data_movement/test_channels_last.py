@@ -1,0 +1,164 @@
+"""passes/data_movement/channels_last.py: what lies between two transposes is computed with channels last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from opalite.passes.data_movement.channels_last import keep_channels_last
+
+from ..texts import GPU, Case, check
+
+KEEP = keep_channels_last(GPU)
+IMAGES = keep_channels_last(replace(GPU, image_support=True, family="adreno"))
+
+CASES = (
+    Case(
+        "keep_channels_last",
+        "a block of ConvNeXt, its residual, and the mean of all pixels",
+        KEEP,
+        """
+        graph g(%x: f32[1,8,6,4]) {
+            const %k: f32[4,1,3,3] = seed 1
+            const %b: f32[4] = seed 2
+            const %s: f32[4,1,1] = seed 3
+            %f = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %c = Conv(%f, %k, %b) {dilations=[1, 1], group=4, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %l = Transpose(%c) {perm=[0, 2, 3, 1]}
+            %n = Normalize(%l, -, -) {axis=3, epsilon=0.001, kind="layer"}
+            %t = Transpose(%n) {perm=[0, 3, 1, 2]}
+            %r = Elementwise(%t, %s, %f) {expr="mul($0, $1); add(%0, $2)"}
+            %y = Reduce(%r) {axes=[2, 3], keepdims=false, kind="mean"}
+            return %y
+        }
+        """,
+        """
+        graph g(%x: f32[1,8,6,4]) {
+            const %k: f32[4,1,3,3] = seed 1
+            const %b: f32[4] = seed 2
+            const %s: f32[4,1,1] = seed 3
+            %c = DepthwiseRows(%x, %k, %b) {dilations=[1, 1], pads=[1, 1, 1, 1], strides=[1, 1]}
+            %n = Normalize(%c, -, -) {axis=3, epsilon=0.001, kind="layer"}
+            %v = Reshape(%s) {shape=[4]}
+            %r = Elementwise(%n, %v, %x) {expr="mul($0, $1); add(%0, $2)"}
+            %y = Reduce(%r) {axes=[1, 2], keepdims=false, kind="mean"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "keep_channels_last",
+        "patches are rows of a product",
+        KEEP,
+        """
+        graph g(%x: f32[2,24,4]) {
+            const %k: f32[8,4,2,3] = fill 0.25
+            const %b: f32[8] = seed 2
+            %f = Transpose(%x) {perm=[0, 2, 1]}
+            %p = Reshape(%f) {shape=[2, 4, 4, 6]}
+            %c = Conv(%p, %k, %b) {dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[2, 3]}
+            %q = Reshape(%c) {shape=[2, 8, 4]}
+            %a = Transpose(%f) {perm=[0, 2, 1]}
+            %y = Transpose(%q) {perm=[0, 2, 1]}
+            return %y, %a
+        }
+        """,
+        """
+        graph g(%x: f32[2,24,4]) {
+            const %k: f32[24,8] = fill 0.25
+            const %b: f32[8] = seed 2
+            %p = Reshape(%x) {shape=[2, 4, 6, 4]}
+            %d = Reshape(%p) {shape=[2, 2, 2, 2, 3, 4]}
+            %t = Transpose(%d) {perm=[0, 1, 3, 2, 4, 5]}
+            %r = Reshape(%t) {shape=[2, 2, 2, 24]}
+            %m = MatMul(%r, %k) {trans_a=false, trans_b=false}
+            %c = Elementwise(%m, %b) {expr="add($0, $1)"}
+            %y = Reshape(%c) {shape=[2, 4, 8]}
+            return %y, %x
+        }
+        """,
+    ),
+    Case(
+        "keep_channels_last",
+        "two who read channels first",
+        KEEP,
+        """
+        graph g(%x: f32[1,8,6,4]) {
+            const %k: f32[4,1,3,3] = seed 1
+            %f = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %c = Conv(%f, %k, -) {dilations=[1, 1], group=4, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %l = Transpose(%c) {perm=[0, 2, 3, 1]}
+            %y = Softmax(%c) {axis=3, log=false}
+            %z = Softmax(%f) {axis=3, log=false}
+            return %y, %z, %l
+        }
+        """,
+    ),
+    Case(
+        "keep_channels_last",
+        "a window that is no row of pixels",
+        KEEP,
+        """
+        graph g(%x: f32[1,8,6,4]) {
+            const %k: f32[8,4,3,3] = seed 1
+            %f = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %c = Conv(%f, %k, -) {dilations=[1, 1], group=1, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %y = Transpose(%c) {perm=[0, 2, 3, 1]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "keep_channels_last",
+        "pictures in images have blocks of channels",
+        IMAGES,
+        """
+        graph g(%x: f32[1,8,6,4]) {
+            const %k: f32[4,1,3,3] = seed 1
+            const %b: f32[4] = seed 2
+            const %s: f32[4,1,1] = seed 3
+            %f = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %c = Conv(%f, %k, %b) {dilations=[1, 1], group=4, pads=[1, 1, 1, 1], strides=[1, 1]}
+            %l = Transpose(%c) {perm=[0, 2, 3, 1]}
+            %n = Normalize(%l, -, -) {axis=3, epsilon=0.001, kind="layer"}
+            %t = Transpose(%n) {perm=[0, 3, 1, 2]}
+            %r = Elementwise(%t, %s, %f) {expr="mul($0, $1); add(%0, $2)"}
+            %y = Reduce(%r) {axes=[2, 3], keepdims=false, kind="mean"}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "keep_channels_last",
+        "an operand along the width",
+        KEEP,
+        """
+        graph g(%x: f32[1,8,6,4]) {
+            const %s: f32[6] = seed 1
+            %f = Transpose(%x) {perm=[0, 3, 1, 2]}
+            %c = Elementwise(%f, %s) {expr="add($0, $1)"}
+            %y = Transpose(%c) {perm=[0, 2, 3, 1]}
+            return %y
+        }
+        """,
+    ),
+    Case(
+        "keep_channels_last",
+        "of three axes a turn may be another's turn back",
+        KEEP,
+        """
+        graph g(%x: f32[2,8,7]) {
+            %f = Transpose(%x) {perm=[0, 2, 1]}
+            %n = Elementwise(%f) {expr="neg($0)"}
+            %y = Transpose(%n) {perm=[0, 2, 1]}
+            return %f, %n, %y
+        }
+        """,
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pass(case: Case) -> None:
+    check(case)
