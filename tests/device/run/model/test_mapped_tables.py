@@ -17,7 +17,7 @@ from opalite.cl.runtime import Runtime
 from opalite.ir.constants import model_file
 from opalite.ir.constants.lazy_array import LazyArray
 from opalite.plan import emit_program
-from opalite.plan.bundle.bundle import read_bundle
+from opalite.plan.bundle import read_bundle
 from opalite.run.model.plans import external_data_files
 
 from ....helpers.small_models import make_model, port
