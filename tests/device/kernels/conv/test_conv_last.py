@@ -32,7 +32,7 @@ def check(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], pack: int, op: 
     """The kernel of `op` on blocks of `pack` agrees with the reference."""
     binding = Binding((packed(pack), None, None, *(FLAT for _ in arrays[3:])), (FLAT,))
     node = make_node(op, attrs, arrays, const=(1, 2), binding=binding)
-    check_kernel(rt, find_kernel(op, f"{op}Last"), node, arrays, p)
+    check_kernel(rt, find_kernel(op, f"{op}PackedToRowMajor"), node, arrays, p)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -93,7 +93,7 @@ def test_long_sums_are_as_exact_as_blocks(rt: Runtime, op: str) -> None:
     attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
     attrs |= {"output_padding": (0, 0)} if op == "ConvTranspose" else {}
     node = make_node(op, attrs, arrays, const=(1,), binding=Binding((packed(4), None), (FLAT,)))
-    (got,) = run_node(as_gpu(rt), find_kernel(op, f"{op}Last"), node, arrays)
+    (got,) = run_node(as_gpu(rt), find_kernel(op, f"{op}PackedToRowMajor"), node, arrays)
     windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(np.float64), (2, 2), (1, 2))
     if op == "ConvTranspose":  # inside, where all taps meet the image, it is a convolution by mirrored filters
         got, w = got[:, :, 1:-1, 1:-1], w[:, :, ::-1, ::-1]
