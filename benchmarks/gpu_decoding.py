@@ -144,7 +144,7 @@ def write(state: Any, token: Any, count: int, tell: Tell) -> None:
         token = written[-1]
     if not found:
         return
-    tell(written_ms=median(times[1:] or times), went_ahead=state.ran_ahead, longest_written_ms=max(times))
+    tell(written_ms=median(times[1:] or times), went_ahead=state.ran_multi_step, longest_written_ms=max(times))
     state.truncate(begin)
     token, alike = first, 0
     for want in found[: 2 * AT_ONCE]:

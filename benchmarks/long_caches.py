@@ -39,7 +39,7 @@ def measure(session: Any, length: int, cache: str) -> dict[str, tuple[float, int
                 shape = next(a.shape for a in session.get_inputs() if a.name == pair.past)
                 sizes = [length if i == pair.time else d if isinstance(d, int) else 1 for i, d in enumerate(shape)]
                 values[pair.past] = rng.standard_normal(sizes, np.float32)
-        state.take(values)
+        state.set_values(values)
         first[kept] = state.run(feeds_of(cache, 1, length))[0]
         states[kept] = state
     for turn in range(TURNS):

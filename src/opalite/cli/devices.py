@@ -23,9 +23,9 @@ from .console import make_console
 def command(as_json: bool, resources: bool) -> None:
     """List OpenCL platforms and devices, and what each can do. A star marks the default."""
     if resources:
-        from ..ray.device_resources import resources as announced
+        from ..ray.device_resources import resources as announced_devices
 
-        click.echo(json.dumps(announced()))
+        click.echo(json.dumps(announced_devices()))
         return
     listing = list_all()
     listing.devices = [dataclasses.replace(f, info=with_trials(f.device, f.info)) for f in listing.devices]

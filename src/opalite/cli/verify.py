@@ -78,11 +78,11 @@ def command(
     for line in inputs.assumptions():
         console.print(line, soft_wrap=True)
     checks = (*found.nodes, *found.rewrites, *found.outputs)
-    bad = [c for c in checks if not c.good]
+    bad = [c for c in checks if not c.passed]
     if show_all or bad:
         _print(console, checks if show_all else bad)
-    if found.first_bad is not None:
-        first = found.first_bad
+    if found.first_failure is not None:
+        first = found.first_failure
         console.print(f"first bad: {first.what}{f' by {first.kernel}' if first.kernel else ''} -> {first.output}")
         console.print(f"{len(bad)} of {len(checks)} comparisons on {found.device} differ", soft_wrap=True)
         sys.exit(1)
@@ -136,7 +136,7 @@ def _print(console: Console, checks: Sequence[Check]) -> None:
     for title in ("", "compared", "kernel", "output", "difference", "allowed"):
         table.add_column(title, justify="right" if title in ("difference", "allowed") else "left")
     for c in checks:
-        mark = "ok" if c.good else "bad"
+        mark = "ok" if c.passed else "bad"
         table.add_row(
             mark, c.what, c.kernel, c.output, c.problem.partition("\n")[0] or f"{c.difference:.2e}", f"{c.allowed:.2e}"
         )

@@ -149,8 +149,8 @@ class Decoder:
     def follow(self, token: int, count: int) -> list[int]:
         """Read `token` and, but for the last, the `count` tokens behind it, each the likeliest after those before.
 
-        On a device with memory of its own none of them is waited for before the next (`ran_ahead`). Those that are not
-        wanted `begin` goes back before. Once others have been read, and if `may_follow`.
+        On a device with memory of its own none of them is waited for before the next (`ran_multi_step`). `begin` goes
+        back before those that are not wanted. Once others have been read, and if `may_follow`.
         """
         assert self._state is not None
         taken, made = self.ports.roles["tokens"].name, likeliest_name(self.ports.logits)
@@ -163,9 +163,9 @@ class Decoder:
         return found
 
     @property
-    def ran_ahead(self) -> bool:
+    def ran_multi_step(self) -> bool:
         """Whether the device went on from token to token by itself when `follow` was called last."""
-        return self._state is not None and self._state.ran_ahead
+        return self._state is not None and self._state.ran_multi_step
 
     def _read_first(self, tokens: Sequence[int]) -> Any:
         """By the model without a cache, which gives what the other takes."""
@@ -180,7 +180,7 @@ class Decoder:
             raise InputError(
                 f"the decoder's '{missing[0]}' is given by no output of the first model: {', '.join(names)}"
             )
-        self._state.take({n: pasts.get(n, found.get(present)) for n, present in taken.items()})
+        self._state.set_values({n: pasts.get(n, found.get(present)) for n, present in taken.items()})
         inputs = {a.name for a in self.session.get_inputs()}
         self._encoded.update({n: v for n, v in pasts.items() if n in inputs and n not in taken})
         self._tokens += tokens

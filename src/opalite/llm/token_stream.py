@@ -130,8 +130,8 @@ class Stream:
             count = min(self._at_once, self._limits.count - len(self.tokens))
             self._ahead.extend(self._decoder.follow(self.tokens[-1], count))
             spent = time.perf_counter() - started
-            if not self._decoder.ran_ahead or spent > MOMENT_S:
-                self._at_once = max(1, count // 2) if self._decoder.ran_ahead else 1
+            if not self._decoder.ran_multi_step or spent > MOMENT_S:
+                self._at_once = max(1, count // 2) if self._decoder.ran_multi_step else 1
             elif spent < MOMENT_S / 2:
                 self._at_once = min(2 * self._at_once, AT_ONCE)
         return self._ahead.popleft()

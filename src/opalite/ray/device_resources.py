@@ -13,13 +13,13 @@ from typing import Any
 from .. import knobs
 from ..cl.device.enumerate_devices import devices
 from ..errors import DeviceError, InputError
-from .device_shares import Share, take_share
+from .device_shares import Share, acquire_share
 
 RESOURCE = "opencl"
 _PATIENCE_S = 30.0  # for a device whose last actor is ending
 
 
-def announced() -> list[str]:
+def announced_devices() -> list[str]:
     """Ids of the devices that a node announces: all but CPUs, or the CPUs where there is no other."""
     found = devices()
     return [d.id for d in found if d.kind != "cpu"] or [d.id for d in found]
@@ -27,21 +27,21 @@ def announced() -> list[str]:
 
 def resources() -> dict[str, int]:
     """What to give `ray start --resources` on this machine, as `opalite devices --resources` prints it."""
-    return {RESOURCE: len(announced())}
+    return {RESOURCE: len(announced_devices())}
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceAssignment:
     """device: an id, None for the default device. share: what the actor has of it, as long as it lives."""
 
     device: str | None
     share: Share | None = None
 
 
-_held: weakref.WeakValueDictionary[str, Place] = weakref.WeakValueDictionary()  # of this process
+_held: weakref.WeakValueDictionary[str, DeviceAssignment] = weakref.WeakValueDictionary()  # of this process
 
 
-def find_place() -> Place:
+def assign_device() -> DeviceAssignment:
     """Where this actor computes, by what Ray has assigned to it.
 
     With `resources={"opencl": 1}` each actor of a node gets one of its devices for itself; with 1/2, two share one, or
@@ -56,12 +56,12 @@ def find_place() -> Place:
         knobs.default_foreign("POCL_AFFINITY", "0")  # actors on one machine would all begin with the first core
     share = float(assigned.get(RESOURCE, 0))
     if share <= 0:
-        return Place(None)
+        return DeviceAssignment(None)
     if share > 1:
         raise InputError(f"an actor computes on one device: ask for {{'{RESOURCE}': 1}} each, got {share:g}")
     place = _held.get(RESOURCE)
     if place is None:
-        place = _held[RESOURCE] = _claim(announced(), share, *_folder_and_node())
+        place = _held[RESOURCE] = _acquire_device(announced_devices(), share, *_folder_and_node())
     return place
 
 
@@ -84,14 +84,16 @@ def _folder_and_node() -> tuple[Path, str]:
     return Path(tempfile.gettempdir(), f"opalite-ray-{user}"), node[:16]
 
 
-def _claim(ids: list[str], share: float, folder: Path, node: str, patience_s: float = _PATIENCE_S) -> Place:
+def _acquire_device(
+    ids: list[str], share: float, folder: Path, node: str, patience_s: float = _PATIENCE_S
+) -> DeviceAssignment:
     """The first device that has so much left. It is given back when nobody has the Place, or the process ends."""
-    found = take_share(folder, node, len(ids), share, patience_s if share == 1 else patience_s / 10)
+    found = acquire_share(folder, node, len(ids), share, patience_s if share == 1 else patience_s / 10)
     if found is None:
         raise DeviceError(
             f"this node has {len(ids)} devices, and all are taken by other actors, though Ray has assigned one "
             f'here; start it with --resources "$(opalite devices --resources)"'
         )
-    place = Place(ids[found.device], found)
-    weakref.finalize(place, found.give_back)
+    place = DeviceAssignment(ids[found.device], found)
+    weakref.finalize(place, found.release)
     return place

@@ -31,14 +31,14 @@ class Share:
     path: Path
     lock: int
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """The actor wants it no longer."""
         with contextlib.suppress(OSError), _guarded(self.path.parent):
             self.path.unlink(missing_ok=True)
             os.close(self.lock)
 
 
-def take_share(folder: Path, node: str, devices: int, share: float, patience_s: float) -> Share | None:
+def acquire_share(folder: Path, node: str, devices: int, share: float, patience_s: float) -> Share | None:
     """A share, from above 0 to 1, of the first device of `node` that has so much left; None if within `patience_s` none
     has. Parts that fit none, although Ray's sum over all devices does, are taken of the one that has most left.
     """

@@ -12,7 +12,7 @@ from ..errors import InputError, OpaliteError
 from ..run.api.session.inference_session import InferenceSession
 from ..run.model.model_inputs_outputs import NodeArg
 from .batch_columns import Array, as_input, check_rows, fixed_rows, padded
-from .device_resources import find_place
+from .device_resources import assign_device
 from .object_store import Source, fetch
 
 _log = logging.getLogger("opalite.ray")
@@ -49,8 +49,8 @@ class Predictor:
         device: str | None = None,
         **options: Any,
     ) -> None:
-        self._place = find_place()  # held: it is this actor's as long as the predictor lives
-        self.session = InferenceSession(fetch(model), device=device or self._place.device, **options)
+        self._assignment = assign_device()  # held: it is this actor's as long as the predictor lives
+        self.session = InferenceSession(fetch(model), device=device or self._assignment.device, **options)
         self._constants = dict(constants or {})
         ports = {p.name: p for p in self.session.get_inputs()}
         named = {n: n for n in ports if n not in self._constants} if inputs is None else dict(inputs)

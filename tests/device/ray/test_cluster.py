@@ -37,7 +37,7 @@ class Witness(opalite.ray.Predictor):
         self._note = Path(folder, str(os.getpid()))
         node = ray.get_runtime_context().get_node_id()
         threads = os.environ.get("POCL_MAX_PTHREAD_COUNT")
-        self._note.write_text(f"{node} {self.session.device.id} {self._place.device} {threads}\n")
+        self._note.write_text(f"{node} {self.session.device.id} {self._assignment.device} {threads}\n")
 
     def __call__(self, batch: Any) -> dict[str, Any]:
         time.sleep(self._pause_s)
@@ -107,7 +107,7 @@ def test_actors_of_one_node_never_share_a_device(cluster: Any, model: bytes) -> 
             self.predictor = opalite.ray.Predictor(model)
 
         def where(self) -> tuple[str, str | None]:
-            return cluster.get_runtime_context().get_node_id(), self.predictor._place.device
+            return cluster.get_runtime_context().get_node_id(), self.predictor._assignment.device
 
     reference = opalite.ray.put(model)
     actors = [Actor.remote(reference) for _ in range(2)]
@@ -116,7 +116,7 @@ def test_actors_of_one_node_never_share_a_device(cluster: Any, model: bytes) -> 
     third = Actor.remote(reference)
     assert cluster.wait([third.where.remote()], timeout=0.5)[0] == []  # it waits for a device
     cluster.kill(actors[0])
-    assert cluster.get(third.where.remote(), timeout=60)[1] == opalite.ray.device_resources.announced()[0]
+    assert cluster.get(third.where.remote(), timeout=60)[1] == opalite.ray.device_resources.announced_devices()[0]
     for actor in (actors[1], third):
         cluster.kill(actor)
 

@@ -49,35 +49,35 @@ def test_a_node_announces_its_gpus_or_else_its_cpu(ray: Any, monkeypatch: pytest
 
 
 def test_outside_of_an_actor_nothing_is_assigned(ray: Any) -> None:
-    assert device_resources.find_place() == device_resources.Place(None)
+    assert device_resources.assign_device() == device_resources.DeviceAssignment(None)
     ray(None)  # the driver
-    assert device_resources.find_place() == device_resources.Place(None)
+    assert device_resources.assign_device() == device_resources.DeviceAssignment(None)
     ray({"CPU": 0.5})
-    assert device_resources.find_place() == device_resources.Place(None)
+    assert device_resources.assign_device() == device_resources.DeviceAssignment(None)
     assert not knobs.has_foreign("POCL_MAX_PTHREAD_COUNT")
 
 
 def test_cores_that_ray_assigns_are_threads_of_pocl(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ray({"CPU": 3.0})
-    assert device_resources.find_place() == device_resources.Place(None)
+    assert device_resources.assign_device() == device_resources.DeviceAssignment(None)
     assert knobs.foreign("POCL_MAX_PTHREAD_COUNT") == "3"
     assert knobs.foreign("POCL_AFFINITY") == "0"
     monkeypatch.setenv("POCL_MAX_PTHREAD_COUNT", "7")  # the user's
-    device_resources.find_place()
+    device_resources.assign_device()
     assert knobs.foreign("POCL_MAX_PTHREAD_COUNT") == "7"
 
 
 def test_an_actor_has_one_device_for_all_its_predictors(ray: Any) -> None:
     ray({"opencl": 1.0})
-    first = device_resources.find_place()
+    first = device_resources.assign_device()
     assert first.device == "a:gpu:0"
-    assert device_resources.find_place() is first
+    assert device_resources.assign_device() is first
     del first
-    again = device_resources.find_place()  # what the last predictor left is free
+    again = device_resources.assign_device()  # what the last predictor left is free
     assert again.device == "a:gpu:0"
     ray({"opencl": 2.0})
     with pytest.raises(InputError, match="ask for"):
-        device_resources.find_place()
+        device_resources.assign_device()
 
 
 def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
     two = actor(1)
     assert device(two) == "b"
     with pytest.raises(DeviceError, match="all are taken"):
-        device_resources._claim(["a", "b"], 1, folder, "node-1", 0.0)
+        device_resources._acquire_device(["a", "b"], 1, folder, "node-1", 0.0)
     other = actor(1, "node-2")
     assert device(other) == "a"
     one.kill()
@@ -112,7 +112,7 @@ def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
     for process in (two, three):
         process.kill()
         process.wait()
-    found = [device_resources._claim(["a", "b"], 0.5, folder, "node-1", 0.0) for _ in range(4)]
+    found = [device_resources._acquire_device(["a", "b"], 0.5, folder, "node-1", 0.0) for _ in range(4)]
     assert [p.device for p in found] == ["a", "a", "b", "b"]
     found.clear()
     assert [p.name for p in folder.iterdir() if p.name != "guard"] == ["node-2-0-0-10000"]
@@ -121,8 +121,8 @@ def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
 
 
 def test_parts_of_devices_add_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def claim(share: float) -> device_resources.Place:
-        return device_resources._claim(["a", "b"], share, tmp_path / "shares", "node", 0.0)
+    def claim(share: float) -> device_resources.DeviceAssignment:
+        return device_resources._acquire_device(["a", "b"], share, tmp_path / "shares", "node", 0.0)
 
     held = [claim(share) for share in (0.5, 1, 0.25, 0.25)]
     assert [p.device for p in held] == ["a", "b", "a", "a"]

@@ -63,11 +63,11 @@ class InferQueue:
         for worker in self._workers:
             self._free.put(worker)
         self._threads = ThreadPoolExecutor(len(self._workers), "opalite-queue")
-        self._here = threading.local()  # has a mark in the threads of `_threads`
+        self._thread_local = threading.local()  # has a mark in the threads of `_threads`
         self._change = threading.Condition()
         self._accepted = 0
-        self._open: set[Job] = set()  # accepted and not done
-        self._telling = 0  # done, but their callback is not
+        self._unfinished: set[Job] = set()  # accepted and not done
+        self._callbacks_running = 0  # done, but their callback is not
         self._callback: Callback | None = None
         self._failure: Exception | None = None  # the first that nobody was told of
         self._is_closed = False
@@ -96,12 +96,12 @@ class InferQueue:
 
         Waits while `jobs` requests are under way, except in a callback.
         """
-        return self._start(inputs, userdata, output_names, is_bounded=not hasattr(self._here, "mark"))
+        return self._start(inputs, userdata, output_names, is_bounded=not hasattr(self._thread_local, "mark"))
 
     def is_ready(self) -> bool:
         """Whether `start_async` would not wait."""
         with self._change:
-            return len(self._open) < self.jobs
+            return len(self._unfinished) < self.jobs
 
     def wait_all(self) -> None:
         """Wait until every request accepted so far is done, and its callback.
@@ -110,7 +110,7 @@ class InferQueue:
         these since the last `wait_all`. The queue goes on.
         """
         with self._change:
-            self._change.wait_for(lambda: not self._open and not self._telling)
+            self._change.wait_for(lambda: not self._unfinished and not self._callbacks_running)
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -127,7 +127,7 @@ class InferQueue:
             for place, feeds in enumerate(inputs):
                 if len(ahead) >= self.jobs:
                     yield _await(ahead.popleft())
-                ahead.append(self._start(feeds, place, output_names, is_told=True))
+                ahead.append(self._start(feeds, place, output_names, is_awaited=True))
             while ahead:
                 yield _await(ahead.popleft())
 
@@ -141,7 +141,7 @@ class InferQueue:
                 if len(ahead) >= self.jobs:
                     ahead.remove(job := done.get())
                     yield job
-                ahead.add(job := self._start(feeds, place, output_names, is_told=True))
+                ahead.add(job := self._start(feeds, place, output_names, is_awaited=True))
                 job.add_done_callback(done.put)
             while ahead:
                 ahead.remove(job := done.get())
@@ -152,7 +152,7 @@ class InferQueue:
 
         A task that is cancelled takes its request back if no worker has begun it.
         """
-        return await asyncio.wrap_future(self._start(inputs, None, output_names, is_bounded=False, is_told=True))
+        return await asyncio.wrap_future(self._start(inputs, None, output_names, is_bounded=False, is_awaited=True))
 
     def settle(self) -> None:
         """Wait for what the workers do in the background (`InferenceSession.settle`). For benchmarks."""
@@ -165,7 +165,7 @@ class InferQueue:
             if self._is_closed:
                 return
             self._is_closed = True
-            left = list(self._open) if cancel else []
+            left = list(self._unfinished) if cancel else []
         _cancel(left)
         self._threads.shutdown()
         for worker in self._workers:
@@ -184,25 +184,25 @@ class InferQueue:
         names: Sequence[str] | None,
         *,
         is_bounded: bool = True,
-        is_told: bool = False,
+        is_awaited: bool = False,
     ) -> Job:
         """Accept a request. is_told: whoever waits for it is told what it raises."""
         if not isinstance(inputs, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(inputs).__name__}")
         with self._change:
             if is_bounded:
-                self._change.wait_for(lambda: len(self._open) < self.jobs or self._is_closed)
+                self._change.wait_for(lambda: len(self._unfinished) < self.jobs or self._is_closed)
             if self._is_closed:
                 raise InputError("this InferQueue is closed; make another")
             job = Job(self._accepted, inputs, names, userdata)
             self._accepted += 1
-            self._open.add(job)
-            self._threads.submit(self._work, job, is_told)
+            self._unfinished.add(job)
+            self._threads.submit(self._work, job, is_awaited)
         return job
 
-    def _work(self, job: Job, is_told: bool) -> None:
+    def _work(self, job: Job, is_awaited: bool) -> None:
         """Have a worker compute a job, and tell of it. In one of as many threads as there are workers."""
-        self._here.mark = True
+        self._thread_local.mark = True
         outputs, error = None, None
         is_cancelled = not job.begin()
         if not is_cancelled:
@@ -213,20 +213,20 @@ class InferQueue:
                 error = e
             self._free.put(worker)
         with self._change:
-            self._open.remove(job)
-            self._telling += 1
+            self._unfinished.remove(job)
+            self._callbacks_running += 1
             self._change.notify_all()
         if not is_cancelled:
             job.end(outputs, error)
         callback = self._callback
-        failure = error if callback is None and not is_told else None
+        failure = error if callback is None and not is_awaited else None
         try:
             if callback is not None:
                 callback(job, job.userdata)
         except Exception as e:  # told to `wait_all`, since nobody could catch it here
             failure = e
         with self._change:
-            self._telling -= 1
+            self._callbacks_running -= 1
             self._failure = self._failure or failure
             self._change.notify_all()
 

@@ -30,7 +30,7 @@ class Explanation:
         return [n for n in self.nodes if n.target == "host"]
 
     @property
-    def by_python(self) -> list[NodeReport]:
+    def python_nodes(self) -> list[NodeReport]:
         """Those of them that onnx's reference evaluator computes, in Python, which is slow."""
         from ...ops.host import BY_PYTHON  # operators: a start from a plan or a bundle does without them
 
@@ -108,14 +108,14 @@ def explain(device: str, ran: Ran) -> Explanation:
             found.nodes.extend(item.placement)
             found.memory.append(item.memory)
             found.arenas.append(arena_regions(item))
-    if found.by_python:
-        nodes = ", ".join(f"{n.origin or n.op} '{n.name}'" for n in found.by_python)
+    if found.python_nodes:
+        nodes = ", ".join(f"{n.origin or n.op} '{n.name}'" for n in found.python_nodes)
         found.notes.append(f"Python computes {nodes}, by onnx's reference evaluator, which is slow")
     return found
 
 
-def tier_sentence(tiers: Sequence[str], pending: int, faults: Sequence[str]) -> str:
-    """Which programs serve (docs/tiers.md), and why generic ones do; '' where none runs.
+def describe_tier(tiers: Sequence[str], pending: int, faults: Sequence[str]) -> str:
+    """Which programs serve (docs/tiers.md), and why general ones do; '' where none runs.
 
     tiers: of each executable. pending: how many others are being made.
     """

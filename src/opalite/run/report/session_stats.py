@@ -72,33 +72,33 @@ class SessionStats:
 def make_stats(
     runs: Mapping[str, int],
     tier: str,
-    ledger: SessionCounters,
-    behind: BackgroundCompiler | None,
+    counters: SessionCounters,
+    background: BackgroundCompiler | None,
     lock: RunLock,
     caches: Sequence[ExecutableCache],
 ) -> SessionStats:
     """The figures of a session. runs: by tier. tier: of the last run. caches: of its models."""
     compiled = [c for cache in caches for c in cache.all]
     kept = [*(c.executable for c in compiled), *lock.beside.executables]
-    waits = _waits_of(ledger, lock, caches)
-    callers = ledger.programs
-    others = ProgramTally() if behind is None else behind.tally
+    waits = _waits_of(counters, lock, caches)
+    callers = counters.programs
+    others = ProgramTally() if background is None else background.tally
     return SessionStats(
         runs=sum(runs.values()),
         tier=tier,
         runs_by_tier=dict(runs),
         concurrent_runs=lock.beside.runs,
-        plans_made=ledger.plans_made,
-        plans_loaded=ledger.plans_loaded,
+        plans_made=counters.plans_made,
+        plans_loaded=counters.plans_loaded,
         programs_built=callers.built,
         programs_built_in_background=others.built,
         programs_loaded=callers.loaded + others.loaded,
         programs_shared=callers.shared + others.shared,
-        fallbacks=dict(sorted(ledger.fallbacks.items())),
+        fallbacks=dict(sorted(counters.fallbacks.items())),
         respecialized_plans=sum(cache.nearer for cache in caches),
-        swaps=0 if behind is None else behind.swaps,
-        pending=0 if behind is None else sum(job.replaces for job in behind.jobs),
-        faults=() if behind is None else tuple(behind.faults),
+        swaps=0 if background is None else background.swaps,
+        pending=0 if background is None else sum(job.replaces for job in background.jobs),
+        faults=() if background is None else tuple(background.faults),
         waits={cause: count for cause, (count, _) in waits.items()},
         waits_ms={cause: round(1e3 * seconds, 3) for cause, (_, seconds) in waits.items()},
         sizes=sum(c.sizes_kept for c in compiled),
@@ -107,11 +107,11 @@ def make_stats(
 
 
 def _waits_of(
-    ledger: SessionCounters, lock: RunLock, caches: Iterable[ExecutableCache]
+    counters: SessionCounters, lock: RunLock, caches: Iterable[ExecutableCache]
 ) -> dict[str, tuple[int, float]]:
     """How often callers waited, and how many seconds in all, by cause."""
-    with ledger.lock:
-        found = dict(ledger.waits)
+    with counters.lock:
+        found = dict(counters.waits)
     same = list(caches)
     found["same_size"] = sum(c.waits for c in same), sum(c.waited_s for c in same)
     found["turn"] = lock.waits, lock.waited_s

@@ -51,7 +51,7 @@ class Check:
     problem: str = ""
 
     @property
-    def good(self) -> bool:
+    def passed(self) -> bool:
         """Whether the difference is let pass."""
         return not self.problem and self.difference <= self.allowed
 
@@ -66,9 +66,9 @@ class Verification:
     outputs: list[Check] = field(default_factory=list)
 
     @property
-    def first_bad(self) -> Check | None:
+    def first_failure(self) -> Check | None:
         """The first comparison that failed, nodes first: their faults explain the others."""
-        return next((c for c in (*self.nodes, *self.rewrites, *self.outputs) if not c.good), None)
+        return next((c for c in (*self.nodes, *self.rewrites, *self.outputs) if not c.passed), None)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def test_accuracy_level_4(rt: Any, bits: int, block: int, zeros: str, rows: int,
     for got in found:
         assert np.abs(got - want).max() <= 1e-5 * largest
     report = verify_model(data, {"x": x}, device=rt.info.id, precision="fp32")
-    assert report.first_bad is None
+    assert report.first_failure is None
 
 
 @pytest.mark.parametrize("order", ["as they lie", "whole groups", "any"])
@@ -145,7 +145,7 @@ def test_rows_are_rounded_where_a_session_asks_for_it(rt: Any, rows: int) -> Non
     session = opalite.InferenceSession(by_level[0], device=rt.info.id, precision="int8")
     assert "precision: int8, rows of products with weights of few bits in 8 bits" in str(session.explain({"x": x}))
     report = verify_model(by_level[0], {"x": x}, device=rt.info.id, precision="int8")
-    assert report.first_bad is None
+    assert report.first_failure is None
     assert (report.outputs[0].difference > 1e-4 * np.abs(exact).max()) == bool(rt.info.byte_dots)
 
     w = rng.standard_normal((k, 512)).astype(np.float32)
@@ -330,5 +330,5 @@ def test_verify_tells_what_low_memory_loses(rt: Any) -> None:
     for relative, good in ((None, False), (0.05, True)):
         found = verify_model(data, {"x": x}, device=rt.info.id, memory="low", allowed=Tolerance(relative=relative))
         (output,) = found.outputs
-        assert (found.first_bad is None) == good
+        assert (found.first_failure is None) == good
         assert 1e-4 < output.difference / np.abs(x @ w).max() < 2e-2

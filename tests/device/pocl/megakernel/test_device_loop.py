@@ -450,15 +450,15 @@ def repeating(rt: Runtime) -> tuple[opalite.InferenceSession, dict[str, Any], An
     run_until_linked(session, feeds)
     assert session.last_trace.strategy == "repeat"
     asked: list[bool] = []
-    assert session._steady is not None
-    short_way = session._steady.run
+    assert session._last_repeat is not None
+    short_way = session._last_repeat.run
 
     def run(given: Any) -> Any:
         found = short_way(given)
         asked.append(found is not None)
         return found
 
-    session._steady.run = run  # type: ignore[method-assign]
+    session._last_repeat.run = run  # type: ignore[method-assign]
     return session, feeds, asked
 
 
@@ -583,7 +583,7 @@ def test_what_is_new_takes_the_usual_way(staying: Runtime) -> None:
     for a, b in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_array_equal(a, b)
     session.close()
-    assert session._steady is None
+    assert session._last_repeat is None
     for a, b in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_array_equal(a, b)
 

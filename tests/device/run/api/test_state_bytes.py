@@ -53,7 +53,7 @@ def test_a_state_goes_back_and_on(rt: Runtime) -> None:
     other = state.fork([0, 0])
     agree([other.run(feeds_of("llama", [[7], [7]], 12))[0][:1]], [state.run(feeds_of("llama", [[7]], 12))[0]], 1e-5)
     taken = session.state(cache="int8")
-    taken.take(state.arrays())
+    taken.set_values(state.arrays())
     agree([taken.run(feeds_of("llama", [[3]], 13))[0]], [state.run(feeds_of("llama", [[3]], 13))[0]], 1e-5)
 
 

@@ -96,7 +96,7 @@ def test_ahead_of_the_host(open_session: Open, kind: str, precision: str) -> Non
         for _ in range(6):
             wanted = one_by_one(other, token, 11, kind)
             found = state.chain(steps(state, token, 11, kind), LINKS, ["logits", TOKEN])
-            went.append(state.ran_ahead)
+            went.append(state.ran_multi_step)
             np.testing.assert_array_equal([f[0] for f in found], wanted)
             token = found[-1][1]
         assert any(went)
@@ -132,7 +132,7 @@ def test_after_going_back(open_session: Open) -> None:
         first = one_by_one(other, token, 2)
         again = first[-1][0, -1].argmax().reshape(1, 1)
         found = state.chain(steps(state, again, 5), LINKS, ["logits"])
-        assert state.ran_ahead
+        assert state.ran_multi_step
         np.testing.assert_array_equal([f[0] for f in found], one_by_one(other, again, 5))
 
 

@@ -113,7 +113,7 @@ def test_halves_that_overflow(rt: Runtime, large: int, loads: bool) -> None:
     state = session.state({"past": "present"}, reserve=4)
     total = np.zeros(4, np.float32)
     if loads:
-        state.take({"past": np.ones((1, 3, 4), np.float32)})
+        state.set_values({"past": np.ones((1, 3, 4), np.float32)})
         total += 3
     for step in range(9):
         x = np.full((1, 1, 4), 300.0 if step == large else step + 1, np.float32)
@@ -130,7 +130,7 @@ def test_values_that_half_does_not_hold_are_kept(rt: Runtime) -> None:
     state = open_session(rt, sums()).state({"past": "present"})
     for x in (1.0, 2.0):
         state.run({"x": np.full((1, 1, 4), x, np.float32)})
-    state.take({"past": np.full((1, 2, 4), 1e6, np.float32)})
+    state.set_values({"past": np.full((1, 2, 4), 1e6, np.float32)})
     (y,) = state.run({"x": np.ones((1, 1, 4), np.float32)})
     np.testing.assert_allclose(y, 2e6 + 2, rtol=1e-3)
 

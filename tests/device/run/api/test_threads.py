@@ -142,7 +142,7 @@ def test_a_closed_session_forgets_what_was_under_way(
         session.close()  # waits for nobody
         go.set()
     np.testing.assert_allclose(answers[0], by_onnxruntime(classifier(), NEW)[0], rtol=1e-4, atol=1e-5)
-    assert session._steady is None
+    assert session._last_repeat is None
     assert not session._ran.executables
 
 

@@ -44,7 +44,7 @@ def test_the_device_computes_what_is_numbers() -> None:
     assert found.launches == 1
     assert [n.origin for n in found.host_nodes] == ["Equal", "Where", "Gather"]
     assert all("str tensors live on the host only" in n.why for n in found.host_nodes)
-    assert not found.by_python
+    assert not found.python_nodes
     with pytest.raises(ShapeError, match=r"an index is 4; expected -4 to 3(.|\n)*Gather node"):
         session.run(None, feeds(4, 4))
 
@@ -74,5 +74,5 @@ def test_what_python_computes_is_told() -> None:
     session = opalite.InferenceSession(load(text))
     session.run(None, {"x": np.ones(4, np.float32)})
     found = session.explain()
-    assert [n.origin or n.op for n in found.by_python] == ["Dropout"]
+    assert [n.origin or n.op for n in found.python_nodes] == ["Dropout"]
     assert "Python computes Dropout" in str(found)

@@ -14,8 +14,8 @@ import opalite
 from opalite.errors import BindingError, InputTypeError, OptionError, UnsupportedApiError
 from opalite.ir.dtype import DType
 from opalite.ir.model_edits import ModelEdits
-from opalite.run.api.diagnostics.log_severity import SessionLog, notice, set_default_logger_severity
-from opalite.run.api.options.session_options import edits_of, log_no_effect
+from opalite.run.api.diagnostics.log_severity import SessionLog, set_default_logger_severity, warn_once
+from opalite.run.api.options.session_options import log_no_effect, parse_edits
 from opalite.run.api.values import dlpack
 
 
@@ -49,28 +49,28 @@ def test_severities(told: Any) -> None:
         set_default_logger_severity(severity)
         before = len(told())
         for level, text in ((logging.DEBUG, "debug"), (logging.WARNING, "warning"), (logging.ERROR, "error")):
-            SessionLog().tell(level, text)
+            SessionLog().log(level, text)
         assert list(dict.fromkeys(told()[before:])) == want
     set_default_logger_severity(4)
-    SessionLog(0, "mine").tell(logging.DEBUG, "a session's own severity counts")
+    SessionLog(0, "mine").log(logging.DEBUG, "a session's own severity counts")
     assert told()[-1] == "[mine] a session's own severity counts"
-    notice("a test's own", "fatal alone is told")
+    warn_once("a test's own", "fatal alone is told")
     assert "fatal alone is told" not in told()
 
 
 def test_edits_have_a_digest() -> None:
     options = opalite.SessionOptions()
-    assert edits_of(options).digest() == ""
+    assert parse_edits(options).digest() == ""
     seen = {""}
     options.add_free_dimension_override_by_name("n", 3)
-    seen.add(edits_of(options).digest())
+    seen.add(parse_edits(options).digest())
     options.add_initializer("w", opalite.OrtValue.ortvalue_from_numpy(np.ones(3, np.float32)))
-    seen.add(edits_of(options).digest())
+    seen.add(parse_edits(options).digest())
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/somewhere")
-    seen.add(edits_of(options).digest())
+    seen.add(parse_edits(options).digest())
     options.add_session_config_entry("opalite.last_position", "logits, others")
-    assert edits_of(options).last == ("logits", "others")
-    seen.add(edits_of(options).digest())
+    assert parse_edits(options).last == ("logits", "others")
+    seen.add(parse_edits(options).digest())
     assert len(seen) == 5
     assert ModelEdits(initializers={"w": np.ones(2)}).digest() != ModelEdits(external={"v": np.ones(2)}).digest()
 
@@ -81,7 +81,7 @@ def test_options_are_pickled() -> None:
     options.add_free_dimension_override_by_name("n", 3)
     options.add_session_config_entry("key", "value")
     found = pickle.loads(pickle.dumps(options))
-    assert (found.logid, edits_of(found).dims, found.get_session_config_entry("key")) == ("mine", {"n": 3}, "value")
+    assert (found.logid, parse_edits(found).dims, found.get_session_config_entry("key")) == ("mine", {"n": 3}, "value")
 
 
 def test_models_in_ort_format_are_refused() -> None:
@@ -121,12 +121,12 @@ def test_dlpack_round_trip_of_packed_types(dtype: DType, shape: tuple[int, ...])
     """An odd number of elements leaves a byte that is not full."""
     low, high = (-6, 7) if dtype is DType.FLOAT4E2M1 else (0 if dtype.short[0] == "u" else -2, 2)
     array = np.resize(np.arange(low, high), shape).astype(dtype.np)
-    lent = len(dlpack._lent)
+    lent = len(dlpack._exported)
     found = dlpack.from_capsule(dlpack.to_capsule(array))
     assert (found.dtype, found.shape) == (array.dtype, array.shape)
     np.testing.assert_array_equal(found.astype(np.float32), array.astype(np.float32))
     gc.collect()
-    assert len(dlpack._lent) == lent, "a copy needs the memory no more"
+    assert len(dlpack._exported) == lent, "a copy needs the memory no more"
 
 
 def test_the_first_of_packed_elements_lies_in_the_lowest_bits() -> None:
@@ -135,12 +135,12 @@ def test_the_first_of_packed_elements_lies_in_the_lowest_bits() -> None:
 
 
 def test_dlpack_keeps_and_frees_memory() -> None:
-    lent = len(dlpack._lent)
+    lent = len(dlpack._exported)
     capsule = dlpack.to_capsule(np.arange(5.0))
-    assert len(dlpack._lent) == lent + 1
+    assert len(dlpack._exported) == lent + 1
     del capsule  # nobody took it
     gc.collect()
-    assert len(dlpack._lent) == lent
+    assert len(dlpack._exported) == lent
     found = dlpack.from_capsule(dlpack.to_capsule(np.arange(1000.0)))
     view = found[10:20]
     del found
@@ -148,7 +148,7 @@ def test_dlpack_keeps_and_frees_memory() -> None:
     np.testing.assert_array_equal(view, np.arange(10.0, 20.0))
     del view
     gc.collect()
-    assert len(dlpack._lent) == lent
+    assert len(dlpack._exported) == lent
 
 
 def test_a_read_only_array_is_lent() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....errors import OptionError
 from ...model.model_inputs_outputs import NodeArg
-from .match_state_outputs import Pair
+from .match_state_outputs import StatePair
 
 if TYPE_CHECKING:
     from ..session.inference_session import InferenceSession
@@ -24,7 +24,7 @@ class EmptyState:
     """
 
     def __init__(
-        self, session: InferenceSession, pairs: Sequence[Pair], sizes: Mapping[str, int], max_length: int | None
+        self, session: InferenceSession, pairs: Sequence[StatePair], sizes: Mapping[str, int], max_length: int | None
     ) -> None:
         self._session, self.pairs, self._sizes, self._max_length = session, pairs, dict(sizes), max_length
         self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
@@ -43,10 +43,10 @@ class EmptyState:
             if not self._computed:
                 tried = {n: self._zeros(n, [1 if d is None else d for d in shape]) for n, shape in shapes.items()}
                 from .infer_cache_sizes import (
-                    computed_sizes,  # brings the importer, which a session with plans does without
+                    infer_cache_sizes,  # brings the importer, which a session with plans does without
                 )
 
-                self._computed = computed_sizes(self._session, feeds, tried, self.pairs)
+                self._computed = infer_cache_sizes(self._session, feeds, tried, self.pairs)
             shapes = {n: [self._size(n, i, d) for i, d in enumerate(shape)] for n, shape in shapes.items()}
         return {n: self._zeros(n, shape) for n, shape in shapes.items()}
 
@@ -66,7 +66,7 @@ class EmptyState:
             f"say what it is by session.state(sizes={{{info.shape[axis]!r}: ...}}), or, of positions, by max_length=..."
         )
 
-    def _shape(self, pair: Pair, sizes: Mapping[str, int], feeds: Mapping[str, Any]) -> list[int | None]:
+    def _shape(self, pair: StatePair, sizes: Mapping[str, int], feeds: Mapping[str, Any]) -> list[int | None]:
         """Of an empty cache, or another state at first; None for a last axis whose size no input tells."""
         info = self._inputs[pair.past]
         shape: list[int | None] = []

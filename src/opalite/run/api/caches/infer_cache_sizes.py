@@ -11,7 +11,7 @@ from ....errors import OpaliteError
 from ....importer.walk.segments import Output
 from ...model.cached_model import CachedModel
 from .kv_cache import kv_cache_model
-from .match_state_outputs import Pair
+from .match_state_outputs import StatePair
 
 if TYPE_CHECKING:
     from ..session.inference_session import InferenceSession
@@ -21,8 +21,8 @@ Place = tuple[str, int]
 """An axis of an input."""
 
 
-def computed_sizes(
-    session: InferenceSession, feeds: Mapping[str, Any], blanks: Mapping[str, Array], pairs: Sequence[Pair]
+def infer_cache_sizes(
+    session: InferenceSession, feeds: Mapping[str, Any], blanks: Mapping[str, Array], pairs: Sequence[StatePair]
 ) -> dict[Place, int]:
     """Sizes of the last axes of caches, as the model computes those that come after the empty ones `blanks`, whose last
     axes may have any size; {} where that is not to be known without running it.

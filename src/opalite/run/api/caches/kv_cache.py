@@ -14,7 +14,7 @@ from ....errors import DeviceMemoryError
 from ....ir.constants.int8_rows import refuse_row
 from ...model.bundle_model import BundleModel
 from ...model.kv_cache.kv_cache_runs import KVCacheRuns
-from .match_state_outputs import Pair
+from .match_state_outputs import StatePair
 
 if TYPE_CHECKING:
     from ...model.cached_model import CachedModel
@@ -34,14 +34,14 @@ class KVCaches:
     place; '' if they may be.
     """
 
-    def __init__(self, session: InferenceSession, pairs: Sequence[Pair], reserve: int, *, as_bytes: bool) -> None:
+    def __init__(self, session: InferenceSession, pairs: Sequence[StatePair], reserve: int, *, as_int8: bool) -> None:
         """reserve: positions in a step. as_bytes: keep rows of floats as int8."""
         self._session = session
-        self._reserve, self._as_bytes = reserve, as_bytes
-        self._take(p for p in pairs if not p.is_cross)
+        self._reserve, self._as_int8 = reserve, as_int8
+        self._set_pairs(p for p in pairs if not p.is_cross)
         self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
         self._known: tuple[Any, dict[str, GrowableDeviceTensor], dict[str, Any]] | None = None
-        self._larger: dict[
+        self._prepared: dict[
             str, tuple[GrowableDeviceTensor, GrowableDeviceTensor]
         ] = {}  # caches, and what takes their place next
         self._spare: dict[str, GrowableDeviceTensor] = {}  # of a sequence that is over
@@ -51,17 +51,17 @@ class KVCaches:
         elif isinstance(session._model, BundleModel):
             self.refusal = "it is run from a bundle"
 
-    def _take(self, pairs: Iterable[Pair]) -> None:
+    def _set_pairs(self, pairs: Iterable[StatePair]) -> None:
         self.pairs = list(pairs)
         self._times = {p.past: p.time for p in self.pairs if p.time is not None}  # of those that grow
         self._first = next(iter(self._times), None)
 
-    def narrow(self) -> bool:
+    def drop_fixed_size(self) -> bool:
         """Leave out what does not grow, after it was seen not to be written into alone; whether there is a rest."""
         grown = [p for p in self.pairs if p.time is not None]
         if not grown or len(grown) == len(self.pairs):
             return False
-        self._take(grown)
+        self._set_pairs(grown)
         self.__dict__.pop("runs", None)
         return True
 
@@ -77,7 +77,7 @@ class KVCaches:
         """The same for another state."""
         other = KVCaches.__new__(KVCaches)
         other.__dict__.update(self.__dict__)
-        other._larger, other._spare = {}, {}
+        other._prepared, other._spare = {}, {}
         if not self.refusal:
             other.runs = self.runs.twin()
         return other
@@ -93,55 +93,57 @@ class KVCaches:
         known = self._known
         if known is not None and past is known[0]:
             first = None if self._first is None else known[1][self._first]
-            if first is None or first.length + self._grows(given) < first.capacity:
+            if first is None or first.length + self._growth_of(given) < first.capacity:
                 return known[1:]
-        held = self._room(given, [past[n] for n in self._times], list(self._times.values()))
+        held = self._capacity_for(given, [past[n] for n in self._times], list(self._times.values()))
         caches: dict[str, GrowableDeviceTensor] = {}
         for p in self.pairs:
             value = past[p.past]
             if isinstance(value, GrowableDeviceTensor):
                 moves = p.time is not None and value.capacity != held
-                caches[p.past] = self._moved(p.past, value, held) if moves else value
+                caches[p.past] = self._enlarged(p.past, value, held) if moves else value
                 continue
             array = np.asarray(value)
             axis = max(array.ndim - 2, 0) if p.time is None else p.time
             room = array.shape[axis] if p.time is None else held
             spare = self._spare.pop(p.past, None)
             if spare is None or not spare.empty_as(array.shape, array.dtype, axis, room):
-                stored = np.dtype(np.int8) if self._as_bytes and _has_rows(array, axis) else None
+                stored = np.dtype(np.int8) if self._as_int8 and _has_rows(array, axis) else None
                 spare = GrowableDeviceTensor(self._session.runtime, array.shape, array.dtype, axis, room, stored=stored)
             caches[p.past] = spare
             if array.size:
                 spare.write(array)
         return caches, {n: v for n, v in past.items() if n not in caches}
 
-    def _room(self, given: Mapping[str, Any], values: Sequence[Any], axes: Sequence[int]) -> int:
+    def _capacity_for(self, given: Mapping[str, Any], values: Sequence[Any], axes: Sequence[int]) -> int:
         """Positions to reserve for caches that grow."""
         if not values:
             return 0
         lengths = (
             v.length if isinstance(v, GrowableDeviceTensor) else v.shape[i] for v, i in zip(values, axes, strict=True)
         )
-        needed = max(lengths) + self._grows(given) + 1
+        needed = max(lengths) + self._growth_of(given) + 1
         held = max(v.capacity if isinstance(v, GrowableDeviceTensor) else 0 for v in values)
         if needed <= held:
             return held
-        prepared = max((new.capacity for old, new in self._larger.values() if any(old is v for v in values)), default=0)
-        return prepared if prepared >= needed else self._more(held, needed)
+        prepared = max(
+            (new.capacity for old, new in self._prepared.values() if any(old is v for v in values)), default=0
+        )
+        return prepared if prepared >= needed else self._larger_capacity(held, needed)
 
-    def _more(self, held: int, needed: int) -> int:
+    def _larger_capacity(self, held: int, needed: int) -> int:
         """Positions to reserve in place of `held` where `needed` are."""
         return -(-max(needed, held + held // 4) // self._reserve) * self._reserve
 
-    def _moved(self, name: str, cache: GrowableDeviceTensor, capacity: int) -> GrowableDeviceTensor:
+    def _enlarged(self, name: str, cache: GrowableDeviceTensor, capacity: int) -> GrowableDeviceTensor:
         """The cache in memory for more, which may have been prepared."""
-        old, new = self._larger.pop(name, (None, None))
+        old, new = self._prepared.pop(name, (None, None))
         if old is not cache or new is None or (new.capacity, new.stored) != (capacity, cache.stored):
             return cache.copy(capacity)
         new.follow(cache)
         return new
 
-    def _prepare(self, caches: Mapping[str, GrowableDeviceTensor], grown: int) -> None:
+    def _enlarge_ahead(self, caches: Mapping[str, GrowableDeviceTensor], grown: int) -> None:
         """Copy one more cache to memory for more, when as few runs like the last one are left as there are caches: so
         that none of them takes the time that all copies take."""
         if self._first is None or grown < 1:
@@ -149,35 +151,40 @@ class KVCaches:
         first = caches[self._first]
         if first.capacity - first.length > (len(self._times) + _SPARE) * grown:
             return
-        name = next((n for n in self._times if self._larger.get(n, (None,))[0] is not caches[n]), None)
+        name = next((n for n in self._times if self._prepared.get(n, (None,))[0] is not caches[n]), None)
         if name is not None:
             with suppress(DeviceMemoryError):  # which the run that needs it then tells
                 cache = caches[name]
-                self._larger[name] = cache, cache.copy(self._more(cache.capacity, cache.capacity + grown + 1))
+                self._prepared[name] = (
+                    cache,
+                    cache.copy(self._larger_capacity(cache.capacity, cache.capacity + grown + 1)),
+                )
 
-    def forget(self) -> None:
+    def drop_prepared(self) -> None:
         """Caches have been cut: what was copied ahead is no longer theirs."""
-        self._larger = {}
+        self._prepared = {}
 
     def release(self, values: Mapping[str, Any]) -> None:
         """A sequence is over: the next one may have its memory."""
-        self.forget()
+        self.drop_prepared()
         self._spare = {n: v for n, v in values.items() if isinstance(v, GrowableDeviceTensor)}
 
-    def _grows(self, given: Mapping[str, Any]) -> int:
+    def _growth_of(self, given: Mapping[str, Any]) -> int:
         """By how many positions the run on `given` lets caches grow, as far as can be told; else more than that."""
         known = [d for d in (_size(given, *p) for p in self._growth or ()) if d is not None]
         return min(known) if known else max((d for v in given.values() for d in np.shape(v)), default=1)
 
-    def are(self, caches: Mapping[str, GrowableDeviceTensor], now: Any) -> bool:
-        """Whether the state `now` is known to hold these caches, by what `learn` was told last."""
+    def match(self, caches: Mapping[str, GrowableDeviceTensor], now: Any) -> bool:
+        """Whether the state `now` is known to hold these caches, by what `record_growth` was told last."""
         return self._known is not None and self._known[0] is now and self._known[1] is caches
 
-    def learn(self, given: Mapping[str, Any], grown: int, caches: dict[str, GrowableDeviceTensor], now: Any) -> None:
+    def record_growth(
+        self, given: Mapping[str, Any], grown: int, caches: dict[str, GrowableDeviceTensor], now: Any
+    ) -> None:
         """Take note of how many positions a run on `given` has added to `caches`, which are part of the state `now`."""
         if self._known is None or self._known[0] is not now:
             self._known = now, caches, {n: v for n, v in now.items() if n not in caches}
-        self._prepare(caches, grown)
+        self._enlarge_ahead(caches, grown)
         growth = self._growth
         if growth and (len(growth) == 1 or all(_size(given, *p) == grown for p in growth)):
             return

@@ -24,7 +24,7 @@ _CROSS = ("encoder", "cross")
 
 
 @dataclass(frozen=True)
-class Pair:
+class StatePair:
     """A piece of state: the input `past` takes what the output `present` gave.
 
     time: the axis along which it grows by a run's tokens; None where its size stays. batch: that of the sequences; None
@@ -41,7 +41,7 @@ class Pair:
 
 def find_pairs(
     inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapping[str, str] | None = None
-) -> list[Pair]:
+) -> list[StatePair]:
     """The pairs of a model, in the order of its inputs; those `told`, output by input, or those that names show.
 
     By names: past_key_values.N.key and present.N.key, past_N and present_N, cache_k and cache_k_out, state and stateN,
@@ -59,7 +59,7 @@ def find_pairs(
                 raise OptionError(f"the output '{present}' cannot be the next '{past}': {reason}")
         return [_pair(a, given[told[a.name]]) for a in inputs if a.name in told]
     free = dict(given)
-    found: list[Pair] = []
+    found: list[StatePair] = []
     for a in inputs:
         keys = _keys(a.name, _BEFORE, _IN)
         for b in free.values():
@@ -100,7 +100,7 @@ def _misfit(past: NodeArg, present: NodeArg) -> str:
     return "" if same else f"their shapes are {past.shape} and {present.shape}"
 
 
-def _pair(past: NodeArg, present: NodeArg) -> Pair:
+def _pair(past: NodeArg, present: NodeArg) -> StatePair:
     is_cross = any(word in past.name.lower() for word in _CROSS)
     open_axes = [i for i, d in enumerate(past.shape) if not isinstance(d, int)]
     batch = next((i for i in open_axes if "batch" in str(past.shape[i]).lower()), None)
@@ -108,4 +108,4 @@ def _pair(past: NodeArg, present: NodeArg) -> Pair:
         batch = 0 if 0 in open_axes or len(past.shape) > 3 else None
     grown = [i for i in open_axes if i != batch and (past.shape[i] is None or past.shape[i] != present.shape[i])]
     named = [i for i in grown if any(word in str(past.shape[i]).lower() for word in _OF_TIME)]
-    return Pair(past.name, present.name, next(iter(named or grown), None), batch, is_cross)
+    return StatePair(past.name, present.name, next(iter(named or grown), None), batch, is_cross)

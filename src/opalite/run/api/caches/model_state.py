@@ -20,7 +20,7 @@ from ..values.io_binding import BoundOutput
 from ..values.ort_value import OrtValue
 from .empty_state import EmptyState
 from .kv_cache import KVCaches, as_array, constant, cut
-from .match_state_outputs import Pair, find_pairs
+from .match_state_outputs import StatePair, find_pairs
 
 if TYPE_CHECKING:
     from ..session.inference_session import InferenceSession
@@ -66,17 +66,17 @@ class State:
         self._rt = session.runtime  # where the state lies
         self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
         self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
-        self._taken, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
-        self.input_names = [n for n in self._inputs if n not in self._taken]
+        self._state_inputs, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
+        self.input_names = [n for n in self._inputs if n not in self._state_inputs]
         self.output_names = [a.name for a in session.get_outputs() if a.name not in given]
-        self._places = {a.name: i for i, a in enumerate(session.get_outputs())}
-        self._clock = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)
-        self._is_narrow = cache == "int8"
-        self._caches = KVCaches(session, self.pairs, reserve, as_bytes=self._is_narrow)
+        self._output_indices = {a.name: i for i, a in enumerate(session.get_outputs())}
+        self._growing_pair = next((p for p in self.pairs if p.time is not None and not p.is_cross), None)
+        self._is_int8 = cache == "int8"
+        self._caches = KVCaches(session, self.pairs, reserve, as_int8=self._is_int8)
         self.copies = ""
-        self.ran_ahead = False
-        self._may_run_ahead = not session.runtime.shares_memory  # or what is fed would change under runs
-        self._copy(self._caches.refusal)
+        self.ran_multi_step = False
+        self._may_multi_step = not session.runtime.shares_memory  # or what is fed would change under runs
+        self._set_copies(self._caches.refusal)
         self._empty = EmptyState(session, self.pairs, sizes or {}, max_length)
         self._values: dict[str, Any] = {}
         self._held: dict[str, Any] = {}
@@ -93,22 +93,22 @@ class State:
         feeds: arrays by input name, without the state; `use_cache_branch` of merged decoders may be left out.
         InputError says what misfits, and leaves the state as it was.
         """
-        wanted = self._wanted(output_names)
-        given = self._complete(feeds)
+        wanted = self._check_names(output_names)
+        given = self._complete_feeds(feeds)
         past = self._values or self._empty.values(given)
         bound = {name: self._output(name) for name in wanted} if on_device else {}
         unread = _NONE if output_names is None else frozenset(self.output_names).difference(wanted)
-        found = self._appended(given, past, bound, unread) or self._fed_back(given, past, unread)
+        found = self._run_in_place(given, past, bound, unread) or self._run_copying(given, past, unread)
         self._runs += 1
         return [OrtValue(found[name]) if on_device else found[name] for name in wanted]
 
-    def _complete(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def _complete_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """With what is fed in every run. InputError for what is fed by the state itself."""
-        self._session.check_kept("this state", self._rt)
+        self._session.check_not_lost("this state", self._rt)
         if not isinstance(feeds, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feeds).__name__}")
         for name in feeds:
-            if name in self._taken:
+            if name in self._state_inputs:
                 raise InputError(f"input '{name}' is state, which this object feeds: leave it out, or load() it")
         given = {**self._held, **feeds}
         if BRANCH in self._inputs and BRANCH not in given:
@@ -129,46 +129,46 @@ class State:
         state.chain([{"input_ids": token, **masks[0]}, *masks[1:]], {"input_ids": "token"}, ["token"])
 
         On devices with memory of their own, once runs go on like those before, the next run is on the queue before the
-        last one has ended: `ran_ahead` tells whether any did. InputError as in `run`; what ran before it stays.
+        last one has ended: `ran_multi_step` tells whether any did. InputError as in `run`; what ran before it stays.
         """
-        wanted = self._wanted(output_names)
+        wanted = self._check_names(output_names)
         self._check_links(links)
-        self.ran_ahead = False
+        self.ran_multi_step = False
         names = [*wanted, *(n for n in dict.fromkeys(links.values()) if n not in wanted)]
         unread = frozenset(self.output_names).difference(names)
         found: list[list[Any]] = []
         carried: dict[str, Any] = {}
         while len(found) < len(feeds):
-            rest = [{**f, **carried} for f in feeds[len(found) :][: AHEAD if self._may_run_ahead else 1]]
+            rest = [{**f, **carried} for f in feeds[len(found) :][: AHEAD if self._may_multi_step else 1]]
             if not found:  # whatever it is, later runs have another
                 first = {n: rest[0][n] for n in links if n in rest[0]}
                 rest = [rest[0], *({**f, **first} for f in rest[1:])]
-            found += self._run_ahead(rest, links, names, unread) or [self._run(rest[0], names, unread)]
+            found += self._run_multi_step(rest, links, names, unread) or [self._run(rest[0], names, unread)]
             carried = {n: found[-1][names.index(output)] for n, output in links.items()}
         return [outputs[: len(wanted)] for outputs in found]
 
     def _check_links(self, links: Mapping[str, str]) -> None:
         for name, output in links.items():
-            if name not in self._inputs or name in self._taken:
+            if name not in self._inputs or name in self._state_inputs:
                 raise InputError(f"no input besides the state is named {name!r}; there are {self.input_names}")
             if output not in self.output_names:
                 raise InputError(f"no output besides the state is named {output!r}; there are {self.output_names}")
 
     def _run(self, feeds: Mapping[str, Any], names: Sequence[str], unread: frozenset[str]) -> list[Any]:
         """Outputs of one run as arrays."""
-        given = self._complete(feeds)
+        given = self._complete_feeds(feeds)
         past = self._values or self._empty.values(given)
-        found = self._appended(given, past, {}, unread) or self._fed_back(given, past, unread)
+        found = self._run_in_place(given, past, {}, unread) or self._run_copying(given, past, unread)
         self._runs += 1
         return [found[name] for name in names]
 
-    def _run_ahead(
+    def _run_multi_step(
         self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], names: Sequence[str], unread: frozenset[str]
     ) -> list[list[Any]]:
         """Outputs of as many runs as go before one is waited for; none where the next one is to be run by itself."""
-        if not (self._may_run_ahead and self._values) or self.copies or not self._caches.runs.goes_on:
+        if not (self._may_multi_step and self._values) or self.copies or not self._caches.runs.goes_on:
             return []
-        given = [self._complete(f) for f in feeds]
+        given = [self._complete_feeds(f) for f in feeds]
         caches, others = self._caches.reserve(given[0], self._values)
         if others:
             return []
@@ -181,14 +181,14 @@ class State:
             )
         except NotQueuedAheadError:
             return []
-        self.ran_ahead = True
+        self.ran_multi_step = True
         count = len(found[0])
-        if not self._caches.are(caches, self._values):
+        if not self._caches.match(caches, self._values):
             self._values = dict(caches)
         for fed in given[:count]:
-            self._caches.learn(fed, (len(self) - before) // count, caches, self._values)
+            self._caches.record_growth(fed, (len(self) - before) // count, caches, self._values)
         self._runs += count
-        return [[outputs[self._places[n]] for n in names] for outputs in found[0]]
+        return [[outputs[self._output_indices[n]] for n in names] for outputs in found[0]]
 
     def _output(self, name: str) -> BoundOutput:
         """Memory of the device for an output."""
@@ -197,7 +197,7 @@ class State:
             self._bound[name] = BoundOutput(name, info.type, self._session.runtime)
         return self._bound[name]
 
-    def _appended(
+    def _run_in_place(
         self,
         given: Mapping[str, Any],
         past: Mapping[str, Any],
@@ -216,25 +216,25 @@ class State:
             request = self._session._request(targets=targets, unread=unread)
             outputs = self._session._execute({**given, **others}, request, runs)[0]
         except NoKVCacheRunError as e:
-            if self._caches.narrow():
-                return self._appended(given, {n: as_array(v) for n, v in past.items()}, bound, unread)
-            self._copy(str(e))
+            if self._caches.drop_fixed_size():
+                return self._run_in_place(given, {n: as_array(v) for n, v in past.items()}, bound, unread)
+            self._set_copies(str(e))
             return None
-        places = self._places
-        if others or not self._caches.are(caches, self._values):
+        places = self._output_indices
+        if others or not self._caches.match(caches, self._values):
             rest = (p for p in self.pairs if p.past in others)
             now = {p.past: self._next(p, others[p.past], outputs[places[p.present]]) for p in rest}
             self._values = {**caches, **now}
-        self._caches.learn(given, len(self) - before, caches, self._values)
+        self._caches.record_growth(given, len(self) - before, caches, self._values)
         return {name: outputs[places[name]] for name in self.output_names}
 
-    def _copy(self, why: str) -> None:
+    def _set_copies(self, why: str) -> None:
         """Caches are copied from now on, if there is a reason. OptionError where int8 was asked for."""
-        if why and self._is_narrow:
+        if why and self._is_int8:
             raise OptionError(f'cache="int8" keeps caches where runs append to them, but {why}: leave it out')
         self.copies = why
 
-    def _fed_back(self, given: Mapping[str, Any], past: Mapping[str, Any], unread: frozenset[str]) -> dict[str, Any]:
+    def _run_copying(self, given: Mapping[str, Any], past: Mapping[str, Any], unread: frozenset[str]) -> dict[str, Any]:
         """The same where outputs are fed back as arrays."""
         past = {n: as_array(v) for n, v in past.items()}
         names = [*(n for n in self.output_names if n not in unread), *(p.present for p in self.pairs)]
@@ -242,7 +242,7 @@ class State:
         self._values = {p.past: self._next(p, past[p.past], found[p.present]) for p in self.pairs}
         return found
 
-    def _wanted(self, names: Sequence[str] | None) -> list[str]:
+    def _check_names(self, names: Sequence[str] | None) -> list[str]:
         if names is None:
             return self.output_names
         if isinstance(names, str):
@@ -253,7 +253,7 @@ class State:
         return list(names)
 
     @staticmethod
-    def _next(pair: Pair, before: Any, after: Any) -> Any:
+    def _next(pair: StatePair, before: Any, after: Any) -> Any:
         """What the next run takes. A branch that does not compute a cache anew gives an empty one."""
         kept = before if after.size == 0 and before.size else after
         return constant(kept) if pair.is_cross and isinstance(kept, np.ndarray) else kept
@@ -274,7 +274,7 @@ class State:
 
     def __len__(self) -> int:
         """Positions that the growing caches hold; where nothing grows, how many runs there were."""
-        pair = self._clock
+        pair = self._growing_pair
         if pair is None:
             return self._runs
         assert pair.time is not None
@@ -314,7 +314,7 @@ class State:
         if length == 0:
             self.reset()
             return
-        self._caches.forget()
+        self._caches.drop_prepared()
         for p in self.pairs:
             if not p.is_cross and p.time is not None:
                 self._values[p.past] = cut(self._values[p.past], p.time, length)
@@ -369,10 +369,10 @@ class State:
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
             raise InputError(f"'{os.fspath(path)}' is no file of a state: {e}") from e
         runs = int(found.pop(_RUNS, 0))
-        self.take(found)
+        self.set_values(found)
         self._runs = runs
 
-    def take(self, values: Mapping[str, Any]) -> None:
+    def set_values(self, values: Mapping[str, Any]) -> None:
         """Take values by input name, all of the state or, before the first run, none."""
         wanted = [p.past for p in self.pairs]
         if not values:

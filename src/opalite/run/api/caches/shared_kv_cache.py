@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Shared:
+class SharedCaches:
     """How a binding's runs go. tensors: by input, and the output that each is; runs: None where they are copied."""
 
     tensors: dict[str, tuple[str, DeviceTensor]]
     runs: KVCacheRuns | None
 
 
-def run_bound(session: InferenceSession, binding: IOBinding, request: RunRequest) -> list[Any]:
+def run_with_binding(session: InferenceSession, binding: IOBinding, request: RunRequest) -> list[Any]:
     """The model's outputs in order, those that are on the device as tensors.
 
     What is bound as an input and an output is written in place where the model writes into it alone (TensorScatter,
@@ -36,11 +36,13 @@ def run_bound(session: InferenceSession, binding: IOBinding, request: RunRequest
     from ...model.kv_cache.kv_cache_runs import KVCacheRuns, NoKVCacheRunError
     from .kv_cache import kv_cache_model
 
-    shared: Shared | None = binding.shared
+    shared: SharedCaches | None = binding.shared
     if shared is None or shared.tensors.keys() != tensors.keys() or shared.tensors != tensors:
         model = kv_cache_model(session)
         presents = {n: output for n, (output, _) in tensors.items()}
-        shared = binding.shared = Shared(tensors, None if model is None else KVCacheRuns(model, presents, presents))
+        shared = binding.shared = SharedCaches(
+            tensors, None if model is None else KVCacheRuns(model, presents, presents)
+        )
     if shared.runs is not None:
         shared.runs.caches = {n: GrowableDeviceTensor.filling(t) for n, (_, t) in tensors.items()}
         try:

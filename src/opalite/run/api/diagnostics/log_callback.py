@@ -9,7 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ....errors import OptionError
-from .log_severity import LOGID, SEVERITIES, OwnHandler, level_of, set_default_logger_severity, tag, write_somewhere
+from .log_severity import (
+    LOGID,
+    SEVERITIES,
+    StderrHandler,
+    add_stderr_handler,
+    level_of,
+    log_prefix,
+    set_default_logger_severity,
+)
 
 LogCallback = Callable[[int, str, str, str, str], object]
 """Of severity (0 to 4), category (the logger's name), logid of the session or run, code location, and message."""
@@ -46,7 +54,7 @@ def set_default_logger_callback(callback: LogCallback | None, severity: int = 2)
     if callback is not None:
         set_default_logger_severity(severity)
     elif _root.level and _root.level < logging.WARNING:
-        write_somewhere()
+        add_stderr_handler()
 
 
 class _CallbackHandler(logging.Handler):
@@ -57,8 +65,8 @@ class _CallbackHandler(logging.Handler):
         self._callback = callback
         self._busy = threading.local()
         self._propagated = _root.propagate
-        self._set_aside = [h for h in _root.handlers if isinstance(h, OwnHandler)]
-        for h in self._set_aside:
+        self._replaced = [h for h in _root.handlers if isinstance(h, StderrHandler)]
+        for h in self._replaced:
             _root.removeHandler(h)
         _root.addHandler(self)
         _root.propagate = False
@@ -67,7 +75,7 @@ class _CallbackHandler(logging.Handler):
         """Everything is as before."""
         _root.removeHandler(self)
         _root.propagate = self._propagated
-        for h in self._set_aside:
+        for h in self._replaced:
             _root.addHandler(h)
 
     def handle(self, record: logging.LogRecord) -> bool:
@@ -90,7 +98,7 @@ class _CallbackHandler(logging.Handler):
         self.handle(record)
 
     def _configure_logging(self, record: logging.LogRecord) -> None:
-        for h in self._set_aside:
+        for h in self._replaced:
             h.handle(record)
         if self._propagated and _root.parent is not None:
             _root.parent.handle(record)
@@ -110,7 +118,7 @@ def _arguments(record: logging.LogRecord) -> tuple[int, str, str, str, str]:
     severity = max((i for i, level in enumerate(SEVERITIES) if level <= record.levelno), default=0)
     logid = str(getattr(record, LOGID, ""))
     where = f"{Path(record.pathname).name}:{record.lineno} {record.funcName}"
-    message = record.getMessage().removeprefix(tag(logid))
+    message = record.getMessage().removeprefix(log_prefix(logid))
     if record.exc_info:
         message = f"{message}\n{logging.Formatter().formatException(record.exc_info)}"
     return severity, record.name, logid, where, message

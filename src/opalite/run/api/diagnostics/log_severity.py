@@ -29,7 +29,7 @@ def set_default_logger_severity(severity: int) -> None:
     level = level_of(severity)
     _root.setLevel(level)
     if level < logging.WARNING:
-        write_somewhere()
+        add_stderr_handler()
 
 
 def level_of(severity: int) -> int:
@@ -45,14 +45,14 @@ def set_default_logger_verbosity(level: int) -> None:
     _whole("level", level)
 
 
-def notice(key: str, text: str, log: SessionLog | None = None) -> None:
+def warn_once(key: str, text: str, log: SessionLog | None = None) -> None:
     """Warn of something that may surprise the caller, once in a process for each `key`."""
     if key not in _noticed:
         _noticed.add(key)
-        (log or SessionLog()).tell(logging.WARNING, text)
+        (log or SessionLog()).log(logging.WARNING, text)
 
 
-class OwnHandler(logging.StreamHandler[Any]):
+class StderrHandler(logging.StreamHandler[Any]):
     """Writes to stderr where the program has no handler."""
 
     def __init__(self) -> None:
@@ -63,37 +63,37 @@ class OwnHandler(logging.StreamHandler[Any]):
 class SessionLog:
     """What one session, or one run, tells: from `severity` on, or from the default's if that is -1.
 
-    wants: whether messages of a level are told. Every run asks it, so it is no method with a look at the severity.
+    is_enabled: whether messages of a level are told. Every run asks it, so it is no method with a look at the severity.
     """
 
-    __slots__ = ("_logid", "wants")
+    __slots__ = ("_logid", "is_enabled")
 
     def __init__(self, severity: int = -1, logid: str = "") -> None:
         least = SEVERITIES[min(severity, len(SEVERITIES) - 1)] if severity >= 0 else None
-        self.wants: Callable[[int], bool] = _log.isEnabledFor if least is None else least.__le__
+        self.is_enabled: Callable[[int], bool] = _log.isEnabledFor if least is None else least.__le__
         self._logid = logid
 
-    def tell(self, level: int, text: str) -> None:
+    def log(self, level: int, text: str) -> None:
         """Tell `text` if its level is wanted."""
-        if not self.wants(level):
+        if not self.is_enabled(level):
             return
         if level < logging.WARNING:
-            write_somewhere()
+            add_stderr_handler()
         path, line, function, _ = _log.findCaller(stacklevel=2)
-        message = tag(self._logid) + text
+        message = log_prefix(self._logid) + text
         extra = {LOGID: self._logid}
         _log.handle(_log.makeRecord(_log.name, level, path, line, message, (), None, function, extra))
 
 
-def tag(logid: str) -> str:
+def log_prefix(logid: str) -> str:
     """What a session's messages begin with."""
     return f"[{logid}] " if logid else ""
 
 
-def write_somewhere() -> None:
+def add_stderr_handler() -> None:
     """Without a handler of the program's, logging drops everything below warnings."""
     if not _root.hasHandlers():
-        _root.addHandler(OwnHandler())
+        _root.addHandler(StderrHandler())
 
 
 def _whole(what: str, value: Any) -> int:

@@ -42,11 +42,11 @@ OPTIONS = ("device", "device_id", "precision", "tolerance", "memory", "tune", "s
 """Options of 'OpenCLExecutionProvider'."""
 
 ListDevices = Callable[[], Sequence[DeviceInfo]]
-Asked = tuple[list[str], list[dict[str, str]]]
+ProviderRequest = tuple[list[str], list[dict[str, str]]]
 
 
 @dataclass
-class Choice:
+class DeviceChoice:
     """What a list of providers comes to: a device request, InferenceSession's options, and the names to report."""
 
     device: str | None = None
@@ -54,7 +54,7 @@ class Choice:
     names: list[str] = field(default_factory=lambda: [OPENCL, CPU])
 
 
-def check_providers(providers: Any, provider_options: Any, available: Sequence[str] = AVAILABLE) -> Asked:
+def check_providers(providers: Any, provider_options: Any, available: Sequence[str] = AVAILABLE) -> ProviderRequest:
     """Names and options in order, each name once, options as texts. OptionError (a ValueError) for another form.
 
     Warns of names that are not available and of names given twice, as onnxruntime does.
@@ -117,19 +117,19 @@ def _meaning(name: str) -> str:
     return f". '{CPU}' takes its place" if name in _CPU_PROVIDERS else ""
 
 
-def is_known(name: str) -> bool:
+def is_provider(name: str) -> bool:
     """Whether the name is one of onnxruntime's or Opalite's."""
     return name in AVAILABLE or name in _GPU_PROVIDERS or name in _CPU_PROVIDERS
 
 
-def check_known(names: Sequence[str]) -> None:
+def check_provider_names(names: Sequence[str]) -> None:
     """OptionError (a RuntimeError) for a name that is none of onnxruntime's or Opalite's."""
     for name in names:
-        if not is_known(name):
+        if not is_provider(name):
             raise OptionError(f"Unknown Provider Type: {name}; choose {' or '.join(AVAILABLE)}")
 
 
-def choose(asked: Asked, default: str | None, list_devices: ListDevices) -> Choice:
+def choose(asked: ProviderRequest, default: str | None, list_devices: ListDevices) -> DeviceChoice:
     """What the providers asked for mean on this machine. OptionError for options that do not fit.
 
     default: the device of OPALITE_DEVICE, which counts for more than a provider's bare name.
@@ -137,18 +137,18 @@ def choose(asked: Asked, default: str | None, list_devices: ListDevices) -> Choi
     for name, options in zip(*asked, strict=True):
         if name == OPENCL:
             return _own(options, list_devices)
-        if default is not None and is_known(name):
-            return Choice()
+        if default is not None and is_provider(name):
+            return DeviceChoice()
         if name in _GPU_PROVIDERS:
             found = _gpu(name, options, list_devices())
             if found is not None:
                 return found
         elif name == CPU or name in _CPU_PROVIDERS:
             return _cpu(list_devices())
-    return Choice()
+    return DeviceChoice()
 
 
-def _own(options: dict[str, str], list_devices: ListDevices) -> Choice:
+def _own(options: dict[str, str], list_devices: ListDevices) -> DeviceChoice:
     unknown = [k for k in options if k not in OPTIONS]
     if unknown:
         raise OptionError(f"{OPENCL} has no option {unknown[0]!r}; choose {', '.join(OPTIONS)}")
@@ -156,10 +156,10 @@ def _own(options: dict[str, str], list_devices: ListDevices) -> Choice:
     device = options.get("device")
     if device is None and "device_id" in options:
         device = _numbered(OPENCL, options["device_id"], list_devices())
-    return Choice(device, rest)
+    return DeviceChoice(device, rest)
 
 
-def _gpu(name: str, options: dict[str, str], devices: Sequence[DeviceInfo]) -> Choice | None:
+def _gpu(name: str, options: dict[str, str], devices: Sequence[DeviceInfo]) -> DeviceChoice | None:
     gpus = [d for d in devices if not d.on_host]
     words = _GPU_PROVIDERS[name]
     own = [d for d in gpus if any(w in f"{d.vendor} {d.name}".lower() for w in words)]
@@ -167,20 +167,20 @@ def _gpu(name: str, options: dict[str, str], devices: Sequence[DeviceInfo]) -> C
     if not fitting:
         return None
     if "device_id" in options:
-        return Choice(_numbered(name, options["device_id"], fitting))
+        return DeviceChoice(_numbered(name, options["device_id"], fitting))
     # of one vendor's GPUs the best, as `device=` picks it; of any, the session's default
-    return Choice(words[0] if own and len(gpus) > 1 else "gpu")
+    return DeviceChoice(words[0] if own and len(gpus) > 1 else "gpu")
 
 
-def _cpu(devices: Sequence[DeviceInfo]) -> Choice:
+def _cpu(devices: Sequence[DeviceInfo]) -> DeviceChoice:
     if any(d.on_host for d in devices):
-        return Choice("cpu", names=[CPU])
+        return DeviceChoice("cpu", names=[CPU])
     warnings.warn(
         f"'{CPU}' is asked for, but no OpenCL CPU device is installed: the session runs on the default device. "
         "`pip install pocl-binary-distribution` adds a CPU device",
         stacklevel=5,
     )
-    return Choice()
+    return DeviceChoice()
 
 
 def _numbered(name: str, text: str, devices: Sequence[DeviceInfo]) -> str:
@@ -191,7 +191,7 @@ def _numbered(name: str, text: str, devices: Sequence[DeviceInfo]) -> str:
     return devices[int(text)].id
 
 
-def by_policy(policy: OrtExecutionProviderDevicePolicy, devices: Sequence[DeviceInfo]) -> str | None:
+def request_by_policy(policy: OrtExecutionProviderDevicePolicy, devices: Sequence[DeviceInfo]) -> str | None:
     """The device request that a selection policy means; None leaves it to the default."""
     wanted = {
         OrtExecutionProviderDevicePolicy.PREFER_CPU: "cpu",

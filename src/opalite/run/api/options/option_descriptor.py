@@ -1,4 +1,4 @@
-"""Setting: an attribute of an options object that takes values of one type, as onnxruntime's do."""
+"""Option: an attribute of an options object that takes values of one type, as onnxruntime's do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ....errors import InputTypeError, OptionError
 T = TypeVar("T")
 
 
-class Setting(Generic[T]):
+class Option(Generic[T]):
     """An attribute with a default. Setting a value of another type is an InputTypeError.
 
     The owner keeps what was set in the dict `_values`. why_not: why the setting has no effect, if it has none.
@@ -25,12 +25,12 @@ class Setting(Generic[T]):
         self.name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Setting[T]: ...
+    def __get__(self, instance: None, owner: type) -> Option[T]: ...
 
     @overload
     def __get__(self, instance: Any, owner: type) -> T: ...
 
-    def __get__(self, instance: Any, owner: type) -> Setting[T] | T:
+    def __get__(self, instance: Any, owner: type) -> Option[T] | T:
         if instance is None:
             return self
         found: T = instance._values.get(self.name, self.default)

@@ -38,14 +38,14 @@ _VENDOR_WORDS = (
 class OrtDevice:
     """A kind of memory: what `OrtDevice.make('cpu', 0)` names. The word is what values and bindings take."""
 
-    __slots__ = ("_id", "_mem", "_type", "_vendor", "word")
+    __slots__ = ("_id", "_mem", "_type", "_vendor", "name")
 
     def __init__(self, device_type: int, mem_type: int, *numbers: int) -> None:
         """`OrtDevice(type, memory, id)` or `OrtDevice(type, memory, vendor, id)`."""
         self._type, self._mem = int(device_type), int(mem_type)
         *vendor, self._id = numbers if numbers else (0,)
         self._vendor = int(vendor[0]) if vendor else 0
-        self.word = {0: "cpu", 1: "gpu"}.get(self._type, "npu")
+        self.name = {0: "cpu", 1: "gpu"}.get(self._type, "npu")
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
@@ -54,7 +54,7 @@ class OrtDevice:
             raise InputError(f"Unsupported device type: {ort_device_name}; choose {', '.join(_TYPES)}")
         vendor = int(vendor_id) if vendor_id >= 0 else int(_VENDORS.get(ort_device_name, 0))
         made = OrtDevice(_TYPES[ort_device_name], 0, vendor, device_id)
-        made.word = ort_device_name
+        made.name = ort_device_name
         return made
 
     def device_id(self) -> int:
@@ -198,7 +198,7 @@ class OrtEpDevice:
 def describe_ep_device(info: DeviceInfo, number: int, version: str) -> OrtEpDevice:
     """An OpenCL device as onnxruntime would describe it."""
     lowered = f"{info.vendor} {info.name}".lower()
-    vendor = next((v for word, v in _VENDOR_WORDS if word in lowered), OrtDeviceVendorId.NONE)
+    vendor = next((v for name, v in _VENDOR_WORDS if name in lowered), OrtDeviceVendorId.NONE)
     kind = OrtHardwareDeviceType.CPU if info.on_host else OrtHardwareDeviceType.GPU
     hardware = OrtHardwareDevice(kind, info.vendor, int(vendor), number, {"name": info.name, "id": info.id})
     return OrtEpDevice("OpenCLExecutionProvider", "Opalite", {"version": version}, {"device": info.id}, hardware)

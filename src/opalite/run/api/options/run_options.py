@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from ....errors import InputTypeError, TerminatedError, UnsupportedApiError
-from ..diagnostics.log_severity import SessionLog, notice
-from .option_descriptor import ConfigEntries, Setting
+from ..diagnostics.log_severity import SessionLog, warn_once
+from .option_descriptor import ConfigEntries, Option
 
 _NO_EFFECT = {"training_mode": "models are run, not trained"}
 
@@ -17,14 +17,14 @@ class RunOptions:
 
     __slots__ = ("_config", "_values")
 
-    log_severity_level = Setting(-1, "Severity from which on the run is told of; -1 takes the session's.")
-    log_verbosity_level = Setting(0, "Accepted; OPALITE_DEBUG sets the detail.")
-    logid = Setting("", "Put before what is told of the run.")
-    terminate = Setting(
+    log_severity_level = Option(-1, "Severity from which on the run is told of; -1 takes the session's.")
+    log_verbosity_level = Option(0, "Accepted; OPALITE_DEBUG sets the detail.")
+    logid = Option("", "Put before what is told of the run.")
+    terminate = Option(
         False, "Calls off runs that have these options: before they begin, between segments, at the end."
     )
-    only_execute_path_to_fetches = Setting(False, "Accepted; the results are the same.")
-    training_mode = Setting(False, "Accepted; models are run, not trained.")
+    only_execute_path_to_fetches = Option(False, "Accepted; the results are the same.")
+    training_mode = Option(False, "Accepted; models are run, not trained.")
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -60,9 +60,9 @@ def check_run_options(options: Any) -> RunOptions | None:
         raise InputTypeError(f"run_options are an opalite.RunOptions, got {type(options).__name__}")
     for name, why in _NO_EFFECT.items():
         if options._values.get(name):
-            notice(f"RunOptions.{name}", f"RunOptions.{name} has no effect: {why}")
+            warn_once(f"RunOptions.{name}", f"RunOptions.{name} has no effect: {why}")
     for key in options._config.entries:
-        notice(f"run config {key}", f"the run config entry '{key}' has no effect: it is another provider's")
+        warn_once(f"run config {key}", f"the run config entry '{key}' has no effect: it is another provider's")
     return options
 
 
@@ -76,5 +76,5 @@ def report_run(options: RunOptions | None, log: SessionLog, seconds: float) -> N
     """Tell of a run that is done, if anyone wants to know."""
     own = options._log() if options is not None else None
     chosen = own or log
-    if chosen.wants(logging.DEBUG):
-        chosen.tell(logging.DEBUG, f"ran in {seconds * 1e3:.3f} ms")
+    if chosen.is_enabled(logging.DEBUG):
+        chosen.log(logging.DEBUG, f"ran in {seconds * 1e3:.3f} ms")

@@ -12,9 +12,9 @@ import numpy as np
 from ....errors import InputTypeError, OptionError, UnsupportedApiError
 from ....ir.model_edits import ModelEdits
 from ....ir.model_edits import likeliest_name as likeliest_name
-from ..diagnostics.log_severity import SessionLog, notice
+from ..diagnostics.log_severity import SessionLog, warn_once
 from ..values.ort_value import OrtValue
-from .option_descriptor import ConfigEntries, Setting
+from .option_descriptor import ConfigEntries, Option
 from .ort_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 
 if TYPE_CHECKING:
@@ -56,26 +56,24 @@ class SessionOptions:
 
     __slots__ = ("_cancelled", "_config", "_edits", "_policy", "_providers", "_values")
 
-    enable_cpu_mem_arena = Setting(True, "Accepted.", _MEMORY)
-    enable_mem_pattern = Setting(True, "Accepted.", _MEMORY)
-    enable_mem_reuse = Setting(True, "Accepted.", _MEMORY + "; OPALITE_PLANNER=naive shares none")
-    enable_profiling = Setting(False, "Whether runs are recorded; `session.end_profiling()` writes the file.")
-    execution_mode = Setting(ExecutionMode.ORT_SEQUENTIAL, "Accepted.", "the device's queue decides what runs at once")
-    execution_order = Setting(ExecutionOrder.DEFAULT, "Accepted.", "the order of nodes is the memory planner's")
-    graph_optimization_level = Setting(
+    enable_cpu_mem_arena = Option(True, "Accepted.", _MEMORY)
+    enable_mem_pattern = Option(True, "Accepted.", _MEMORY)
+    enable_mem_reuse = Option(True, "Accepted.", _MEMORY + "; OPALITE_PLANNER=naive shares none")
+    enable_profiling = Option(False, "Whether runs are recorded; `session.end_profiling()` writes the file.")
+    execution_mode = Option(ExecutionMode.ORT_SEQUENTIAL, "Accepted.", "the device's queue decides what runs at once")
+    execution_order = Option(ExecutionOrder.DEFAULT, "Accepted.", "the order of nodes is the memory planner's")
+    graph_optimization_level = Option(
         GraphOptimizationLevel.ORT_ENABLE_ALL, "Accepted.", "all passes run: they keep the model's results"
     )
-    inter_op_num_threads = Setting(0, "Accepted.", _THREADS)
-    intra_op_num_threads = Setting(0, "Accepted.", _THREADS)
-    log_severity_level = Setting(-1, "Severity from which on the session is told of; -1 takes the default.")
-    log_verbosity_level = Setting(0, "Accepted; OPALITE_DEBUG sets the detail.")
-    logid = Setting("", "Put before what is told of the session.")
-    optimized_model_filepath = Setting(
-        "", "Where to write the model: .opal for a bundle, else ONNX with the overrides."
-    )
-    profile_file_prefix = Setting("onnxruntime_profile_", "How the names of profiles begin.")
-    use_deterministic_compute = Setting(False, "Accepted.", "kernels add in a fixed order in any case")
-    use_per_session_threads = Setting(True, "Accepted.", _THREADS)
+    inter_op_num_threads = Option(0, "Accepted.", _THREADS)
+    intra_op_num_threads = Option(0, "Accepted.", _THREADS)
+    log_severity_level = Option(-1, "Severity from which on the session is told of; -1 takes the default.")
+    log_verbosity_level = Option(0, "Accepted; OPALITE_DEBUG sets the detail.")
+    logid = Option("", "Put before what is told of the session.")
+    optimized_model_filepath = Option("", "Where to write the model: .opal for a bundle, else ONNX with the overrides.")
+    profile_file_prefix = Option("onnxruntime_profile_", "How the names of profiles begin.")
+    use_deterministic_compute = Option(False, "Accepted.", "kernels add in a fixed order in any case")
+    use_per_session_threads = Option(True, "Accepted.", _THREADS)
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -207,15 +205,15 @@ def log_no_effect(options: SessionOptions, log: SessionLog) -> None:
     for name, value in options._values.items():
         setting = getattr(SessionOptions, name)
         if setting.why_not and value != setting.default:
-            notice(name, f"SessionOptions.{name} has no effect: {setting.why_not}", log)
+            warn_once(name, f"SessionOptions.{name} has no effect: {setting.why_not}", log)
     for key, value in options._config.entries.items():
         if key == FORMAT and value.upper() == "ORT":
             raise UnsupportedApiError("models in ORT format are not read: give the ONNX file that it was made from")
         if key not in _KNOWN_ENTRIES:
-            notice(f"config {key}", f"the session config entry '{key}' has no effect on OpenCL devices", log)
+            warn_once(f"config {key}", f"the session config entry '{key}' has no effect on OpenCL devices", log)
 
 
-def edits_of(options: SessionOptions) -> ModelEdits:
+def parse_edits(options: SessionOptions) -> ModelEdits:
     """What the options change in the model."""
     entries = options._config.entries
     last, likeliest = (

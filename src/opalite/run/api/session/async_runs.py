@@ -18,7 +18,7 @@ from ..options.run_options import RunOptions, check_run_options
 
 Callback = Callable[[list[Any], Any, str], None]
 
-_MOST_THREADS = 8  # more runs of one session at once only wait for each other
+_MAX_THREADS = 8  # more runs of one session at once only wait for each other
 
 
 class AsyncRuns:
@@ -59,7 +59,7 @@ class AsyncRuns:
                 return
             _call(callback, outputs, user_data, "")
 
-        self._find_threads().submit(work)
+        self._thread_pool().submit(work)
 
     async def arun(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
@@ -75,7 +75,7 @@ class AsyncRuns:
         self._check_call(input_feed, run_options)
         told = RunOptions() if run_options is None else run_options
         context = contextvars.copy_context()
-        future = self._find_threads().submit(context.run, self.run, output_names, input_feed, told)
+        future = self._thread_pool().submit(context.run, self.run, output_names, input_feed, told)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -93,14 +93,14 @@ class AsyncRuns:
         if missing:
             raise MissingInputError(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
 
-    def _find_threads(self) -> ThreadPoolExecutor:
+    def _thread_pool(self) -> ThreadPoolExecutor:
         with self._threads_lock:
             if self._threads is None:
-                count = min(_MOST_THREADS, (os.cpu_count() or 1) + 2)
+                count = min(_MAX_THREADS, (os.cpu_count() or 1) + 2)
                 self._threads = ThreadPoolExecutor(count, "opalite-run-async")
             return self._threads
 
-    def _end_threads(self) -> None:
+    def _shutdown_threads(self) -> None:
         """Let them end once they have done what they were given."""
         with self._threads_lock:
             threads, self._threads = self._threads, None

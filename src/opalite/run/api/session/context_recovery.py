@@ -17,7 +17,7 @@ from ....cl.runtime import Runtime
 from ....errors import DeviceError, DeviceLostError
 from ...execute.run_trace import Ran, RunTrace
 from ...model.run_request import RunRequest
-from ..options.execution_providers import Asked, check_providers
+from ..options.execution_providers import ProviderRequest, check_providers
 from ..process.session_process import SessionProcess
 from ..values.ort_value import OrtValue
 from .repeat_concurrent_runs import RepeatConcurrentRuns
@@ -36,10 +36,10 @@ class Recovery(RepeatConcurrentRuns):
     _arguments: dict[str, Any]
     _fallback_process: SessionProcess | None = None
     may_recover = True  # or leave it to who has asked
-    _reviving: threading.Lock
+    _recovery_lock: threading.Lock
 
     @abstractmethod
-    def _start(self, asked: Asked) -> None:
+    def _start(self, asked: ProviderRequest) -> None:
         """Load the model."""
 
     @abstractmethod
@@ -61,15 +61,15 @@ class Recovery(RepeatConcurrentRuns):
                 if not self._is_lost_by(e, rt):
                     raise
                 fault = e
-        self._revive(rt)
+        self._recover(rt)
         if appending is not None or request.targets:
-            raise DeviceLostError(self._loss(rt, "what the run was to read or write")) from fault
+            raise DeviceLostError(self._loss_message(rt, "what the run was to read or write")) from fault
         if self._fallback_process is None:
             return self._execute_here(input_feed, request)
         values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
         kept = next((n for n, v in values.items() if isinstance(v, DeviceTensor)), None)
         if kept is not None:
-            raise DeviceLostError(self._loss(rt, f"input '{kept}'")) from fault
+            raise DeviceLostError(self._loss_message(rt, f"input '{kept}'")) from fault
         started = time.perf_counter()
         outputs = self._fallback_process.run(None, values)
         self._trace = RunTrace(strategy="process")
@@ -80,14 +80,14 @@ class Recovery(RepeatConcurrentRuns):
         """Whether a run failed because the context is dead, and may be repeated."""
         return self.may_recover and rt.is_lost_by(error)
 
-    def _revive(self, rt: Runtime) -> None:
+    def _recover(self, rt: Runtime) -> None:
         """Load the model in a context that takes the place of `rt`'s, or find out that there is none."""
-        with self._reviving:
+        with self._recovery_lock:
             if self._rt is not rt or self._fallback_process is not None:
                 return
             self._lock.beside.clear()
             if rt.renew() is None:
-                self._forget_steady()
+                self._forget_repeats()
                 self._fallback_process = SessionProcess(
                     self._arguments,
                     environment={"OPALITE_PERSISTENT": "0"},
@@ -97,11 +97,11 @@ class Recovery(RepeatConcurrentRuns):
             else:
                 self._start(check_providers(self._arguments["providers"], self._arguments["provider_options"]))
 
-    def check_kept(self, what: str, rt: Runtime) -> None:
+    def check_not_lost(self, what: str, rt: Runtime) -> None:
         """DeviceLostError where `what` was made on a Runtime that is lost."""
         if rt.lost:
-            raise DeviceLostError(self._loss(rt, what))
+            raise DeviceLostError(self._loss_message(rt, what))
 
-    def _loss(self, rt: Runtime, what: str) -> str:
+    def _loss_message(self, rt: Runtime, what: str) -> str:
         advice = "start the process again" if self._fallback_process is not None else "make it anew"
         return f"{what} lay on {rt.info.name}, where a kernel's fault ended the context ({rt.lost}): {advice}"

@@ -38,12 +38,12 @@ from ...model.repeat_run_fast_path import RepeatRun, types_key
 from ...model.run_lock import RunLock
 from ...model.run_request import RunRequest, TuneRequest
 from ...model.session_counters import SessionCounters
-from ..caches.shared_kv_cache import run_bound
+from ..caches.shared_kv_cache import run_with_binding
 from ..diagnostics.log_severity import SessionLog
 from ..diagnostics.stats_file import log_at_exit, write_stats
-from ..options.execution_providers import Asked, check_providers
+from ..options.execution_providers import ProviderRequest, check_providers
 from ..options.run_options import RunOptions, check_not_terminated, check_run_options, report_run
-from ..options.session_options import SessionOptions, check_session_options, edits_of, log_no_effect
+from ..options.session_options import SessionOptions, check_session_options, log_no_effect, parse_edits
 from ..values.host_memory_errors import host_memory, out_of_memory
 from ..values.io_binding import IOBinding, check_device
 from ..values.ort_value import OrtValue
@@ -52,11 +52,11 @@ from .open_session import (
     check_model_source,
     choose_device,
     compile_options,
-    hints_of,
+    describe_source,
+    make_profiler,
     open_model,
-    profiler_of,
-    source_name,
-    write_optimized,
+    parse_hints,
+    write_optimized_model,
 )
 from .profile_and_tune import SessionTools
 
@@ -139,71 +139,71 @@ class InferenceSession(Recovery, SessionTools):
         }
         self._fallback = bool(enable_fallback)
         self._lock = RunLock()
-        self._book = threading.Lock()  # of what is noted of runs
-        self._reviving = threading.Lock()
+        self._record_lock = threading.Lock()  # of what is noted of runs
+        self._recovery_lock = threading.Lock()
         self._lock.beside.on_drop = weakref.WeakMethod(self._drop_replica)
-        self._age = 0  # how often it was closed, or loaded
+        self._generation = 0  # how often it was closed, or loaded
         self._start(check_providers(providers, provider_options))
 
-    def _start(self, asked: Asked) -> None:
+    def _start(self, asked: ProviderRequest) -> None:
         """Load the model for the providers asked for. What failed leaves the session as it was."""
         started, started_ns = time.perf_counter(), time.monotonic_ns()
         given = self._arguments
         sess_options: SessionOptions = given["sess_options"]
-        profiler = profiler_of(sess_options)
+        profiler = make_profiler(sess_options)
         log = SessionLog(sess_options.log_severity_level, sess_options.logid)
         choice = choose_device(given, asked, sess_options)
         options = compile_options(given, choice, sess_options)
         log_no_effect(sess_options, log)
-        hints = hints_of(given, choice)
+        hints = parse_hints(given, choice)
         rt = find_runtime(choice.device, hints)
-        edits = edits_of(sess_options)
+        edits = parse_edits(sess_options)
         ledger = SessionCounters()
         behind = self._make_in_background(rt, options)
         compiler = Compiler(rt, options, behind, ledger)
         compiler.prestart_workers()
         with host_memory("loading the model"):
             model, auto = open_model(given["path_or_bytes"], compiler, edits)
-        self._behind, self._ledger = behind, ledger
+        self._background, self._counters = behind, ledger
         _ = compiler.policy  # an unsupported precision is told now rather than at the first run
         self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
         self._hints = hints
         self._load_s = time.perf_counter() - started
         self._trace = RunTrace()  # of the last run
         self._ran = Ran()  # what it used
-        self._runs, self._others = ledger.runs, ledger.others
-        self._told_runs = 0  # of which the figures were told
+        self._repeats, self._other_runs = ledger.runs, ledger.others
+        self._reported_runs = 0  # of which the figures were told
         log_at_exit(self)
         self._first_s: float | None = None
         self._has_run = False  # since it was made or closed
-        self._steady: RepeatRun | None = None  # how runs like the last one go
-        self._known: WeakValueDictionary[Hashable, RepeatRun] = WeakValueDictionary()  # by the types of inputs
-        self._age += 1
+        self._last_repeat: RepeatRun | None = None  # how runs like the last one go
+        self._repeat_runs: WeakValueDictionary[Hashable, RepeatRun] = WeakValueDictionary()  # by the types of inputs
+        self._generation += 1
         self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
         self._all_outputs = list(range(len(model.outputs)))
         self._overflowed = False
         self._tunings: list[GraphTuning] = []
         self._choice, self._log, self._profiler = choice, log, profiler
-        log.tell(
-            logging.INFO, f"loaded {source_name(given['path_or_bytes'])} for {rt.info.name} in {self._load_s:.3f} s"
+        log.log(
+            logging.INFO, f"loaded {describe_source(given['path_or_bytes'])} for {rt.info.name} in {self._load_s:.3f} s"
         )
         if profiler is not None:
             profiler.add_session("model_loading", started_ns, device=rt.info.id)
         shapes = {a.name: a.shape for a in model.inputs}
-        write_optimized(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
+        write_optimized_model(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
 
     def _make_in_background(self, rt: Runtime, options: CompileOptions) -> BackgroundCompiler | None:
         """What builds specialised programs while general ones serve; None where runs wait for them.
 
         They do where tuning or precision 'auto' measures what it runs, and where programs cannot be built beside runs.
         """
-        before: BackgroundCompiler | None = getattr(self, "_behind", None)
+        before: BackgroundCompiler | None = getattr(self, "_background", None)
         if before is not None:
             before.close()
         waits = options.tune != "none" or options.precision == "auto" or not rt.programs.may_build_in_background
         if waits or not knobs.get("OPALITE_TIERS"):
             return None
-        behind = BackgroundCompiler(rt, self._exchange_executable)
+        behind = BackgroundCompiler(rt, self._replace_executable)
         weakref.finalize(self, behind.close).atexit = False
         return behind
 
@@ -237,16 +237,16 @@ class InferenceSession(Recovery, SessionTools):
         if told is not None:
             check_not_terminated(told)
         found, rt = None, self._rt
-        if self._steady is not None or self._known:
+        if self._last_repeat is not None or self._repeat_runs:
             try:
-                found = self._run_steady(input_feed)
+                found = self._run_repeat(input_feed)
             except DeviceError as e:
                 if not self._is_lost_by(e, rt):
                     raise
         outputs, trace = found or self._execute(input_feed, self._request(told))[:2]
         if told is not None:
             check_not_terminated(told)
-        if told is not None or self._log.wants(logging.DEBUG):
+        if told is not None or self._log.is_enabled(logging.DEBUG):
             report_run(told, self._log, trace.total_s)
         return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
 
@@ -262,7 +262,7 @@ class InferenceSession(Recovery, SessionTools):
             raise OptionError("IOBinding must be used with the session that created it: session.io_binding()")
         told = check_run_options(run_options)
         check_not_terminated(told)
-        self.check_kept("what is bound", iobinding.rt)
+        self.check_not_lost("what is bound", iobinding.rt)
         outputs = list(iobinding.outputs.values())
         if not outputs:
             raise BindingError(
@@ -271,11 +271,11 @@ class InferenceSession(Recovery, SessionTools):
         check_fork()
         targets = {o.name: o.target for o in outputs if o.on_device}
         try:
-            found = run_bound(self, iobinding, self._request(told, targets))
+            found = run_with_binding(self, iobinding, self._request(told, targets))
         except InputError as e:
             raise BindingError(e.message) from e
         for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
-            output.take(found[i])
+            output.store(found[i])
 
     def _request(
         self,
@@ -298,7 +298,7 @@ class InferenceSession(Recovery, SessionTools):
         )
 
     def _stop_recording(self) -> None:
-        self._forget_steady()  # until runs of the usual way have found them
+        self._forget_repeats()  # until runs of the usual way have found them
 
     def _execute_here(
         self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
@@ -313,15 +313,15 @@ class InferenceSession(Recovery, SessionTools):
             if type(value) is not ndarray:
                 check_device("input", name, value, self._rt)
         model = appending or self._model
-        age, started, started_ns = self._age, time.perf_counter(), time.monotonic_ns()
+        age, started, started_ns = self._generation, time.perf_counter(), time.monotonic_ns()
         try:  # not host_memory, for every token of a decoder comes by here
             with short_turns():
                 outputs, trace = model.run(model.check_feeds(values), request)
         except MemoryError as e:
             raise out_of_memory(e, "running the model") from e
         for cause, spent in (("plan", trace.import_s), ("tune", trace.tune_s), ("build", trace.build_s)):
-            self._ledger.add_wait(cause, spent)
-        with self._book:
+            self._counters.add_wait(cause, spent)
+        with self._record_lock:
             trace.total_s = time.perf_counter() - started
             if self._first_s is None:
                 self._first_s = trace.total_s + self._load_s
@@ -330,22 +330,22 @@ class InferenceSession(Recovery, SessionTools):
             ran, trace.ran = trace.ran or Ran(), None
             self._trace = trace
             self._overflowed = self._overflowed or trace.overflowed
-            self._others[trace.tier] += trace.runs
-            if self._age == age:
-                self._take_up(ran, request)
+            self._other_runs[trace.tier] += trace.runs
+            if self._generation == age:
+                self._record_ran(ran, request)
             if self._profiler is not None:
                 self._profiler.add_run(started_ns)
         return outputs, trace, ran
 
-    def _take_up(self, ran: Ran, request: RunRequest) -> None:
+    def _record_ran(self, ran: Ran, request: RunRequest) -> None:
         """Go by what a run used, in those that are like it."""
         self._ran, self._has_run = ran, True
         steady: RepeatRun | None = ran.steady if request.recorder is None else None
-        self._steady = steady
+        self._last_repeat = steady
         if steady is not None and steady.key is not None:
-            self._known[steady.key] = steady
+            self._repeat_runs[steady.key] = steady
 
-    def _run_steady(self, input_feed: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
+    def _run_repeat(self, input_feed: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
         """All outputs, where this run is like an earlier one and that one needs no look at the model."""
         if process.is_child:
             check_fork()
@@ -353,7 +353,7 @@ class InferenceSession(Recovery, SessionTools):
         if lock.is_shared or not lock.acquire_at_once(False):
             if not isinstance(input_feed, Mapping):
                 return None
-            found, is_known = self._run_beside(input_feed)
+            found, is_known = self._run_concurrently(input_feed)
             if found is not None or not is_known:
                 return found
             lock.acquire()
@@ -362,12 +362,12 @@ class InferenceSession(Recovery, SessionTools):
         try:
             if not isinstance(input_feed, Mapping):
                 return None
-            steady = self._steady
+            steady = self._last_repeat
             started = time.perf_counter()
             try:
                 found = steady.run(input_feed) if steady is not None and steady.is_current else None
                 if found is None:
-                    steady = self._known.get(types_key(input_feed))
+                    steady = self._repeat_runs.get(types_key(input_feed))
                     if steady is None or not steady.is_current:
                         return None
                     found = steady.run(input_feed)
@@ -378,8 +378,8 @@ class InferenceSession(Recovery, SessionTools):
             outputs, trace = found
             trace.total_s = time.perf_counter() - started
             trace.first_s = self._first_s or 0.0
-            self._steady, self._trace = steady, trace
-            self._runs[trace.tier] += 1
+            self._last_repeat, self._trace = steady, trace
+            self._repeats[trace.tier] += 1
             return outputs, trace
         finally:
             lock.release()
@@ -407,25 +407,25 @@ class InferenceSession(Recovery, SessionTools):
         """Release compiled programs and device memory; the session compiles again if it is run again."""
         if process.is_child:
             return  # another thread may have had the lock when this process was forked
-        self._end_threads()
+        self._shutdown_threads()
         self._report_stats()
-        if self._behind is not None:
-            self._behind.drop()
+        if self._background is not None:
+            self._background.drop()
         self._model.reset()
         self._lock.beside.clear()
         if self._fallback_process is not None:
             self._fallback_process.close()
-        with self._lock, self._book:
-            self._age += 1
-            self._forget_steady()
+        with self._lock, self._record_lock:
+            self._generation += 1
+            self._forget_repeats()
             self._ran = Ran()
             self._has_run = False
 
     def _report_stats(self) -> None:
         """Write the figures where OPALITE_STATS asks for them, if there are new ones."""
-        runs = self._ledger.run_count
-        if runs > self._told_runs:
-            self._told_runs = runs
+        runs = self._counters.run_count
+        if runs > self._reported_runs:
+            self._reported_runs = runs
             model = self._arguments["path_or_bytes"]
             write_stats("" if isinstance(model, bytes) else os.fspath(model), self._rt.info.id, self.stats)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ....cl.device.enumerate_devices import find_device, list_all
 from ....errors import InputTypeError, OptionError, UnsupportedApiError
-from ..diagnostics.log_severity import notice
+from ..diagnostics.log_severity import warn_once
 from ..options.execution_providers import AVAILABLE
 from ..options.ort_devices import OrtEpDevice, describe_ep_device
 from ..values.ort_value import OrtValue
@@ -79,7 +79,7 @@ def set_seed(seed: int) -> None:
 
 def set_global_thread_pool_sizes(intra_op_num_threads: int, inter_op_num_threads: int) -> None:
     """Accepted: the OpenCL driver decides on threads."""
-    notice(
+    warn_once(
         "set_global_thread_pool_sizes",
         "set_global_thread_pool_sizes has no effect: the OpenCL driver decides; POCL_MAX_PTHREAD_COUNT in the "
         "environment limits PoCL's threads",
@@ -100,7 +100,7 @@ def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, direc
 
 def create_and_register_allocator(memory_info: Any, arena_cfg: Any = None) -> None:
     """Accepted: the memory planner lays out all memory."""
-    notice("allocator", "registered allocators have no effect: the memory planner lays out all memory")
+    warn_once("allocator", "registered allocators have no effect: the memory planner lays out all memory")
 
 
 def create_and_register_allocator_v2(provider: str, memory_info: Any, options: Any, arena_cfg: Any = None) -> None:

@@ -19,7 +19,7 @@ from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions, parse_precision, parse_tolerance
 from ...model.model_interface import Model
 from ...model.open_model import open_onnx
-from ..options.execution_providers import OPENCL, Asked, Choice, by_policy, choose
+from ..options.execution_providers import OPENCL, DeviceChoice, ProviderRequest, choose, request_by_policy
 from ..options.session_options import DATA_FILE, DATA_FILE_FROM, NO_FALLBACK, SessionOptions
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def check_model_source(model: Any) -> ModelSource:
     raise InputTypeError(f"a model is a path or bytes, got {type(model).__name__}{hint}")
 
 
-def source_name(model: ModelSource) -> str:
+def describe_source(model: ModelSource) -> str:
     """How the log calls the model."""
     return f"a model of {len(model)} bytes" if isinstance(model, bytes) else f"'{os.fspath(model)}'"
 
 
-def choose_device(arguments: Mapping[str, Any], asked: Asked, options: SessionOptions) -> Choice:
+def choose_device(arguments: Mapping[str, Any], asked: ProviderRequest, options: SessionOptions) -> DeviceChoice:
     """Where a session runs, by its `device=`, else its providers, else those of its options."""
     if options._cancelled:
         raise ModelLoadCanceled("loading was called off by SessionOptions.set_load_cancellation_flag")
@@ -63,16 +63,16 @@ def choose_device(arguments: Mapping[str, Any], asked: Asked, options: SessionOp
     device, default = arguments["device"], knobs.get("OPALITE_DEVICE")
     if device is not None:
         own = [o for n, o in zip(names, provider_options, strict=True) if n == OPENCL]
-        chosen = choose(([OPENCL], own[:1]), default, devices) if own else Choice()
+        chosen = choose(([OPENCL], own[:1]), default, devices) if own else DeviceChoice()
         chosen.device = device
         return chosen
     chosen = choose((names, provider_options), default, devices)
     if chosen.device is None and default is None and not names:
-        chosen.device = by_policy(options._policy, devices()) if options.has_providers() else None
+        chosen.device = request_by_policy(options._policy, devices()) if options.has_providers() else None
     return chosen
 
 
-def wants_strict(choice: Choice, options: SessionOptions) -> bool:
+def parse_strict(choice: DeviceChoice, options: SessionOptions) -> bool:
     """Whether nodes that would run on the host are refused."""
     asked = choice.options.get("strict", options._config.entries.get(NO_FALLBACK, "0"))
     if asked.lower() not in ("0", "1", "true", "false"):
@@ -80,13 +80,13 @@ def wants_strict(choice: Choice, options: SessionOptions) -> bool:
     return asked.lower() in ("1", "true")
 
 
-def compile_options(given: Mapping[str, Any], choice: Choice, options: SessionOptions) -> CompileOptions:
+def compile_options(given: Mapping[str, Any], choice: DeviceChoice, options: SessionOptions) -> CompileOptions:
     """What the session's own arguments say, else its provider's options, else the environment."""
     return CompileOptions(
         precision=parse_precision(given["precision"] or choice.options.get("precision")),
         memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
         tune=given["tune"] or choice.options.get("tune") or str(knobs.get("OPALITE_TUNE")),
-        strict=given["strict"] or wants_strict(choice, options),
+        strict=given["strict"] or parse_strict(choice, options),
         tolerance=parse_tolerance(
             choice.options.get("tolerance") if given["tolerance"] is None else given["tolerance"]
         ),
@@ -94,13 +94,13 @@ def compile_options(given: Mapping[str, Any], choice: Choice, options: SessionOp
     )
 
 
-def hints_of(given: Mapping[str, Any], choice: Choice) -> Hints:
+def parse_hints(given: Mapping[str, Any], choice: DeviceChoice) -> Hints:
     """The hints to the driver, from the same places."""
     wanted = {what: given[what] or choice.options.get(what) for what in ("performance", "priority")}
     return make_hints(**wanted)
 
 
-def profiler_of(options: SessionOptions) -> Profiler | None:
+def make_profiler(options: SessionOptions) -> Profiler | None:
     """What records runs, if the options ask for it."""
     if not options.enable_profiling:
         return None
@@ -129,7 +129,7 @@ def open_model(path_or_bytes: ModelSource, compiler: Compiler, edits: ModelEdits
     return auto, auto
 
 
-def write_optimized(
+def write_optimized_model(
     options: SessionOptions, model: ModelSource, edits: ModelEdits, shapes: Mapping[str, Sequence[Any]], device: str
 ) -> None:
     """Write the model to `optimized_model_filepath`, if there is one: a bundle (.opal), else ONNX with the edits.

@@ -24,7 +24,7 @@ from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
 from ...model.run_request import RunRequest, TuneRequest
 from ...model.session_counters import SessionCounters
-from ...report.explanation import Explanation, explain, tier_sentence
+from ...report.explanation import Explanation, describe_tier, explain
 from .session_queries import SessionApi
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ class SessionTools(SessionApi):
     _rt: Runtime
     _hints: Hints
     _compiler: Compiler
-    _behind: BackgroundCompiler | None
-    _ledger: SessionCounters
+    _background: BackgroundCompiler | None
+    _counters: SessionCounters
     _auto: AutoModel | None
     _trace: RunTrace
     _ran: Ran
     _has_run: bool
-    _runs: Counter[str]
-    _others: Counter[str]
+    _repeats: Counter[str]
+    _other_runs: Counter[str]
     _overflowed: bool
     _tunings: list[GraphTuning]
 
@@ -96,8 +96,8 @@ class SessionTools(SessionApi):
             executables = self._ran.executables
         end = None if timeout is None else time.monotonic() + timeout
         waits: list[Callable[[float | None], bool]] = [e.settle for e in executables]
-        if self._behind is not None:
-            waits.append(self._behind.settle)
+        if self._background is not None:
+            waits.append(self._background.settle)
         if self._auto is not None:
             waits.append(self._auto.settle)
         with self._rt.programs.waited_for():
@@ -108,9 +108,9 @@ class SessionTools(SessionApi):
         """What the session did since it was opened: runs, plans, programs, waits by cause, memory by kind."""
         from ...report.session_stats import make_stats
 
-        runs = {tier or "host": count for tier, count in (self._runs + self._others).items()}
+        runs = {tier or "host": count for tier, count in (self._repeats + self._other_runs).items()}
         last = (self._trace.tier or "host") if runs else ""
-        return make_stats(runs, last, self._ledger, self._behind, self._lock, self._model.caches)
+        return make_stats(runs, last, self._counters, self._background, self._lock, self._model.caches)
 
     def replay(self) -> float:
         """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.
@@ -146,8 +146,8 @@ class SessionTools(SessionApi):
             with self._unchecked():
                 ran = self._execute(self._example_feeds(), self._request(waits=True))[2]
         found = explain(self.device.name, ran)
-        jobs = [] if self._behind is None else self._behind.jobs
-        found.tier = tier_sentence([e.tier for e in ran.executables], len(jobs), self.stats().faults)
+        jobs = [] if self._background is None else self._background.jobs
+        found.tier = describe_tier([e.tier for e in ran.executables], len(jobs), self.stats().faults)
         found.precision = self.explain_precision()
         refused = self._rt.hints_refused
         found.notes.extend([refused] if refused else hint_properties(self._hints, self.device).sentences)

@@ -20,17 +20,17 @@ class RepeatConcurrentRuns:
     """Part of InferenceSession."""
 
     _lock: RunLock
-    _book: threading.Lock
+    _record_lock: threading.Lock
     _ran: Ran
-    _steady: RepeatRun | None
-    _known: WeakValueDictionary[Hashable, RepeatRun]
+    _last_repeat: RepeatRun | None
+    _repeat_runs: WeakValueDictionary[Hashable, RepeatRun]
     _first_s: float | None
     _trace: RunTrace
-    _others: Counter[str]
+    _other_runs: Counter[str]
 
-    def _run_beside(self, input_feed: Mapping[str, Any]) -> tuple[tuple[list[Any], RunTrace] | None, bool]:
+    def _run_concurrently(self, input_feed: Mapping[str, Any]) -> tuple[tuple[list[Any], RunTrace] | None, bool]:
         """All outputs, where this run need not wait for its turn; whether it is like an earlier one."""
-        steady = self._known.get(types_key(input_feed))
+        steady = self._repeat_runs.get(types_key(input_feed))
         if steady is None or not steady.is_current:
             return None, False
         beside = self._lock.beside
@@ -49,23 +49,23 @@ class RepeatConcurrentRuns:
         outputs, trace = found
         trace.total_s = time.perf_counter() - started
         trace.first_s = self._first_s or 0.0
-        with self._book:
+        with self._record_lock:
             self._trace = trace
-            self._others[trace.tier] += 1
+            self._other_runs[trace.tier] += 1
         return (outputs, trace), True
 
     def _drop_replica(self, executable: Executable, twin: Executable) -> None:
         """Let go of the twin of an executable."""
-        with self._book:
+        with self._record_lock:
             self._ran.forget(twin, executable)
 
-    def _exchange_executable(self, old: Executable, new: Executable) -> None:
+    def _replace_executable(self, old: Executable, new: Executable) -> None:
         """Let go of an executable that another has replaced."""
-        with self._lock, self._book:
-            if self._steady is not None and not self._steady.is_current:
-                self._steady = None
+        with self._lock, self._record_lock:
+            if self._last_repeat is not None and not self._last_repeat.is_current:
+                self._last_repeat = None
             self._ran.replace(old, new)
 
-    def _forget_steady(self) -> None:
-        self._steady = None
-        self._known = WeakValueDictionary()
+    def _forget_repeats(self) -> None:
+        self._last_repeat = None
+        self._repeat_runs = WeakValueDictionary()

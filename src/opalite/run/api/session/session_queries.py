@@ -12,7 +12,14 @@ from ....ir.device.device_info import DeviceInfo
 from ...model.model_inputs_outputs import ModelMetadata, NodeArg
 from ...model.run_lock import RunLock
 from ...report.explanation import Explanation
-from ..options.execution_providers import CPU, OPENCL, Asked, Choice, check_known, check_providers
+from ..options.execution_providers import (
+    CPU,
+    OPENCL,
+    DeviceChoice,
+    ProviderRequest,
+    check_provider_names,
+    check_providers,
+)
 from ..options.run_options import RunOptions
 from ..options.session_options import RECORD_ASSIGNMENT, SessionOptions, copy_options
 from ..values.ort_value import OrtValue
@@ -28,7 +35,7 @@ class SessionApi(AsyncRuns):
     """What does not compute. The session itself loads the model and runs it."""
 
     _arguments: dict[str, Any]
-    _choice: Choice
+    _choice: DeviceChoice
     _fallback: bool
     _lock: RunLock
     _profiler: Profiler | None
@@ -47,7 +54,7 @@ class SessionApi(AsyncRuns):
         """Where each node runs."""
 
     @abstractmethod
-    def _start(self, asked: Asked) -> None:
+    def _start(self, asked: ProviderRequest) -> None:
         """Load the model anew."""
 
     # The model
@@ -89,7 +96,7 @@ class SessionApi(AsyncRuns):
         OptionError (a RuntimeError) for a name that is none of onnxruntime's or Opalite's; the session then stays.
         """
         asked = check_providers(providers, provider_options)
-        check_known(asked[0])
+        check_provider_names(asked[0])
         with self._lock:
             before = dict(self._arguments)
             self._arguments.update(providers=providers, provider_options=provider_options, device=None)

@@ -81,20 +81,20 @@ _set_name.restype, _set_name.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.
 _raw_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 
-_lent: dict[int, tuple[Any, ...]] = {}
+_exported: dict[int, tuple[Any, ...]] = {}
 """What exported tensors point to, by the address of their structure, until whoever took them gives them back."""
 
 
-def _give_back(managed: Any) -> None:
-    _lent.pop(ctypes.addressof(managed.contents), None)
+def _release(managed: Any) -> None:
+    _exported.pop(ctypes.addressof(managed.contents), None)
 
 
 def _destroy(capsule: int) -> None:
     if _raw_is_valid(capsule, _NAME):  # nobody took it
-        _lent.pop(int(_raw_pointer(capsule, _NAME) or 0), None)
+        _exported.pop(int(_raw_pointer(capsule, _NAME) or 0), None)
 
 
-_deleter, _destructor = _Deleter(_give_back), _Destructor(_destroy)
+_deleter, _destructor = _Deleter(_release), _Destructor(_destroy)
 
 
 def to_capsule(array: Array) -> Any:
@@ -116,7 +116,7 @@ def to_capsule(array: Array) -> Any:
     t.shape, t.strides, t.byte_offset = shape, strides, 0
     managed.deleter = _deleter
     address = ctypes.addressof(managed)
-    _lent[address] = (managed, shape, strides, held)
+    _exported[address] = (managed, shape, strides, held)
     return _new(address, _NAME, _destructor)
 
 

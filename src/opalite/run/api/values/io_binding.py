@@ -17,12 +17,12 @@ from ....ir.dtype import DType
 from ....plan.program import Port
 from .ort_value import (
     DEVICE,
-    GPU_WORDS,
+    GPU_NAMES,
     HOST,
     OrtValue,
     device_dtype,
-    find_memory,
-    handles_given,
+    exported_handles,
+    find_device_memory,
     parse_element_type,
     parse_shape,
 )
@@ -59,7 +59,7 @@ class BoundOutput:
         self.result = OrtValue(made)
         return made
 
-    def take(self, value: Any) -> None:
+    def store(self, value: Any) -> None:
         """Put the output that a run gave where it belongs."""
         if not self.on_device:
             array = value.numpy() if isinstance(value, DeviceTensor) else value
@@ -241,15 +241,15 @@ class IOBinding:
     def _is_device(self, device_type: str | DeviceInfo, device_id: int | str, what: str) -> bool:
         """Whether the session's device is meant, not the host. BindingError for another device."""
         rt = self.session.runtime
-        if (device_type == DEVICE and device_id == 0) or (device_type in GPU_WORDS and not rt.info.on_host):
+        if (device_type == DEVICE and device_id == 0) or (device_type in GPU_NAMES and not rt.info.on_host):
             return True
-        found = find_memory(device_type, device_id)
+        found = find_device_memory(device_type, device_id)
         if found is not None and found is not rt:
             raise BindingError(f"{what} cannot lie on {found.info.name}: the session runs on {rt.info.name}")
         return found is not None
 
     def _tensor_at(self, word: Any, handle: int, shape: Sequence[int], element_type: Any) -> DeviceTensor:
-        if word in GPU_WORDS and handle not in handles_given:
+        if word in GPU_NAMES and handle not in exported_handles:
             raise BindingError(
                 f"buffer_ptr {handle!r} is not what OrtValue.data_ptr() gave: memory of other libraries "
                 "cannot be bound to an OpenCL device; copy it to an OrtValue, or bind a cl_mem handle as 'opencl'"

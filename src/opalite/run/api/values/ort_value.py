@@ -20,9 +20,9 @@ Array = np.ndarray[Any, Any]
 HOST = "cpu"
 DEVICE = "opencl"
 PINNED = "opencl_pinned"
-handles_given: set[int] = set()
+exported_handles: set[int] = set()
 """cl_mem handles that `OrtValue.data_ptr` gave out, to tell them from addresses of other libraries' memory."""
-GPU_WORDS = ("cuda", "gpu", "hip", "dml", "webgpu")
+GPU_NAMES = ("cuda", "gpu", "hip", "dml", "webgpu")
 
 # ONNX's numbers and names of element types.
 _NUMBERS = {
@@ -95,7 +95,7 @@ class OrtValue:
             value = OrtValue(pinned_array(array.shape, array.dtype, device_id))
             value.update_inplace(array)
             return value
-        rt = find_memory(device_type, device_id)
+        rt = find_device_memory(device_type, device_id)
         if rt is None:
             return OrtValue(array)
         value = OrtValue(DeviceTensor(rt, array.shape, device_dtype(array.dtype)))
@@ -128,7 +128,7 @@ class OrtValue:
         with host_memory(f"making room for {dtype}{list(sizes)}"):
             if device_type == PINNED:
                 return OrtValue(pinned_array(sizes, dtype, device_id))
-            rt = find_memory(device_type, device_id)
+            rt = find_device_memory(device_type, device_id)
             if rt is None:
                 return OrtValue(np.zeros(sizes, dtype))
             return OrtValue(DeviceTensor(rt, sizes, device_dtype(dtype)))
@@ -217,7 +217,7 @@ class OrtValue:
         value = self._tensor("address")
         if isinstance(value, DeviceTensor):
             handle = int(value.buffer.int_ptr)
-            handles_given.add(handle)
+            exported_handles.add(handle)
             return handle
         return int(value.__array_interface__["data"][0])
 
@@ -271,7 +271,7 @@ class OrtValue:
         return self
 
 
-def find_memory(device_type: str | DeviceInfo, device_id: int | str = 0) -> Runtime | None:
+def find_device_memory(device_type: str | DeviceInfo, device_id: int | str = 0) -> Runtime | None:
     """The runtime whose memory is meant, None for the host's. BindingError for a word that is neither.
 
     onnxruntime's words for GPUs ('cuda', 'gpu', 'dml'...) mean the GPU that sessions take by themselves, if any.
@@ -280,7 +280,7 @@ def find_memory(device_type: str | DeviceInfo, device_id: int | str = 0) -> Runt
         return find_runtime(device_type.id)
     if device_type == HOST:
         return None
-    if device_type in GPU_WORDS:
+    if device_type in GPU_NAMES:
         return _find_gpu(device_type, device_id)
     if device_type != DEVICE:
         raise BindingError(
@@ -313,7 +313,7 @@ def _find_gpu(word: str, device_id: int | str) -> Runtime:
 
 def pinned_array(shape: Sequence[int], dtype: np.dtype[Any], device_id: int | str = 0) -> Array:
     """Zeros in host memory that the device copies by itself. InputError for types that it cannot hold."""
-    rt = find_memory(DEVICE, device_id)
+    rt = find_device_memory(DEVICE, device_id)
     assert rt is not None
     device_dtype(dtype)
     count = math.prod(int(d) for d in shape)

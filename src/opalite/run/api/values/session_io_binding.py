@@ -44,4 +44,4 @@ class SessionIOBinding(IOBinding):
 
 
 def _place(device: OrtDevice) -> tuple[str, int]:
-    return device.word, device.device_id()
+    return device.name, device.device_id()

@@ -285,7 +285,7 @@ def test_misuse_is_told(rt: Runtime) -> None:
     with pytest.raises(OptionError, match="cannot be the next"):
         session.state({"past_key_values.0.key": "logits"})
     with pytest.raises(InputError, match="lack"):
-        state.take({"past_key_values.0.key": np.zeros((1, 2, 3, 16), np.float32)})
+        state.set_values({"past_key_values.0.key": np.zeros((1, 2, 3, 16), np.float32)})
 
 
 def test_sizes_that_follow_from_no_input_are_asked_for(rt: Runtime) -> None:
@@ -383,7 +383,7 @@ def test_attention_to_an_encoder_is_kept(rt: Runtime) -> None:
         rng = np.random.default_rng(0)
         encoded = rng.standard_normal((1, 2, 11, 8)).astype(np.float32)
         state = session.state()
-        state.take({"past_key_values.0.decoder.key": encoded[:, :, :0], "past_key_values.0.encoder.key": encoded})
+        state.set_values({"past_key_values.0.decoder.key": encoded[:, :, :0], "past_key_values.0.encoder.key": encoded})
         held = np.zeros((1, 2, 0, 8), np.float32)
         for _ in range(30):
             step = rng.standard_normal((1, 1, 16)).astype(np.float32)

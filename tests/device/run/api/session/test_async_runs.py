@@ -32,14 +32,14 @@ def session() -> Iterator[opalite.InferenceSession]:
 def one_thread(session: opalite.InferenceSession) -> Iterator[threading.Event]:
     """The session's threads are busy until the event is set."""
     go = threading.Event()
-    begun = threading.Barrier(session._find_threads()._max_workers + 1)
+    begun = threading.Barrier(session._thread_pool()._max_workers + 1)
 
     def wait() -> None:
         begun.wait(PATIENCE_S)
         go.wait(PATIENCE_S)
 
-    for _ in range(session._find_threads()._max_workers):
-        session._find_threads().submit(wait)
+    for _ in range(session._thread_pool()._max_workers):
+        session._thread_pool().submit(wait)
     begun.wait(PATIENCE_S)
     yield go
     go.set()
@@ -124,7 +124,7 @@ def test_a_task_cancelled_under_way_calls_its_run_off(
         go.set()
 
     asyncio.run(main())
-    session._find_threads().submit(lambda: None).result(PATIENCE_S)
+    session._thread_pool().submit(lambda: None).result(PATIENCE_S)
     end = time.monotonic() + PATIENCE_S
     while not ended and time.monotonic() < end:
         time.sleep(0.01)
@@ -174,7 +174,7 @@ def test_what_a_callback_raises_is_told_and_ends_nothing(
         raise ZeroDivisionError
 
     session.run_async(None, {"x": noise(1, 3, 16, 16)}, fail)
-    session._find_threads().submit(lambda: None).result(PATIENCE_S)
+    session._thread_pool().submit(lambda: None).result(PATIENCE_S)
     session.run_async(None, {"x": noise(1, 3, 16, 16)}, lambda *_: done.set())
     assert done.wait(PATIENCE_S)
     end = time.monotonic() + PATIENCE_S
@@ -186,7 +186,7 @@ def test_what_a_callback_raises_is_told_and_ends_nothing(
 def test_threads_end_with_the_session() -> None:
     session = opalite.InferenceSession(MODEL)
     asyncio.run(session.arun(None, {"x": noise(1, 3, 16, 16)}))
-    threads = list(session._find_threads()._threads)
+    threads = list(session._thread_pool()._threads)
     session.close()
     for thread in threads:
         thread.join(PATIENCE_S)

@@ -505,7 +505,7 @@ def test_kernels_that_do_not_build_behind_are_replaced(open_session: Open, monke
 def test_the_end_of_a_session_ends_what_is_built(open_session: Open, held: threading.Event, how: str) -> None:
     session = open_session()
     session.run(None, X)
-    behind = session._behind
+    behind = session._background
     assert behind is not None
     thread = behind._thread
     assert thread is not None

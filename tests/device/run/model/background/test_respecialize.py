@@ -86,7 +86,7 @@ def come_back(session: opalite.InferenceSession, x: Any, times: int = RETURNS) -
 
 def made_for(session: opalite.InferenceSession) -> tuple[int, ...]:
     """The sizes that the executable of the last run was made for."""
-    steady = session._steady
+    steady = session._last_repeat
     executable = session._ran.executables[0] if steady is None else steady.executable
     caches = session._model.caches
     return next(c.made_for for cache in caches for c in cache.all if c.executable is executable)
@@ -252,9 +252,9 @@ def test_it_is_put_off_while_threads_meet(
 ) -> None:
     session = open_shared(open_session, share)
     assert not begun.wait(0.3)
-    assert len(session._behind.jobs) == 1
+    assert len(session._background.jobs) == 1
     made = Job(lambda: Task(()))
-    session._behind.submit(made)
+    session._background.submit(made)
     assert made.wait(PATIENCE_S), "others go first"
     assert not begun.is_set()
     session._lock.is_shared = False
@@ -285,7 +285,7 @@ def test_a_session_that_goes_gives_up_what_was_put_off(
 ) -> None:
     monkeypatch.setattr(respecialize, "CALM_S", 1e6)
     session = open_shared(open_session, share)
-    thread, model = session._behind._thread, weakref.ref(session._model)
+    thread, model = session._background._thread, weakref.ref(session._model)
     del session
     gc.collect()
     thread.join(PATIENCE_S)

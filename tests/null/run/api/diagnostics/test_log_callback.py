@@ -13,7 +13,7 @@ import pytest
 
 from opalite.errors import InputTypeError, OptionError
 from opalite.run.api.diagnostics.log_callback import set_default_logger_callback
-from opalite.run.api.diagnostics.log_severity import OwnHandler, SessionLog, set_default_logger_severity
+from opalite.run.api.diagnostics.log_severity import SessionLog, StderrHandler, set_default_logger_severity
 
 Message = tuple[int, str, str, str, str]
 root = logging.getLogger("opalite")
@@ -58,8 +58,8 @@ def logged() -> Iterator[list[str]]:
 
 def test_every_message_comes_in_its_parts(told: list[Message], logged: list[str]) -> None:
     log.warning("cannot write %s", "there")
-    SessionLog(1, "mine").tell(logging.INFO, "a session's own severity counts")
-    SessionLog().tell(logging.INFO, "below the default")
+    SessionLog(1, "mine").log(logging.INFO, "a session's own severity counts")
+    SessionLog().log(logging.INFO, "below the default")
     here = Path(__file__).name
     assert [(s, c, i, m) for s, c, i, _, m in told] == [
         (2, "opalite.cache.binary_store", "", "cannot write there"),
@@ -91,7 +91,7 @@ def test_the_handler_of_opalite_is_set_aside(capsys: pytest.CaptureFixture[str])
     """It is there where the program has none, and comes back."""
     root.propagate = False
     set_default_logger_severity(1)
-    assert [type(h) for h in root.handlers] == [OwnHandler]
+    assert [type(h) for h in root.handlers] == [StderrHandler]
     log.info("one")
     set_default_logger_callback(lambda *message: None, 1)
     log.info("two")

@@ -9,7 +9,13 @@ import pytest
 
 from opalite.errors import OptionError
 from opalite.ir.device.device_info import DeviceInfo
-from opalite.run.api.options.execution_providers import Choice, by_policy, check_known, check_providers, choose
+from opalite.run.api.options.execution_providers import (
+    DeviceChoice,
+    check_provider_names,
+    check_providers,
+    choose,
+    request_by_policy,
+)
 from opalite.run.api.options.ort_enums import OrtExecutionProviderDevicePolicy as Policy
 
 
@@ -23,7 +29,7 @@ NVIDIA_1 = device("nvidia:gpu:1", "gpu", "NVIDIA Corporation")
 INTEL = device("intel:gpu:0", "gpu", "Intel(R) Corporation")
 
 
-def chosen(providers: Any, devices: list[DeviceInfo], default: str | None = None) -> Choice:
+def chosen(providers: Any, devices: list[DeviceInfo], default: str | None = None) -> DeviceChoice:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return choose(check_providers(providers, None), default, lambda: devices)
@@ -87,7 +93,7 @@ def test_warnings() -> None:
     with pytest.warns(UserWarning, match="no OpenCL CPU device is installed"):
         choose((["CPUExecutionProvider"], [{}]), None, lambda: [NVIDIA])
     with pytest.raises(OptionError, match="Unknown Provider Type: Nope"):
-        check_known(["CPUExecutionProvider", "Nope"])
+        check_provider_names(["CPUExecutionProvider", "Nope"])
 
 
 @pytest.mark.parametrize(
@@ -100,4 +106,4 @@ def test_warnings() -> None:
     ],
 )
 def test_policies(policy: Policy, devices: list[DeviceInfo], want: str | None) -> None:
-    assert by_policy(policy, devices) == want
+    assert request_by_policy(policy, devices) == want
