@@ -82,8 +82,8 @@ def test_an_actor_has_one_device_for_all_its_predictors(ray: Any) -> None:
 
 def test_each_actor_has_its_own_device_until_it_ends(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from opalite.ray.device_resources import _claim\n"
-        "place = _claim(['a', 'b'], float(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], 0.1)\n"
+        "import sys, pathlib; from opalite.ray.device_resources import _acquire_device\n"
+        "place = _acquire_device(['a', 'b'], float(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], 0.1)\n"
         "print(place.device, flush=True); sys.stdin.read()"
     )
 
