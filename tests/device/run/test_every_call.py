@@ -1,0 +1,174 @@
+"""Every public call takes the same route: no look at the model for known inputs, and one strategy for all.
+
+What does not hold yet is an expected failure, each with its reason.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opalite
+from onnx import helper
+from opalite.cl.runtime import Runtime
+from opalite.pocl.megakernel.host_thread_loop import may_stay
+from opalite.run.execute.strategies import megakernel_builder
+
+from ...helpers.decoders import feeds_of, llama
+from ...helpers.small_models import classifier, make_model, noise, port
+
+X = {"x": noise(2, 3, 8, 8)}
+LARGER = {"x": noise(2, 3, 16, 16)}
+Open = Callable[..., opalite.InferenceSession]
+
+
+@pytest.fixture
+def open_session(rt: Runtime) -> Open:
+    def open_(model: Any, **options: Any) -> opalite.InferenceSession:
+        source = model if isinstance(model, bytes | Path) else model.SerializeToString()
+        return opalite.InferenceSession(source, device=rt.info.id, precision="fp32", **options)
+
+    return open_
+
+
+def settle(session: opalite.InferenceSession, run: Callable[[], Any]) -> None:
+    """Run until nothing is built in the background any more."""
+    for _ in range(2):
+        for _ in range(megakernel_builder.WORTH_RUNS + 1):
+            run()
+        session.settle()
+    run()
+
+
+def bind(session: opalite.InferenceSession, feeds: dict[str, Any]) -> Callable[[], None]:
+    """A run from and to device memory."""
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, opalite.OrtValue.ortvalue_from_numpy(array, session.device))
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "opencl")
+    return lambda: session.run_with_iobinding(binding)
+
+
+def looked(session: opalite.InferenceSession) -> bool:
+    """Whether the last run looked at the model: a cached route imports nothing."""
+    return session.last_timing.import_s > 0
+
+
+def test_run_on_arrays(open_session: Open) -> None:
+    session = open_session(classifier())
+    session.run(None, X)
+    session.settle()
+    session.run(None, X)
+    session.run(None, X)
+    assert not looked(session)
+
+
+def test_run_of_sizes_in_turn(open_session: Open) -> None:
+    session = open_session(classifier())
+    for feeds in (X, LARGER):
+        session.run(None, feeds)
+        session.settle()
+        session.run(None, feeds)
+    for feeds in (X, LARGER, X):
+        session.run(None, feeds)
+        assert not looked(session)
+
+
+def test_run_async(open_session: Open) -> None:
+    session, done = open_session(classifier()), threading.Event()
+    session.run(None, X)
+    session.settle()
+    session.run(None, X)
+    session.run_async(None, X, lambda outputs, data, fault: done.set(), None)
+    assert done.wait(30)
+    assert not looked(session)
+
+
+def test_queue(open_session: Open) -> None:
+    session = open_session(classifier())
+    session.run(None, X)
+    session.settle()
+    session.run(None, X)
+    with opalite.InferQueue(session) as queue:
+        queue.start_async(X)
+        queue.wait_all()
+    assert not looked(session)
+
+
+@pytest.mark.xfail(strict=True, reason="runs on bound values look at the model each time")
+def test_bound_values(open_session: Open) -> None:
+    session = open_session(classifier())
+    run = bind(session, X)
+    run()
+    session.settle()
+    run()
+    run()
+    assert not looked(session)
+
+
+@pytest.mark.xfail(strict=True, reason="strategies keep addresses: bound values go launch by launch")
+def test_strategy_of_bound_values(open_session: Open, rt: Runtime) -> None:
+    if not may_stay(rt):
+        pytest.skip("no megakernel on the host here")
+    session = open_session(classifier())
+    settle(session, lambda: session.run(None, X))
+    run = bind(session, X)
+    settle(session, run)
+    assert session.last_trace.strategy != "queue"
+
+
+@pytest.mark.xfail(strict=True, reason="each process finds out by itself what is worth joining")
+def test_strategy_of_the_first_run(open_session: Open, rt: Runtime, tmp_path: Path) -> None:
+    if not may_stay(rt):
+        pytest.skip("no megakernel on the host here")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(classifier().SerializeToString())
+    first = open_session(path)
+    settle(first, lambda: first.run(None, X))
+    second = open_session(path)
+    second.run(None, X)
+    assert second.last_trace.strategy == first.last_trace.strategy
+
+
+@pytest.mark.xfail(strict=True, reason="a run on arrays knows no state: caches are copied in and out")
+def test_growing_caches_as_arrays(open_session: Open) -> None:
+    session = open_session(llama(layers=1))
+    caches = {a.name: a.shape for a in session.get_inputs() if a.name.startswith("past_")}
+    past = {n: np.zeros([1, s[1], 0, s[3]], np.float32) for n, s in caches.items()}  # [batch, heads, positions, size]
+    for length in range(6):
+        fed = sum(a.nbytes for a in past.values())
+        outputs = session.run(None, {**feeds_of("llama", [[3]], length), **past})
+        past = dict(zip(past, outputs[1:], strict=True))
+    assert session.last_trace.bytes_up < fed
+
+
+@pytest.mark.xfail(strict=True, reason="runs of several segments, or with loops, have no cached route")
+def test_loops(open_session: Open) -> None:
+    inner = [port("i", [], 7), port("going", [], 9), port("a", [4])]
+    nodes = [helper.make_node("Add", ["a", "a"], ["b"]), helper.make_node("Identity", ["going"], ["goes"])]
+    body = helper.make_graph(nodes, "body", inner, [port("goes", [], 9), port("b", [4])])
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)
+    session = open_session(make_model([loop], [port("trips", [], 7), port("x", [4])], [port("y", [4])]))
+    feeds = {"trips": np.array(3), "x": noise(4)}
+    for _ in range(3):
+        session.run(None, feeds)
+        session.settle()
+    assert not looked(session)
+
+
+@pytest.mark.xfail(strict=True, reason="a cached run leaves the record of an earlier one")
+def test_explain_tells_of_the_last_run(open_session: Open) -> None:
+    session = open_session(classifier())
+    for feeds in (X, LARGER):
+        session.run(None, feeds)
+        session.settle()
+        session.run(None, feeds)
+    session.run(None, X)
+    assert not looked(session)
+    assert any("=8 (" in note and "=16 (" not in note for note in session.explain().notes)
