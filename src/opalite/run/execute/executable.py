@@ -67,6 +67,41 @@ _NOTHING = Program("")
 _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
 
 
+class Entered:
+    """A `with` block that holds an executable's lock, with its arguments set for one program.
+
+    The block's value is False if the executable was released: another one has replaced it. The lock of a replica is
+    held by whoever leased the replica. Thread-safe, and may be entered any number of times.
+    """
+
+    __slots__ = ("_executable", "_program", "_state")
+
+    def __init__(self, executable: Executable, program: Program | None, state: Mapping[int, Any] | None) -> None:
+        self._executable, self._program, self._state = executable, program, state
+
+    def __enter__(self) -> bool:
+        executable = self._executable
+        if not executable.is_replica:
+            executable.lock.acquire()
+        try:
+            if executable.is_released:
+                return False
+            if self._state is not None:
+                executable.rebind_state_buffers(self._state)
+            if self._program is not None and self._program is not executable.program:
+                started = time.perf_counter()
+                executable.resize(self._program)
+                executable._resize_s += time.perf_counter() - started
+        except BaseException:
+            self.__exit__()
+            raise
+        return True
+
+    def __exit__(self, *exc: object) -> None:
+        if not self._executable.is_replica:
+            self._executable.lock.release()
+
+
 class Executable:
     """A Program on a Runtime. Not thread-safe: who runs one holds `lock`, and the session's where runs go in turn.
 
@@ -161,6 +196,7 @@ class Executable:
             if step.open_group:
                 self.launches[i].fit_group(rt.device)
         self._launched = first
+        self._resize_s = 0.0  # since the last run
         self._draws = RngKeys(program, self.launches)
         self.is_random = bool(self._draws)
         self._kept[program] = first
@@ -185,6 +221,13 @@ class Executable:
         return found
 
     # Sizes
+
+    def entered(self, program: Program | None = None, state: Mapping[int, Any] | None = None) -> Entered:
+        """A `with` block in which the calling thread may run `program`, None for the current one.
+
+        state: buffers of state by slot, which replace those that the executable has (`rebind_state_buffers`).
+        """
+        return Entered(self, program, state)
 
     def resize(self, program: Program, tables: Mapping[int, StagingBuffer] | None = None) -> None:
         """Run `program` from now on: the same steps on the same sources for other sizes
@@ -374,6 +417,8 @@ class Executable:
         strategy = self.last = self._choose(hosts, is_plain, recorder) if joins else self.plain
         trace = strategy.run(hosts, kept) if room is None else self._run_beside(strategy, hosts, kept, room)
         trace.tier = self.tier
+        if self._resize_s:
+            trace.build_s, self._resize_s = trace.build_s + self._resize_s, 0.0
         return list(map(hosts.__getitem__, self._outputs)), trace
 
     def _run_beside(

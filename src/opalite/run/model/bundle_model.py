@@ -210,8 +210,7 @@ class BundleModel:
             elif (twin := held.enter_context(turn.beside(executable, program))) is not None:
                 assert request.lock is not None
                 executable, room = twin, request.lock.beside
-            if executable.program is not program:
-                executable.resize(program)
+            held.enter_context(executable.entered(program))  # nothing releases a bundle's executables
             outputs, spent = executable.run(
                 arrays,
                 {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
@@ -249,7 +248,8 @@ class BundleModel:
             program = flow.programs[number]
             compiled, _ = self.executables.find_or_make(program, (), lambda: self._ready(program, variant, trace))
             _check_inputs(compiled.executable.program, arrays)
-            outputs, spent = compiled.executable.run(arrays, recorder=request.recorder)
+            with compiled.executable.entered():
+                outputs, spent = compiled.executable.run(arrays, recorder=request.recorder)
             trace.add(spent)
             ran.add(compiled.executable)
             ran.note(*compiled.notes)

@@ -184,15 +184,9 @@ class OnnxModel:
                     executable, room = twin, _room_of(request)
                 arrays = run.feeds
                 started = clock()
-                if not executable.is_replica:
-                    held.enter_context(executable.lock)
-                if executable.is_released:
+                if not held.enter_context(executable.entered(at.program)):
                     self.compiler.ledger.add_wait("behind", clock() - started)
-                    continue  # with what has taken its place
-                if executable.program is not at.program:
-                    started = clock()
-                    executable.resize(at.program)
-                    trace.build_s += clock() - started
+                    continue  # with the executable that has replaced this one
                 kept = kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
                 given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
                 outputs, spent = executable.run(given, kept, lent, request.recorder, room=room)

@@ -43,6 +43,7 @@ class RepeatRun:
     def __init__(self, executable: Executable, program: Program, whole: Whole, feeds: Mapping[str, Array]) -> None:
         """program: the executable's for the sizes of `feeds`, which are those of the last run, all of them arrays."""
         self.executable, self.program = executable, program
+        self._entered = executable.entered(program)
         self.key = types_key(feeds)
         self.is_current = True
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
@@ -101,10 +102,10 @@ class RepeatRun:
         if self._read is not None:
             given = self._given
             arrays = [given[name] if name in given else feeds[name] for name in self._read]
-        executable = self.executable if twin is None else twin
-        if executable.program is not self.program:
-            executable.resize(self.program)
-        outputs, trace = executable.run(arrays) if room is None else executable.run(arrays, room=room)
+        with self._entered if twin is None else twin.entered(self.program) as is_there:
+            if not is_there:
+                return None
+            outputs, trace = (self.executable if twin is None else twin).run(arrays, room=room)
         if self._sources is not None:
             outputs = [_find(source, shared, feeds, outputs) for source, shared in self._sources]
         return (outputs if self._finish is None else self._finish(outputs)), trace

@@ -126,8 +126,8 @@ class SessionTools(SessionApi):
                 raise InputError("there is no run to repeat yet; run the model once before replay()")
             started = time.perf_counter()
             for executable in self._ran.executables:
-                with executable.lock:
-                    if executable.is_released:
+                with executable.entered() as is_there:
+                    if not is_there:
                         raise InputError("other programs take the place of the last run's; run the model again")
                     executable.replay()
             return time.perf_counter() - started

@@ -13,7 +13,6 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Hashable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -153,12 +152,9 @@ class Respecializer(Job):
             executable = held()
             if executable is None:
                 raise OpaliteError("the other one has gone")
-            with ExitStack() as locked:
-                locked.enter_context(self._lock.alone())
-                locked.enter_context(executable.lock)
-                if executable.is_released:
+            with self._lock.alone(), executable.entered(program) as is_there:
+                if not is_there:
                     raise OpaliteError("the other one has gone")
-                executable.resize(program)
                 started = time.perf_counter()
                 executable.run(feeds, joins=False)
                 spent = time.perf_counter() - started

@@ -116,11 +116,9 @@ class LoopRunner:
             return "what a trip hands to the next comes from elsewhere than its program"
         arrays = run.feeds
         turn.take()
-        with executable.lock:
-            if executable.is_released:
-                return "another executable is taking its place"
-            if executable.program is not at.program:
-                executable.resize(at.program)
+        with executable.entered(at.program) as is_there:
+            if not is_there:
+                return "another executable is replacing it"
             trips = executable.trips(handing.plan)
             if isinstance(trips, str):
                 turn.pause()

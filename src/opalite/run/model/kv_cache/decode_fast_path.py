@@ -207,8 +207,8 @@ class DecodeFastPath:
         arrays = [given[n] if n in given else feeds[n] for n in self._read]
         wanted = kept_numbers(self._record, targets) if targets else {}
         kept = {self._places[o]: target for o, target in wanted.items() if o in self._places}
-        with executable.lock:
-            if executable.is_released:
+        with executable.entered() as is_there:
+            if not is_there:
                 return None
             if executable.moves != self._moves:  # another state has run, or these caches never did
                 executable.rebind_state_buffers({slot: caches[n].tensor.buffer for slot, n in self._memory})
@@ -238,8 +238,8 @@ class DecodeFastPath:
         if linked is None or not self.serves(feeds[0], caches):
             return None
         before = [c.length for c in caches.values()]
-        with executable.lock:
-            if executable.is_released or executable.moves != self._moves:
+        with executable.entered() as is_there:
+            if not is_there or executable.moves != self._moves:
                 return None
             ahead = self._runs.ahead(linked, self._lent(unread))
             if ahead is None:

@@ -6,7 +6,6 @@ imported now (kv_cache_import.py), which a process that has plans does without.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -197,14 +196,8 @@ class KVCacheRuns:
         targets = kept_numbers(record, request.targets) if keeps else {}
         others = [o for o in range(len(at.program.outputs) + len(made)) if o not in made]
         kept = {others.index(o): target for o, target in targets.items() if o not in made}
-        with executable.lock:
-            started = time.perf_counter()
-            executable.rebind_state_buffers(self._memory(record, at.program))
-            if executable.program is not at.program:
-                executable.resize(at.program)
-            ready_s = time.perf_counter() - started
+        with executable.entered(at.program, self._memory(record, at.program)):
             found, spent = executable.run(arrays, kept)
-        spent.build_s += ready_s
         outputs: list[Any] = [None] * (len(others) + len(made))
         for number, value in zip(others, found, strict=True):
             outputs[number] = value
