@@ -26,7 +26,7 @@ class Double:
     forgets = False
     made: list[Double]
     refuses = ""
-    is_known = False
+    is_verified = False
     condemned = ""
 
     def __init__(
@@ -52,10 +52,10 @@ class Double:
 
         self._rt = rt
         buffers = [s for s in program.slots if s.image is None]
-        lasting = [s for s in buffers if s.storage is Storage.RESERVED]
-        kept = [places[s.id] for s in lasting]
+        reserved = [s for s in buffers if s.storage is Storage.RESERVED]
+        kept = [places[s.id] for s in reserved]
         self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
-        self._memory = [places[s.id] for s in buffers if s.storage is not Storage.STATIC and s not in lasting]
+        self._memory = [places[s.id] for s in buffers if s.storage is not Storage.STATIC and s not in reserved]
 
     def read_table(self) -> None:
         """Do as kernels do that read their numbers from the table."""
@@ -77,25 +77,25 @@ class Double:
     def condemn(self, why: str) -> None:
         self.condemned = why
 
-    def be_right(self) -> None:
+    def mark_verified(self) -> None:
         self.is_right = True
 
-    def lasting(self) -> list[Any]:
+    def read_state(self) -> list[Any]:
         found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]
         for p, array in zip(self._lasting, found, strict=True):
             self._rt.read(p.whole, array, p.first)
         return found
 
-    def put_back(self, lasting: list[Any]) -> None:
-        for p, array in zip(self._lasting, lasting, strict=True):
+    def restore_state(self, state: list[Any]) -> None:
+        for p, array in zip(self._lasting, state, strict=True):
             self._rt.write(p.whole, array, p.first)
 
-    def spoil(self) -> None:
+    def poison_outputs(self) -> None:
         for place in self._memory:
             self._rt.fill(place.whole, 0x5A, place.last - place.first, place.first)
         self._rt.finish()
 
-    def ask(self) -> None:
+    def enqueue_flag_read(self) -> None:
         self.asked += 1
 
     def has_failed(self) -> bool:

@@ -83,7 +83,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class HostFastPath:
+class RunLoop:
     """Run `body` once for each trip.
 
     limit, start: values that say how many trips there are at most, and whether there is a first one, '' for none.
@@ -108,7 +108,7 @@ class HostFastPath:
     node: str
 
 
-FlowStep: TypeAlias = RunProgram | Rename | Constant | HostNode | FirstRows | Switch | HostFastPath
+FlowStep: TypeAlias = RunProgram | Rename | Constant | HostNode | FirstRows | Switch | RunLoop
 
 
 @dataclass(frozen=True, eq=False)

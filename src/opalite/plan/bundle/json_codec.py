@@ -68,7 +68,7 @@ _CLASSES: dict[str, type[Any]] = {
         f.FirstRows,
         f.Switch,
         f.Rows,
-        f.HostFastPath,
+        f.RunLoop,
         f.Flow,
         g.ValueRecord,
         g.NodeRecord,

@@ -26,7 +26,7 @@ from .run_trace import RunTrace
 from .strategies.inflight_runs import InflightRuns
 from .strategies.launch_parameter_buffer import LaunchParameterBuffer
 from .strategies.megakernel_strategy import MegakernelStrategy
-from .strategies.persistent_kernel_strategy import Made, PersistentKernelSelector, Times
+from .strategies.persistent_kernel_strategy import LinkedKernelCache, PersistentKernelSelector, Times
 from .strategies.queue_strategy import Queue
 
 if TYPE_CHECKING:
@@ -43,21 +43,21 @@ class DynamicShapeRuns:
     tables: memory of constants that depend on sizes, by slot.
     """
 
-    def __init__(self, executable: Executable, moving: DynamicParameters) -> None:
+    def __init__(self, executable: Executable, dynamic: DynamicParameters) -> None:
         """ValueError where operators on the host, or between launches, belong to the program."""
-        for step in moving.program.steps:
+        for step in dynamic.program.steps:
             if not isinstance(step, LaunchStep | UploadStep | DownloadStep):
                 raise ValueError(f"{step.node} runs on the host")
-        self._executable, self.moving = executable, moving
-        self.tables = {n: StagingBuffer(executable.rt, moving.program.slots[n].nbytes) for n in moving.tables}
-        hosts = {s.host for i in moving.shapes if isinstance(s := moving.program.steps[i], DownloadStep)}
-        self._changing = {k for k, p in enumerate(moving.program.outputs) if p.host in hosts}
+        self._executable, self.dynamic = executable, dynamic
+        self.tables = {n: StagingBuffer(executable.rt, dynamic.program.slots[n].nbytes) for n in dynamic.tables}
+        hosts = {s.host for i in dynamic.shapes if isinstance(s := dynamic.program.steps[i], DownloadStep)}
+        self._changing = {k for k, p in enumerate(dynamic.program.outputs) if p.host in hosts}
         self._made_for: tuple[ShapeInstance, int] | None = None  # what the following was made for, and where that lay
-        self._loop: _LoopRuns | None = None
+        self._megakernel_runs: _MegakernelRuns | None = None
         self._launches: _LaunchRuns | None = None
         self._linked: _LinkedRuns | None = None
-        self._like: Times | None = None  # by which linked kernels were taken where caches lay before
-        self._made = Made()  # of launches, linked
+        self._known_times: Times | None = None  # by which linked kernels were taken where caches lay before
+        self._made = LinkedKernelCache()  # of launches, linked
         self._rows: OutputRingBuffer | None = None  # of runs that go ahead
 
     def run(
@@ -66,47 +66,51 @@ class DynamicShapeRuns:
         feeds: Sequence[Any],
         targets: Mapping[int, Target] | None = None,
         meanwhile: Callable[[], None] | None = None,
-        lent: Iterable[int] = (),
+        views: Iterable[int] = (),
     ) -> tuple[list[Any], RunTrace]:
-        """Outputs in order, and what the run did; `values` are `moving.at` of the sizes of `feeds`.
+        """Outputs in order, and what the run did; `values` are `dynamic.at` of the sizes of `feeds`.
 
         targets: outputs, by number, that should stay on the device, as far as their shapes do not move. meanwhile: what
         the host may do while the device computes. lent: outputs that nobody reads after the next run, likewise.
         """
-        executable, moving = self._executable, self.moving
-        if executable.program is not moving.program:
-            executable.resize(moving.program, self.tables)
-        sized = executable.now
-        self._follow(sized)
+        executable, dynamic = self._executable, self.dynamic
+        if executable.program is not dynamic.program:
+            executable.resize(dynamic.program, self.tables)
+        instance = executable.current
+        self._drop_outdated(instance)
         self._write_tables(values)
         kept: Mapping[int, DeviceTensor] = {}
-        exchange = executable.exchange
-        if targets or lent or exchange.is_bound:
-            kept = self._bind(targets or {}, feeds, lent)
-        if not exchange.is_moved and self._loop is None and (joined := executable.poll_megakernel()) is not None:
-            self._loop = _LoopRuns(executable, moving, joined)
-        hosts = sized.filled(feeds)
-        runs = None if exchange.is_moved else self._loop
+        io = executable.io
+        if targets or views or io.has_bindings:
+            kept = self._bind(targets or {}, feeds, views)
+        if (
+            not io.is_rebound
+            and self._megakernel_runs is None
+            and (megakernel := executable.poll_megakernel()) is not None
+        ):
+            self._megakernel_runs = _MegakernelRuns(executable, dynamic, megakernel)
+        hosts = instance.filled(feeds)
+        runs = None if io.is_rebound else self._megakernel_runs
         if runs is not None:
             runs.set(values)
             trace = runs.queue.run(hosts, kept)
         else:
-            trace = self._run_apart(values, hosts, kept, meanwhile)
+            trace = self._run_launches(values, hosts, kept, meanwhile)
         trace.tier = executable.tier
-        return [hosts[n] for n in sized.outputs], trace
+        return [hosts[n] for n in instance.outputs], trace
 
-    def ahead(self, links: Mapping[int, int], lent: Iterable[int]) -> InflightRuns | None:
+    def inflight(self, links: Mapping[int, int], views: Iterable[int]) -> InflightRuns | None:
         """What runs go through that are on the queue at once; None where these do not, or not yet.
 
         links: by number of an input, that of the output of the run before which it is. lent: as `run` has it.
         """
-        executable, program = self._executable, self.moving.program
-        if executable.program is not program or self._made_for != (executable.now, executable.moves):
+        executable, program = self._executable, self.dynamic.program
+        if executable.program is not program or self._made_for != (executable.current, executable.rebind_count):
             return None
-        exchange, launches, linked = executable.exchange, self._launches, self._linked
-        if self._loop is not None or launches is None or exchange.is_moved:
+        io, launches, linked = executable.io, self._launches, self._linked
+        if self._megakernel_runs is not None or launches is None or io.is_rebound:
             return None
-        if not all(exchange.relays(program.outputs[o], program.inputs[i]) for i, o in links.items()):
+        if not all(io.can_chain(program.outputs[o], program.inputs[i]) for i, o in links.items()):
             return None
         found = launches if linked is None else linked.decided
         if found is None:
@@ -115,24 +119,24 @@ class DynamicShapeRuns:
             still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
             self._rows = OutputRingBuffer(executable.rt, still)
         hosts = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
-        kept = self._bind({}, (), lent)
-        return InflightRuns(executable.now, found, hosts, kept, self._write_tables, self._rows)
+        kept = self._bind({}, (), views)
+        return InflightRuns(executable.current, found, hosts, kept, self._write_tables, self._rows)
 
     def _bind(
-        self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int]
+        self, targets: Mapping[int, Target], feeds: Sequence[Any], views: Iterable[int]
     ) -> Mapping[int, DeviceTensor]:
         changing = self._changing
         still = {k: t for k, t in targets.items() if k not in changing}
         executable = self._executable
-        return executable.bind(still, feeds, [k for k in lent if k not in changing], copies=executable.may_link)
+        return executable.bind(still, feeds, [k for k in views if k not in changing], copies=executable.may_link)
 
     def _write_tables(self, values: Values, courier: InlineUpload | None = None) -> list[Any]:
         """Write constants that depend on sizes; what must be kept until the queue has finished. courier: what brings
         them, if any."""
-        arrays = ((slot, made(values)) for slot, made in self.moving.tables.items())
+        arrays = ((slot, made(values)) for slot, made in self.dynamic.tables.items())
         return [self.tables[slot].write(array, array.dtype, courier=courier) for slot, array in arrays]
 
-    def _run_apart(
+    def _run_launches(
         self,
         values: Values,
         hosts: list[Any],
@@ -141,70 +145,72 @@ class DynamicShapeRuns:
     ) -> RunTrace:
         """A run launch by launch, or of launches that are linked."""
         executable = self._executable
-        runs = self._launches = self._launches or _LaunchRuns(executable, self.moving)
+        runs = self._launches = self._launches or _LaunchRuns(executable, self.dynamic)
         runs.queue.meanwhile = meanwhile
-        if executable.may_link and not executable.exchange.is_moved:
-            linked = self._linked = self._linked or _LinkedRuns(executable, self.moving, runs, self._made, self._like)
+        if executable.may_link and not executable.io.is_rebound:
+            linked = self._linked = self._linked or _LinkedRuns(
+                executable, self.dynamic, runs, self._made, self._known_times
+            )
             return linked.run(values, hosts, kept, meanwhile)
         runs.queue.values = values
         return runs.queue.run(hosts, kept)
 
-    def _follow(self, sized: ShapeInstance) -> None:
+    def _drop_outdated(self, instance: ShapeInstance) -> None:
         """Let go of what was made for another size; a loop alone follows caches that have come to lie elsewhere."""
-        now = sized, self._executable.moves
+        now = instance, self._executable.rebind_count
         if self._made_for == now:
             return
-        if self._made_for is None or self._made_for[0] is not sized:
-            self._loop = None
-        elif self._loop is not None:
-            self._loop.rebind_all_buffers()
+        if self._made_for is None or self._made_for[0] is not instance:
+            self._megakernel_runs = None
+        elif self._megakernel_runs is not None:
+            self._megakernel_runs.rebind_all_buffers()
         if self._linked is not None:
-            self._like = self._linked.runs.taken_by or self._like
+            self._known_times = self._linked.runs.chosen_times or self._known_times
         self._made_for, self._launches, self._linked = now, None, None
 
 
-class _NumberedQueue(Queue):
+class _DynamicQueue(Queue):
     """Launches one by one, which are given their numbers as a part of the run: that takes the host as long as some
     launches, and linked ones do without. values: of the next run."""
 
     def __init__(self, prepared: Prepared, give: Callable[[Values], None]) -> None:
         super().__init__(prepared)
-        self._give = give
+        self._set_values = give
         self.values: Values = ()
 
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
         """See Strategy.run."""
-        self._give(self.values)
+        self._set_values(self.values)
         return super().run(hosts, kept)
 
 
 class _LaunchRuns:
     """Launches one by one."""
 
-    def __init__(self, executable: Executable, moving: DynamicParameters) -> None:
-        self._executable, self._moving = executable, moving
+    def __init__(self, executable: Executable, dynamic: DynamicParameters) -> None:
+        self._executable, self._dynamic = executable, dynamic
         self._last: dict[Any, Any] = {}
         self._numbers: dict[tuple[int, int], Any] = {}  # arguments that were set, by step and place
-        self.queue = _NumberedQueue(executable.now.prepared, self._give)
-        self._phases = _Phases(self.queue, moving)
+        self.queue = _DynamicQueue(executable.current.prepared, self._set_values)
+        self._phases = _Phases(self.queue, dynamic)
 
-    def begin(self, values: Values, ahead: int, courier: InlineUpload | None) -> bool:
+    def begin(self, values: Values, in_flight: int, courier: InlineUpload | None) -> bool:
         """See Way.begin."""
-        self._give(values)
+        self._set_values(values)
         return True
 
-    def _give(self, values: Values) -> None:
-        executable, moving = self._executable, self._moving
+    def _set_values(self, values: Values) -> None:
+        executable, dynamic = self._executable, self._dynamic
         launches, last, numbers = executable.launches, self._last, self._numbers
         if not executable.claim_kernel_args(self):
             numbers.clear()
-        for s in moving.scalars:
+        for s in dynamic.scalars:
             value = values[s.value]
             if numbers.get(place := (s.step, s.arg)) != value:  # a call of the driver each
                 launches[s.step].set_arg(s.arg, np.dtype(s.dtype).type(value))
                 numbers[place] = value
         changed = False
-        for i, made in moving.grids.items():
+        for i, made in dynamic.grids.items():
             grid, group = found = made(values)
             if last.get(i) != found:
                 last[i], changed = found, True
@@ -221,18 +227,18 @@ class _LinkedRuns:
     def __init__(
         self,
         executable: Executable,
-        moving: DynamicParameters,
+        dynamic: DynamicParameters,
         launches: _LaunchRuns,
-        made: Made,
-        like: Times | None,
+        made: LinkedKernelCache,
+        known_times: Times | None,
     ) -> None:
-        self._moving, self._launches = moving, launches
-        self._table = LaunchParameterBuffer(executable.rt, moving)
+        self._dynamic, self._launches = dynamic, launches
+        self._table = LaunchParameterBuffer(executable.rt, dynamic)
         self._values: Values = ()
         self._phases: _Phases | None = None  # of linked kernels
-        sized = executable.now
-        self.runs = sized.persistent = PersistentKernelSelector(
-            sized.prepared, self._plain, lambda: executable.link_dynamic(sized, self._table, made), like
+        instance = executable.current
+        self.runs = instance.persistent = PersistentKernelSelector(
+            instance.prepared, self._plain, lambda: executable.link_dynamic(instance, self._table, made), known_times
         )
 
     def _plain(self) -> Queue:
@@ -254,9 +260,9 @@ class _LinkedRuns:
             return None
         return self if runs.best is runs.persistent else self._launches
 
-    def begin(self, values: Values, ahead: int, courier: InlineUpload | None) -> bool:
+    def begin(self, values: Values, in_flight: int, courier: InlineUpload | None) -> bool:
         """See Way.begin."""
-        if not self._table.write(values, ahead, courier):
+        if not self._table.write(values, in_flight, courier):
             return False
         self._shape(values)
         return True
@@ -272,7 +278,7 @@ class _LinkedRuns:
         self._values = values
         if not self._table.write(values):
             return self._plain().run(hosts, kept)
-        strategy = self.runs.pick(hosts)
+        strategy = self.runs.choose(hosts)
         if (persistent := self._shape(values)) is not None:
             persistent.meanwhile = meanwhile
         return strategy.run(hosts, kept)
@@ -283,23 +289,23 @@ class _LinkedRuns:
         if persistent is None:
             return None
         if self._phases is None:
-            self._phases = _Phases(persistent, self._moving)
+            self._phases = _Phases(persistent, self._dynamic)
         self._phases.shape(values)
         return persistent
 
 
-class _LoopRuns:
+class _MegakernelRuns:
     """Launches joined by a step loop, whose tables are those of the largest sizes but for what moves."""
 
-    def __init__(self, executable: Executable, moving: DynamicParameters, joined: BuiltMegakernel) -> None:
-        self._executable, self._joined, self._moving = executable, joined, moving
-        rows = self._take_rows()
-        places = joined.places
+    def __init__(self, executable: Executable, dynamic: DynamicParameters, megakernel: BuiltMegakernel) -> None:
+        self._executable, self._megakernel, self._dynamic = executable, megakernel, dynamic
+        rows = self._copy_tables()
+        tables = megakernel.tables
         self._args: list[int] = []
         self._values: list[tuple[int, str]] = []
         apart: list[tuple[int, int, int, str]] = []
-        for s in moving.scalars:
-            at = places.argument(s.step, s.arg)
+        for s in dynamic.scalars:
+            at = tables.argument(s.step, s.arg)
             if at is None:
                 apart.append((s.step, s.arg, s.value, s.dtype))
             else:
@@ -309,19 +315,19 @@ class _LoopRuns:
         self._kinds = [(number, None if np.dtype(t).kind in "iu" else t) for number, t in kinds]
         self._at = np.array(self._args, np.int64)
         self._kind = np.array([kinds.index(v) for v in self._values], np.int64)
-        self._shapes = [(i, row, made) for i, made in moving.grids.items() if (row := places.row(i)) is not None]
-        if apart or len(self._shapes) < len(moving.grids):
+        self._shapes = [(i, row, made) for i, made in dynamic.grids.items() if (row := tables.row(i)) is not None]
+        if apart or len(self._shapes) < len(dynamic.grids):
             raise ValueError("launches beside the step loop depend on sizes that move")
-        joined.use(rows)
-        self.queue = MegakernelStrategy(executable.now.prepared, joined)
-        self._phases = _Phases(self.queue, moving)
+        megakernel.use(rows)
+        self.queue = MegakernelStrategy(executable.current.prepared, megakernel)
+        self._phases = _Phases(self.queue, dynamic)
 
     def rebind_all_buffers(self) -> None:
         """What lasts from run to run lies elsewhere."""
-        self._take_rows()
+        self._copy_tables()
 
-    def _take_rows(self) -> StepTables:
-        rows = self._executable.rows_of(self._joined)
+    def _copy_tables(self) -> StepTables:
+        rows = self._executable.megakernel_tables_of(self._megakernel)
         self._table, self._grids = rows.args.copy(), rows.shapes.copy()
         self._counter_bytes = rows.counter_bytes
         self._found: dict[int, Any] = {}  # grids and groups that are there, by row
@@ -336,9 +342,9 @@ class _LoopRuns:
         for i, row, made in self._shapes:
             grid = made(values)
             if found.get(row) != grid:
-                grids[row] = self._joined.places.shape(i, *grid)
+                grids[row] = self._megakernel.tables.shape(i, *grid)
                 found[row] = grid
-        self._joined.use(StepTables(table, grids, self._counter_bytes))
+        self._megakernel.use(StepTables(table, grids, self._counter_bytes))
         self._phases.shape(values)
 
 
@@ -348,15 +354,15 @@ _MOST = (1 << 64) - 1
 class _Phases:
     """The phases of a queue, whose downloads have other shapes in each run."""
 
-    def __init__(self, queue: Queue, moving: DynamicParameters) -> None:
+    def __init__(self, queue: Queue, dynamic: DynamicParameters) -> None:
         self._phases: list[Phase] = list(queue.phases)
         queue.phases = self._phases
-        steps = moving.program.steps
-        numbers = {id(steps[i]): i for i in moving.shapes}
+        steps = dynamic.program.steps
+        numbers = {id(steps[i]): i for i in dynamic.shapes}
         self._downloads: list[tuple[int, DownloadStep, Any]] = []
         for at, phase in enumerate(queue.phases):
             if isinstance(phase, DownloadStep) and id(phase) in numbers:
-                self._downloads.append((at, phase, moving.shapes[numbers[id(phase)]]))
+                self._downloads.append((at, phase, dynamic.shapes[numbers[id(phase)]]))
 
     def shape(self, values: Values) -> None:
         """Give downloads their shapes."""

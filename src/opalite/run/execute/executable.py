@@ -42,11 +42,11 @@ from .run_trace import RunTrace
 from .shape_instance import ShapeInstance
 from .step_schedule import StepSchedule
 from .strategies.describe_strategy import describe_queueing
-from .strategies.host_fast_path import HostFastPath, repeat_of
+from .strategies.host_fast_path import HostFastPath, make_host_fast_path
 from .strategies.launch_parameter_buffer import LaunchParameterBuffer
 from .strategies.megakernel_builder import BuiltMegakernel, MegakernelBuilder
 from .strategies.megakernel_strategy import MegakernelStrategy
-from .strategies.persistent_kernel_strategy import Made, PersistentKernelSelector, may_link
+from .strategies.persistent_kernel_strategy import LinkedKernelCache, PersistentKernelSelector, may_link
 from .strategies.queue_strategy import Profiled, Queue
 from .strategies.replay_strategy import ReplayStrategy
 from .strategies.strategy import Strategy
@@ -135,13 +135,13 @@ class Executable:
         self.is_released = False
         self.is_replica = False
         self.program = program
-        self._now: ShapeInstance
-        self.exchange: IoTransfer
+        self._current: ShapeInstance
+        self.io: IoTransfer
         self.last: Strategy  # of the last run
-        self._loop: MegakernelStrategy | None
-        self._repeat: HostFastPath | None
+        self._megakernel: MegakernelStrategy | None
+        self._host_fast_path: HostFastPath | None
         self.tier = tier
-        self.runs_apart = self.moves = 0
+        self.runs_without_megakernel = self.rebind_count = 0
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as tell:
             built = rt.build_all([s.parts for s in program.sources], tell, tally)
@@ -150,14 +150,14 @@ class Executable:
                 on_built(program)
             self.memory = SlotMemory(rt, program)
             self._run_on_host = HostOperators(host_runner)
-            self._may_join = not is_trial and tier == "optimized"  # launches, by a step loop
+            self._may_build_megakernel = not is_trial and tier == "optimized"  # launches, by a step loop
             self._builders: list[MegakernelBuilder] = []
-            self._make_ready(program, built)
+            self._initialize(program, built)
         rt.finish()
         self.build_s = time.perf_counter() - started
         program.weights = {}  # the device holds them now
 
-    def twin(self, program: Program) -> Executable:
+    def make_replica(self, program: Program) -> Executable:
         """Another executable on the same programs and weights, with memory of its own, for `program`, one that this one
         may be resized to: both may run at once. DeviceMemoryError if there is no room.
 
@@ -167,27 +167,33 @@ class Executable:
         other = object.__new__(Executable)
         keep_in_children(other)
         other.rt, other.tier, other.program, other.build_s = self.rt, self.tier, program, 0.0
-        other.runs_apart = other.moves = 0
+        other.runs_without_megakernel = other.rebind_count = 0
         other.lock = threading.Lock()
         other.is_released, other.is_replica = False, True
-        other.memory = self.memory.twin(program)
-        other._run_on_host, other._may_join, other._builders = self._run_on_host, self._may_join, self._builders
+        other.memory = self.memory.make_replica(program)
+        other._run_on_host, other._may_build_megakernel, other._builders = (
+            self._run_on_host,
+            self._may_build_megakernel,
+            self._builders,
+        )
         with planning():
-            other._make_ready(program, self._built)
+            other._initialize(program, self._built)
         return other
 
-    def _make_ready(self, program: Program, built: Sequence[Any]) -> None:
+    def _initialize(self, program: Program, built: Sequence[Any]) -> None:
         """built: by number of the program's sources."""
         rt = self.rt
         self._built = built
-        self._alone: dict[BuiltMegakernel, BuiltMegakernel | None] = {}  # a twin's own, by what another's was made
+        self._replica_megakernels: dict[
+            BuiltMegakernel, BuiltMegakernel | None
+        ] = {}  # a twin's own, by what another's was made
         self._kept: OrderedDict[Program, ShapeInstance] = OrderedDict()  # sizes that ran lately; the present one last
         self.launches: dict[int, PreparedLaunch] = {}
-        self._outline = StepSchedule(program)
-        self._launched: ShapeInstance | None = None  # whose arguments the launches have
-        self._owner: Any = None  # who has set some of them
+        self._schedule = StepSchedule(program)
+        self._args_instance: ShapeInstance | None = None  # whose arguments the launches have
+        self._args_owner: Any = None  # who has set some of them
         first = ShapeInstance(
-            program, self.memory.now, self._prepare(program, self.memory.now), self._find_builder(program)
+            program, self.memory.current, self._prepare(program, self.memory.current), self._find_builder(program)
         )
         paused = time.perf_counter()
         for i, step, args in first.launches:
@@ -195,28 +201,30 @@ class Executable:
             self.launches[i] = rt.prepare(built[step.source], step.entry, args, step.grid, step.group, step.node)
             if step.open_group:
                 self.launches[i].fit_group(rt.device)
-        self._launched = first
+        self._args_instance = first
         self._resize_s = 0.0  # since the last run
-        self._draws = RngKeys(program, self.launches)
-        self.is_random = bool(self._draws)
+        self._rng_keys = RngKeys(program, self.launches)
+        self.is_random = bool(self._rng_keys)
         self._kept[program] = first
-        self.may_link = self._may_join and not (self.is_random or self.is_replica) and may_link(rt)
+        self.may_link = self._may_build_megakernel and not (self.is_random or self.is_replica) and may_link(rt)
         self._linked = 0  # sizes
         self._enter(first)
         self.last = self.plain
 
     def _prepare(self, program: Program, placed: Placed) -> Prepared:
-        exchange = IoTransfer(self.rt, program, placed.crossings, self.launches, self._outline, self._set_launches)
-        return Prepared(self.rt, program, self._outline, exchange, self.launches, self._run_on_host)
+        io = IoTransfer(self.rt, program, placed.staging_buffers, self.launches, self._schedule, self._set_kernel_args)
+        return Prepared(self.rt, program, self._schedule, io, self.launches, self._run_on_host)
 
     def _find_builder(self, program: Program) -> MegakernelBuilder:
         """What builds the step loop of `program`, and of other sizes with the same functions."""
         found = next((b for b in self._builders if b.serves(program)), None)
         if found is None:
             # A step loop keeps the arguments that it was made with, which random launches change from run to run.
-            joins = self._may_join and len(self._builders) < _MOST_LOOPS and not draws(program)
-            found = MegakernelBuilder(self.rt, program if joins else Program(program.name), self.memory.constants)
-            if joins:
+            uses_megakernel = self._may_build_megakernel and len(self._builders) < _MOST_LOOPS and not draws(program)
+            found = MegakernelBuilder(
+                self.rt, program if uses_megakernel else Program(program.name), self.memory.constants
+            )
+            if uses_megakernel:
                 self._builders.append(found)
         return found
 
@@ -240,18 +248,18 @@ class Executable:
         """
         if program is self.program:
             return
-        sized = self._kept.get(program)
-        if sized is None:
+        instance = self._kept.get(program)
+        if instance is None:
             own = None if tables is None else {n: c.buffer for n, c in tables.items()}
-            placed = self.memory.place(program, self._let_go, own)
-            sized = ShapeInstance(program, placed, self._prepare(program, placed), self._find_builder(program))
-            self._kept[program] = sized
+            placed = self.memory.place(program, self._drop_instances, own)
+            instance = ShapeInstance(program, placed, self._prepare(program, placed), self._find_builder(program))
+            self._kept[program] = instance
             if len(self._kept) > SIZES_KEPT:
                 self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(program)
-            sized.prepared.exchange.unbind()
-        self._enter(sized)
+            instance.prepared.io.unbind()
+        self._enter(instance)
 
     def rebind_state_buffers(self, memory: Mapping[int, Any]) -> None:
         """Have what lasts from run to run lie in `memory`, buffers by slot. Nothing but addresses changes."""
@@ -259,80 +267,82 @@ class Executable:
         moved = {slot: m for slot, m in memory.items() if held[slot] is not m}
         if not moved:
             return
-        self.moves += 1  # first: whoever relies on what lay there must see it even if the rest fails
+        self.rebind_count += 1  # first: whoever relies on what lay there must see it even if the rest fails
         held.update(moved)
-        for sized in self._kept.values():
-            sized.move(moved)
-        self._launched = self._owner = self._loop = self._repeat = None
+        for instance in self._kept.values():
+            instance.move(moved)
+        self._args_instance = self._args_owner = self._megakernel = self._host_fast_path = None
 
     @property
-    def now(self) -> ShapeInstance:
+    def current(self) -> ShapeInstance:
         """What belongs to the present size."""
-        return self._now
+        return self._current
 
     def claim_kernel_args(self, owner: Any) -> bool:
         """Have `owner` set arguments of launches, of which all others are the present size's: whoever else comes sets
         all. Whether those that it has set before are still there."""
-        if self._owner is owner:
+        if self._args_owner is owner:
             return True
-        self._set_launches()
-        self._launched, self._owner = None, owner
+        self._set_kernel_args()
+        self._args_instance, self._args_owner = None, owner
         return False
 
     def poll_megakernel(self) -> BuiltMegakernel | None:
         """The step loop of the present size, once it is built; asked before each run."""
-        self.runs_apart += 1
-        builder = self._loop_builder
+        self.runs_without_megakernel += 1
+        builder = self._megakernel_builder
         return None if builder.is_idle else self._poll(builder)
 
-    def rows_of(self, joined: BuiltMegakernel) -> StepTables:
+    def megakernel_tables_of(self, megakernel: BuiltMegakernel) -> StepTables:
         """The tables of a step loop for the present size."""
-        sized = self._now
-        if joined.host_thread_loop is None:
-            self._set_launches()  # some may stay between loops
-        held = self.exchange.hold()
-        place = sized.placed.locate
-        return joined.rows(sized.program, lambda s: (held[s.id].buffer, 0) if s.id in held else place(s))
+        instance = self._current
+        if megakernel.host_thread_loop is None:
+            self._set_kernel_args()  # some may stay between loops
+        held = self.io.freeze_bindings()
+        place = instance.placed.locate
+        return megakernel.tables_for(instance.program, lambda s: (held[s.id].buffer, 0) if s.id in held else place(s))
 
-    def _let_go(self) -> None:
+    def _drop_instances(self) -> None:
         """Drop every size's hold on memory."""
         self._kept.clear()
-        self._launched = None
+        self._args_instance = None
         for launch in self.launches.values():
             launch.let_go()
-        for own in self._alone.values():
+        for own in self._replica_megakernels.values():
             if own is not None:
-                own.let_go()
+                own.forget_addresses()
         for builder in () if self.is_replica else self._builders:
-            builder.let_go()
+            builder.forget_addresses()
         self.program = _NOTHING  # until another is entered
-        self._now = self.exchange = self.last = self._loop = self._repeat = None  # type: ignore[assignment]
+        self._current = self.io = self.last = self._megakernel = self._host_fast_path = None  # type: ignore[assignment]
 
     def release(self) -> None:
         """Let go of all memory, for what takes its place. Whoever calls has `lock`."""
         program = self.program
         self.is_released = True
-        self._let_go()
+        self._drop_instances()
         self.launches.clear()
-        self._builders, self._alone = [], {}
+        self._builders, self._replica_megakernels = [], {}
         self.memory.release()
         self.program = program  # which tells what there was
 
-    def _enter(self, sized: ShapeInstance) -> None:
+    def _enter(self, instance: ShapeInstance) -> None:
         """Take up a size; what it needs of a strategy is made when that is chosen."""
-        self._now = sized
-        self.program = sized.program
-        self.exchange = sized.prepared.exchange
-        self._blank, self._inputs, self._outputs = sized.blank, sized.inputs, sized.outputs
-        self._loop_builder = sized.builder
-        self._repeat = sized.repeat
-        self._loop = sized.loop
-        if self.may_link and sized.persistent is None and not sized.program.reserved:
-            sized.persistent = PersistentKernelSelector(sized.prepared, lambda: self.plain, lambda: self._link(sized))
-        if sized.rows is not None and (joined := self._poll(sized.builder)) is not None:
-            joined.use(sized.rows)
+        self._current = instance
+        self.program = instance.program
+        self.io = instance.prepared.io
+        self._host_template, self._inputs, self._outputs = instance.host_template, instance.inputs, instance.outputs
+        self._megakernel_builder = instance.builder
+        self._host_fast_path = instance.host_fast_path
+        self._megakernel = instance.megakernel
+        if self.may_link and instance.persistent is None and not instance.program.reserved:
+            instance.persistent = PersistentKernelSelector(
+                instance.prepared, lambda: self.plain, lambda: self._link(instance)
+            )
+        if instance.megakernel_tables is not None and (megakernel := self._poll(instance.builder)) is not None:
+            megakernel.use(instance.megakernel_tables)
 
-    def _link(self, sized: ShapeInstance) -> LinkedKernels:
+    def _link(self, instance: ShapeInstance) -> LinkedKernels:
         """The launches of a size linked; called by a thread beside runs."""
         from .strategies.linked_ptx_kernels import (  # PTX, which most devices have none of
             LinkedKernels,
@@ -343,28 +353,32 @@ class Executable:
         if self._linked == _MOST_LINKED:
             raise LinkError(f"those of {_MOST_LINKED} other sizes are linked")
         self._linked += 1
-        places = find_places(sized.program, sized.placed)
-        return LinkedKernels(self.rt, sized.program, self.launches, self._built, places)
+        places = find_places(instance.program, instance.placed)
+        return LinkedKernels(self.rt, instance.program, self.launches, self._built, places)
 
-    def link_dynamic(self, sized: ShapeInstance, table: LaunchParameterBuffer, made: Made) -> LinkedKernels:
+    def link_dynamic(
+        self, instance: ShapeInstance, table: LaunchParameterBuffer, made: LinkedKernelCache
+    ) -> LinkedKernels:
         """The launches of a size linked, with numbers of a table that move; called by a thread beside runs.
 
         made: linked kernels of this program where caches lay elsewhere; gets new ones.
         """
         from .strategies.linked_ptx_kernels import LinkedKernels, find_places
 
-        places = find_places(sized.program, sized.placed)
-        return LinkedKernels(self.rt, sized.program, self.launches, self._built, places, table, made)
+        places = find_places(instance.program, instance.placed)
+        return LinkedKernels(self.rt, instance.program, self.launches, self._built, places, table, made)
 
-    def _set_launches(self) -> None:
+    def _set_kernel_args(self) -> None:
         """See to it that the launches have the arguments of the present size."""
-        sized, before = self._now, self._launched
-        if before is sized:
+        instance, before = self._current, self._args_instance
+        if before is instance:
             return
         # Memory that was bound, and the keys of random launches, only the launches know of.
-        knows = before is not None and not before.prepared.exchange.has_bound and not self.is_random
-        changed = sized.changed_since(before, self._outline.slots) if knows and before is not None else sized.launches
-        self._launched = self._owner = None  # until all of them are
+        knows = before is not None and not before.prepared.io.was_rebound and not self.is_random
+        changed = (
+            instance.changed_since(before, self._schedule.slots) if knows and before is not None else instance.launches
+        )
+        self._args_instance = self._args_owner = None  # until all of them are
         paused = time.perf_counter()
         for i, step, args in changed:
             paused = let_others(paused)
@@ -372,26 +386,26 @@ class Executable:
             launch.update(args, step.grid, step.group)
             if step.open_group:
                 launch.fit_group(self.rt.device)
-        self._launched = sized
+        self._args_instance = instance
 
     @property
     def plain(self) -> Queue:
         """The strategy that serves every run: launches by themselves, with their arguments set."""
-        self._set_launches()
-        sized = self._now
-        if sized.plain is None:
+        self._set_kernel_args()
+        instance = self._current
+        if instance.plain is None:
             replays = isinstance(self.rt.replay, Replay)
-            sized.plain = ReplayStrategy(sized.prepared) if replays else Queue(sized.prepared)
-        return sized.plain
+            instance.plain = ReplayStrategy(instance.prepared) if replays else Queue(instance.prepared)
+        return instance.plain
 
     def run(
         self,
         feeds: Sequence[Any],
         targets: Mapping[int, Target] | None = None,
-        lent: Sequence[int] = (),
+        views: Sequence[int] = (),
         recorder: Recorder | None = None,
-        joins: bool = True,
-        room: DeviceShare | None = None,
+        uses_megakernel: bool = True,
+        share: DeviceShare | None = None,
     ) -> tuple[list[Any], RunTrace]:
         """Outputs in order for `feeds`, and what the run did.
 
@@ -401,52 +415,52 @@ class Executable:
         joins: use the step loop if there is one.
         room: what it has of the device beside other threads' runs; None where it has all.
         """
-        exchange = self.exchange
+        io = self.io
         if self.is_random:
-            self._set_launches()
-            self._draws.begin(exchange.recordings)
-        hosts = self._blank.copy()
-        is_plain = not targets and not lent and recorder is None
+            self._set_kernel_args()
+            self._rng_keys.begin(io.recordings)
+        hosts = self._host_template.copy()
+        is_plain = not targets and not views and recorder is None
         for number, value in zip(self._inputs, feeds, strict=True):
             hosts[number] = value
             if type(value) is not np.ndarray:
                 is_plain = False
         kept: Mapping[int, DeviceTensor] = _NOTHING_KEPT
-        if not is_plain or exchange.is_bound:
-            kept = self.bind(targets or {}, feeds, lent)
-        strategy = self.last = self._choose(hosts, is_plain, recorder) if joins else self.plain
-        trace = strategy.run(hosts, kept) if room is None else self._run_beside(strategy, hosts, kept, room)
+        if not is_plain or io.has_bindings:
+            kept = self.bind(targets or {}, feeds, views)
+        strategy = self.last = self._choose(hosts, is_plain, recorder) if uses_megakernel else self.plain
+        trace = strategy.run(hosts, kept) if share is None else self._run_concurrently(strategy, hosts, kept, share)
         trace.tier = self.tier
         if self._resize_s:
             trace.build_s, self._resize_s = trace.build_s + self._resize_s, 0.0
         return list(map(hosts.__getitem__, self._outputs)), trace
 
-    def _run_beside(
-        self, strategy: Strategy, hosts: list[Any], kept: Mapping[int, DeviceTensor], room: DeviceShare
+    def _run_concurrently(
+        self, strategy: Strategy, hosts: list[Any], kept: Mapping[int, DeviceTensor], share: DeviceShare
     ) -> RunTrace:
         """A loop that the host walks needs a core; all else takes the whole device, for a slice at a time."""
-        sized = self._now
+        instance = self._current
         cores = self.rt.info.compute_units
-        is_walk = self.is_walked and strategy in (self._loop, self._repeat)
-        if is_walk and (cores <= FEW_CORES or sized.alone_s < ALONE_S):
-            with room.core(cores):
+        is_walk = self.runs_on_host_thread and strategy in (self._megakernel, self._host_fast_path)
+        if is_walk and (cores <= FEW_CORES or instance.alone_s < ALONE_S):
+            with share.reserve_core(cores):
                 return strategy.run(hosts, kept)
-        if sized.sliced is None:
-            sized.sliced = TimeSlicedQueue(sized.prepared, self.plain, room)
-        self._set_launches()
-        return sized.sliced.run(hosts, kept)
+        if instance.time_sliced is None:
+            instance.time_sliced = TimeSlicedQueue(instance.prepared, self.plain, share)
+        self._set_kernel_args()
+        return instance.time_sliced.run(hosts, kept)
 
     def bind(
-        self, targets: Mapping[int, Target], feeds: Sequence[Any], lent: Iterable[int] = (), copies: bool = False
+        self, targets: Mapping[int, Target], feeds: Sequence[Any], views: Iterable[int] = (), copies: bool = False
     ) -> Mapping[int, DeviceTensor]:
         """Have outputs, by number, go to where they stay on the device; the tensors by slot on the host.
 
         lent: those that stay where they are. copies: small ones are copied, so that launches know their memory still.
         """
-        kept = self.exchange.keep(targets, feeds, copies)
-        for number in lent:
+        kept = self.io.bind_outputs(targets, feeds, copies)
+        for number in views:
             port = self.program.outputs[number]
-            if port.host not in kept and (tensor := self.exchange.lend(port)) is not None:
+            if port.host not in kept and (tensor := self.io.output_view(port)) is not None:
                 kept[port.host] = tensor
         return kept
 
@@ -458,60 +472,62 @@ class Executable:
         Otherwise launches are replayed where the device does that, and enqueued elsewhere.
         """
         if recorder is not None:
-            return Profiled(self._now.prepared, self.plain.phases, recorder)
-        if self._loop is None:
-            self.runs_apart += 1
-            builder = self._loop_builder
-            if builder.is_idle or not self._join():
-                found = None if self.program.reserved else self._now.persistent  # those of MovingRuns read its table
-                return self.plain if found is None else found.pick(hosts)
-        assert self._loop is not None
-        if is_plain and self._repeat is not None:
-            return self._repeat
-        if not self.exchange.bindings_match(hosts):
+            return Profiled(self._current.prepared, self.plain.phases, recorder)
+        if self._megakernel is None:
+            self.runs_without_megakernel += 1
+            builder = self._megakernel_builder
+            if builder.is_idle or not self._adopt_megakernel():
+                found = (
+                    None if self.program.reserved else self._current.persistent
+                )  # those of MovingRuns read its table
+                return self.plain if found is None else found.choose(hosts)
+        assert self._megakernel is not None
+        if is_plain and self._host_fast_path is not None:
+            return self._host_fast_path
+        if not self.io.bindings_match(hosts):
             return self.plain
-        if not self._loop.stays:
-            self._set_launches()
-        return self._loop
+        if not self._megakernel.on_host_thread:
+            self._set_kernel_args()
+        return self._megakernel
 
-    def trips(self, plan: LoopCarryPlan) -> LoopIterations | EnqueuedLoopIterations | str:
+    def iterations(self, plan: LoopCarryPlan) -> LoopIterations | EnqueuedLoopIterations | str:
         """How to run the program as the body of a loop without the host between trips, or why that cannot be."""
         if self.is_random:
             return "it draws random numbers"
-        if self._loop is None and not self._loop_builder.is_idle:
-            self._join()
-        if self.exchange.is_bound:
+        if self._megakernel is None and not self._megakernel_builder.is_idle:
+            self._adopt_megakernel()
+        if self.io.has_bindings:
             self.bind({}, ())
-        if self._repeat is not None and not isinstance(found := self._repeat.trips(plan), str):
-            self.last = self._repeat
+        if self._host_fast_path is not None and not isinstance(found := self._host_fast_path.iterations(plan), str):
+            self.last = self._host_fast_path
             return found
         self.last = self.plain
-        return self.plain.trips(plan)
+        return self.plain.iterations(plan)
 
     def count_iterations(self, made: int) -> None:
         """So many trips were as many runs, after which launches are worth joining."""
-        self.runs_apart += made
-        self._loop_builder.count(made)
+        self.runs_without_megakernel += made
+        self._megakernel_builder.count(made)
 
     def _poll(self, builder: MegakernelBuilder) -> BuiltMegakernel | None:
         """The builder's loop, if it is there; a twin's own is walked by the host alone."""
-        joined = builder.poll()
-        if joined is None or not self.is_replica:
-            return joined
-        if joined not in self._alone:
-            self._alone[joined] = joined.alone()
-        return self._alone[joined]
+        megakernel = builder.poll()
+        if megakernel is None or not self.is_replica:
+            return megakernel
+        if megakernel not in self._replica_megakernels:
+            self._replica_megakernels[megakernel] = megakernel.make_replica()
+        return self._replica_megakernels[megakernel]
 
-    def _join(self) -> bool:
+    def _adopt_megakernel(self) -> bool:
         """Take up the loop if it is built; whether it is."""
-        joined = self._poll(self._loop_builder)
-        if joined is None:
+        megakernel = self._poll(self._megakernel_builder)
+        if megakernel is None:
             return False
-        sized = self._now
-        sized.rows = self.rows_of(joined)
-        joined.use(sized.rows)
-        self._loop = sized.loop = MegakernelStrategy(sized.prepared, joined)
-        self._repeat = sized.repeat = repeat_of(sized.prepared, self._loop)
+        instance = self._current
+        instance.megakernel_tables = self.megakernel_tables_of(megakernel)
+        megakernel.use(instance.megakernel_tables)
+        self._megakernel = instance.megakernel = MegakernelStrategy(instance.prepared, megakernel)
+        self._host_fast_path = instance.host_fast_path = make_host_fast_path(instance.prepared, self._megakernel)
         return True
 
     @property
@@ -519,32 +535,32 @@ class Executable:
         """How launches reach the device, in a sentence: one by one and why, or recorded and replayed."""
         if self.is_released:
             return "launches: another executable is taking the place of this one"
-        return describe_queueing(self._now.prepared, self.plain, self._loop, self._now.persistent)
+        return describe_queueing(self._current.prepared, self.plain, self._megakernel, self._current.persistent)
 
     @property
     def host_thread_loop(self) -> HostThreadLoop | None:
         """The loop of all launches that the host walks, once there is one."""
-        return None if self._loop is None else self._loop.host_thread_loop
+        return None if self._megakernel is None else self._megakernel.host_thread_loop
 
     @property
-    def is_walked(self) -> bool:
+    def runs_on_host_thread(self) -> bool:
         """Whether the host walks all launches of the present size."""
-        loop = self._loop
-        return loop is not None and loop.stays
+        loop = self._megakernel
+        return loop is not None and loop.on_host_thread
 
     def inputs_on_device(self, feeds: Sequence[Any]) -> list[DeviceTensor | None]:
         """The arrays among `feeds` as they lie on the device after a run, until the next; None for what does not."""
-        lend = self.exchange.lend_input
+        output_view = self.io.input_view
         return [
-            lend(port) if isinstance(array, np.ndarray) else None
+            output_view(port) if isinstance(array, np.ndarray) else None
             for port, array in zip(self.program.inputs, feeds, strict=True)
         ]
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait for what is built in the background; whether it is done."""
-        now: ShapeInstance | None = self._now  # none, once it is released
+        now: ShapeInstance | None = self._current  # none, once it is released
         found = None if now is None else now.persistent
-        return self._loop_builder.wait(timeout) and (found is None or found.wait(timeout))
+        return self._megakernel_builder.wait(timeout) and (found is None or found.wait(timeout))
 
     def replay(self) -> None:
         """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.

@@ -32,8 +32,8 @@ class Prepared:
 
     rt: Runtime
     program: Program
-    outline: StepSchedule
-    exchange: IoTransfer
+    schedule: StepSchedule
+    io: IoTransfer
     launches: Mapping[int, PreparedLaunch]
     run_on_host: Callable[[HostStep | ReferenceStep, list[Any]], None]
 
@@ -41,12 +41,12 @@ class Prepared:
     def launch_count(self) -> int:
         """Launches that compute anything."""
         steps = self.program.steps
-        return sum(0 not in steps[i].grid for i in self.outline.slots)  # type: ignore[union-attr]
+        return sum(0 not in steps[i].grid for i in self.schedule.slots)  # type: ignore[union-attr]
 
 
 def make_phases(
     prepared: Prepared,
-    joined: Mapping[int, Sequence[PreparedLaunch]] | None = None,
+    replacements: Mapping[int, Sequence[PreparedLaunch]] | None = None,
     loop: HostThreadLoop | None = None,
     replay: bool = False,
 ) -> list[Phase]:
@@ -55,9 +55,9 @@ def make_phases(
     joined: what is launched for a step in place of its own launch. loop: stands for all launches. replay: whether
     recordings are replayed from the second run on.
     """
-    steps, outline = prepared.program.steps, prepared.outline
-    instead = joined or {}
-    phases: list[Phase] = [steps[i] for i in outline.first]  # type: ignore[misc]
+    steps, schedule = prepared.program.steps, prepared.schedule
+    instead = replacements or {}
+    phases: list[Phase] = [steps[i] for i in schedule.first]  # type: ignore[misc]
     waiting: list[PreparedLaunch] = []
 
     def add_waiting() -> None:
@@ -65,11 +65,11 @@ def make_phases(
             phases.append(loop)
         elif waiting:
             recording = prepared.rt.record(list(waiting), replay=replay)
-            prepared.exchange.recordings.append(recording)
+            prepared.io.recordings.append(recording)
             phases.append(recording)
         waiting.clear()
 
-    for i in outline.middle:
+    for i in schedule.middle:
         step = steps[i]
         if isinstance(step, LaunchStep):
             waiting.extend(instead[i] if i in instead else [prepared.launches[i]])
@@ -77,4 +77,4 @@ def make_phases(
             add_waiting()
             phases.append(step)
     add_waiting()
-    return [*phases, *(steps[i] for i in outline.last)]  # type: ignore[list-item]
+    return [*phases, *(steps[i] for i in schedule.last)]  # type: ignore[list-item]

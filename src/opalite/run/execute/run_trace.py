@@ -123,8 +123,8 @@ class RunTrace(Timing):
         self.bytes_up += other.bytes_up
         self.bytes_down += other.bytes_down
         self.waits += other.waits
-        self.strategy = _joined(self.strategy, other.strategy)
-        self.tier = _joined(self.tier, other.tier)
+        self.strategy = _join_words(self.strategy, other.strategy)
+        self.tier = _join_words(self.tier, other.tier)
 
     def to_raw(self) -> dict[str, Any]:
         """As JSON holds it: seconds by part, and the counts."""
@@ -132,7 +132,7 @@ class RunTrace(Timing):
         return {"strategy": self.strategy or "host", "tier": self.tier, **{name: getattr(self, name) for name in names}}
 
 
-def _joined(words: str, more: str) -> str:
+def _join_words(words: str, more: str) -> str:
     """Words joined by '+', with those of `more` that are new."""
     if words == more or not more:
         return words

@@ -34,20 +34,20 @@ class ShapeInstance:
         self.prepared = prepared
         self.builder = builder
         self.plain: Queue | None = None
-        self.loop: MegakernelStrategy | None = None
-        self.repeat: HostFastPath | None = None
+        self.megakernel: MegakernelStrategy | None = None
+        self.host_fast_path: HostFastPath | None = None
         self.persistent: PersistentKernelSelector | None = None
-        self.sliced: TimeSlicedQueue | None = None
-        self.rows: Any = None  # of the loop
-        self.blank: list[Any] = [None] * program.host_slots
+        self.time_sliced: TimeSlicedQueue | None = None
+        self.megakernel_tables: Any = None  # of the loop
+        self.host_template: list[Any] = [None] * program.host_slots
         for number, array in program.host_consts.items():
-            self.blank[number] = array
+            self.host_template[number] = array
         self.inputs = [p.host for p in program.inputs]
         self.outputs = [p.host for p in program.outputs]
 
     def filled(self, feeds: Sequence[Any]) -> list[Any]:
         """Values by slot on the host, of which inputs and constants are there."""
-        hosts = self.blank.copy()
+        hosts = self.host_template.copy()
         for number, value in zip(self.inputs, feeds, strict=True):
             hosts[number] = value
         return hosts
@@ -56,8 +56,8 @@ class ShapeInstance:
         """Let go of what knows where slots lay that lie in `moved` now, memory by slot."""
         self.placed.move(moved)
         self.__dict__.pop("launches", None)
-        self.loop = self.repeat = self.sliced = self.rows = None
-        for recording in self.prepared.exchange.recordings:
+        self.megakernel = self.host_fast_path = self.time_sliced = self.megakernel_tables = None
+        for recording in self.prepared.io.recordings:
             recording.forget()
 
     @cached_property

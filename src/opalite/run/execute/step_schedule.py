@@ -21,7 +21,7 @@ class StepSchedule:
         self.first, self.last = steps_outside(program)
         moved = {*self.first, *self.last}
         self.middle = [i for i in range(len(steps)) if i not in moved]
-        self.crossed = [i for i in (*self.first, *self.last) if isinstance(steps[i], UploadStep | DownloadStep)]
+        self.io_steps = [i for i in (*self.first, *self.last) if isinstance(steps[i], UploadStep | DownloadStep)]
         self.slots = {
             i: frozenset(a.slot for a in s.args if isinstance(a, SlotArg))
             for i, s in enumerate(steps)
@@ -35,7 +35,7 @@ class StepSchedule:
         made = frozenset[int]().union(*self.slots.values())
         on_host = _read_on_host(steps)
         self.uploads = [i for i, s in uploads.items() if sources[s.host] == 1]
-        self.keepable = [
+        self.bindable = [
             i
             for i, s in downloads.items()
             if s.slot in made and s.slot not in uploaded and times[s.slot] == 1 and s.host not in on_host

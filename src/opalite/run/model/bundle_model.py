@@ -217,7 +217,7 @@ class BundleModel:
                 if targets and compiled.is_proven
                 else None,
                 recorder=request.recorder,
-                room=room,
+                share=room,
             )
         compiled.is_proven = True
         trace.add(spent)
@@ -303,9 +303,9 @@ class BundleModel:
         if options.trust and variant.fingerprint == rt.fingerprint:
             sources = [s for p in programs_of(variant.content) for s in p.sources]
             rt.programs.offer({(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()})
-        self.compiler.ledger.add_plan(loaded=1)
+        self.compiler.counters.add_plan(loaded=1)
         weights = program.weights
-        executable = Executable(rt, program, onnx_runner(), tally=self.compiler.ledger.programs)
+        executable = Executable(rt, program, onnx_runner(), tally=self.compiler.counters.programs)
         trace.build_s += executable.build_s
         if template is not None:
             template.program.weights = {}  # the device holds them now

@@ -222,7 +222,7 @@ class CachedModel:
                 plan = self._find_kept(feeds)
             if plan is None:
                 return None
-            plan.on_far = None if self.compiler.behind is None else self._respecialize
+            plan.on_far = None if self.compiler.background is None else self._respecialize
             with self._lock:
                 self._opened[key] = plan
                 if len(self._opened) > _TYPES_KEPT:
@@ -257,7 +257,7 @@ class CachedModel:
             return None
         if not is_current(program, info) or not kept.knows_tuning(info, shapes, tuning_stamp()):
             return None  # tuning has found other settings since
-        if self.compiler.behind is not None and self.compiler.rt.programs.missing(specs(program)):
+        if self.compiler.background is not None and self.compiler.rt.programs.missing(specs(program)):
             return None  # general programs, which the graph is planned for, are there sooner
         return kept
 
@@ -278,9 +278,9 @@ class CachedModel:
         lock: RunLock,
     ) -> None:
         """Have a plan made behind for `sizes`, those of `feeds`, which come back and which `plan` was not made for."""
-        behind = self.compiler.behind
+        background = self.compiler.background
         types = _types_alone(feeds)
-        if behind is None or self._plans.failed_before(types):
+        if background is None or self._plans.failed_before(types):
             return
         keeper = _Keeper(self, feeds)
 
@@ -309,8 +309,8 @@ class CachedModel:
             return self.compiler.prepare(segment.graph, sizes=sizes, on_built=tell, complete=complete)
 
         job = Respecializer(prepare, lock, keeper.forget)
-        job.place_beside(plan.executables, variant, compiled, sizes)
-        behind.submit(job)
+        job.set_base_plan(plan.executables, variant, compiled, sizes)
+        background.submit(job)
 
     def may_keep(self, is_template: bool) -> bool:
         """Whether another plan is to be kept; asked once for each."""

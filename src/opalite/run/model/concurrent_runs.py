@@ -126,7 +126,7 @@ class ConcurrentRuns:
             return found
         try:
             with building(), short_turns():
-                made = executable.twin(program)
+                made = executable.make_replica(program)
         except BaseException as e:
             with self._changed:
                 self._running -= 1
@@ -148,7 +148,7 @@ class ConcurrentRuns:
         is_busy = self._has_turn
         if is_busy or self._running:
             self._until = time.perf_counter() + SHARED_S
-        if executable.program is not program or not executable.is_walked:
+        if executable.program is not program or not executable.runs_on_host_thread:
             return True
         if not is_busy or self._is_sliced:
             return False
@@ -170,7 +170,7 @@ class ConcurrentRuns:
     # Room
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """See Room. Those that wait for a core get one before the next slice."""
         lock = self._lock()
         assert lock is not None, "held by its runs"
@@ -195,7 +195,7 @@ class ConcurrentRuns:
                 self._changed.notify_all()
 
     @contextmanager
-    def core(self, cores: int) -> Iterator[None]:
+    def reserve_core(self, cores: int) -> Iterator[None]:
         """See Room. One core is left to the run whose turn it is."""
         me = object()
         with self._changed:

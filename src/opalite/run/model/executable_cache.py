@@ -57,7 +57,7 @@ class Compiled:
     sizes: Sizes = ()
     template: Template | None = None
     when_in_place: Callable[[], None] | None = None
-    moving: list[DynamicShapeRuns] = field(default_factory=list)
+    dynamic: list[DynamicShapeRuns] = field(default_factory=list)
     _made: OrderedDict[Sizes, SizedProgram] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -204,7 +204,7 @@ class ExecutableCache:
         if compiled.template is None or compiled.executable.tier == "generic":
             return DistantShape.NO
         with self._lock:
-            return self._far.setdefault(key, RespecializePolicy()).come(sizes, compiled.made_for)
+            return self._far.setdefault(key, RespecializePolicy()).record_run(sizes, compiled.made_for)
 
     def add_nearer(self, key: Hashable, compiled: Compiled) -> None:
         """Keep `compiled`, by which sizes run from now on that are nearer to its own than to the others'."""

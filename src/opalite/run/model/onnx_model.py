@@ -161,18 +161,18 @@ class OnnxModel:
             compiled, at = ready
             executable = compiled.executable
             far = DistantShape.NO
-            if request.lock is not None and made is not None and self.compiler.behind is not None:
+            if request.lock is not None and made is not None and self.compiler.background is not None:
                 far = self.executables.look_far(segment, compiled, sizes)
                 if far is DistantShape.DUE:
                     keep = on_whole if run.is_whole else None
                     made.append(self._respecializer(segment, compiled, sizes, request.lock, keep))
             # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
-            lent = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
+            views = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
             # A run by general programs takes long, and soon is over with them: those of known sizes need not wait.
             is_general = executable.tier == "generic" and run.is_only and last is not None
-            is_apart = is_general and not (lent or request.targets)
+            is_apart = is_general and not (views or request.targets)
             may_leave = run.is_only and last is not None and compiled.is_proven and not compiled.may_overflow
-            asks = may_leave and not (is_general or lent or request.targets or request.recorder)
+            asks = may_leave and not (is_general or views or request.targets or request.recorder)
             with ExitStack() as held:
                 room: DeviceShare | None = None
                 if is_apart:
@@ -185,13 +185,13 @@ class OnnxModel:
                 arrays = run.feeds
                 started = clock()
                 if not held.enter_context(executable.entered(at.program)):
-                    self.compiler.ledger.add_wait("behind", clock() - started)
+                    self.compiler.counters.add_wait("background", clock() - started)
                     continue  # with the executable that has replaced this one
                 kept = kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
                 given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
-                outputs, spent = executable.run(given, kept, lent, request.recorder, room=room)
+                outputs, spent = executable.run(given, kept, views, request.recorder, share=room)
             trace.add(spent)
-            parked.add(outputs[i] for i in lent)
+            parked.add(outputs[i] for i in views)
             if segment.following is not None:
                 there = zip(arrays, executable.inputs_on_device(given), strict=True)  # of what was uploaded here
                 uploaded.update((id(v), (v, t)) for v, t in there if t is not None)
@@ -208,7 +208,7 @@ class OnnxModel:
                 if found is not compiled:
                     compiled = self.executables.keep(segment, found, instead_of=compiled)
                     if found.job is not None and made is not None:
-                        found.job.place(self.executables, segment, found)
+                        found.job.set_target(self.executables, segment, found)
                         made.append(found.job)
                     at = compiled.at(sizes) or at
             if last is not None and run.is_only and far is not DistantShape.WATCHED:
@@ -250,7 +250,7 @@ class OnnxModel:
             compiled = compile_(segment.graph, trace, request.tuning, sizes=sizes, on_built=tell)
             if compiled.job is not None:
                 assert made is not None
-                compiled.job.place(self.executables, segment, compiled)
+                compiled.job.set_target(self.executables, segment, compiled)
                 made.append(compiled.job)
             return compiled
 
@@ -274,7 +274,7 @@ class OnnxModel:
             return self.compiler.prepare(graph_moved(found.graph, sizes), sizes=sizes, on_built=tell)
 
         job = Respecializer(prepare, lock, getattr(on_whole, "forget", _do_nothing))
-        job.place_beside(self.executables, segment, compiled, sizes)
+        job.set_base_plan(self.executables, segment, compiled, sizes)
         return job
 
     def _settled(
@@ -285,7 +285,7 @@ class OnnxModel:
         assert ready[0].job is not None
         with self.compiler.rt.programs.waited_for():
             ready[0].job.wait()
-        self.compiler.ledger.add_wait("behind", time.perf_counter() - started)
+        self.compiler.counters.add_wait("behind", time.perf_counter() - started)
         return self.executables.find(segment, sizes) or ready
 
 

@@ -105,7 +105,7 @@ class RepeatRun:
         with self._entered if twin is None else twin.entered(self.program) as is_there:
             if not is_there:
                 return None
-            outputs, trace = (self.executable if twin is None else twin).run(arrays, room=room)
+            outputs, trace = (self.executable if twin is None else twin).run(arrays, share=room)
         if self._sources is not None:
             outputs = [_find(source, shared, feeds, outputs) for source, shared in self._sources]
         return (outputs if self._finish is None else self._finish(outputs)), trace

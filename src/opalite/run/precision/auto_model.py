@@ -30,9 +30,9 @@ from ..model.open_model import open_onnx
 from ..model.plans.plan_key import file_stamp
 from ..model.run_lock import RunLock
 from ..model.run_request import PLAIN, RunRequest
-from .background_policy_search import PolicySearch, Trial, short, times_in_turn
-from .precision_choice import FP16, FP32, Choice, Worst, compare_outputs, copy_of, first_limit, types_of
-from .precision_choice_cache import open_choices
+from .background_policy_search import PolicySearch, Trial, policy_word, time_alternately
+from .precision_choice import FP16, FP32, OutputError, PrecisionChoice, compare_outputs, copy_of, first_limit, types_of
+from .precision_choice_cache import open_precision_choices
 
 _log = logging.getLogger(__name__)
 CHECKED_RUNS = (1, 2, 4, 8, 16)
@@ -40,7 +40,7 @@ CHECKED_RUNS = (1, 2, 4, 8, 16)
 MOST_SEARCHES = 3  # of a session, which stays in float32 after the last has failed it
 
 
-def unsuited(device: DeviceInfo) -> str:
+def why_not_half(device: DeviceInfo) -> str:
     """Why 'auto' is fp32 on `device` without a look at the model; '' where half may pay."""
     if device.fast_half or knobs.get("OPALITE_TRY_HALF"):
         return ""
@@ -49,9 +49,9 @@ def unsuited(device: DeviceInfo) -> str:
     return "the device has no half arithmetic, so that half storage is not expected to pay"
 
 
-def unsuited_sentences(device: DeviceInfo) -> list[str]:
-    """What is told of 'auto' on a device that `unsuited` names a reason for."""
-    return ["precision: auto", f"  fp32 in all nodes: {unsuited(device)}"]
+def describe_why_not_half(device: DeviceInfo) -> list[str]:
+    """What is told of 'auto' on a device that `why_not_half` names a reason for."""
+    return ["precision: auto", f"  fp32 in all nodes: {why_not_half(device)}"]
 
 
 class AutoModel:
@@ -69,16 +69,16 @@ class AutoModel:
     ) -> None:
         self._model, self._compiler, self._edits = model, compiler, edits
         self._stamp = file_stamp(model)
-        self._cache = open_choices(model, compiler.rt, compiler.options, edits)
+        self._cache = open_precision_choices(model, compiler.rt, compiler.options, edits)
         self._lock = threading.RLock()  # taken before the lock of runs
         self._choice = self._cache.load() if self._cache is not None else None
         self._was_kept = self._choice is not None
-        self._wide: Model | None = None
-        self._half: Model | None = None
+        self._fp32_model: Model | None = None
+        self._fp16_model: Model | None = None
         self._watched: dict[str, int] = {}  # runs by types of inputs, while more of them will be checked
         self._search: PolicySearch | None = None
         self._searches = 0
-        self.keeps = True
+        self.stores_choice = True
         self.checks = True
         about = self._active()
         self.inputs, self.outputs, self.overridable = about.inputs, about.outputs, about.overridable
@@ -101,7 +101,7 @@ class AutoModel:
             self._adopt()
             return FP32 if self._choice is None else self._choice.policy
 
-    def settled(self) -> Model:
+    def chosen_model(self) -> Model:
         """What runs go through that are never checked, as those of a state: by the choice there is, else in float32."""
         with self._lock:
             self._adopt()
@@ -118,7 +118,7 @@ class AutoModel:
     @property
     def caches(self) -> list[ExecutableCache]:
         """What holds what was compiled."""
-        return [cache for model in (self._wide, self._half) if model is not None for cache in model.caches]
+        return [cache for model in (self._fp32_model, self._fp16_model) if model is not None for cache in model.caches]
 
     def reset(self) -> None:
         """Forget what was compiled, and stop searching."""
@@ -127,7 +127,7 @@ class AutoModel:
                 self._search.stop.set()
                 self._search = None
             self._watched.clear()
-            for model in (self._wide, self._half):
+            for model in (self._fp32_model, self._fp16_model):
                 if model is not None:
                     model.reset()
 
@@ -150,11 +150,11 @@ class AutoModel:
         if self.checks and self._is_due(types):
             return self._run_checked(feeds, request, types)
         choice = self._choice
-        if choice is None or choice.is_wide:
+        if choice is None or choice.is_fp32:
             return self._in_fp32().run(feeds, request)
         outputs, trace = self._in_half(choice.policy).run(feeds, request)
         if trace.overflowed and self.checks:
-            self._refute(feeds, types, Worst(float("inf")), choice.policy)
+            self._refute(feeds, types, OutputError(float("inf")), choice.policy)
         return outputs, trace
 
     def _is_due(self, types: str) -> bool:
@@ -162,7 +162,7 @@ class AutoModel:
         choice = self._choice
         if choice is None:
             return self._search is None
-        if choice.is_wide:
+        if choice.is_fp32:
             return False
         if types in self._watched:
             self._watched[types] += 1
@@ -173,63 +173,63 @@ class AutoModel:
         """The outputs in float32, after half was compared with them and its choice made, confirmed or given up."""
         policy = FP16 if self._choice is None else self._choice.policy
         # What is computed for the caller is what a profile shows, and what may be terminated.
-        wide = self._in_fp32()
-        want, trace = wide.run(feeds, replace(request, targets={}, is_trial=True))
-        if wide.draws:
-            self._choose(Choice(FP32, "the model draws random numbers, so that its runs cannot be compared"))
+        fp32 = self._in_fp32()
+        want, trace = fp32.run(feeds, replace(request, targets={}, is_trial=True))
+        if fp32.draws:
+            self._choose(PrecisionChoice(FP32, "the model draws random numbers, so that its runs cannot be compared"))
             return want, trace
         try:
-            half = self._in_half(policy)
-            got, trial = half.run(feeds, RunRequest(tuning=request.tuning, is_trial=True, lock=request.lock))
+            fp16 = self._in_half(policy)
+            got, trial = fp16.run(feeds, RunRequest(tuning=request.tuning, is_trial=True, lock=request.lock))
         except (OpaliteError, MemoryError) as e:
-            self._choose(Choice(FP32, f"it could not be run in half: {e}"), lasts=False)
+            self._choose(PrecisionChoice(FP32, f"it could not be run in half: {e}"), is_reusable=False)
             return want, trace
         trace.add(trial)
-        worst = Worst(float("inf")) if trial.overflowed else compare_outputs(self.outputs, got, want)
+        worst = OutputError(float("inf")) if trial.overflowed else compare_outputs(self.outputs, got, want)
         is_first = self._choice is None or types not in self._choice.checked
         tolerance = self._compiler.options.tolerance
         if worst.error > (first_limit(tolerance) if is_first else tolerance):
             self._refute(feeds, types, worst, policy)
             return want, trace
-        choice = self._choice or Choice(FP16, plain=worst)
+        choice = self._choice or PrecisionChoice(FP16, plain=worst)
         if self._choice is None and not knobs.get("OPALITE_TRY_HALF"):
             choice = self._compared(choice, feeds, request.lock)
-        self._choose(choice if choice.is_wide else choice.with_check(types, worst))
-        if not choice.is_wide:
+        self._choose(choice if choice.is_fp32 else choice.with_check(types, worst))
+        if not choice.is_fp32:
             trace.ran = trial.ran  # by what later runs go
             self._watch(types)
         return want, trace
 
-    def _compared(self, choice: Choice, feeds: Mapping[str, Any], lock: RunLock | None) -> Choice:
+    def _compared(self, choice: PrecisionChoice, feeds: Mapping[str, Any], lock: RunLock | None) -> PrecisionChoice:
         """`choice` with its times beside those of float32; float32 where that is as fast."""
         runs = [Trial(model, lock).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
-        half_s, wide_s = times_in_turn(*runs)
-        if half_s < wide_s:
-            return replace(choice, half_s=half_s, wide_s=wide_s)
+        fp16_s, fp32_s = time_alternately(*runs)
+        if fp16_s < fp32_s:
+            return replace(choice, fp16_s=fp16_s, fp32_s=fp32_s)
         why = (
-            f"half is not faster: a run takes {1e3 * half_s:.3g} ms with every node in half, in fp32 {1e3 * wide_s:.3g}"
+            f"half is not faster: a run takes {1e3 * fp16_s:.3g} ms with every node in half, in fp32 {1e3 * fp32_s:.3g}"
         )
-        return replace(choice, policy=FP32, why=why, half_s=half_s, wide_s=wide_s)
+        return replace(choice, policy=FP32, why=why, fp16_s=fp16_s, fp32_s=fp32_s)
 
     def _watch(self, types: str) -> None:
         """Count the runs on inputs of `types`; release the float32 program when no more of any will be checked."""
         self._watched.setdefault(types, 1)
         if all(runs >= CHECKED_RUNS[-1] for runs in self._watched.values()):
             self._watched.clear()
-            if self._wide is not None:
-                self._wide.reset()
+            if self._fp32_model is not None:
+                self._fp32_model.reset()
 
-    def _refute(self, feeds: Mapping[str, Any], types: str, worst: Worst, policy: PrecisionPolicy) -> None:
+    def _refute(self, feeds: Mapping[str, Any], types: str, worst: OutputError, policy: PrecisionPolicy) -> None:
         """Go over to float32, because `policy` is off by `worst` on `feeds`, and look for nodes that must stay so."""
         why = f"on inputs {types} half changes an output by {worst}; {self._compiler.options.tolerance:g} is allowed"
         if self._choice is not None:
             _log.warning("precision auto: %s; the session goes over to fp32", why)
-            self._choose(Choice(FP32, why, plain=worst))
-        if self._half is not None:
-            self._half.reset()
-            self._half = None
+            self._choose(PrecisionChoice(FP32, why, plain=worst))
+        if self._fp16_model is not None:
+            self._fp16_model.reset()
+            self._fp16_model = None
         if self._searches >= MOST_SEARCHES or self._has_changed():
-            self._choose(Choice(FP32, why, plain=worst))
+            self._choose(PrecisionChoice(FP32, why, plain=worst))
             return
         self._searches += 1
         self._search = PolicySearch(
@@ -238,7 +238,7 @@ class AutoModel:
             {name: copy_of(value) for name, value in feeds.items()},
             policy,
             self._edits,
-            self._keep if self.keeps else lambda choice: None,
+            self._keep if self.stores_choice else lambda choice: None,
             compares_speed=not knobs.get("OPALITE_TRY_HALF"),
         )
         weakref.finalize(self, self._search.stop.set)
@@ -251,30 +251,30 @@ class AutoModel:
         if found is None:
             return
         self._choice, self._was_kept = found.choice, False
-        self._half = found.model
+        self._fp16_model = found.model
         if found.model is not None:
             for types in found.choice.checked:
                 self._watch(types)
 
-    def _choose(self, choice: Choice, lasts: bool = True) -> None:
+    def _choose(self, choice: PrecisionChoice, is_reusable: bool = True) -> None:
         """Go by `choice` from now on."""
         if choice == self._choice:
             return
         self._choice, self._was_kept = choice, False
-        if choice.is_wide:
+        if choice.is_fp32:
             self._watched.clear()
-            if self._half is not None:
-                self._half.reset()
-                self._half = None
-        if lasts and self.keeps:
+            if self._fp16_model is not None:
+                self._fp16_model.reset()
+                self._fp16_model = None
+        if is_reusable and self.stores_choice:
             self._keep(choice)
 
     @property
-    def _keep(self) -> Callable[[Choice], None]:
+    def _keep(self) -> Callable[[PrecisionChoice], None]:
         """Keeps a choice for later processes, if the model's bytes are all that it rests on."""
         cache, repeats, stamp, model = self._cache, self._in_fp32().repeats, self._stamp, self._model
 
-        def keep(choice: Choice) -> None:
+        def keep(choice: PrecisionChoice) -> None:
             if cache is not None and repeats and file_stamp(model) == stamp:
                 cache.save(choice)
 
@@ -282,19 +282,19 @@ class AutoModel:
 
     def _active(self) -> Model:
         """What the next run goes through."""
-        if self._choice is None or self._choice.is_wide:
+        if self._choice is None or self._choice.is_fp32:
             return self._in_fp32()
         return self._in_half(self._choice.policy)
 
     def _in_fp32(self) -> Model:
-        if self._wide is None:
-            self._wide = self._open(FP32)
-        return self._wide
+        if self._fp32_model is None:
+            self._fp32_model = self._open(FP32)
+        return self._fp32_model
 
     def _in_half(self, policy: PrecisionPolicy) -> Model:
-        if self._half is None:
-            self._half = self._open(policy)
-        return self._half
+        if self._fp16_model is None:
+            self._fp16_model = self._open(policy)
+        return self._fp16_model
 
     def _open(self, policy: PrecisionPolicy) -> Model:
         if self._has_changed():
@@ -302,7 +302,7 @@ class AutoModel:
                 f"{self._model!s} was replaced since the session was opened, which needs it again to choose its "
                 "precision; open a new session"
             )
-        return open_onnx(self._model, self._compiler.by(short(policy)), self._edits)
+        return open_onnx(self._model, self._compiler.by(policy_word(policy)), self._edits)
 
     def _has_changed(self) -> bool:
         return bool(file_stamp(self._model) != self._stamp)

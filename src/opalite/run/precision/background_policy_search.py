@@ -19,7 +19,7 @@ from ..model.model_interface import Model
 from ..model.open_model import open_onnx
 from ..model.run_lock import RunLock
 from ..model.run_request import RunRequest
-from .precision_choice import FP32, Choice, Worst, compare_outputs, first_limit, types_of
+from .precision_choice import FP32, OutputError, PrecisionChoice, compare_outputs, first_limit, types_of
 
 _log = logging.getLogger(__name__)
 TRIAL = RunRequest(is_trial=True)
@@ -35,9 +35,9 @@ class StopError(Exception):
 class FoundPolicy:
     """What a search ends with. model: one compiled by the choice's policy, ready to run; None where it is fp32."""
 
-    choice: Choice
+    choice: PrecisionChoice
     model: Model | None = None
-    lasts: bool = True  # whether it may be kept for other processes
+    is_reusable: bool = True  # whether it may be kept for other processes
 
 
 class PolicySearch:
@@ -54,7 +54,7 @@ class PolicySearch:
         feeds: Mapping[str, Any],
         start: PrecisionPolicy,
         edits: ModelEdits | None,
-        keep: Callable[[Choice], None],
+        keep: Callable[[PrecisionChoice], None],
         *,
         compares_speed: bool,
     ) -> None:
@@ -90,14 +90,16 @@ class PolicySearch:
             return
         except (OpaliteError, MemoryError) as e:
             found = FoundPolicy(
-                Choice(FP32, f"the search for nodes that can be stored in half failed: {e}"), lasts=False
+                PrecisionChoice(FP32, f"the search for nodes that can be stored in half failed: {e}"), is_reusable=False
             )
         except Exception as e:
             if not threading.main_thread().is_alive():
                 return  # the interpreter shuts down, and lends no threads to builds any more
             _log.exception("the search for a precision policy failed")
-            found = FoundPolicy(Choice(FP32, f"the search for a policy failed: {type(e).__name__}: {e}"), lasts=False)
-        if found.lasts:
+            found = FoundPolicy(
+                PrecisionChoice(FP32, f"the search for a policy failed: {type(e).__name__}: {e}"), is_reusable=False
+            )
+        if found.is_reusable:
             self._keep(found.choice)
         self.found = found
 
@@ -114,33 +116,35 @@ class PolicySearch:
             tolerance,
             self._watch,
         )
-        policy, plain = mixed.policy, Worst(mixed.plain)
+        policy, plain = mixed.policy, OutputError(mixed.plain)
         types = types_of(self._feeds)
 
         def wide(why: str) -> FoundPolicy:
-            return FoundPolicy(Choice(FP32, why, {types: Worst()}, plain, mixed.nodes, mixed.trials))
+            return FoundPolicy(PrecisionChoice(FP32, why, {types: OutputError()}, plain, mixed.nodes, mixed.trials))
 
         if len(policy.fp32) >= mixed.nodes:
             return wide(
                 f"with every node in half an output changes by {plain}, and no part of the {mixed.nodes} nodes can be "
                 f"stored in half within {tolerance:g} ({mixed.trials} trials)"
             )
-        narrow, reference = (open_onnx(self._model, self._compiler.by(short(p)), self._edits) for p in (policy, FP32))
+        narrow, reference = (
+            open_onnx(self._model, self._compiler.by(policy_word(p)), self._edits) for p in (policy, FP32)
+        )
         runs = [Trial(model) for model in (narrow, reference)]
         self._watch("checked")
         got, want = (run(self._feeds) for run in runs)
         worst = compare_outputs(narrow.outputs, got, want)
         if worst.error > first_limit(tolerance) or runs[0].overflowed:
             return wide(f"the policy that was found changes an output by {worst}, more than half of {tolerance:g}")
-        half_s = wide_s = 0.0
+        fp16_s = fp32_s = 0.0
         if self._compares_speed:
-            half_s, wide_s = times_in_turn(*(run.timed(self._feeds) for run in runs))
-            if half_s >= wide_s:
+            fp16_s, fp32_s = time_alternately(*(run.timed(self._feeds) for run in runs))
+            if fp16_s >= fp32_s:
                 return wide(
                     f"with every node in half an output changes by {plain}; with {len(policy.fp32)} of {mixed.nodes} "
-                    f"in fp32 by {worst}, but a run takes {1e3 * half_s:.3g} ms then, in fp32 {1e3 * wide_s:.3g}"
+                    f"in fp32 by {worst}, but a run takes {1e3 * fp16_s:.3g} ms then, in fp32 {1e3 * fp32_s:.3g}"
                 )
-        choice = Choice(policy, "", {types: worst}, plain, mixed.nodes, mixed.trials, half_s, wide_s)
+        choice = PrecisionChoice(policy, "", {types: worst}, plain, mixed.nodes, mixed.trials, fp16_s, fp32_s)
         return FoundPolicy(choice, narrow)
 
 
@@ -170,12 +174,12 @@ class Trial:
         return run
 
 
-def short(policy: PrecisionPolicy) -> str | PrecisionPolicy:
+def policy_word(policy: PrecisionPolicy) -> str | PrecisionPolicy:
     """A word for a policy that has one: sessions that ask for the word have plans in the cache."""
     return policy if policy.fp32 else policy.precision.value
 
 
-def times_in_turn(half: Callable[[], float], wide: Callable[[], float]) -> tuple[float, float]:
+def time_alternately(half: Callable[[], float], wide: Callable[[], float]) -> tuple[float, float]:
     """The least seconds of each, run in turn: what else the machine does only adds to them."""
     rounds: list[tuple[float, float]] = []
     while len(rounds) < ROUNDS and (len(rounds) < 2 or sum(map(sum, rounds)) < _MOST_S):

@@ -11,7 +11,7 @@ from ...cl.runtime import find_runtime
 from ...ir.precision import PrecisionPolicy
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions, parse_tolerance
-from .auto_model import AutoModel, unsuited, unsuited_sentences
+from .auto_model import AutoModel, describe_why_not_half, why_not_half
 from .precision_choice import FP32
 
 
@@ -22,18 +22,18 @@ def choose_precision(
     device: str | None = None,
     memory: str | None = None,
     tolerance: float | None = None,
-    keeps: bool = True,
+    stores_choice: bool = True,
 ) -> tuple[PrecisionPolicy, list[str]]:
     """What a session with precision 'auto' decides on `feeds`, and the sentences that tell it.
 
     keeps: whether later sessions go by it; False for made-up inputs.
     """
     rt = find_runtime(device)
-    if unsuited(rt.info):
-        return FP32, unsuited_sentences(rt.info)
+    if why_not_half(rt.info):
+        return FP32, describe_why_not_half(rt.info)
     options = CompileOptions("auto", memory or str(knobs.get("OPALITE_MEMORY")), tolerance=parse_tolerance(tolerance))
     auto = AutoModel(model, Compiler(rt, options))
-    auto.keeps = keeps
+    auto.stores_choice = stores_choice
     try:
         auto.run(auto.check_feeds(feeds))
         auto.settle()

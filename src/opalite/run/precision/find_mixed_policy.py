@@ -166,13 +166,13 @@ def search(trials: Trials, start: Mapping[str, str], target: float) -> dict[str,
         harm.append((trials.difference(others), group))
     harm.sort(key=lambda pair: -pair[0])
     kept = dict(start)
-    joined: list[tuple[float, Names]] = []
+    added: list[tuple[float, Names]] = []
     for alone, group in harm:
         if trials.difference(kept) <= target:
             break
         kept |= {n: f"these {len(group)} nodes in half change the outputs by {alone:.2g}" for n in group}
-        joined.append((alone, group))
-    for _, group in reversed(joined):
+        added.append((alone, group))
+    for _, group in reversed(added):
         _release(trials, kept, group, target)
     return kept
 

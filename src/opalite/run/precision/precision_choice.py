@@ -1,4 +1,4 @@
-"""Choice: what precision 'auto' has decided for a model on a device, what it rests on, and how that is told."""
+"""PrecisionChoice: the policy that precision 'auto' selected for a model on a device, with its measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FP16 = PrecisionPolicy(Precision.FP16)
 
 
 @dataclass(frozen=True)
-class Worst:
+class OutputError:
     """The output that differs most from fp32's: by `error` of its largest magnitude, or as the share that differs."""
 
     error: float = 0.0
@@ -33,37 +33,37 @@ class Worst:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """A policy for all runs. Frozen: what a thread has made, another may read."""
 
     policy: PrecisionPolicy
     why: str = ""  # float32 is taken though half was looked at
-    checked: Mapping[str, Worst] = field(default_factory=dict)  # by `types_of` the inputs
-    plain: Worst = Worst()  # with every node in half
+    checked: Mapping[str, OutputError] = field(default_factory=dict)  # by `types_of` the inputs
+    plain: OutputError = OutputError()  # with every node in half
     nodes: int = 0  # of the model that hold float32; 0: not counted
     trials: int = 0  # runs of the search for the policy
-    half_s: float = 0.0  # of a run by the policy; 0: not measured
-    wide_s: float = 0.0  # of a run in fp32 beside it
+    fp16_s: float = 0.0  # of a run by the policy; 0: not measured
+    fp32_s: float = 0.0  # of a run in fp32 beside it
 
     @property
-    def is_wide(self) -> bool:
+    def is_fp32(self) -> bool:
         """Whether nothing is stored in half."""
         return self.policy.precision is Precision.FP32
 
     @property
-    def worst(self) -> Worst:
+    def worst(self) -> OutputError:
         """The largest difference of all checks."""
-        return max(self.checked.values(), key=lambda w: w.error, default=Worst())
+        return max(self.checked.values(), key=lambda w: w.error, default=OutputError())
 
-    def with_check(self, types: str, worst: Worst) -> Choice:
+    def with_check(self, types: str, worst: OutputError) -> PrecisionChoice:
         """The same policy after one more check on inputs of `types`."""
-        known = self.checked.get(types, Worst())
+        known = self.checked.get(types, OutputError())
         kept = dict(list(self.checked.items())[-_MOST_TYPES:])
         return replace(self, checked=kept | {types: worst if worst.error >= known.error else known})
 
     def sentences(self) -> list[str]:
         """What was decided and why, for people."""
-        if self.is_wide:
+        if self.is_fp32:
             return [f"fp32 in all nodes: {self.why}"]
         kept = self.policy.fp32
         where = "wherever no rule keeps fp32" if not kept else f"but for {len(kept)} of {self.nodes} nodes"
@@ -71,8 +71,8 @@ class Choice:
             f"half storage {where}; outputs differ from fp32 by at most {self.worst}, "
             f"in checks on inputs of {len(self.checked)} size{'s' if len(self.checked) != 1 else ''}"
         ]
-        if self.wide_s:
-            lines.append(f"a run takes {1e3 * self.half_s:.3g} ms, in fp32 {1e3 * self.wide_s:.3g}")
+        if self.fp32_s:
+            lines.append(f"a run takes {1e3 * self.fp16_s:.3g} ms, in fp32 {1e3 * self.fp32_s:.3g}")
         if kept:
             lines.append(f"with every node in half they differ by {self.plain}; nodes that keep fp32:")
             lines += [f"  {names}: {why}" for names, why in _by_reason(kept)]
@@ -85,22 +85,22 @@ class Choice:
             "why": self.why,
             "checked": {types: [w.error, w.output] for types, w in self.checked.items()},
             "plain": [self.plain.error, self.plain.output],
-            "numbers": [self.nodes, self.trials, self.half_s, self.wide_s],
+            "numbers": [self.nodes, self.trials, self.fp16_s, self.fp32_s],
         }
 
     @classmethod
-    def from_raw(cls, raw: Mapping[str, Any]) -> Choice:
+    def from_raw(cls, raw: Mapping[str, Any]) -> PrecisionChoice:
         """What `to_raw` made. Raises whatever reading anything else raises."""
-        nodes, trials, half_s, wide_s = raw["numbers"]
+        nodes, trials, fp16_s, fp32_s = raw["numbers"]
         return cls(
             PrecisionPolicy.from_json(raw["policy"]),
             str(raw["why"]),
-            {str(types): Worst(float(error), str(output)) for types, (error, output) in raw["checked"].items()},
-            Worst(float(raw["plain"][0]), str(raw["plain"][1])),
+            {str(types): OutputError(float(error), str(output)) for types, (error, output) in raw["checked"].items()},
+            OutputError(float(raw["plain"][0]), str(raw["plain"][1])),
             int(nodes),
             int(trials),
-            float(half_s),
-            float(wide_s),
+            float(fp16_s),
+            float(fp32_s),
         )
 
 
@@ -153,10 +153,10 @@ def copy_of(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def compare_outputs(outputs: Sequence[NodeArg], got: Sequence[Any], want: Sequence[Any]) -> Worst:
+def compare_outputs(outputs: Sequence[NodeArg], got: Sequence[Any], want: Sequence[Any]) -> OutputError:
     """The output of `got` that differs most from `want`."""
-    found = [Worst(_difference(g, w), o.name) for o, g, w in zip(outputs, got, want, strict=True)]
-    return max(found, key=lambda w: w.error, default=Worst())
+    found = [OutputError(_difference(g, w), o.name) for o, g, w in zip(outputs, got, want, strict=True)]
+    return max(found, key=lambda w: w.error, default=OutputError())
 
 
 def _difference(got: Any, want: Any) -> float:

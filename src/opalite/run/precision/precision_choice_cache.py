@@ -21,21 +21,21 @@ from ...errors import InputError
 from ...ir.model_edits import ModelEdits
 from ..model.compile_options import CompileOptions
 from ..model.plans.plan_key import code_state, device_state, model_digest
-from .precision_choice import Choice
+from .precision_choice import PrecisionChoice
 
 _log = logging.getLogger(__name__)
 _FORMAT = "opalite-choice"
 _VERSION = 1
 
 
-class ChoiceCache:
+class PrecisionChoiceCache:
     """The kept choice of one model for one device and tolerance."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self.path = folder / "precision" / key[:2] / f"{key}.json"
         self._key = key
 
-    def load(self) -> Choice | None:
+    def load(self) -> PrecisionChoice | None:
         """The choice, or None if none is kept or it cannot be used."""
         try:
             text = self.path.read_text()
@@ -50,7 +50,7 @@ class ChoiceCache:
                 raise ValueError("it is of another format, or belongs to another key")
             if raw["sum"] != _sum(raw["choice"]):
                 raise ValueError("its contents are damaged")
-            choice = Choice.from_raw(raw["choice"])
+            choice = PrecisionChoice.from_raw(raw["choice"])
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, InputError) as e:
             self._drop(e)
             return None
@@ -58,7 +58,7 @@ class ChoiceCache:
             os.utime(self.path)
         return choice
 
-    def save(self, choice: Choice) -> None:
+    def save(self, choice: PrecisionChoice) -> None:
         """Keep `choice` in place of any other; failing to costs no more than a log line."""
         raw = choice.to_raw()
         text = json.dumps({"format": _FORMAT, "version": _VERSION, "key": self._key, "sum": _sum(raw), "choice": raw})
@@ -81,9 +81,9 @@ def _sum(raw: Any) -> str:
     return digest(json.dumps(raw, sort_keys=True))
 
 
-def open_choices(
+def open_precision_choices(
     model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits | None = None
-) -> ChoiceCache | None:
+) -> PrecisionChoiceCache | None:
     """Where the choice for `model` is kept; None without a cache folder, or for what cannot be read twice."""
     kept = kept_folder()
     if kept is None:
@@ -102,4 +102,4 @@ def open_choices(
         repr(options.tolerance),
         *code_state(),
     ]
-    return ChoiceCache(kept, digest(*parts))
+    return PrecisionChoiceCache(kept, digest(*parts))

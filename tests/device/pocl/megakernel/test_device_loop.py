@@ -44,7 +44,7 @@ PATIENCE_S = 120.0  # for a worker process that starts and links on a busy machi
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
     monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
-    if not megakernel_builder.is_worth(rt) or rt.programs._pool is None:
+    if not megakernel_builder.supports_megakernel(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     if "basic-" in rt.info.version:
         pytest.skip("this device of PoCL's has no threads of its own")
@@ -77,7 +77,7 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
     while True:
         session.run(None, feeds)
         (executable,) = session._ran.executables
-        if executable._loop_builder.is_over:
+        if executable._megakernel_builder.is_over:
             time.sleep(background_throttle.TURNS_S)  # runs make room for whoever planned it, who may go on with that
             return session.run(None, feeds), executable  # it may have ended after the last run had looked
         assert time.monotonic() < end, "nothing was linked"
@@ -89,7 +89,7 @@ def launches_of(phases: list[Any]) -> int:
 
 
 def phases_of(executable: Executable) -> Sequence[Phase]:
-    return executable.plain.phases if executable._loop is None else executable._loop.phases
+    return executable.plain.phases if executable._megakernel is None else executable._megakernel.phases
 
 
 def loop_of(executable: Executable) -> HostThreadLoop:
@@ -179,7 +179,7 @@ def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
     got, executable = run_until_linked(session, feeds)
-    assert executable._loop is None
+    assert executable._megakernel is None
     np.testing.assert_array_equal(got[0], first[0])
 
 
@@ -189,8 +189,8 @@ def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(4):
         session.run(None, {"x": noise(1, 3, 12, 10)})
     (executable,) = session._ran.executables
-    assert executable._loop_builder.is_over
-    assert executable._loop is None
+    assert executable._megakernel_builder.is_over
+    assert executable._megakernel is None
 
 
 @pytest.mark.parametrize("joins", [None, False, True])
@@ -394,8 +394,8 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
     assert session.settle(PATIENCE_S)
     session.run(None, feeds)
     (executable,) = session._ran.executables
-    assert executable._loop_builder.is_over
-    assert executable._loop is not None
+    assert executable._megakernel_builder.is_over
+    assert executable._megakernel is not None
 
 
 def test_a_loop_that_is_there_serves_runs_of_some_times_its_length(
@@ -497,8 +497,8 @@ def test_short_way_with_work_on_the_host(staying: Runtime) -> None:
         return {"t": rng.choice(["a", "b", "c", "d"], (3, 2)).astype(object), "x": rng.standard_normal((3, 2), "f")}
 
     _, executable = run_until_linked(session, draw())
-    assert executable._repeat is not None
-    assert executable._repeat._before
+    assert executable._host_fast_path is not None
+    assert executable._host_fast_path._before
     kept = session.run(None, given := draw())
     before = [kept[0].copy(), [dict(m) for m in kept[1]], kept[2].copy(), given["t"].copy()]
     for _ in range(5):
@@ -630,7 +630,7 @@ def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypa
         assert (executable.last is executable.plain) == (i == 1)
         np.testing.assert_array_equal(session.run(["d"], {"x": other})[0], expected[1])
         assert executable.last is executable.plain
-        assert executable._repeat is None
+        assert executable._host_fast_path is None
 
 
 def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

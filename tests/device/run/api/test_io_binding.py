@@ -426,7 +426,7 @@ def test_bound_runs_and_runs_by_step_loops_take_turns(
         want = session.run(None, {"x": x})[0]
         np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], want, rtol=1e-5)
         (executable,) = session._ran.executables
-        rounds += executable._loop_builder.is_over or time.monotonic() > end
+        rounds += executable._megakernel_builder.is_over or time.monotonic() > end
 
 
 def test_pinned_memory_is_an_array_like_others(rt: Runtime, open_session: Open) -> None:

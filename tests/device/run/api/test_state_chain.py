@@ -16,7 +16,7 @@ from opalite.cl.memory import device_tensor
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError
 from opalite.run.execute.strategies import inflight_runs
-from opalite.run.execute.strategies.launch_parameter_buffer import AHEAD
+from opalite.run.execute.strategies.launch_parameter_buffer import MAX_IN_FLIGHT
 
 from ....helpers.decoders import KINDS, feeds_of
 from ....helpers.linked_double import Double, double
@@ -111,13 +111,13 @@ def test_nothing_waits_between(open_session: Open) -> None:
         state, token = begun(session)
         token = state.chain(steps(state, token, 6), LINKS, [TOKEN])[-1][0]
         runs = session.stats().runs
-        found = state.chain(steps(state, token, AHEAD), LINKS, [TOKEN])
+        found = state.chain(steps(state, token, MAX_IN_FLIGHT), LINKS, [TOKEN])
         trace = session.last_trace
-        assert (trace.waits, trace.runs, trace.strategy) == (1, AHEAD, "queue ahead")
-        assert trace.bytes_down == AHEAD * 8, "the tokens alone"
-        assert session.stats().runs == runs + AHEAD
-        assert len({f[0].__array_interface__["data"][0] for f in found}) == AHEAD, "arrays of their own"
-        state.chain(steps(state, found[-1][0], AHEAD + 3), LINKS, [TOKEN])
+        assert (trace.waits, trace.runs, trace.strategy) == (1, MAX_IN_FLIGHT, "queue ahead")
+        assert trace.bytes_down == MAX_IN_FLIGHT * 8, "the tokens alone"
+        assert session.stats().runs == runs + MAX_IN_FLIGHT
+        assert len({f[0].__array_interface__["data"][0] for f in found}) == MAX_IN_FLIGHT, "arrays of their own"
+        state.chain(steps(state, found[-1][0], MAX_IN_FLIGHT + 3), LINKS, [TOKEN])
         assert session.last_trace.runs == 3
 
 

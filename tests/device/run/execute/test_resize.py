@@ -154,9 +154,9 @@ def test_neighbouring_sizes_allocate_nothing_more(rt: Runtime) -> None:
 
 
 def test_memory_is_given_back_when_many_sizes_in_turn_need_little(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_memory, "LEAST_WASTE", 1 << 10)
-    monkeypatch.setattr(slot_memory, "WASTE", 1.5)
-    monkeypatch.setattr(slot_memory, "PATIENCE", 3)
+    monkeypatch.setattr(slot_memory, "MIN_WASTE_BYTES", 1 << 10)
+    monkeypatch.setattr(slot_memory, "WASTE_FACTOR", 1.5)
+    monkeypatch.setattr(slot_memory, "WASTE_RUNS", 3)
     monkeypatch.setattr(executables, "SIZES_KEPT", 1)
     sizes = Sizes(rt, convolutions())
     small, other, *_, big = sorted(alike(sizes, SHAPES), key=lambda s: s[2] * s[3])
@@ -199,16 +199,16 @@ def test_many_sizes_keep_no_more_sub_buffers_than_some(rt: Runtime) -> None:
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
     monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
-    if not megakernel_builder.is_worth(rt) or rt.programs._pool is None:
+    if not megakernel_builder.supports_megakernel(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     return rt
 
 
 def until_joined(executable: Executable, feed: Any) -> None:
     end = time.monotonic() + PATIENCE_S
-    while executable._loop is None:
+    while executable._megakernel is None:
         executable.run([feed])
-        assert not executable._loop_builder.is_idle
+        assert not executable._megakernel_builder.is_idle
         assert time.monotonic() < end, "nothing was linked"
         time.sleep(0.01)
 
@@ -244,7 +244,7 @@ def test_bound_tensors_and_step_loops_take_turns_with_sizes(linking: Runtime) ->
 
 def test_a_layout_scaled_up_keeps_regions_apart() -> None:
     slots = [Slot(0, 100, Storage.DYNAMIC, 0), Slot(1, 60, Storage.DYNAMIC, 128), Slot(2, 300, Storage.DYNAMIC, 256)]
-    found = [slot_memory._widened(s.offset, s.nbytes, 64, slot_memory.SPARE) for s in slots]
+    found = [slot_memory._widened(s.offset, s.nbytes, 64, slot_memory.GROWTH) for s in slots]
     for (start, nbytes), slot in zip(found, slots, strict=True):
         assert start % 64 == 0
         assert nbytes >= slot.nbytes

@@ -91,7 +91,7 @@ def test_by_replay(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
 
 def test_by_a_loop(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
-    if not megakernel_builder.is_worth(rt):
+    if not megakernel_builder.supports_megakernel(rt):
         pytest.skip("launches cost too little here to be joined")
     session = open_session(classifier())
     want = session.run(None, X)[0]

@@ -28,7 +28,7 @@ from opalite.errors import InputError
 from opalite.ir.precision import Precision
 from opalite.ir.tolerances import relative_difference
 from opalite.run.precision import auto_model
-from opalite.run.precision.precision_choice_cache import ChoiceCache
+from opalite.run.precision.precision_choice_cache import PrecisionChoiceCache
 
 from ....helpers.small_models import classifier, make_model, noise, port, save
 from ..model.test_segments import chosen_rows
@@ -206,7 +206,7 @@ def test_a_damaged_choice_is_dropped(
 
 
 def test_a_choice_that_cannot_be_read_is_told(rt: Runtime, own_cache: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cache = ChoiceCache(own_cache, "ab" * 32)
+    cache = PrecisionChoiceCache(own_cache, "ab" * 32)
     cache.path.parent.mkdir(parents=True)
     cache.path.write_text("nonsense")
     with caplog.at_level(logging.WARNING):
@@ -275,9 +275,9 @@ def test_made_up_inputs_decide_nothing(rt: Runtime, own_cache: Path) -> None:
 def test_half_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     feeds = {"x": noise(1, 3, 9, 7)}
     monkeypatch.delenv("OPALITE_TRY_HALF")
-    monkeypatch.setattr(auto_model, "unsuited", lambda device: "")
+    monkeypatch.setattr(auto_model, "why_not_half", lambda device: "")
     for times, precision, said in (((2e-3, 1e-3), "fp32", "not faster"), ((1e-3, 2e-3), "fp16", "in fp32 2")):
-        monkeypatch.setattr(auto_model, "times_in_turn", lambda half, wide, times=times: times)
+        monkeypatch.setattr(auto_model, "time_alternately", lambda half, wide, times=times: times)
         with open_auto(rt, classifier(), tolerance=times[0] * 10) as session:
             session.run(None, feeds)
             assert session.precision_policy.precision.value == precision
@@ -286,9 +286,9 @@ def test_half_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_policy_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPALITE_TRY_HALF")
-    monkeypatch.setattr(auto_model, "unsuited", lambda device: "")
+    monkeypatch.setattr(auto_model, "why_not_half", lambda device: "")
     monkeypatch.setattr(
-        "opalite.run.precision.background_policy_search.times_in_turn",
+        "opalite.run.precision.background_policy_search.time_alternately",
         lambda half, wide: (half() and 2.0, wide() and 1.0),
     )
     with open_auto(rt, towering()) as session:

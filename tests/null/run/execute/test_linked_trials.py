@@ -11,7 +11,7 @@ from opalite.cl.programs.kernel_trials import Trial
 from opalite.plan.program import Slot, Storage
 from opalite.ptx.persistent_kernel import SYNC_BYTES, Shape
 from opalite.run.execute.strategies.linked_ptx_kernels import LinkedKernels, LinkError, Place, Stretch
-from opalite.run.execute.strategies.persistent_kernel_strategy import Made
+from opalite.run.execute.strategies.persistent_kernel_strategy import LinkedKernelCache
 
 WEIGHTS, MORE, ARENA = SimpleNamespace(size=4096), SimpleNamespace(size=512), SimpleNamespace(size=256)
 SLOTS = [Slot(0, 64, Storage.STATIC), Slot(1, 64, Storage.DYNAMIC), Slot(2, 64, Storage.STATIC)]
@@ -37,7 +37,7 @@ def stretch(name: str) -> Stretch:
 def tried(trials: Trials, *names: str, known: tuple[str, ...] = ()) -> list[str]:
     linked = object.__new__(LinkedKernels)
     linked._rt, linked._table, linked.shape = SimpleNamespace(trials=trials), None, Shape(3, 96)  # type: ignore[assignment]
-    linked._made = Made(programs=dict.fromkeys(known))
+    linked._made = LinkedKernelCache(programs=dict.fromkeys(known))
     return [s.text for s in linked._tried([stretch(n) for n in names], PROGRAM, {}, PLACES)]
 
 

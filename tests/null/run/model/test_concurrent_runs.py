@@ -35,14 +35,14 @@ def test_a_slice_has_all_of_the_device() -> None:
 
     def slices() -> None:
         for _ in range(50):
-            with lock.beside.whole():
+            with lock.beside.exclusive():
                 enter("slices", "others")
                 time.sleep(0.0002)
                 leave("slices")
 
     def walk() -> None:
         for _ in range(50):
-            with lock.beside.core(2):
+            with lock.beside.reserve_core(2):
                 enter("others", "slices")
                 time.sleep(0.0002)
                 leave("others")
@@ -69,7 +69,7 @@ def test_as_many_walk_as_there_are_cores() -> None:
 
     def walk() -> None:
         nonlocal inside, most
-        with lock.beside.core(3):
+        with lock.beside.reserve_core(3):
             with guard:
                 inside += 1
                 most = max(most, inside)
@@ -90,13 +90,13 @@ def test_slices_and_walks_alternate() -> None:
 
     def slices() -> None:
         while not over.is_set():
-            with lock.beside.whole():
+            with lock.beside.exclusive():
                 counts["slices"] += 1
                 time.sleep(0.0005)
 
     def walk() -> None:
         while not over.is_set():
-            with lock.beside.core(2):
+            with lock.beside.reserve_core(2):
                 counts["walks"] += 1
                 time.sleep(0.0005)
 
@@ -122,7 +122,7 @@ def test_slices_and_turns_alternate() -> None:
 
     other = start(turns)
     for _ in range(20):
-        with lock.beside.whole():
+        with lock.beside.exclusive():
             order.append("slice")
             time.sleep(0.0005)
     over.set()

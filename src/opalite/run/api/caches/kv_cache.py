@@ -205,7 +205,7 @@ def _has_rows(array: Array, axis: int) -> bool:
 
 def kv_cache_model(session: InferenceSession) -> CachedModel | OnnxModel | None:
     """The session's model, of precision 'auto' what was chosen so far; None where it runs on no caches in place."""
-    model = session._model if session._auto is None else session._auto.settled()
+    model = session._model if session._auto is None else session._auto.chosen_model()
     return None if isinstance(model, BundleModel) else cast("CachedModel | OnnxModel", model)
 
 

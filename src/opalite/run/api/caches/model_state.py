@@ -12,7 +12,7 @@ import numpy as np
 from ....cl.memory.growable_device_tensor import GrowableDeviceTensor
 from ....errors import InputError, InputTypeError, OptionError
 from ....ir.constants.int8_rows import CACHES
-from ...execute.strategies.launch_parameter_buffer import AHEAD
+from ...execute.strategies.launch_parameter_buffer import MAX_IN_FLIGHT
 from ...model.kv_cache.kv_cache_runs import NoKVCacheRunError
 from ...model.kv_cache.multi_step_runs import MultiStepRuns, NotQueuedAheadError
 from ...model.model_inputs_outputs import NodeArg
@@ -139,7 +139,7 @@ class State:
         found: list[list[Any]] = []
         carried: dict[str, Any] = {}
         while len(found) < len(feeds):
-            rest = [{**f, **carried} for f in feeds[len(found) :][: AHEAD if self._may_multi_step else 1]]
+            rest = [{**f, **carried} for f in feeds[len(found) :][: MAX_IN_FLIGHT if self._may_multi_step else 1]]
             if not found:  # whatever it is, later runs have another
                 first = {n: rest[0][n] for n in links if n in rest[0]}
                 rest = [rest[0], *({**f, **first} for f in rest[1:])]

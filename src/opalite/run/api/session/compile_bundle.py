@@ -145,7 +145,7 @@ def _choose(
     feeds = {n: arrays[n] if n in given else random_array(t.dtype, t.shape, rng) for n, t in types.items()}
     made_up = [n for n in types if n not in given]
     policy, lines = choose_precision(
-        model, feeds, device=rt.info.id, memory=options.memory, tolerance=options.tolerance, keeps=not made_up
+        model, feeds, device=rt.info.id, memory=options.memory, tolerance=options.tolerance, stores_choice=not made_up
     )
     lines[0] += f", compiled for {rt.info.name}"
     if made_up:

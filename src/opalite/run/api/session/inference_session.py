@@ -158,20 +158,20 @@ class InferenceSession(Recovery, SessionTools):
         hints = parse_hints(given, choice)
         rt = find_runtime(choice.device, hints)
         edits = parse_edits(sess_options)
-        ledger = SessionCounters()
-        behind = self._make_in_background(rt, options)
-        compiler = Compiler(rt, options, behind, ledger)
+        counters = SessionCounters()
+        background = self._make_in_background(rt, options)
+        compiler = Compiler(rt, options, background, counters)
         compiler.prestart_workers()
         with host_memory("loading the model"):
             model, auto = open_model(given["path_or_bytes"], compiler, edits)
-        self._background, self._counters = behind, ledger
+        self._background, self._counters = background, counters
         _ = compiler.policy  # an unsupported precision is told now rather than at the first run
         self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
         self._hints = hints
         self._load_s = time.perf_counter() - started
         self._trace = RunTrace()  # of the last run
         self._ran = Ran()  # what it used
-        self._repeats, self._other_runs = ledger.runs, ledger.others
+        self._repeats, self._other_runs = counters.runs, counters.others
         self._reported_runs = 0  # of which the figures were told
         log_at_exit(self)
         self._first_s: float | None = None
@@ -203,9 +203,9 @@ class InferenceSession(Recovery, SessionTools):
         waits = options.tune != "none" or options.precision == "auto" or not rt.programs.may_build_in_background
         if waits or not knobs.get("OPALITE_TIERS"):
             return None
-        behind = BackgroundCompiler(rt, self._replace_executable)
-        weakref.finalize(self, behind.close).atexit = False
-        return behind
+        background = BackgroundCompiler(rt, self._replace_executable)
+        weakref.finalize(self, background.close).atexit = False
+        return background
 
     @property
     def device(self) -> DeviceInfo:

@@ -121,9 +121,9 @@ def open_model(path_or_bytes: ModelSource, compiler: Compiler, edits: ModelEdits
         return BundleModel(path_or_bytes, compiler), None
     if compiler.options.precision != "auto":
         return open_onnx(path_or_bytes, compiler, edits), None
-    from ...precision.auto_model import AutoModel, unsuited
+    from ...precision.auto_model import AutoModel, why_not_half
 
-    if unsuited(compiler.rt.info):
+    if why_not_half(compiler.rt.info):
         return open_onnx(path_or_bytes, compiler.by("fp32"), edits), None
     auto = AutoModel(path_or_bytes, compiler, edits)
     return auto, auto

@@ -160,9 +160,9 @@ class SessionTools(SessionApi):
         if self._is_bundle:
             return ["precision: as the bundle was compiled"]
         if self._compiler.options.precision == "auto":
-            from ...precision.auto_model import unsuited_sentences
+            from ...precision.auto_model import describe_why_not_half
 
-            return unsuited_sentences(self.device)
+            return describe_why_not_half(self.device)
         from ...precision.precision_choice import policy_sentence
 
         return [policy_sentence(self._compiler.policy)]
@@ -183,12 +183,12 @@ class SessionTools(SessionApi):
 
         Set it to False before the session runs on made-up inputs, by which later sessions should not go.
         """
-        return self._auto is None or self._auto.keeps
+        return self._auto is None or self._auto.stores_choice
 
     @keeps_precision.setter
     def keeps_precision(self, keeps: bool) -> None:
         if self._auto is not None:
-            self._auto.keeps = keeps
+            self._auto.stores_choice = keeps
 
     @contextmanager
     def _unchecked(self) -> Iterator[None]:

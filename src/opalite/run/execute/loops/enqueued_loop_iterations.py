@@ -19,7 +19,16 @@ from ....cl.queue.prepared_launch import Recording
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, Program, UploadStep
 from ..run_trace import RunTrace
-from .loop_iterations import CHANGES, HOSTED, Given, IterationResult, LoopCarryPlan, Source, Taken, handed_on
+from .loop_iterations import (
+    CHANGES,
+    HOSTED,
+    FromInput,
+    FromOutput,
+    IterationResult,
+    LoopCarryPlan,
+    Source,
+    loop_carried,
+)
 
 if TYPE_CHECKING:
     from ..strategies.queue_strategy import Queue
@@ -38,24 +47,24 @@ class EnqueuedLoopIterations:
         self, queue: Queue, plan: LoopCarryPlan, inputs: Sequence[Sequence[Place]], outputs: Sequence[Place | None]
     ) -> None:
         """inputs, outputs: where each of the program's lies, inputs perhaps in several places or none."""
-        self.trip_s = 0.0
+        self.iteration_s = 0.0
         self._queue, self._plan, self._inputs = queue, plan, inputs
-        self._rt, self._exchange = queue.prepared.rt, queue.prepared.exchange
+        self._rt, self._exchange = queue.prepared.rt, queue.prepared.io
         self._launches = [p for p in queue.phases if isinstance(p, Recording)]
         self._constants = _constants(queue.prepared.program)
 
         def place_of(source: Source) -> Place:
-            found = outputs[source.index] if isinstance(source, Given) else inputs[source.index][0]
+            found = outputs[source.index] if isinstance(source, FromOutput) else inputs[source.index][0]
             assert found is not None, "asked for by queued_trips_of"
             return found
 
-        self._goes = None if plan.goes is None else place_of(Given(plan.goes))
+        self._goes = None if plan.goes is None else place_of(FromOutput(plan.goes))
         self._rows = [place_of(source) for source in plan.rows]
         self._states = [place_of(source) for source, _ in plan.states]
         # What a trip had, while the next one's takes its place.
         self._held: dict[int, Any] = {}
         for source, _ in plan.states:
-            if isinstance(source, Taken):
+            if isinstance(source, FromInput):
                 slot = place_of(source)[0]
                 self._held.setdefault(slot, self._rt.allocate(_nbytes(place_of(source))))
         self._moves = [
@@ -109,7 +118,7 @@ class EnqueuedLoopIterations:
         rows_read = [self._read(c, d, (made, *shape)) for c, (_, d, shape) in zip(columns, self._rows, strict=True)]
         rt.finish()
         ended = clock()
-        self.trip_s = (ended - uploaded) / made
+        self.iteration_s = (ended - uploaded) / made
         trace = RunTrace(
             upload_s=uploaded - started,
             compute_s=ended - uploaded,
@@ -156,7 +165,7 @@ class EnqueuedLoopIterations:
 
     def _memory(self, source: Source, place: Place) -> Any:
         """Where a state lies after a trip."""
-        return self._held[place[0]] if isinstance(source, Taken) else self._buffer(place[0])
+        return self._held[place[0]] if isinstance(source, FromInput) else self._buffer(place[0])
 
     def _write(self, slot: int, value: Any, dtype: np.dtype[Any]) -> Any:
         return value, self._exchange.memory(slot).write(value, dtype)
@@ -181,8 +190,8 @@ def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIte
     downloads = {s.host: s for s in program.steps if isinstance(s, DownloadStep)}
     found = [downloads.get(port.host) for port in program.outputs]
     outputs: list[Place | None] = [None if s is None else (s.slot, s.dtype.np, tuple(s.shape)) for s in found]
-    for source, target in handed_on(plan):
-        if isinstance(source, Given):
+    for source, target in loop_carried(plan):
+        if isinstance(source, FromOutput):
             place = outputs[source.index]
         else:
             place = inputs[source.index][0] if inputs[source.index] else None

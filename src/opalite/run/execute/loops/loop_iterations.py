@@ -24,20 +24,20 @@ _TO, _FROM = MOVE.index("TO"), MOVE.index("FROM")
 
 
 @dataclass(frozen=True)
-class Given:
+class FromOutput:
     """Output number `index` of the program."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class Taken:
+class FromInput:
     """What the trip had as input number `index` of the program."""
 
     index: int
 
 
-Source = Given | Taken
+Source = FromOutput | FromInput
 
 
 @dataclass(frozen=True)
@@ -78,20 +78,20 @@ class LoopIterations:
     ):
         """inputs, outputs: the memory of each of the program's."""
         self._repeat, self._plan, self._inputs = repeat, plan, inputs
-        self.trip_s = 0.0
+        self.iteration_s = 0.0
         held: dict[int, Array] = {}  # what a trip had, while the next one's takes its place
         after: list[tuple[int, ...]] = []
         between: list[tuple[int, ...]] = []
 
         def memory_of(source: Source) -> Array:
-            return outputs[source.index] if isinstance(source, Given) else inputs[source.index][0]
+            return outputs[source.index] if isinstance(source, FromOutput) else inputs[source.index][0]
 
         for source, _ in plan.states:
-            if isinstance(source, Taken) and source.index not in held:
+            if isinstance(source, FromInput) and source.index not in held:
                 taken = memory_of(source)
                 held[source.index] = np.empty_like(taken)
                 after.append(_move(held[source.index], taken))
-        self._states = [held[s.index] if isinstance(s, Taken) else memory_of(s) for s, _ in plan.states]
+        self._states = [held[s.index] if isinstance(s, FromInput) else memory_of(s) for s, _ in plan.states]
         self._rows = [memory_of(source) for source in plan.rows]
         self._first_row = len(after)
         after += [_move(memory, memory, to_step=memory.nbytes) for memory in self._rows]
@@ -135,7 +135,7 @@ class LoopIterations:
         uploaded = clock()
         made = self._repeat.loop.run_iterations(most, moves, self._flag)
         computed = clock()
-        self.trip_s = (computed - uploaded) / made
+        self.iteration_s = (computed - uploaded) / made
         going = self._goes is None or bool(self._goes[0])
         states = [memory.copy() for memory in self._states]
         if made < most:
@@ -150,14 +150,14 @@ CHANGES = "what a trip hands to the next changes its shape or type"
 HOSTED = "operators on the host belong to the body"
 
 
-def trips_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations | str:
+def iterations_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations | str:
     """How to make the trips of `plan`, or why they cannot be made at once."""
     program = repeat.program
     inputs = [[a for host, a in repeat.inputs if host == port.host] for port in program.inputs]
     by_host = dict(repeat.outputs)
     outputs = [by_host.get(port.host) for port in program.outputs]
-    for source, target in handed_on(plan):
-        if isinstance(source, Given):
+    for source, target in loop_carried(plan):
+        if isinstance(source, FromOutput):
             memory = outputs[source.index]
         else:
             memory = inputs[source.index][0] if inputs[source.index] else None
@@ -173,7 +173,7 @@ def trips_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations | str:
     return LoopIterations(repeat, plan, inputs, [np.empty(0) if a is None else a for a in outputs])
 
 
-def handed_on(plan: LoopCarryPlan) -> Iterator[tuple[Source, int | None]]:
+def loop_carried(plan: LoopCarryPlan) -> Iterator[tuple[Source, int | None]]:
     """All that a trip gives, with the input that has it in the next."""
     yield from plan.states
     for source in plan.rows:

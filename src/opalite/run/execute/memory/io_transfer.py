@@ -22,7 +22,7 @@ from ..step_schedule import StepSchedule
 
 Target = Callable[[Port], DeviceTensor]
 """Gives the tensor that takes an output of the port's dtype and shape; InputError if there is none."""
-COPIED = 1 << 20
+MAX_COPIED_BYTES = 1 << 20
 """Bytes of an output that are rather copied to where it stays than that launches are given its memory, where those are
 linked and know their memory by its address."""
 
@@ -36,7 +36,7 @@ class IoTransfer:
         program: Program,
         own: Mapping[int, StagingBuffer],
         launches: Mapping[int, PreparedLaunch],
-        outline: StepSchedule,
+        schedule: StepSchedule,
         ready: Callable[[], None],
     ) -> None:
         """`own` is memory of each slot that an upload or download names; `launches` by their step's number.
@@ -51,33 +51,35 @@ class IoTransfer:
         self._own = dict(own)
         self._bound = dict(own)
         self._launches = launches
-        self._held: dict[int, StagingBuffer] = {}  # what step loops hold for each slot, once there are any
+        self._frozen: dict[int, StagingBuffer] = {}  # what step loops hold for each slot, once there are any
         self._uses: dict[int, list[tuple[PreparedLaunch, int]]] | None = None  # arguments by slot, once one is bound
         self.recordings: list[Recording] = []  # to be told of arguments that were set
         steps: list[Any] = program.steps
-        self._keepable: dict[int, DownloadStep] = {steps[i].host: steps[i] for i in outline.keepable}
-        self._uploads: dict[int, UploadStep] = {steps[i].host: steps[i] for i in outline.uploads}
+        self._bindable: dict[int, DownloadStep] = {steps[i].host: steps[i] for i in schedule.bindable}
+        self._uploads: dict[int, UploadStep] = {steps[i].host: steps[i] for i in schedule.uploads}
         self._copies: list[tuple[int, DeviceTensor]] = []
-        self.is_bound = False  # whether something else than the program's own memory may be bound, or must be copied
-        self.is_moved = False  # whether something else may be bound
-        self.has_bound = False  # whether launches may have been given something else
+        self.has_bindings = (
+            False  # whether something else than the program's own memory may be bound, or must be copied
+        )
+        self.is_rebound = False  # whether something else may be bound
+        self.was_rebound = False  # whether launches may have been given something else
         self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
-        self._crossed: list[UploadStep | DownloadStep] = [steps[i] for i in outline.crossed]
+        self._io_steps: list[UploadStep | DownloadStep] = [steps[i] for i in schedule.io_steps]
 
     def upload(self, step: UploadStep, value: Any, courier: InlineUpload | None = None) -> Any:
         """Make `value` the slot's content. What is returned must be kept until the queue has finished.
 
         courier: what brings small arrays."""
-        own, crossing = self._own[step.slot], self._crossing_of(step, value)
+        own, crossing = self._own[step.slot], self._staging_buffer_of(step, value)
         self._bind(step.slot, crossing)
         if crossing is not own:
-            self.is_bound = self.is_moved = True
+            self.has_bindings = self.is_rebound = True
             return None
         self.bytes_up += self._nbytes[step.slot]
         array = value.numpy() if isinstance(value, DeviceTensor) else value
         return own.write(array, step.dtype.np, courier=courier)
 
-    def _crossing_of(self, step: UploadStep, value: Any) -> StagingBuffer:
+    def _staging_buffer_of(self, step: UploadStep, value: Any) -> StagingBuffer:
         """Where the step's launches find `value`: the slot's own memory, or the tensor's."""
         if isinstance(value, DeviceTensor) and value.rt is self._rt and value.dtype == step.dtype.np and value.nbytes:
             return value.crossing
@@ -93,7 +95,7 @@ class IoTransfer:
         self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
 
-    def carry(self, step: DownloadStep, courier: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
+    def download_inline(self, step: DownloadStep, courier: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
         """Have a courier bring the slot's content to byte `offset` of `target`, memory on the device."""
         self.bytes_down += nbytes
         courier.move(self._bound[step.slot].buffer, target, nbytes, offset)
@@ -110,54 +112,54 @@ class IoTransfer:
         for recording in self.recordings:
             recording.forget()
 
-    def shared(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
+    def shared_array(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
         """The slot's own memory as a row-major array, where the host shares it and step loops use it."""
         own = self._own[slot]
-        return own.shared(dtype, shape) if self._held.get(slot) is own else None
+        return own.shared(dtype, shape) if self._frozen.get(slot) is own else None
 
-    def lend(self, port: Port) -> DeviceTensor | None:
+    def output_view(self, port: Port) -> DeviceTensor | None:
         """The output's own memory as a tensor that is right until the next run; None if no launch writes it alone."""
-        step = self._keepable.get(port.host)
+        step = self._bindable.get(port.host)
         if step is None or 0 in port.shape:
             return None
         return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
-    def lend_input(self, port: Port) -> DeviceTensor | None:
+    def input_view(self, port: Port) -> DeviceTensor | None:
         """The input's own memory, which only uploads write, as a tensor; None if it is stored in another form."""
         step = self._uploads.get(port.host)
         if step is None or step.dtype is not port.dtype or 0 in port.shape:
             return None
         return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
-    def hold(self) -> dict[int, StagingBuffer]:
+    def freeze_bindings(self) -> dict[int, StagingBuffer]:
         """What is bound at present, by slot: what step loops are made of, which cannot be bound anew."""
-        self._held = dict(self._bound)
-        return self._held
+        self._frozen = dict(self._bound)
+        return self._frozen
 
     def bindings_match(self, hosts: Sequence[Any]) -> bool:
-        """Whether inputs and outputs will lie where step loops expect them; after `keep`."""
-        held = self._held
+        """Whether inputs and outputs will lie where step loops expect them; after `bind_outputs`."""
+        held = self._frozen
         return all(
             self._bound[s.slot] is held[s.slot]
             if isinstance(s, DownloadStep)
-            else self._crossing_of(s, hosts[s.host]) is held[s.slot]
-            for s in self._crossed
+            else self._staging_buffer_of(s, hosts[s.host]) is held[s.slot]
+            for s in self._io_steps
         )
 
-    def relays(self, source: Port, target: Port) -> bool:
-        """Whether a run can hand its output `source` on to the input `target` of the next one by `relay`."""
-        made, taken = self._keepable.get(source.host), self._uploads.get(target.host)
+    def can_chain(self, source: Port, target: Port) -> bool:
+        """Whether a run can hand its output `source` on to the input `target` of the next one by `chain`."""
+        made, taken = self._bindable.get(source.host), self._uploads.get(target.host)
         if made is None or taken is None or self._rt.shares_memory:
             return False
         return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
 
-    def relay(self, source: int, target: int, courier: InlineUpload | None = None) -> None:
+    def chain(self, source: int, target: int, courier: InlineUpload | None = None) -> None:
         """On the queue, or by a courier, make the output that is slot `source` on the host the input that is slot
         `target` there."""
-        made, taken = self._keepable[source], self._uploads[target]
+        made, taken = self._bindable[source], self._uploads[target]
         self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot], courier)
 
-    def keep(
+    def bind_outputs(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], copies: bool = False
     ) -> dict[int, DeviceTensor]:
         """Bind the outputs (by number) that are to stay on the device; the tensors by host slot.
@@ -170,21 +172,21 @@ class IoTransfer:
         self._copies = []
         for number, target in targets.items():
             port = self._program.outputs[number]
-            step = self._keepable.get(port.host)
+            step = self._bindable.get(port.host)
             if step is None or port.host in kept or 0 in port.shape:
                 continue
             tensor = kept[port.host] = target(port)
             # A launch may read an input that was fed after the output is written.
-            if id(tensor.crossing) in fed or (copies and tensor.nbytes <= COPIED):
+            if id(tensor.crossing) in fed or (copies and tensor.nbytes <= MAX_COPIED_BYTES):
                 self._copies.append((step.slot, tensor))
                 self._bind(step.slot, self._own[step.slot])
             else:
                 self._bind(step.slot, tensor.crossing)
-        for host, step in self._keepable.items():
+        for host, step in self._bindable.items():
             if host not in kept:
                 self._bind(step.slot, self._own[step.slot])
-        self.is_moved = any(self._bound[s.slot] is not self._own[s.slot] for s in self._crossed)
-        self.is_bound = bool(kept) or self.is_moved
+        self.is_rebound = any(self._bound[s.slot] is not self._own[s.slot] for s in self._io_steps)
+        self.has_bindings = bool(kept) or self.is_rebound
         return kept
 
     def copy_inplace_outputs(self) -> bool:
@@ -197,7 +199,7 @@ class IoTransfer:
         if self._bound[slot] is crossing:
             return
         self._ready()
-        self.has_bound = True
+        self.was_rebound = True
         self._bound[slot] = crossing
         if self._uses is None:
             self._uses = {}

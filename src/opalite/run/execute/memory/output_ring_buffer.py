@@ -11,7 +11,7 @@ import numpy as np
 from ....cl.memory.inline_upload import InlineUpload
 from ....cl.runtime import Runtime
 from ....plan.program import DownloadStep, Port
-from ..strategies.launch_parameter_buffer import AHEAD
+from ..strategies.launch_parameter_buffer import MAX_IN_FLIGHT
 from .io_transfer import IoTransfer
 
 _SMALL = 64 << 10  # bytes of an output that are read to memory which does not move, without which the host may wait
@@ -32,19 +32,19 @@ class OutputRingBuffer:
         sizes = [-(-_nbytes(p) // _ALIGNED) * _ALIGNED for p in ports.values()]
         self._row = sum(sizes)
         self._ports = dict(zip(ports, zip(ports.values(), np.cumsum([0, *sizes]).tolist(), strict=False), strict=True))
-        self._bytes = rt.pinned(AHEAD * self._row).reshape(AHEAD, self._row)
-        self._device = rt.allocate(AHEAD * self._row) if self.courier is not None and self._row else None
+        self._bytes = rt.pinned(MAX_IN_FLIGHT * self._row).reshape(MAX_IN_FLIGHT, self._row)
+        self._device = rt.allocate(MAX_IN_FLIGHT * self._row) if self.courier is not None and self._row else None
 
-    def take(self, exchange: IoTransfer, step: DownloadStep, run: int) -> tuple[Any, Any]:
+    def download(self, io: IoTransfer, step: DownloadStep, run: int) -> tuple[Any, Any]:
         """The array that a run's output will be in, once the queue has finished behind `collect`, and what must be kept
         until then."""
         if step.host not in self._ports:
-            return exchange.download(step)
+            return io.download(step)
         port, start = self._ports[step.host]
         array = self._bytes[run, start : start + _nbytes(port)].view(port.dtype.np).reshape(port.shape)
         if self.courier is None or self._device is None or not self.courier.takes(array.nbytes):
-            return exchange.download(step, array)
-        exchange.carry(step, self.courier, self._device, run * self._row + start, array.nbytes)
+            return io.download(step, array)
+        io.download_inline(step, self.courier, self._device, run * self._row + start, array.nbytes)
         return array, None
 
     def collect(self, runs: int) -> Any:
@@ -54,7 +54,7 @@ class OutputRingBuffer:
         self.courier.send()
         return None if self._device is None else self._rt.read(self._device, self._bytes[:runs], wait=False)
 
-    def own(self, output: Any) -> Any:
+    def copy_out(self, output: Any) -> Any:
         """The output in memory of its own."""
         is_here = isinstance(output, np.ndarray) and np.may_share_memory(output, self._bytes)
         return output.copy() if is_here else output

@@ -22,18 +22,18 @@ from ....plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, S
 
 M = TypeVar("M")
 EXACT = 1.0
-SPARE = 1.25
+GROWTH = 1.25
 """What a layout has for what a program needs: of the first one, and of those after it."""
-WASTE = 4  # times what a program needs is too much,
-LEAST_WASTE = 16 << 20  # from so many bytes on,
-PATIENCE = 64  # where so many programs in turn need no more
+WASTE_FACTOR = 4  # times what a program needs is too much,
+MIN_WASTE_BYTES = 16 << 20  # from so many bytes on,
+WASTE_RUNS = 64  # where so many programs in turn need no more
 
 
 class SlotMemory:
     """Memory of the programs of one plan at one size after the other; weights are theirs together.
 
     The first program gets what it needs and no more. When another needs more, all memory is laid out anew with room to
-    spare, so that neighbouring sizes need nothing new; when many in turn need far less, it is laid out for them.
+    growth, so that neighbouring sizes need nothing new; when many in turn need far less, it is laid out for them.
     now: the program that was placed last.
     """
 
@@ -59,18 +59,18 @@ class SlotMemory:
         if program.reserved:
             self.reserved = dict.fromkeys([p.slot for p in program.reserved], rt.allocate(1))  # until it is known
         self._layout: Layout | None = Layout(rt, program, self._constants)
-        self.now = Placed(self._layout, program, self.reserved)
+        self.current = Placed(self._layout, program, self.reserved)
 
-    def twin(self, program: Program) -> SlotMemory:
+    def make_replica(self, program: Program) -> SlotMemory:
         """Other memory for programs of the same plan, `program` first, beside the same weights."""
         other = object.__new__(SlotMemory)
         other._rt, other._constants, other._buffers = self._rt, dict(self._constants), list(self._buffers)
         other.weights, other.weight_bytes = list(self.weights), dict(self.weight_bytes)
         other._known = self._known
         other._small = 0
-        other._layout = Layout(self._rt, program, self._constants, SPARE)
+        other._layout = Layout(self._rt, program, self._constants, GROWTH)
         other.reserved = dict(self.reserved)
-        other.now = Placed(other._layout, program, other.reserved, other._tables(program))
+        other.current = Placed(other._layout, program, other.reserved, other._tables(program))
         return other
 
     def release(self) -> None:
@@ -80,7 +80,7 @@ class SlotMemory:
         self.weight_bytes.clear()
         self._constants.clear()
         self._buffers.clear()
-        self.now = self._layout = None  # type: ignore[assignment]
+        self.current = self._layout = None  # type: ignore[assignment]
 
     @property
     def nbytes(self) -> int:
@@ -93,9 +93,9 @@ class SlotMemory:
         layout = self._layout
         if layout is None:
             return {}
-        exchange = sum(c.nbytes for slot, c in layout.crossings.items() if slot not in layout.constants)
+        io = sum(c.nbytes for slot, c in layout.staging_buffers.items() if slot not in layout.constants)
         images = sum(4 * w * h * dtype.size for w, h, dtype, _ in layout.images)
-        return {"arena": layout.nbytes - exchange, "images": images, "exchange": exchange}
+        return {"arena": layout.nbytes - io, "images": images, "exchange": io}
 
     @property
     def constants(self) -> list[Any]:
@@ -105,28 +105,30 @@ class SlotMemory:
     @property
     def objects(self) -> dict[int, Any]:
         """Memory objects by slot of the program that was placed last."""
-        return self.now.objects
+        return self.current.objects
 
-    def place(self, program: Program, let_go: Callable[[], None], own: Mapping[int, Any] | None = None) -> Placed:
+    def place(
+        self, program: Program, before_relayout: Callable[[], None], own: Mapping[int, Any] | None = None
+    ) -> Placed:
         """Where `program`, another of the same plan, has its slots. DeviceMemoryError if there is no room.
 
-        let_go: called before memory is laid out anew, to drop what was placed before, which goes first. own: memory of
-        constants that depend on sizes, by slot, which the caller fills.
+        before_relayout: called before memory is laid out anew; drops the layout before it. own: memory of constants
+            that depend on sizes, by slot, which the caller fills.
         """
         if self._layout is not None and self._layout.holds(program):
             self._small = self._small + 1 if self._layout.wastes(program) else 0
-            if self._small < PATIENCE:
-                self.now = Placed(self._layout, program, self.reserved, self._tables(program, own))
-                return self.now
+            if self._small < WASTE_RUNS:
+                self.current = Placed(self._layout, program, self.reserved, self._tables(program, own))
+                return self.current
         self._small = 0
-        let_go()
-        self.now = self._layout = None  # type: ignore[assignment]
+        before_relayout()
+        self.current = self._layout = None  # type: ignore[assignment]
         try:
-            self._layout = Layout(self._rt, program, self._constants, SPARE)
+            self._layout = Layout(self._rt, program, self._constants, GROWTH)
         except DeviceMemoryError:
             self._layout = Layout(self._rt, program, self._constants)
-        self.now = Placed(self._layout, program, self.reserved, self._tables(program, own))
-        return self.now
+        self.current = Placed(self._layout, program, self.reserved, self._tables(program, own))
+        return self.current
 
     def _tables(self, program: Program, own: Mapping[int, Any] | None = None) -> dict[int, Any]:
         """The constants that a program brings: those that depend on its sizes."""
@@ -139,32 +141,32 @@ class SlotMemory:
 class Layout:
     """Memory for the slots of the programs of one plan, up to some size, constants apart."""
 
-    def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], spare: float = EXACT) -> None:
-        """For `program`, everything `spare` times as large. DeviceMemoryError if there is no room."""
+    def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], growth: float = EXACT) -> None:
+        """For `program`, everything `growth` times as large. DeviceMemoryError if there is no room."""
         self.constants = constants
-        self._spare = spare
+        self._growth = growth
         whole = SLOW_SUB_BUFFERS in rt.info.quirks
-        pool = BufferPool(lambda nbytes: rt.allocate(int(nbytes * spare)))
+        pool = BufferPool(lambda nbytes: rt.allocate(int(nbytes * growth)))
         self.buffers: dict[int, Any] = pool_slots(program, pool) if whole else {}
         self.nbytes = pool.total_bytes
         roots = [s for s in program.slots if _is_pooled(s) and s.within < 0 and s.id not in self.buffers]
-        self.regions = {s.id: _widened(s.offset, s.nbytes, max(rt.info.base_align, 64), spare) for s in roots}
+        self.regions = {s.id: _widened(s.offset, s.nbytes, max(rt.info.base_align, 64), growth) for s in roots}
         self.arena = rt.make_arena(list(self.regions.values())) if roots else None
         self.nbytes += self.arena.nbytes if self.arena is not None else 0
         limits = rt.info.image2d_max
         self.images: list[tuple[int, int, DType, Any]] = []
         for w, h, dtype in program.image_pool:
-            wide, high = (max(n, min(int(n * spare), most)) for n, most in zip((w, h), limits, strict=True))
+            wide, high = (max(n, min(int(n * growth), most)) for n, most in zip((w, h), limits, strict=True))
             self.images.append((wide, high, dtype, rt.make_image(wide, high, dtype)))
-        self.crossings: dict[int, StagingBuffer] = {}
+        self.staging_buffers: dict[int, StagingBuffer] = {}
         for slot in program.slots:
             if slot.storage is Storage.SEPARATE and slot.image is None:
-                self.crossings[slot.id] = StagingBuffer(rt, int(slot.nbytes * spare))
+                self.staging_buffers[slot.id] = StagingBuffer(rt, int(slot.nbytes * growth))
         sizes = {s.id: s.nbytes for s in program.slots}
         for step in program.steps:
-            if isinstance(step, DownloadStep) and step.slot not in self.crossings:  # a weight
-                self.crossings[step.slot] = StagingBuffer(rt, sizes[step.slot], constants[step.slot])
-        self.nbytes += sum(c.nbytes for slot, c in self.crossings.items() if slot not in constants)
+            if isinstance(step, DownloadStep) and step.slot not in self.staging_buffers:  # a weight
+                self.staging_buffers[step.slot] = StagingBuffer(rt, sizes[step.slot], constants[step.slot])
+        self.nbytes += sum(c.nbytes for slot, c in self.staging_buffers.items() if slot not in constants)
         self._most_cuts = 8 * len(program.slots) + 256
 
     def holds(self, program: Program) -> bool:
@@ -174,8 +176,8 @@ class Layout:
         for slot in program.slots:
             if slot.storage in (Storage.STATIC, Storage.RESERVED) or slot.image is not None:
                 continue
-            if slot.id in self.crossings:
-                if slot.nbytes > self.crossings[slot.id].nbytes:
+            if slot.id in self.staging_buffers:
+                if slot.nbytes > self.staging_buffers[slot.id].nbytes:
                     return False
             elif slot.id in self.buffers:
                 if slot.nbytes > self.buffers[slot.id].size:
@@ -189,11 +191,11 @@ class Layout:
 
     def wastes(self, program: Program) -> bool:
         """Whether `program` needs little of what there is."""
-        if self.nbytes < LEAST_WASTE:
+        if self.nbytes < MIN_WASTE_BYTES:
             return False
         texels = sum(w * h for w, h, _ in program.image_pool)
-        separate = sum(s.nbytes for s in program.slots if s.id in self.crossings)
-        return WASTE * (program.arena_bytes + separate + 16 * texels) < self.nbytes + 16 * sum(
+        separate = sum(s.nbytes for s in program.slots if s.id in self.staging_buffers)
+        return WASTE_FACTOR * (program.arena_bytes + separate + 16 * texels) < self.nbytes + 16 * sum(
             wide * high for wide, high, _, _ in self.images
         )
 
@@ -215,7 +217,7 @@ class Placed:
         self._program = program
         self._reserved = reserved
         self._tables = tables or {}
-        self.crossings = layout.crossings
+        self.staging_buffers = layout.staging_buffers
 
     @cached_property
     def objects(self) -> dict[int, Any]:
@@ -228,8 +230,8 @@ class Placed:
                 found[slot.id] = self._reserved[slot.id]
             elif slot.image is not None:
                 found[slot.id] = layout.images[slot.image_slot][3]
-            elif slot.id in layout.crossings:
-                found[slot.id] = layout.crossings[slot.id].buffer
+            elif slot.id in layout.staging_buffers:
+                found[slot.id] = layout.staging_buffers[slot.id].buffer
             elif slot.id in layout.buffers:
                 found[slot.id] = layout.buffers[slot.id]
             else:
@@ -249,8 +251,8 @@ class Placed:
             return self._constant(slot.id), 0
         if slot.storage is Storage.RESERVED:
             return self._reserved[slot.id], 0
-        if slot.id in layout.crossings:
-            return layout.crossings[slot.id].buffer, 0
+        if slot.id in layout.staging_buffers:
+            return layout.staging_buffers[slot.id].buffer, 0
         if slot.id in layout.buffers:
             return layout.buffers[slot.id], 0
         assert layout.arena is not None
@@ -273,12 +275,12 @@ def _is_pooled(slot: Slot) -> bool:
     return slot.storage is Storage.DYNAMIC and slot.image is None
 
 
-def _widened(offset: int, nbytes: int, alignment: int, spare: float) -> tuple[int, int]:
-    """A region in an arena where everything is `spare` times as large: what did not overlap still does not."""
-    if spare == EXACT:
+def _widened(offset: int, nbytes: int, alignment: int, growth: float) -> tuple[int, int]:
+    """A region in an arena where everything is `growth` times as large: what did not overlap still does not."""
+    if growth == EXACT:
         return offset, nbytes
-    start = alignment * int(offset // alignment * spare)
-    return start, alignment * int(-(-(offset + nbytes) // alignment) * spare) - start
+    start = alignment * int(offset // alignment * growth)
+    return start, alignment * int(-(-(offset + nbytes) // alignment) * growth) - start
 
 
 @dataclass(frozen=True)

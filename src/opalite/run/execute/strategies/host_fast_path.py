@@ -18,7 +18,7 @@ from ....errors import OpaliteError
 from ....plan.program import DownloadStep, HostStep, Program, ReferenceStep, UploadStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import Phase, Prepared
-from ..loops.loop_iterations import HOSTED, LoopCarryPlan, LoopIterations, trips_of
+from ..loops.loop_iterations import HOSTED, LoopCarryPlan, LoopIterations, iterations_of
 from ..run_trace import RunTrace
 from .megakernel_strategy import MegakernelStrategy
 
@@ -45,7 +45,7 @@ class HostFastPath:
         self.inputs = inputs
         self.outputs = outputs
         self._prepared = prepared
-        self._trips: dict[LoopCarryPlan, LoopIterations | str] = {}
+        self._iterations: dict[LoopCarryPlan, LoopIterations | str] = {}
         at = next(i for i, p in enumerate(phases) if isinstance(p, HostThreadLoop))
         self._before = [p for p in phases[:at] if isinstance(p, HostStep | ReferenceStep)]
         self._after = [p for p in phases[at:] if isinstance(p, HostStep | ReferenceStep)]
@@ -97,19 +97,19 @@ class HostFastPath:
         for step in self._before:
             self._prepared.run_on_host(step, hosts)
         for upload in self._uploads:
-            self._prepared.exchange.upload(upload, hosts[upload.host])
+            self._prepared.io.upload(upload, hosts[upload.host])
 
     @property
     def program(self) -> Program:
         """What is run."""
         return self._prepared.program
 
-    def trips(self, plan: LoopCarryPlan) -> LoopIterations | str:
+    def iterations(self, plan: LoopCarryPlan) -> LoopIterations | str:
         """How to run it as the body of a loop, or why its trips cannot be made at once."""
-        if plan not in self._trips:
+        if plan not in self._iterations:
             is_alone = not (self._before or self._after or self._uploads)
-            self._trips[plan] = trips_of(self, plan) if is_alone else HOSTED
-        return self._trips[plan]
+            self._iterations[plan] = iterations_of(self, plan) if is_alone else HOSTED
+        return self._iterations[plan]
 
     def trace_of_iterations(self, made: int) -> RunTrace:
         """Of a run that made so many trips, without its seconds."""
@@ -129,19 +129,19 @@ class HostFastPath:
         self.loop.run()
 
 
-def repeat_of(prepared: Prepared, loop: MegakernelStrategy) -> HostFastPath | None:
+def make_host_fast_path(prepared: Prepared, loop: MegakernelStrategy) -> HostFastPath | None:
     """How to repeat the runs of `loop`, or None where the usual way must be taken."""
     walked = loop.host_thread_loop
     if walked is None:
         return None
-    program, exchange = prepared.program, prepared.exchange
+    program, io = prepared.program, prepared.io
     ports = {p.host: p for p in program.inputs}
     uploads = [s for s in program.steps if isinstance(s, UploadStep)]
     downloads = [s for s in program.steps if isinstance(s, DownloadStep)]
     if len(ports) < len(program.inputs) or any(s.host not in ports and s.host in program.host_consts for s in uploads):
         return None
-    inputs = [(s.host, exchange.shared(s.slot, s.dtype.np, ports[s.host].shape)) for s in uploads if s.host in ports]
-    outputs = [(s.host, exchange.shared(s.slot, s.dtype.np, s.shape)) for s in downloads]
+    inputs = [(s.host, io.shared_array(s.slot, s.dtype.np, ports[s.host].shape)) for s in uploads if s.host in ports]
+    outputs = [(s.host, io.shared_array(s.slot, s.dtype.np, s.shape)) for s in downloads]
     read = [(n, memory) for n, memory in inputs if memory is not None]
     written = [(n, memory) for n, memory in outputs if memory is not None]
     if len(read) < len(inputs) or len(written) < len(outputs):

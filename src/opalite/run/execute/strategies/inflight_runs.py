@@ -17,18 +17,18 @@ from ....plan.template.dynamic_parameters import Values
 from ..memory.output_ring_buffer import OutputRingBuffer
 from ..run_trace import RunTrace
 from ..shape_instance import ShapeInstance
-from .launch_parameter_buffer import AHEAD
+from .launch_parameter_buffer import MAX_IN_FLIGHT
 from .queue_strategy import Queue
 
 
-class Way(Protocol):
+class EnqueueTarget(Protocol):
     """What runs go through."""
 
     @property
     def queue(self) -> Queue:
         """Whose phases they are."""
 
-    def begin(self, values: Values, ahead: int, courier: InlineUpload | None) -> bool:
+    def begin(self, values: Values, in_flight: int, courier: InlineUpload | None) -> bool:
         """Have the next run use `values`, behind so many others on the queue; whether it can. courier: what brings
         them, if any."""
 
@@ -39,37 +39,37 @@ class InflightRuns:
 
     def __init__(
         self,
-        sized: ShapeInstance,
-        way: Way,
-        relayed: Mapping[int, int],
+        instance: ShapeInstance,
+        target: EnqueueTarget,
+        chained: Mapping[int, int],
         kept: Mapping[int, DeviceTensor],
         write_tables: Callable[[Values, InlineUpload | None], list[Any]],
         rows: OutputRingBuffer,
     ) -> None:
-        """relayed: by slot on the host of an input, that of the output which it is from the second run on. kept:
+        """chained: by slot on the host of an input, that of the output which it is from the second run on. kept:
         outputs by slot on the host that stay where they are. write_tables: writes constants that depend on sizes. rows:
         what takes outputs that do not."""
-        self._sized, self._way, self._queue = sized, way, way.queue
-        self._relayed, self._kept, self._write_tables, self._rows = relayed, kept, write_tables, rows
+        self._instance, self._target, self._queue = instance, target, target.queue
+        self._relayed, self._kept, self._write_tables, self._rows = chained, kept, write_tables, rows
         self._runs: list[list[Any]] = []
         self._pending: list[Any] = []
         self._began = time.perf_counter()
-        exchange = sized.prepared.exchange
-        exchange.bytes_up = exchange.bytes_down = 0
-        idle = sized.prepared.rt.set_resident_worker(None)
+        io = instance.prepared.io
+        io.bytes_up = io.bytes_down = 0
+        idle = instance.prepared.rt.set_resident_worker(None)
         if idle is not None:
             idle.leave()
 
     def add(self, values: Values, feeds: Sequence[Any]) -> bool:
         """Put a run on the queue; whether there was room for it. values: of its sizes."""
         count, rows = len(self._runs), self._rows
-        if count == AHEAD or not self._way.begin(values, count, rows.courier):
+        if count == MAX_IN_FLIGHT or not self._target.begin(values, count, rows.courier):
             return False
-        hosts = self._sized.filled(feeds)
-        relayed = self._relayed if count else {}
+        hosts = self._instance.filled(feeds)
+        chained = self._relayed if count else {}
         self._runs.append(hosts)
         self._pending += self._write_tables(values, rows.courier)
-        self._pending += self._queue.enqueue(hosts, self._kept, relayed, rows, count)
+        self._pending += self._queue.enqueue(hosts, self._kept, chained, rows, count)
         return True
 
     def finish(self) -> tuple[list[list[Any]], RunTrace] | None:
@@ -80,16 +80,16 @@ class InflightRuns:
         self._pending.clear()
         if not believed:
             return None
-        prepared, rows = self._sized.prepared, self._rows
-        found = [[rows.own(hosts[n]) for n in self._sized.outputs] for hosts in self._runs]
-        exchange = prepared.exchange
+        prepared, rows = self._instance.prepared, self._rows
+        found = [[rows.copy_out(hosts[n]) for n in self._instance.outputs] for hosts in self._runs]
+        io = prepared.io
         return found, RunTrace(
             upload_s=enqueued - self._began,
             compute_s=time.perf_counter() - enqueued,
             strategy=f"{self._queue.name} ahead",
             launches=prepared.launch_count * len(self._runs),
-            bytes_up=exchange.bytes_up,
-            bytes_down=exchange.bytes_down,
+            bytes_up=io.bytes_up,
+            bytes_down=io.bytes_down,
             waits=1,
             runs=len(self._runs),
         )

@@ -15,7 +15,7 @@ from ....plan.template.dynamic_parameters import DynamicParameters, Values
 
 _CELL = 8  # bytes of an argument
 _COUNTS = 12  # bytes of numbers of work-groups along x, y and z
-AHEAD = 32
+MAX_IN_FLIGHT = 32
 """Runs that may be on the queue at once."""
 
 
@@ -25,29 +25,29 @@ class LaunchParameterBuffer:
     args: by step and place. counts: byte of a step's numbers of work-groups. buffer: the memory.
     """
 
-    def __init__(self, rt: Runtime, moving: DynamicParameters) -> None:
+    def __init__(self, rt: Runtime, dynamic: DynamicParameters) -> None:
         from ....ptx import step_dependencies  # a start without linked kernels does without
 
         self._rt = rt
-        self._kinds = list(dict.fromkeys((s.value, s.dtype) for s in moving.scalars))
+        self._kinds = list(dict.fromkeys((s.value, s.dtype) for s in dynamic.scalars))
         places = {kind: i * _CELL for i, kind in enumerate(self._kinds)}
         self.args = {
             (s.step, s.arg): step_dependencies.DynamicNumber(places[s.value, s.dtype], np.dtype(s.dtype).itemsize)
-            for s in moving.scalars
+            for s in dynamic.scalars
         }
-        self._items = list(dict.fromkeys(moving.items.values()))
+        self._items = list(dict.fromkeys(dynamic.items.values()))
         begin = len(self._kinds) * _CELL
-        self.counts = {i: begin + _COUNTS * self._items.index(made) for i, made in moving.items.items()}
+        self.counts = {i: begin + _COUNTS * self._items.index(made) for i, made in dynamic.items.items()}
         groups: dict[Any, Any] = {}
-        for i, made in moving.items.items():
-            step = moving.program.steps[i]
+        for i, made in dynamic.items.items():
+            step = dynamic.program.steps[i]
             assert isinstance(step, LaunchStep)
             groups[made] = step.group
         self._groups = [groups[made] for made in self._items]
         nbytes = max(begin + _COUNTS * len(self._items), _CELL)
-        self._bytes = rt.pinned(AHEAD * nbytes).reshape(AHEAD, nbytes)
+        self._bytes = rt.pinned(MAX_IN_FLIGHT * nbytes).reshape(MAX_IN_FLIGHT, nbytes)
         self.buffer = rt.allocate(nbytes)
-        self._events: list[Any] = [None] * AHEAD  # of the last transfers: to let go of one is to wait for it
+        self._events: list[Any] = [None] * MAX_IN_FLIGHT  # of the last transfers: to let go of one is to wait for it
         # The numbers as fields of one record, which one assignment converts and packs.
         names = [f"f{i}" for i in range(len(self._kinds) + 3 * len(self._items))]
         formats = [dtype for _, dtype in self._kinds] + ["u4"] * (3 * len(self._items))
@@ -57,7 +57,7 @@ class LaunchParameterBuffer:
         self._records = self._bytes.view(layout)[:, 0]
         self._numbers = [number for number, _ in self._kinds]
 
-    def like(self, launches: Mapping[int, PreparedLaunch]) -> bytes:
+    def snapshot(self, launches: Mapping[int, PreparedLaunch]) -> bytes:
         """What the memory holds for the run that `launches` have the numbers of."""
         raw = bytearray(self.buffer.size)
         for (step, arg), number in self.args.items():
@@ -68,7 +68,7 @@ class LaunchParameterBuffer:
             raw[at : at + _COUNTS] = np.array(counts, np.uint32).tobytes()
         return bytes(raw)
 
-    def write(self, values: Values, ahead: int = 0, courier: InlineUpload | None = None) -> bool:
+    def write(self, values: Values, in_flight: int = 0, courier: InlineUpload | None = None) -> bool:
         """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
         work-groups have one size.
 
@@ -82,9 +82,9 @@ class LaunchParameterBuffer:
                 return False
             numbers += [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
         if numbers:
-            self._records[ahead] = tuple(numbers)
+            self._records[in_flight] = tuple(numbers)
         if courier is not None:
-            courier.bring(self.buffer, self._bytes[ahead])
+            courier.bring(self.buffer, self._bytes[in_flight])
             return True
-        self._events[ahead] = self._rt.write(self.buffer, self._bytes[ahead], wait=False)
+        self._events[in_flight] = self._rt.write(self.buffer, self._bytes[in_flight], wait=False)
         return True

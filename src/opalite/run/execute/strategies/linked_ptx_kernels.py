@@ -32,7 +32,7 @@ from ....ptx.step_dependencies import SHARED, DynamicNumber, LinkedStep, Memory,
 from ..memory.slot_memory import Placed
 from ..step_schedule import steps_outside
 from .launch_parameter_buffer import LaunchParameterBuffer
-from .persistent_kernel_strategy import Made
+from .persistent_kernel_strategy import LinkedKernelCache
 
 THREADS = 384
 """Of a group: the kernels that use most registers, 168, still fit."""
@@ -43,8 +43,8 @@ MOST_SHARED = 200 << 10
 """Bytes of shared memory of a group on Hopper, which has 227 KiB; what is left is the cache for memory."""
 MOST_KEPT = 24 << 20
 """Bytes of constants that stay in the second level of the cache from run to run, beside all else."""
-_SPOILED = 0x5A
-MOST_LASTING = 1 << 30
+_POISON = 0x5A
+MAX_STATE_BYTES = 1 << 30
 """Bytes of memory that lasts from run to run, which a trial keeps and puts back."""
 
 
@@ -91,19 +91,19 @@ class LinkedKernels:
         built: Sequence[Any],
         places: Places,
         table: LaunchParameterBuffer | None = None,
-        made: Made | None = None,
+        made: LinkedKernelCache | None = None,
     ) -> None:
         """prepared: launches by number of their step, with the grids that are used. built: programs by source.
 
         table: of numbers that move. made: kernels of earlier ones of this kind; gets new ones.
         LinkError if there is nothing to link.
         """
-        self._rt, self._table, self._made = rt, table, Made() if made is None else made
+        self._rt, self._table, self._made = rt, table, LinkedKernelCache() if made is None else made
         kept = [places[s.id] for s in program.slots if s.storage is Storage.RESERVED and s.id in places]
         # A program for longer caches than there is memory for says how much those would take.
-        self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
-        if sum(p.last - p.first for p in self._lasting) > MOST_LASTING:
-            raise LinkError(f"caches of more than {MOST_LASTING} bytes are too many to try it on")
+        self._state_slices = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
+        if sum(p.last - p.first for p in self._state_slices) > MAX_STATE_BYTES:
+            raise LinkError(f"caches of more than {MAX_STATE_BYTES} bytes are too many to try it on")
         shared = MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED
         self.shape = Shape(rt.info.compute_units, THREADS, shared)
         self._memory: list[Any] = []  # that kernels know by its address alone
@@ -178,8 +178,8 @@ class LinkedKernels:
             return None
         try:
             entry = find_entry(texts[step.source], step.entry)
-            moving = {} if self._table is None else self._table.args
-            args = tuple(moving.get((number, j)) or _argument(a, places) for j, a in enumerate(step.args))
+            dynamic = {} if self._table is None else self._table.args
+            args = tuple(dynamic.get((number, j)) or _argument(a, places) for j, a in enumerate(step.args))
             counts = -1 if self._table is None else self._table.counts.get(number, -1)
             sized = launch if counts < 0 else step  # a launch has the grid of the last run, a step that of the largest
             if sized.group is None:
@@ -233,7 +233,7 @@ class LinkedKernels:
         """Have kernels that are new run in processes of their own; stretches with kernels that did. LinkError if there
         are none for one of them."""
         changing = {id(places[s.id].whole) for s in program.slots if s.id in places and s.storage is not Storage.STATIC}
-        numbers = b"" if self._table is None else self._table.like(prepared)
+        numbers = b"" if self._table is None else self._table.snapshot(prepared)
 
         def find_fault(stretch: Stretch) -> str:
             return self._rt.trials.fault(self._trial(stretch, changing, numbers, places))
@@ -297,36 +297,36 @@ class LinkedKernels:
         self.steps += len(stretch.numbers)
 
     @property
-    def is_known(self) -> bool:
+    def is_verified(self) -> bool:
         """See Kernels."""
         return self._texts <= self._made.right
 
-    def be_right(self) -> None:
+    def mark_verified(self) -> None:
         """See Kernels."""
         self._made.right |= self._texts
 
-    def spoil(self) -> None:
+    def poison_outputs(self) -> None:
         """Fill the memory that steps write, so that what a run leaves out is not there from the one before; not what
         lasts."""
-        lasting = {(id(p.whole), p.first) for p in self._lasting}
+        state = {(id(p.whole), p.first) for p in self._state_slices}
         for place in self._written.values():
-            if (id(place.whole), place.first) not in lasting:
-                self._rt.fill(place.whole, _SPOILED, place.last - place.first, place.first)
+            if (id(place.whole), place.first) not in state:
+                self._rt.fill(place.whole, _POISON, place.last - place.first, place.first)
         self._rt.finish()
 
-    def lasting(self) -> list[Any]:
+    def read_state(self) -> list[Any]:
         """What lies in memory that lasts from run to run."""
-        found = [np.empty(p.last - p.first, np.uint8) for p in self._lasting]
-        for place, array in zip(self._lasting, found, strict=True):
+        found = [np.empty(p.last - p.first, np.uint8) for p in self._state_slices]
+        for place, array in zip(self._state_slices, found, strict=True):
             self._rt.read(place.whole, array, place.first)
         return found
 
-    def put_back(self, lasting: Sequence[Any]) -> None:
-        """Have there what `lasting` gave."""
-        for place, array in zip(self._lasting, lasting, strict=True):
+    def restore_state(self, state: Sequence[Any]) -> None:
+        """Have there what `read_state` gave."""
+        for place, array in zip(self._state_slices, state, strict=True):
             self._rt.write(place.whole, array, place.first)
 
-    def ask(self) -> None:
+    def enqueue_flag_read(self) -> None:
         """Have it read, behind the launches of a run, whether somebody waited in vain."""
         self._rt.read(self._sync, self._flag, wait=False)
 
@@ -354,21 +354,21 @@ def find_places(program: Program, placed: Placed) -> dict[int, Place]:
 
 
 def find_pattern(
-    program: Program, prepared: Mapping[int, PreparedLaunch], places: Places, moving: Container[int]
+    program: Program, prepared: Mapping[int, PreparedLaunch], places: Places, dynamic: Container[int]
 ) -> object:
     """All that stretches depend on but the program, its kernels and the numbers that move: which slots share memory,
-    where in it they lie, and the grids of launches that are not `moving`. How much memory a cache has does not matter.
+    where in it they lie, and the grids of launches that are not `dynamic`. How much memory a cache has does not matter.
     """
     parts: dict[int, set[tuple[int, int]]] = {}
     for p in places.values():
         parts.setdefault(id(p.whole), set()).add((p.first, p.last))
     order = {whole: i for i, whole in enumerate(parts)}
-    lasting = {s.id for s in program.slots if s.storage is Storage.RESERVED}
+    reserved = {s.id for s in program.slots if s.storage is Storage.RESERVED}
     lies = [
-        (i, order[id(p.whole)], p.first, -1 if i in lasting and len(parts[id(p.whole)]) == 1 else p.last)
+        (i, order[id(p.whole)], p.first, -1 if i in reserved and len(parts[id(p.whole)]) == 1 else p.last)
         for i, p in places.items()
     ]
-    grids = [(i, tuple(launch.grid), launch.group) for i, launch in prepared.items() if i not in moving]
+    grids = [(i, tuple(launch.grid), launch.group) for i, launch in prepared.items() if i not in dynamic]
     return tuple(lies), tuple(grids)
 
 

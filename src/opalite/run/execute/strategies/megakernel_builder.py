@@ -61,16 +61,16 @@ class MegakernelBuilder:
         self._thread: threading.Thread | None = None
         self._runs = 0
         self._made: BuiltMegakernel | None = None
-        self._joined: BuiltMegakernel | None = None
-        self._steps = _working_steps(program) if is_worth(rt) else []
+        self._megakernel: BuiltMegakernel | None = None
+        self._steps = _working_steps(program) if supports_megakernel(rt) else []
         self._is_short = least_seconds(self._steps, rt) < SHORT_S
         self._polling = threading.Lock()
         self.is_over = self.is_idle = not self._steps
 
-    def let_go(self) -> None:
+    def forget_addresses(self) -> None:
         """Let go of memory that programs no longer have."""
-        if self._joined is not None:
-            self._joined.let_go()
+        if self._megakernel is not None:
+            self._megakernel.forget_addresses()
 
     def serves(self, program: Program) -> bool:
         """Whether the steps of another size of the program become the same functions, walked in the same way."""
@@ -91,7 +91,7 @@ class MegakernelBuilder:
     def poll(self) -> BuiltMegakernel | None:
         """The loop to run in place of launches from now on; None while nothing is ready."""
         if self.is_over:
-            return self._joined
+            return self._megakernel
         with self._polling:
             return self._poll()
 
@@ -104,10 +104,10 @@ class MegakernelBuilder:
             self._thread.start()
         if self._thread.is_alive():
             return None
-        self._joined = self._made
-        self.is_idle = self._joined is None
+        self._megakernel = self._made
+        self.is_idle = self._megakernel is None
         self.is_over = True
-        return self._joined
+        return self._megakernel
 
     def _build(self) -> None:
         """What the thread does."""
@@ -117,7 +117,7 @@ class MegakernelBuilder:
             linked = self._rt.programs.link(parts) if parts else None
             if linked is not None:
                 with planning():
-                    self._made = self._join(linked)
+                    self._made = self._make_megakernel(linked)
         except OpaliteError as e:
             _log.warning("launches of %s are not joined: %s", self._program.name or "a model", e)
 
@@ -155,13 +155,13 @@ class MegakernelBuilder:
             return ()
         return [(loop_text(len(texts), self._stays, self._rt.info.compute_units), ""), *texts]
 
-    def _join(self, linked: Any) -> BuiltMegakernel | None:
+    def _make_megakernel(self, linked: Any) -> BuiltMegakernel | None:
         label = f"steps of {self._program.name or 'the model'}"
-        joined = BuiltMegakernel(self._rt, linked, self._function, self._stretches, self._constants, label)
-        return joined if not self._stays or joined.stay(self._stay_us) else None
+        megakernel = BuiltMegakernel(self._rt, linked, self._function, self._stretches, self._constants, label)
+        return megakernel if not self._stays or megakernel.add_host_thread(self._stay_us) else None
 
 
-def loop_parts(rt: Runtime, program: Program) -> Sequence[Part]:
+def megakernel_parts(rt: Runtime, program: Program) -> Sequence[Part]:
     """What the program of the step loop of `program` is linked of; nothing where launches stay apart."""
     builder = MegakernelBuilder(rt, program)
     return () if builder.is_over or draws(program) else builder.plan()
@@ -187,18 +187,18 @@ class BuiltMegakernel:
         self._rt, self._linked, self._label = rt, linked, label
         self._functions, self._stretches = functions, stretches
         self._addresses = Addresses(rt, linked, constants)
-        self._rows: MegakernelTables | None = None
+        self._tables: MegakernelTables | None = None
         self._table: StepTable | None = None
         self.host_thread_loop: HostThreadLoop | None = None
         self.launches: dict[int, list[PreparedLaunch]] = {}
 
-    def stay(self, stay_us: float) -> bool:
+    def add_host_thread(self, stay_us: float) -> bool:
         """Have the host walk the one stretch too, beside workers that stay that long; whether it can."""
         given = (CONTROL, CALL, TICKS, 1e-6 * stay_us)
         self.host_thread_loop = make_host_thread_loop(self._rt, self._linked, self._addresses, *given, self._label)
         return self.host_thread_loop is not None
 
-    def alone(self) -> BuiltMegakernel | None:
+    def make_replica(self) -> BuiltMegakernel | None:
         """The same for the memory of another executable, walked by the calling thread alone; None where the device's
         threads walk it."""
         if self.host_thread_loop is None:
@@ -207,23 +207,23 @@ class BuiltMegakernel:
         other._rt, other._linked, other._label = self._rt, self._linked, self._label
         other._functions, other._stretches = self._functions, self._stretches
         other._addresses = self._addresses.twin()
-        other._rows = other._table = None
+        other._tables = other._table = None
         other.host_thread_loop = self.host_thread_loop.alone()
         other.launches = {}
         return other
 
-    def rows(self, program: Program, locate: Locate) -> StepTables:
+    def tables_for(self, program: Program, locate: Locate) -> StepTables:
         """The steps of `program` with their memory. locate: gives that by slot."""
-        if self._rows is None:
+        if self._tables is None:
             numbers = [i for stretch in self._stretches for i in stretch]
-            self._rows = MegakernelTables(program, numbers, self._functions, part_count(self._rt.info.compute_units))
-        return self._rows.at(program, locate, self._addresses)
+            self._tables = MegakernelTables(program, numbers, self._functions, part_count(self._rt.info.compute_units))
+        return self._tables.at(program, locate, self._addresses)
 
     @property
-    def places(self) -> MegakernelTables:
+    def tables(self) -> MegakernelTables:
         """Where steps stand in `rows`; after those were made."""
-        assert self._rows is not None
-        return self._rows
+        assert self._tables is not None
+        return self._tables
 
     def use(self, rows: StepTables) -> None:
         """Run these steps from now on."""
@@ -240,7 +240,7 @@ class BuiltMegakernel:
                 first = last
         self._table.take(rows)
 
-    def let_go(self) -> None:
+    def forget_addresses(self) -> None:
         """Let go of memory that programs no longer have."""
         self._addresses.forget()
 
@@ -268,7 +268,7 @@ def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
     return sum([max(s.flops * flops_s, s.nbytes * bytes_s) for s in steps])
 
 
-def is_worth(rt: Runtime) -> bool:
+def supports_megakernel(rt: Runtime) -> bool:
     """Whether launches cost enough on this device, and its memory has addresses that kernels may pass on."""
     return bool(knobs.get("OPALITE_STEP_LOOP")) and rt.info.family == "pocl"
 

@@ -18,11 +18,11 @@ class MegakernelStrategy(Queue):
 
     name = "loop"
 
-    def __init__(self, prepared: Prepared, joined: BuiltMegakernel) -> None:
-        """joined: in use by the prepared program."""
-        walked = joined.host_thread_loop
-        super().__init__(prepared, make_phases(prepared, None if walked else joined.launches, walked, replay=True))
-        self.stays = walked is not None
+    def __init__(self, prepared: Prepared, megakernel: BuiltMegakernel) -> None:
+        """megakernel: in use by the prepared program."""
+        walked = megakernel.host_thread_loop
+        super().__init__(prepared, make_phases(prepared, None if walked else megakernel.launches, walked, replay=True))
+        self.on_host_thread = walked is not None
 
     @property
     def host_thread_loop(self) -> HostThreadLoop | None:

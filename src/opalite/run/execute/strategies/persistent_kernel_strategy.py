@@ -38,7 +38,7 @@ Times = tuple[list[float], list[float]]
 
 
 @dataclass
-class Made:
+class LinkedKernelCache:
     """Linked kernels of a program, wherever its memory lay.
 
     programs: by their text. stretches: what is linked, and by which text, by how memory lies; it takes some 0.1 s to
@@ -58,25 +58,25 @@ class Kernels(Protocol):
     steps: int
 
     @property
-    def is_known(self) -> bool:
+    def is_verified(self) -> bool:
         """Whether all of them have been found right, be it where memory lay elsewhere."""
 
-    def be_right(self) -> None:
+    def mark_verified(self) -> None:
         """Note that they gave what plain launches do."""
 
     def condemn(self, why: str) -> None:
         """Note for all times that they are not to be launched."""
 
-    def spoil(self) -> None:
+    def poison_outputs(self) -> None:
         """Fill the memory that they write and that does not last."""
 
-    def lasting(self) -> list[Any]:
+    def read_state(self) -> list[Any]:
         """What lies in memory that lasts from run to run."""
 
-    def put_back(self, lasting: Sequence[Any]) -> None:
-        """Have there what `lasting` gave."""
+    def restore_state(self, state: Sequence[Any]) -> None:
+        """Have there what `read_state` gave."""
 
-    def ask(self) -> None:
+    def enqueue_flag_read(self) -> None:
         """Have it read whether somebody waited in vain."""
 
     def has_failed(self) -> bool:
@@ -113,11 +113,11 @@ class PersistentKernelStrategy(Queue):
     def _before_downloads(self) -> None:
         # With the downloads this costs next to nothing; right behind the launches, 13 to 22 us on an H200. A replay
         # hands nothing out and does not ask: that somebody waited in vain stays known until the next run.
-        self.kernels.ask()
+        self.kernels.enqueue_flag_read()
 
     def finish(self) -> bool:
         """See Queue.finish."""
-        self.kernels.ask()
+        self.kernels.enqueue_flag_read()
         return super().finish() and not self._gives_up()
 
     def _gives_up(self) -> bool:
@@ -140,7 +140,7 @@ class PersistentKernelSelector:
         prepared: Prepared,
         plain: Callable[[], Queue],
         link: Callable[[], Kernels],
-        like: Times | None = None,
+        known_times: Times | None = None,
     ) -> None:
         """plain: gives the strategy that serves every run. link: makes the kernels, in a thread of its own.
 
@@ -148,27 +148,27 @@ class PersistentKernelSelector:
             they have been tried, if these are others.
         """
         self._prepared, self._plain, self._link = prepared, plain, link
-        self._is_known = like is not None
+        self._is_known = known_times is not None
         self._runs = 0
         self._thread: threading.Thread | None = None
         self._kernels: Kernels | None = None
         self._persistent: PersistentKernelStrategy | None = None
         self._is_tried = False
         self._before: list[float] = []  # seconds of runs before there are kernels
-        self._times: Times = like or ([], [])
+        self._times: Times = known_times or ([], [])
         self._is_chosen = False
         self.why = ""
 
-    def pick(self, hosts: Sequence[Any]) -> Strategy:
+    def choose(self, hosts: Sequence[Any]) -> Strategy:
         """How this run goes, with inputs filled in. The runs that decide it are those on arrays whose outputs are, or
         stay in the program's own memory."""
         if self._is_chosen and self._persistent is not None:
             if self._persistent.failure:
                 self._give_up(self._persistent.failure)
-            elif self._prepared.exchange.bindings_match(hosts):
+            elif self._prepared.io.bindings_match(hosts):
                 return self._persistent
         plain = self._plain()
-        if self.is_decided or self._prepared.exchange.is_moved:
+        if self.is_decided or self._prepared.io.is_rebound:
             return plain
         if any(isinstance(hosts[p.host], DeviceTensor) for p in self._prepared.program.inputs):
             return plain
@@ -177,7 +177,7 @@ class PersistentKernelSelector:
             return _Timed(self, plain, self._before) if is_last else plain
         assert self._persistent is not None
         if self._is_chosen:
-            return self._persistent if self._prepared.exchange.bindings_match(hosts) else plain
+            return self._persistent if self._prepared.io.bindings_match(hosts) else plain
         if not self._is_tried:
             return _Trial(self, plain, self._persistent)
         which = len(self._times[0]) > len(self._times[1])
@@ -189,7 +189,7 @@ class PersistentKernelSelector:
         return self._persistent
 
     @property
-    def taken_by(self) -> Times | None:
+    def chosen_times(self) -> Times | None:
         """The times by which linked kernels are taken; None where they are not."""
         return self._times if self._is_chosen else None
 
@@ -237,14 +237,14 @@ class PersistentKernelSelector:
             self.why = f"{launches} launches take {taken:.3f} ms, which linking would not shorten"
             return False
         if self._thread is None:
-            self._prepared.exchange.hold()
+            self._prepared.io.freeze_bindings()
             self._thread = threading.Thread(target=self._make, name="opalite-link", daemon=True)
             self._thread.start()
         if self._thread.is_alive() or self._kernels is None:
             return False
         self._persistent = PersistentKernelStrategy(self._prepared, self._kernels, self._plain)
-        if self._is_known and self._kernels.is_known:
-            self.tried("")
+        if self._is_known and self._kernels.is_verified:
+            self.record_trial("")
         return True
 
     def _make(self) -> None:
@@ -256,16 +256,16 @@ class PersistentKernelSelector:
             self.why = str(e)
             _log.info("launches of %s are not linked: %s", self._prepared.program.name or "a model", e)
 
-    def tried(self, reason: str) -> None:
+    def record_trial(self, reason: str) -> None:
         """A run went both ways. reason: what is wrong with the linked one; ''."""
         self._is_tried = True
         if reason:
             self._give_up(reason)
         elif self._kernels is not None:
-            self._kernels.be_right()
+            self._kernels.mark_verified()
             self._is_chosen = self._is_known
 
-    def timed(self) -> None:
+    def record_time(self) -> None:
         """A run was timed: decide, once they are enough."""
         if self._persistent is None:
             return
@@ -296,15 +296,15 @@ class _Trial:
         """See Strategy.run."""
         again = list(hosts)
         kernels = self._persistent.kernels
-        before = kernels.lasting()
+        before = kernels.read_state()
         trace = self._plain.run(hosts, kept)
-        after = kernels.lasting()
+        after = kernels.read_state()
         outputs = [p.host for p in self._plain.prepared.program.outputs]
         wanted = [_bytes(hosts[i]) for i in outputs]
         why = ""
         try:
-            kernels.put_back(before)
-            kernels.spoil()
+            kernels.restore_state(before)
+            kernels.poison_outputs()
             self._persistent.run(again, kept)
         except OpaliteError as e:
             if self._persistent.prepared.rt.lost:
@@ -312,15 +312,15 @@ class _Trial:
             why = f"the linked kernel does not run: {e}"
         else:
             now = [_bytes(again[i]) for i in outputs]
-            lasts = (a.tobytes() == b.tobytes() for a, b in zip(after, kernels.lasting(), strict=True))
+            lasts = (a.tobytes() == b.tobytes() for a, b in zip(after, kernels.read_state(), strict=True))
             if now != wanted or not all(lasts):
                 why = "linked kernels gave results of other bits than plain launches"
         if why and kept:  # what stays on the device is that of the linked kernels
-            kernels.put_back(before)
+            kernels.restore_state(before)
             self._plain.run(hosts, kept)
         elif why:
-            kernels.put_back(after)
-        self._runs.tried(self._persistent.failure or why)
+            kernels.restore_state(after)
+        self._runs.record_trial(self._persistent.failure or why)
         return trace
 
     def replay(self) -> None:
@@ -346,7 +346,7 @@ class _Timed:
         started = time.perf_counter()
         trace = self._strategy.run(hosts, kept)
         self._times.append(time.perf_counter() - started)
-        self._runs.timed()
+        self._runs.record_time()
         return trace
 
     def replay(self) -> None:

@@ -24,7 +24,7 @@ class Queue:
     """The strategy that serves every program; others change what its phases are."""
 
     name = "queue"
-    stays = False  # whether the host walks a loop of all launches, so that nothing is on the queue
+    on_host_thread = False  # whether the host walks a loop of all launches, so that nothing is on the queue
     meanwhile: Callable[[], None] | None = None
     """What the host does in a run while the device computes."""
 
@@ -32,13 +32,13 @@ class Queue:
         self.prepared = prepared
         self.phases = make_phases(prepared) if phases is None else phases
         self._launches = prepared.launch_count
-        self._trips: dict[LoopCarryPlan, EnqueuedLoopIterations | str] = {}
+        self._iterations: dict[LoopCarryPlan, EnqueuedLoopIterations | str] = {}
 
-    def trips(self, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
+    def iterations(self, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
         """How to run it as the body of a loop, or why its trips have to be runs of their own."""
-        if plan not in self._trips:
-            self._trips[plan] = enqueued_iterations_of(self, plan)
-        return self._trips[plan]
+        if plan not in self._iterations:
+            self._iterations[plan] = enqueued_iterations_of(self, plan)
+        return self._iterations[plan]
 
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
         """Run all phases and wait.
@@ -49,7 +49,7 @@ class Queue:
         """
         prepared = self.prepared
         rt = prepared.rt
-        idle = None if self.stays else rt.set_resident_worker(None)
+        idle = None if self.on_host_thread else rt.set_resident_worker(None)
         pending: list[Any] = []  # what transfers that were not waited for need
         try:
             return self._run(hosts, kept, pending, idle)
@@ -64,8 +64,8 @@ class Queue:
         self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any], idle: HostThreadLoop | None
     ) -> RunTrace:
         prepared = self.prepared
-        rt, exchange = prepared.rt, prepared.exchange
-        exchange.bytes_up = exchange.bytes_down = 0
+        rt, io = prepared.rt, prepared.io
+        io.bytes_up = io.bytes_down = 0
         upload_s = compute_s = download_s = host_s = 0.0
         waits = 0
         clock = time.perf_counter
@@ -81,7 +81,7 @@ class Queue:
                 idle.leave()
                 idle = None
             if isinstance(phase, UploadStep):
-                pending.append(exchange.upload(phase, hosts[phase.host]))
+                pending.append(io.upload(phase, hosts[phase.host]))
                 now = clock()
                 upload_s += now - mark
             elif isinstance(phase, DownloadStep):
@@ -98,7 +98,7 @@ class Queue:
                     compute_s += now - mark
                     mark = now
                     self._before_downloads()
-                hosts[phase.host], event = exchange.download(phase)
+                hosts[phase.host], event = io.download(phase)
                 pending.append(event)
                 now = clock()
                 download_s += now - mark
@@ -119,7 +119,7 @@ class Queue:
                 host_s += now - mark
             mark = now
         # Where the host walked a loop, nothing is on the queue.
-        if exchange.copy_inplace_outputs() or not self.stays or any(p is not None for p in pending):
+        if io.copy_inplace_outputs() or not self.on_host_thread or any(p is not None for p in pending):
             rt.finish()
             waits += 1
         rest = clock() - mark
@@ -134,8 +134,8 @@ class Queue:
             host_s=host_s,
             strategy="replay" if replayed else self.name,
             launches=self._launches,
-            bytes_up=exchange.bytes_up,
-            bytes_down=exchange.bytes_down,
+            bytes_up=io.bytes_up,
+            bytes_down=io.bytes_down,
             waits=waits,
         )
 
@@ -143,7 +143,7 @@ class Queue:
         self,
         hosts: list[Any],
         kept: Mapping[int, DeviceTensor],
-        relayed: Mapping[int, int],
+        chained: Mapping[int, int],
         rows: OutputRingBuffer,
         run: int,
     ) -> list[Any]:
@@ -153,7 +153,7 @@ class Queue:
         hosts, kept: as `run` has them. relayed: by slot on the host of an input, that of the output of the run before
         which takes its place. rows: what takes outputs, in the row of number `run`.
         """
-        exchange, courier = self.prepared.exchange, rows.courier
+        io, courier = self.prepared.io, rows.courier
         pending: list[Any] = []
         for phase in self.phases:
             if isinstance(phase, Recording):
@@ -161,15 +161,15 @@ class Queue:
                     courier.send()
                 self._enqueue(phase)
             elif isinstance(phase, UploadStep):
-                if phase.host in relayed:
-                    exchange.relay(relayed[phase.host], phase.host, courier)
+                if phase.host in chained:
+                    io.chain(chained[phase.host], phase.host, courier)
                 else:
-                    pending.append(exchange.upload(phase, hosts[phase.host], courier))
+                    pending.append(io.upload(phase, hosts[phase.host], courier))
             elif isinstance(phase, DownloadStep):
                 if phase.host in kept:
                     hosts[phase.host] = kept[phase.host]
                 else:
-                    hosts[phase.host], event = rows.take(exchange, phase, run)
+                    hosts[phase.host], event = rows.download(io, phase, run)
                     pending.append(event)
             else:
                 raise OpaliteError(

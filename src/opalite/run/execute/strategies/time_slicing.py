@@ -32,19 +32,19 @@ class DeviceShare(Protocol):
 
     pace: float
 
-    def whole(self) -> AbstractContextManager[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Inside, all of the device is the caller's; to be left after SLICE_S."""
 
-    def core(self, cores: int) -> AbstractContextManager[None]:
+    def reserve_core(self, cores: int) -> AbstractContextManager[None]:
         """Inside, the calling thread may compute by itself on one of the device's cores."""
 
 
 class TimeSlicedQueue(Queue):
     """As the queue. Nothing is recorded, for that pays with runs that are alone."""
 
-    def __init__(self, prepared: Prepared, plain: Queue, room: DeviceShare) -> None:
+    def __init__(self, prepared: Prepared, plain: Queue, share: DeviceShare) -> None:
         super().__init__(prepared, plain.phases)
-        self._room = room
+        self._share = share
         self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
 
     def _estimate(self, launch: PreparedLaunch) -> float:
@@ -59,12 +59,12 @@ class TimeSlicedQueue(Queue):
         estimates = [self._estimate(launch) for launch in launches]
         first = 0
         while first < len(launches):
-            most = SLICE_S / self._room.pace
+            most = SLICE_S / self._share.pace
             last, estimate = first + 1, estimates[first]
             while last < len(launches) and estimate + estimates[last] <= most:
                 estimate += estimates[last]
                 last += 1
-            with self._room.whole():
+            with self._share.exclusive():
                 self._run_slice(launches[first:last], estimate)
             first = last
         return False
@@ -78,9 +78,9 @@ class TimeSlicedQueue(Queue):
         if idle is not None:
             idle.leave()  # the device's threads find the launches, and need not be woken
         rt.finish()
-        took, pace = time.perf_counter() - started, self._room.pace
+        took, pace = time.perf_counter() - started, self._share.pace
         # By little: what other processes do meanwhile counts, too.
         if took > 1.5 * SLICE_S:
-            self._room.pace = min(1.1 * pace, _PACES[1])
+            self._share.pace = min(1.1 * pace, _PACES[1])
         elif took < 0.7 * SLICE_S < SLICE_S < 2 * estimate * pace:
-            self._room.pace = max(0.9 * pace, _PACES[0])
+            self._share.pace = max(0.9 * pace, _PACES[0])

@@ -24,14 +24,14 @@ from ....cl.runtime import Runtime
 from ....cl.runtime_counters import ProgramTally
 from ....errors import OpaliteError
 from ...execute.executable import Executable
-from ...execute.strategies.megakernel_builder import is_worth
+from ...execute.strategies.megakernel_builder import supports_megakernel
 
 if TYPE_CHECKING:
     from ..executable_cache import Compiled, ExecutableCache
 
 _log = logging.getLogger(__name__)
 
-RELEASED = 64 << 20
+MIN_RELEASED_BYTES = 64 << 20
 """Bytes of a general executable's weights from which on it lets go of them before those of the special one are made, so
 that they are in memory once. Runs that come meanwhile wait: by general programs they would take longer."""
 
@@ -80,16 +80,16 @@ class Job:
         self.then = then
         self.fault = ""
         self._over = threading.Event()
-        self._place: tuple[weakref.ref[ExecutableCache], weakref.ref[Any], weakref.ref[Compiled]] | None = None
+        self._target: tuple[weakref.ref[ExecutableCache], weakref.ref[Any], weakref.ref[Compiled]] | None = None
 
-    def place(self, cache: ExecutableCache, key: Hashable, general: Compiled) -> None:
+    def set_target(self, cache: ExecutableCache, key: Hashable, general: Compiled) -> None:
         """Where what is made goes: in the place of `general`, and nowhere if that has gone."""
-        self._place = weakref.ref(cache), weakref.ref(key), weakref.ref(general)
+        self._target = weakref.ref(cache), weakref.ref(key), weakref.ref(general)
 
     @property
     def replaces(self) -> bool:
         """Whether an Executable is to take another's place, and not just programs to be there."""
-        return self._place is not None
+        return self._target is not None
 
     @property
     def is_over(self) -> bool:
@@ -106,26 +106,26 @@ class Job:
         """Whether it may begin; others that may go first."""
         return True
 
-    def hurry(self) -> None:
+    def make_due(self) -> None:
         """Somebody waits for it: it is due."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over; whether it is."""
         return self._over.wait(timeout)
 
-    def find_place(self) -> tuple[ExecutableCache, Hashable, Compiled] | None:
+    def find_target(self) -> tuple[ExecutableCache, Hashable, Compiled] | None:
         """Cache, key and what to replace, as long as that is what runs of the key go through."""
-        if self._place is None:
+        if self._target is None:
             return None
-        cache_of, key_of, general_of = self._place
+        cache_of, key_of, general_of = self._target
         cache, key, general = cache_of(), key_of(), general_of()
         if cache is None or key is None or general is None or not cache.has(key, general):
             return None
         return cache, key, general
 
-    def put(self, made: Compiled) -> Compiled | None:
+    def install(self, made: Compiled) -> Compiled | None:
         """Put what was made in place; what it has replaced, if anything."""
-        found = self.find_place()
+        found = self.find_target()
         if found is None or self.is_over or not found[0].swap(found[1], found[2], made):
             return None
         return found[2]
@@ -133,7 +133,7 @@ class Job:
     def fail(self, fault: str) -> str:
         """Note that nothing came of it; what to warn of, if that needs to be known."""
         self.fault = fault
-        found = self.find_place()
+        found = self.find_target()
         if found is not None:
             found[2].notes = (*found[2].notes, f"general programs go on: the specialised ones failed: {fault}")
         return f"the session goes on with general programs, because the specialised ones failed: {fault}"
@@ -141,7 +141,7 @@ class Job:
     @property
     def is_wanted(self) -> bool:
         """Whether somebody would run what is made."""
-        return self._place is None or self.find_place() is not None
+        return self._target is None or self.find_target() is not None
 
 
 class SpareCompileJob(Job):
@@ -165,7 +165,7 @@ class SpareCompileJob(Job):
             self._seen, self._since = runs, now
         return now - self._since >= SPARE_IDLE_S or now >= self._latest
 
-    def hurry(self) -> None:
+    def make_due(self) -> None:
         """Somebody waits for it."""
         self._latest = 0.0
 
@@ -225,7 +225,7 @@ class BackgroundCompiler:
         end = None if timeout is None else time.monotonic() + timeout
         jobs = self.jobs
         for job in jobs:
-            job.hurry()
+            job.make_due()
         with self._lock:
             self._changed.notify()
         waited = [job.wait(None if end is None else max(0.0, end - time.monotonic())) for job in jobs]
@@ -291,7 +291,9 @@ class BackgroundCompiler:
             while not stop() and time.monotonic() < soon:
                 time.sleep(SOON_S / 5)
             if not stop():
-                build.prestart_background_workers(may_link=is_worth(self._rt))  # processes start while the plan is made
+                build.prestart_background_workers(
+                    may_link=supports_megakernel(self._rt)
+                )  # processes start while the plan is made
         if begin is not None and not stop():
             with planning():
                 task = begin()
@@ -310,8 +312,8 @@ class BackgroundCompiler:
         with ExitStack() as locked:
 
             def release() -> None:
-                found = job.find_place() if job.replaces else None
-                if found is not None and sum(found[2].executable.memory.weight_bytes.values()) >= RELEASED:
+                found = job.find_target() if job.replaces else None
+                if found is not None and sum(found[2].executable.memory.weight_bytes.values()) >= MIN_RELEASED_BYTES:
                     locked.enter_context(found[2].executable.lock)
                     released.append(found)
                     found[2].executable.release()
@@ -320,7 +322,7 @@ class BackgroundCompiler:
             try:
                 with planning():
                     made = make(release)
-                swapped = job.put(made)
+                swapped = job.install(made)
             except BaseException:
                 self.gives_up = self.gives_up or bool(released)
                 raise
@@ -348,8 +350,8 @@ class BackgroundCompiler:
             return self._is_closed or not threading.main_thread().is_alive()
 
         def link() -> None:
-            while not (is_closed() or job.is_over) and (found := job.find_place()) is not None:
-                if found[2].executable.runs_apart >= WORTH_RUNS:
+            while not (is_closed() or job.is_over) and (found := job.find_target()) is not None:
+                if found[2].executable.runs_without_megakernel >= WORTH_RUNS:
                     del found
                     self._rt.programs.link_early(parts, is_closed)
                     return

@@ -20,14 +20,14 @@ from ....knobs import LEVELS
 from ....plan.program import LaunchStep, Program
 from ...execute.executable import Executable
 from ...execute.run_trace import RunTrace
-from ...execute.strategies.megakernel_builder import loop_parts
+from ...execute.strategies.megakernel_builder import megakernel_parts
 from ..compile_options import CompileOptions
 from ..control_flow.host_onnx_operators import onnx_runner
 from ..executable_cache import Compiled
 from ..run_request import AS_OPENED, TuneRequest
 from ..session_counters import SessionCounters
-from .background_compile import RELEASED, BackgroundCompiler, Job, Make, SpareCompileJob, Task
-from .plan_graph import at_sizes, constant_bytes, look_through, plan_generic, plan_or_none, with_weights
+from .background_compile import MIN_RELEASED_BYTES, BackgroundCompiler, Job, Make, SpareCompileJob, Task
+from .plan_graph import compute_largest, constant_bytes, copy_with_weights, plan_for_sizes, plan_generic, plan_or_none
 from .respecialize_policy import Sizes
 from .weight_staging import OnBuilt, WeightStaging
 
@@ -44,7 +44,7 @@ Policy: TypeAlias = PrecisionPolicy | None
 MOST_LEFT_OUT = 3
 """Kernels whose programs may fail while one graph is compiled: where more do, the driver builds nothing at all."""
 
-PLANNED_BEHIND = 16
+MIN_NODES_PLANNED_LATER = 16
 """Nodes of a graph from which on planning for special programs takes longer than a run by general ones."""
 
 STEPS_A_PROGRAM = 4
@@ -71,8 +71,8 @@ class Compiler:
 
     rt: Runtime
     options: CompileOptions
-    behind: BackgroundCompiler | None = None
-    ledger: SessionCounters = field(default_factory=SessionCounters)
+    background: BackgroundCompiler | None = None
+    counters: SessionCounters = field(default_factory=SessionCounters)
 
     def by(self, precision: str | PrecisionPolicy) -> Compiler:
         """The same for another precision."""
@@ -124,22 +124,22 @@ class Compiler:
         on_built: OnBuilt | None = None,
         policy: Policy = None,
     ) -> Compiled:
-        """As `compile`, but nobody waits for a compiler where general programs do for now.
+        """Compile as `compile` does, but with generic programs if the optimized ones are not built yet.
 
-        They do in float32, where fewer of them are missing than of those made for the graph. `Compiled.job` then makes
-        those, once it is submitted to `behind`. Planning what they are, which takes longest, is left to it, too, where
-        the general ones are clearly fewer, but not with large weights: planning reads them, and should come before the
-        general executable has its own. Where the special programs are as few, the caller waits for them, and the
-        general ones are built behind, so that the next graph has them.
+        Generic programs are used in float32, if fewer of them are missing than of the optimized ones. `Compiled.job`
+        then compiles the optimized ones, once it is submitted to `background`. The optimized plan is also made by that
+        job for large graphs with small weights. Graphs with large weights are planned first, because planning reads
+        the weights and the generic executable should not be in memory at that time. If no fewer generic programs are
+        missing, the caller waits for the optimized ones, and the generic ones are built in the background.
         """
         plan = self._planner(graph, sizes, trace, tuning, policy)
         is_measured = (tuning.level or self.options.tune) != "none"
-        if self.behind is None or self.behind.gives_up or not self._takes_generic(policy) or is_measured:
+        if self.background is None or self.background.gives_up or not self._may_use_generic(policy) or is_measured:
             return self._make(graph, plan, trace, sizes, on_built)
         missing_of = self.rt.programs.missing
-        plan_generic = partial(at_sizes, lambda g: self.plan_generic(g, trace, policy), graph, sizes)
+        plan_generic = partial(plan_for_sizes, lambda g: self.plan_generic(g, trace, policy), graph, sizes)
         planned: Planned | None = None
-        is_behind = len(graph.nodes) >= PLANNED_BEHIND and constant_bytes(graph) < RELEASED
+        is_behind = len(graph.nodes) >= MIN_NODES_PLANNED_LATER and constant_bytes(graph) < MIN_RELEASED_BYTES
         general = plan_or_none(plan_generic, graph) if is_behind else None
         if general is None or len(missing_of(specs(general.program))) * STEPS_A_PROGRAM > len(general.program.steps):
             planned = plan()
@@ -156,7 +156,7 @@ class Compiler:
                 return compiled
         try:
             compiled = self._make(graph, plan_generic, trace, sizes, None, general)
-            self.ledger.add_fallbacks(general.fallbacks)
+            self.counters.add_fallbacks(general.fallbacks)
         except BuildError as e:
             _log.info("graph '%s' has no general programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)
@@ -165,26 +165,26 @@ class Compiler:
         compiled.job = Job(partial(self._begin_in_background, graph, sizes, on_built, planned, policy))
         return compiled
 
-    def _takes_generic(self, policy: Policy = None) -> bool:
+    def _may_use_generic(self, policy: Policy = None) -> bool:
         """Whether first runs may go through general programs, which compute in float32."""
-        return self.behind is not None and (policy or self.policy).precision in (Precision.FP32, Precision.WIDE)
+        return self.background is not None and (policy or self.policy).precision in (Precision.FP32, Precision.WIDE)
 
     def prestart_workers(self) -> None:
         """To be called before a model is opened: compilers start meanwhile if nothing is cached."""
-        self.rt.programs.prestart_workers(1 if self._takes_generic() else None)
+        self.rt.programs.prestart_workers(1 if self._may_use_generic() else None)
 
     def prestart_for_generic(self) -> None:
         """To be called before a graph is imported: a compiler starts meanwhile if general programs may be missing."""
-        if self._takes_generic():
+        if self._may_use_generic():
             self.rt.programs.prestart_for_generic()
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Have special executables made behind, and then those general programs that no model needed yet: the next one
         may."""
-        assert self.behind is not None
+        assert self.background is not None
         missing = self._missing_generic()
-        general = [SpareCompileJob(missing, self._missing_generic, lambda: self.ledger.run_count)] if missing else []
-        self.behind.submit(*jobs, *general)
+        general = [SpareCompileJob(missing, self._missing_generic, lambda: self.counters.run_count)] if missing else []
+        self.background.submit(*jobs, *general)
 
     def _missing_generic(self) -> list[Spec]:
         """General programs that are not there; that all are is kept for processes to come."""
@@ -199,7 +199,7 @@ class Compiler:
         self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None, policy: Policy
     ) -> Task:
         """The programs that the graph's special plan lacks, and what makes its Executable. planned: that, if known."""
-        assert self.behind is not None
+        assert self.background is not None
         trace = RunTrace()
         plan = self._planner(graph, sizes, trace, AS_OPENED, policy)
         if planned is None:
@@ -207,20 +207,20 @@ class Compiler:
             planned.release_weights()
 
         def make(before_weights: Callable[[], None]) -> Compiled:
-            assert self.behind is not None
-            tally = self.behind.tally
+            assert self.background is not None
+            tally = self.background.tally
             if on_built is None:
                 return self._make(graph, plan, trace, sizes, None, planned, tally, before_weights)
             built: list[tuple[Program | Template, tuple[str, ...]]] = []
 
             def hold(program: Program | Template, notes: tuple[str, ...]) -> None:
-                built.append((with_weights(program), notes))
+                built.append((copy_with_weights(program), notes))
 
             compiled = self._make(graph, plan, trace, sizes, hold, planned, tally, before_weights)
             compiled.when_in_place = partial(on_built, *built[-1])  # it is told of what works, once runs go through it
             return compiled
 
-        parts = loop_parts(self.rt, planned.program)
+        parts = megakernel_parts(self.rt, planned.program)
         return Task(self.rt.programs.missing(specs(planned.program)), make, parts)
 
     def prepare(
@@ -233,8 +233,8 @@ class Compiler:
     ) -> Prepared | None:
         """`graph`, which is consumed, planned for the sizes at hand, and what makes its Executable; None if that would
         serve no others. complete: changes what was planned before anything is made of it."""
-        assert self.behind is not None
-        trace, tally = RunTrace(), self.behind.tally
+        assert self.background is not None
+        trace, tally = RunTrace(), self.background.tally
 
         def plan() -> Planned:
             planned = self.plan(graph.copy(), trace)
@@ -256,7 +256,7 @@ class Compiler:
         """Plans `graph` with the program for `sizes`. Tuning measures, and serves, those sizes alone."""
         tunes = (tuning.level or self.options.tune) != "none"
         plan = partial(self.plan, trace=trace, tuning=tuning, policy=policy)
-        return partial(at_sizes, plan, graph, sizes, alone=tunes)
+        return partial(plan_for_sizes, plan, graph, sizes, alone=tunes)
 
     def _make(
         self,
@@ -287,7 +287,7 @@ class Compiler:
                     self.rt,
                     program,
                     onnx_runner(),
-                    tally=tally or self.ledger.programs,
+                    tally=tally or self.counters.programs,
                     tier=planned.tier,
                     on_built=WeightStaging(self.rt, planned, all_notes, before_weights, on_built),
                 )
@@ -336,7 +336,7 @@ class Compiler:
         with planning():
             planned = plan_generic(graph, self.plan_options(policy, tier="generic"), self.rt.info)
         trace.import_s += time.perf_counter() - started
-        self.ledger.add_plan(made=1)
+        self.counters.add_plan(made=1)
         return planned
 
     def plan(
@@ -353,14 +353,14 @@ class Compiler:
         from ....tune.database_files import has_tuning, tuning_stamp
         from ....tune.plan_dependencies import graph_key, record
 
-        self.ledger.add_plan(made=1)
+        self.counters.add_plan(made=1)
         started = time.perf_counter()
         level = tuning.level or self.options.tune
         options = replace(self.plan_options(policy, level), keeps_graph=keeps_graph)
         stamp = tuning_stamp()
         with planning():
             if options.memory != "low":  # which replaces them
-                look_through(graph, options.policy)
+                compute_largest(graph, options.policy)
             prepared = prepare(graph, options, self.rt.info)
             key = graph_key(prepared.graph.nodes, options.memory)
         if level == "none" and not has_tuning(self.rt.info):

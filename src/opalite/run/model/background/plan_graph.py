@@ -51,7 +51,7 @@ def plan_or_none(plan: Callable[[], Planned], graph: Graph) -> Planned | None:
         return None
 
 
-def at_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alone: bool = False) -> Planned:
+def plan_for_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alone: bool = False) -> Planned:
     """What `plan` gives of `graph`, with the program for `sizes`. alone: for these sizes, and no others."""
     if graph.trace is None:
         return plan(graph.copy())
@@ -74,7 +74,7 @@ def constant_bytes(graph: Graph) -> int:
     return sum(v.held.nbytes for v in constants if v.held is not None)
 
 
-def look_through(graph: Graph, policy: PrecisionPolicy) -> None:
+def compute_largest(graph: Graph, policy: PrecisionPolicy) -> None:
     """Find what planning in halves asks of large constants, their largest value, side by side."""
     if policy.precision in (Precision.FP32, Precision.WIDE):
         return
@@ -83,6 +83,6 @@ def look_through(graph: Graph, policy: PrecisionPolicy) -> None:
     side_by_side(lambda held: held.ask(largest), large)
 
 
-def with_weights(content: Program | Template) -> Program | Template:
+def copy_with_weights(content: Program | Template) -> Program | Template:
     """A copy that keeps its weights when those of `content` are taken away."""
     return replace(content) if isinstance(content, Program) else replace(content, program=replace(content.program))

@@ -39,7 +39,7 @@ ROUNDS = 9
 MOST_S = 0.5
 """as long as all of them take no longer: others' runs come between two of these."""
 
-CALM_S = 10.0
+MAX_DELAY_S = 10.0
 """How long it is put off at most while threads meet: planning takes the interpreter, the measurement the turn."""
 PAUSE_S = 0.1
 """Between two measured runs while threads meet: of hundred runs of theirs fewer than one waits for one."""
@@ -59,11 +59,11 @@ class Respecializer(Job):
         super().__init__(self._begin)
         self._prepare, self._lock, self._forget = prepare, lock, forget
         self._sizes: Sizes = ()
-        self._latest = time.monotonic() + CALM_S
+        self._latest = time.monotonic() + MAX_DELAY_S
 
-    def place_beside(self, cache: ExecutableCache, key: Hashable, other: Compiled, sizes: Sizes) -> None:
+    def set_base_plan(self, cache: ExecutableCache, key: Hashable, other: Compiled, sizes: Sizes) -> None:
         """Where it goes: beside `other`, by which `sizes` run now."""
-        self.place(cache, key, other)
+        self.set_target(cache, key, other)
         self._sizes = sizes
 
     replaces = False  # nothing is slow until it is there
@@ -74,12 +74,12 @@ class Respecializer(Job):
         """Whether threads have not met for a while, or somebody waits for it, or it was put off for long."""
         return not self._lock.is_shared or time.monotonic() >= self._latest
 
-    def hurry(self) -> None:
+    def make_due(self) -> None:
         """Somebody waits for it."""
         self._latest = 0.0
 
     def _begin(self) -> Task:
-        found = self.find_place()
+        found = self.find_target()
         now = None if found is None else found[2].at(self._sizes)
         if found is None or now is None or draws(now.program) or _weight_bytes(found[2].executable) > LARGEST:
             return Task(())
@@ -91,9 +91,9 @@ class Respecializer(Job):
             return Task(())
         return Task(prepared.missing, prepared.make)
 
-    def put(self, made: Compiled) -> Compiled | None:
+    def install(self, made: Compiled) -> Compiled | None:
         """Measure it, and keep the faster one. Nothing is replaced."""
-        place = self.find_place()
+        place = self.find_target()
         if place is None:
             self._forget()
             return None
@@ -121,7 +121,7 @@ class Respecializer(Job):
         return ""
 
     def _notify_none(self, why: str) -> None:
-        place = self.find_place()
+        place = self.find_target()
         if place is not None:
             sizes = ", ".join(f"s{i}={size}" for i, size in enumerate(self._sizes))
             place[2].notes = (*place[2].notes, f"plan: one made behind for {sizes} {why}")
@@ -156,7 +156,7 @@ class Respecializer(Job):
                 if not is_there:
                     raise OpaliteError("the other one has gone")
                 started = time.perf_counter()
-                executable.run(feeds, joins=False)
+                executable.run(feeds, uses_megakernel=False)
                 spent = time.perf_counter() - started
             time.sleep(PAUSE_S if self._lock.is_shared else min(spent, 0.02))  # others go first
             return spent

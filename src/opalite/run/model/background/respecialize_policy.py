@@ -56,7 +56,7 @@ class RespecializePolicy:
         self._alike: dict[Sizes, int] = {}
         self._tried: list[Sizes] = []
 
-    def come(self, sizes: Sizes, made_for: Sizes) -> DistantShape:
+    def record_run(self, sizes: Sizes, made_for: Sizes) -> DistantShape:
         """A run of `sizes` by a plan that was made for others. DUE is said once."""
         if len(sizes) != len(made_for) or distance(sizes, made_for) < FAR or len(self._tried) >= MOST:
             return DistantShape.NO

@@ -25,10 +25,10 @@ from ....plan.control_flow import (
     Constant,
     FirstRows,
     FlowStep,
-    HostFastPath,
     HostNode,
     Rename,
     Rows,
+    RunLoop,
     RunProgram,
     Switch,
 )
@@ -149,7 +149,7 @@ class _Finder:
             raise e.add_context(f"in {task.label}") from None
         raise _refusal(f"{task.label} runs on the host: {task.reason}")
 
-    def _loop(self, task: LoopTask, values: dict[str, Type]) -> HostFastPath:
+    def _loop(self, task: LoopTask, values: dict[str, Type]) -> RunLoop:
         names, infos, ends = task.item.inputs, task.body.graph.inputs, task.body.graph.outputs
         states = names[2:]
         counter, condition = ((info.name, len(info.shape or ())) for info in infos[:2])
@@ -161,7 +161,7 @@ class _Finder:
         limit, start = ((*names, "", "")[i] for i in (0, 1))
         return replace(made, limit=limit, start=start, counter=counter, condition=condition, goes=ends[0].name)
 
-    def _scan(self, task: ScanTask, values: dict[str, Type]) -> HostFastPath:
+    def _scan(self, task: ScanTask, values: dict[str, Type]) -> RunLoop:
         plan, infos, ends = ScanPlan(task.item), task.body.graph.inputs, task.body.graph.outputs
         states, scanned = task.item.inputs[: plan.n_states], task.item.inputs[plan.n_states :]
         shapes = [_typed(values, n).shape for n in scanned]
@@ -192,7 +192,7 @@ class _Finder:
         inner: Sequence[str],
         outputs: Sequence[str],
         given: dict[str, Type],
-    ) -> HostFastPath:
+    ) -> RunLoop:
         """What loops and scans share. inner: the body's names of the states; outputs: of those and of rows."""
         body: Body = task.body
         types = [_typed(values, name) for name in states]
@@ -212,9 +212,7 @@ class _Finder:
         made = (*task.outputs, *("",) * len(outputs))[: len(outputs)]
         values.update((name, kind) for name, kind in zip(made, types, strict=False) if name)
         handed = tuple(zip(states, inner, outputs, strict=False))
-        return HostFastPath(
-            steps, "", "", ("", 0), ("", 0), "", handed, body.captured, (), tuple(rows), made, task.label
-        )
+        return RunLoop(steps, "", "", ("", 0), ("", 0), "", handed, body.captured, (), tuple(rows), made, task.label)
 
 
 def _typed(values: Types, name: str) -> TensorType:

@@ -17,7 +17,7 @@ import numpy as np
 from ....importer.walk.import_run import ModelImporter
 from ....importer.walk.loop_body_tasks import Carried
 from ....importer.walk.segments import Output, Same, Segment
-from ...execute.loops.loop_iterations import Given, LoopCarryPlan, Source, Taken
+from ...execute.loops.loop_iterations import FromInput, FromOutput, LoopCarryPlan, Source
 
 if TYPE_CHECKING:
     from ...execute.run_trace import RunTrace
@@ -119,11 +119,11 @@ class LoopRunner:
         with executable.entered(at.program) as is_there:
             if not is_there:
                 return "another executable is replacing it"
-            trips = executable.trips(handing.plan)
+            trips = executable.iterations(handing.plan)
             if isinstance(trips, str):
                 turn.pause()
                 return trips
-            count = _count(trips.trip_s, most, handing.row_bytes)
+            count = _count(trips.iteration_s, most, handing.row_bytes)
             result, spent = trips.run(arrays, first, count, [a[:count] for a in scanned])
             executable.count_iterations(result.made)
         turn.pause()
@@ -137,9 +137,9 @@ class LoopRunner:
         return trips.how, (result.made, result.going, states, result.rows)
 
 
-def _count(trip_s: float, most: int | None, row_bytes: int) -> int:
+def _count(iteration_s: float, most: int | None, row_bytes: int) -> int:
     """How many trips to make at once."""
-    count = int(LONGEST_S / trip_s) if trip_s else FIRST_TRIPS
+    count = int(LONGEST_S / iteration_s) if iteration_s else FIRST_TRIPS
     count = max(1, min(count, MOST_TRIPS, MOST_ROW_BYTES // max(1, row_bytes)))
     return count if most is None else min(count, most)
 
@@ -154,20 +154,20 @@ def _handing(segment: Segment, at: SizedProgram, carried: Carried, feeds: Mappin
         """Where an output comes from: the device, an input that is the same in all trips, or somewhere else."""
         found = segment.exports.get(name)
         if isinstance(found, Output):
-            return Given(found.index)
+            return FromOutput(found.index)
         if isinstance(found, Same):
             name = found.name
         elif found is not None:
             return None
         if name in changing and name in inputs:
-            return Taken(inputs[name])
+            return FromInput(inputs[name])
         return name if name in feeds else None
 
     states: list[tuple[Source, int | None]] = []
     numbers: list[int | str] = []
     for taken, given in carried.states:
         found = source(given)
-        if isinstance(found, Taken) and found.index == inputs.get(taken):
+        if isinstance(found, FromInput) and found.index == inputs.get(taken):
             found = taken
         if found is None or (isinstance(found, str) and found != taken):
             return None
@@ -177,10 +177,10 @@ def _handing(segment: Segment, at: SizedProgram, carried: Carried, feeds: Mappin
         numbers.append(len(states))
         states.append((found, inputs.get(taken)))
     rows = [source(name) for name in carried.rows]
-    if not all(isinstance(r, Given | Taken) for r in rows):
+    if not all(isinstance(r, FromOutput | FromInput) for r in rows):
         return None
     going = source(goes) if goes else condition
-    if isinstance(going, Taken) or (isinstance(going, str) and going != condition):
+    if isinstance(going, FromInput) or (isinstance(going, str) and going != condition):
         return None
     if going is None and not _is_true(segment.exports.get(goes)):
         return None
@@ -190,12 +190,12 @@ def _handing(segment: Segment, at: SizedProgram, carried: Carried, feeds: Mappin
     plan = LoopCarryPlan(
         inputs.get(counter),
         tuple(states),
-        tuple(r for r in rows if isinstance(r, Given | Taken)),
-        going.index if isinstance(going, Given) else None,
+        tuple(r for r in rows if isinstance(r, FromOutput | FromInput)),
+        going.index if isinstance(going, FromOutput) else None,
         tuple(scanned),
     )
     ports = at.program.inputs, at.program.outputs
-    row_ports = [ports[isinstance(r, Given)][r.index] for r in plan.rows]
+    row_ports = [ports[isinstance(r, FromOutput)][r.index] for r in plan.rows]
     return Handing(plan, tuple(numbers), sum(math.prod(p.shape) * p.dtype.size for p in row_ports))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....errors import BundleError, OpaliteError
 from ....ir.constants.lazy_array import LazyArray
-from ....plan.control_flow import Constant, FirstRows, Flow, HostFastPath, HostNode, Rename, Rows, RunProgram, Switch
+from ....plan.control_flow import Constant, FirstRows, Flow, HostNode, Rename, Rows, RunLoop, RunProgram, Switch
 from ....plan.program import HostStep
 from ...execute.host_operators import HostRunner
 
@@ -62,7 +62,7 @@ class FlowRun:
                 case Switch():
                     taken = bool(_number(values[step.condition]))
                     self._steps(step.if_true if taken else step.if_false, values, borrowed)
-                case HostFastPath():
+                case RunLoop():
                     self._repeat(step, values, borrowed)
                 case _:
                     raise TypeError(f"{type(step).__name__} is no step")
@@ -75,7 +75,7 @@ class FlowRun:
             raise e.add_context(f"while running {step.node} on the host") from e
         values.update((name, np.asarray(next(found))) for name in step.outputs if name)
 
-    def _repeat(self, step: HostFastPath, values: dict[str, Any], borrowed: set[int]) -> None:
+    def _repeat(self, step: RunLoop, values: dict[str, Any], borrowed: set[int]) -> None:
         most = int(_number(values[step.limit])) if step.limit else None
         going = bool(_number(values[step.start])) if step.start else True
         scanned = [(inner, _parts(values[name], axis, back)) for name, inner, axis, back in step.scanned]

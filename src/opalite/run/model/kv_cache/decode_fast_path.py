@@ -41,8 +41,8 @@ def find_dynamic_parameters(
     capacity: number of the size that says for how many positions there is memory. Where it may change as well, the
     program is for _AHEAD times as much: one for more positions later is then no other.
     """
-    for found in compiled.moving:
-        if found.moving.at(sizes) is not None:
+    for found in compiled.dynamic:
+        if found.dynamic.at(sizes) is not None:
             return found
     if compiled.template is None:
         return None
@@ -59,7 +59,7 @@ def find_dynamic_parameters(
         except ValueError as e:
             _log.info("a new length is a new program: %s", e)
             continue
-        compiled.moving[:] = [made, *compiled.moving[: _KEPT - 1]]
+        compiled.dynamic[:] = [made, *compiled.dynamic[: _KEPT - 1]]
         return made
     return None
 
@@ -90,10 +90,10 @@ class DecodeFastPath:
         self._moves = -1  # of the executable, when these were where its program lies; -1 if they never were
         inputs, outputs = ({pair[i] for pair in record.reserved} for i in (0, 1))
         self._read = [n for i, n in enumerate(record.inputs) if i not in inputs]
-        ports = list(zip(runs.moving.program.reserved, record.reserved, strict=True))
+        ports = list(zip(runs.dynamic.program.reserved, record.reserved, strict=True))
         self._memory = [(port.slot, record.inputs[i]) for port, (i, _) in ports]
         self._stored = {record.inputs[i]: port.dtype.np for port, (i, _) in ports}
-        made = [o for o in range(len(runs.moving.program.outputs) + len(outputs)) if o not in outputs]
+        made = [o for o in range(len(runs.dynamic.program.outputs) + len(outputs)) if o not in outputs]
         self._places = {o: k for k, o in enumerate(made)}
         sources = list(enumerate(record.outputs.values()))
         self._computed = [(i, self._places[s]) for i, s in sources if isinstance(s, int) and s in self._places]
@@ -200,7 +200,7 @@ class DecodeFastPath:
         unread: those that nobody reads.
         """
         sizes, executable = self._sizes, self._compiled.executable
-        values = self._runs.moving.at(sizes)
+        values = self._runs.dynamic.at(sizes)
         if values is None:
             return None
         given = self._given(sizes)
@@ -210,9 +210,9 @@ class DecodeFastPath:
         with executable.entered() as is_there:
             if not is_there:
                 return None
-            if executable.moves != self._moves:  # another state has run, or these caches never did
+            if executable.rebind_count != self._moves:  # another state has run, or these caches never did
                 executable.rebind_state_buffers({slot: caches[n].tensor.buffer for slot, n in self._memory})
-                self._moves = executable.moves
+                self._moves = executable.rebind_count
             look_ahead = partial(self._look_ahead, sizes)
             found, trace = self._runs.run(values, arrays, kept, look_ahead, self._lent(unread))
         if self._compiled.may_overflow and not is_finite(found):
@@ -239,9 +239,9 @@ class DecodeFastPath:
             return None
         before = [c.length for c in caches.values()]
         with executable.entered() as is_there:
-            if not is_there or executable.moves != self._moves:
+            if not is_there or executable.rebind_count != self._moves:
                 return None
-            ahead = self._runs.ahead(linked, self._lent(unread))
+            ahead = self._runs.inflight(linked, self._lent(unread))
             if ahead is None:
                 return None
             found = None
@@ -272,7 +272,7 @@ class DecodeFastPath:
             if number and not self.serves(fed, caches):
                 break
             sizes = self._sizes
-            values, lengths = self._runs.moving.at(sizes), self._lengths(*sizes)
+            values, lengths = self._runs.dynamic.at(sizes), self._lengths(*sizes)
             if values is None or lengths is None:
                 break
             if any(n >= c.capacity for n, grown in zip(lengths, self._lists, strict=True) for c in grown[:1]):

@@ -227,7 +227,7 @@ class KVCacheRuns:
             return
         steps = [n - m for n, m in zip(sizes, last[1], strict=True)]
         steps[way.record.capacity] = 0
-        moving = find_dynamic_parameters(way.compiled, sizes, steps, length - last[2], length, way.record.capacity)
+        dynamic = find_dynamic_parameters(way.compiled, sizes, steps, length - last[2], length, way.record.capacity)
         fed = {n: v for n, v in feeds.items() if n not in self.caches}
-        if moving is not None and all(type(v) is np.ndarray for v in fed.values()):
-            self._growing = DecodeFastPath(way, moving, sizes)
+        if dynamic is not None and all(type(v) is np.ndarray for v in fed.values()):
+            self._growing = DecodeFastPath(way, dynamic, sizes)

@@ -44,12 +44,12 @@ def meet(session: opalite.InferenceSession) -> None:
 @pytest.mark.parametrize("slice_s", [time_slicing.SLICE_S, 1e-9])
 @pytest.mark.parametrize("joins", [False, True])
 def test_answers_are_those_of_one_thread(
-    session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch, slice_s: float, joins: bool
+    session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch, slice_s: float, uses_megakernel: bool
 ) -> None:
     """Of threads that bring sizes in turn and at random, beside one that repeats its own; before and after loops are
     there."""
     monkeypatch.setattr(time_slicing, "SLICE_S", slice_s)
-    if joins:
+    if uses_megakernel:
         for _ in range(30):
             for feeds in SIZES:
                 session.run(None, feeds)
@@ -88,17 +88,17 @@ def test_a_short_run_comes_between_two_slices(
     (known,) = session.run(None, KNOWN)
     monkeypatch.setattr(time_slicing, "SLICE_S", 1e-9)
     begun, go = threading.Event(), threading.Event()
-    real = concurrent_runs.ConcurrentRuns.whole
+    real = concurrent_runs.ConcurrentRuns.exclusive
     slices: list[Any] = []
 
-    def whole(self: concurrent_runs.ConcurrentRuns) -> Any:
+    def exclusive(self: concurrent_runs.ConcurrentRuns) -> Any:
         slices.append(None)
         if len(slices) == 2:
             begun.set()
             assert go.wait(PATIENCE_S)
         return real(self)
 
-    monkeypatch.setattr(concurrent_runs.ConcurrentRuns, "whole", whole)
+    monkeypatch.setattr(concurrent_runs.ConcurrentRuns, "exclusive", exclusive)
     answers: list[Any] = []
     meet(session)
     with running(lambda: answers.extend(session.run(None, NEW))):

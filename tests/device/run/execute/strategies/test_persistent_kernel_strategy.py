@@ -203,7 +203,7 @@ def test_what_was_right_is_not_tried_where_caches_lie_elsewhere(
     rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kernels that are others are."""
-    monkeypatch.setattr(double, "is_known", property(lambda self: getattr(self.made[0], "is_right", False)), False)
+    monkeypatch.setattr(double, "is_verified", property(lambda self: getattr(self.made[0], "is_right", False)), False)
     tried: list[Any] = []
     trial = persistent_kernel_strategy._Trial.run
     monkeypatch.setattr(
@@ -225,7 +225,7 @@ def test_what_was_right_is_not_tried_where_caches_lie_elsewhere(
         assert session.last_trace.strategy == "persistent"
         assert len(tried) == 1
         state = other
-        monkeypatch.setattr(double, "is_known", False)
+        monkeypatch.setattr(double, "is_verified", False)
         np.testing.assert_array_equal(steps(5), found)
         assert session.last_trace.strategy == "persistent"
         assert len(tried) == 2

@@ -31,8 +31,8 @@ from opalite.ir.constants.lazy_array import LazyArray
 from opalite.plan.generic_programs import generic_programs
 from opalite.plan.planner import Planned
 from opalite.run.execute.executable import Executable
-from opalite.run.execute.strategies.megakernel_builder import is_worth
-from opalite.run.model.background import background_compile as behind
+from opalite.run.execute.strategies.megakernel_builder import supports_megakernel
+from opalite.run.model.background import background_compile as background
 from opalite.run.model.background import plan_graph
 from opalite.run.model.background.background_compile import (
     SPARE_IDLE_S,
@@ -184,7 +184,7 @@ def wide_model(path: Path) -> Path:
 
 def open_wide(rt: Runtime, folder: Path, monkeypatch: pytest.MonkeyPatch) -> opalite.InferenceSession:
     """A session of `wide_model`, whose matrix is large enough for the general executable to be released first."""
-    monkeypatch.setattr(behind, "RELEASED", 1)
+    monkeypatch.setattr(background, "MIN_RELEASED_BYTES", 1)
     return opalite.InferenceSession(wide_model(folder / "wide.onnx"), device=rt.info.id, precision="fp32")
 
 
@@ -314,12 +314,12 @@ def test_a_step_loop_is_linked_beside_the_programs_of_a_model_that_runs_often(
     open_session: Open, lacking: list[bool], held: threading.Event, rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
-    if not is_worth(rt):
+    if not supports_megakernel(rt):
         pytest.skip("launches stay apart here")
     linked: list[Any] = []
     monkeypatch.setattr(ProgramCache, "link_early", lambda self, parts, stop: linked.append(list(parts)))
     session = open_session()
-    for _ in range(behind.WORTH_RUNS):
+    for _ in range(background.WORTH_RUNS):
         assert not linked
         session.run(None, X)
         assert session.last_timing.tier == "generic"
@@ -330,7 +330,7 @@ def test_a_step_loop_is_linked_beside_the_programs_of_a_model_that_runs_often(
     assert session.settle(PATIENCE_S)
     session.run(None, X)
     assert session.last_timing.tier == "optimized"
-    assert linked == [session._ran.executables[0]._loop_builder.plan()]
+    assert linked == [session._ran.executables[0]._megakernel_builder.plan()]
 
 
 @pytest.mark.parametrize("size", ["small", "large", "of large weights"])
@@ -347,10 +347,10 @@ def test_a_large_graph_is_planned_for_special_programs_behind(
         return real(self, *args, **options)
 
     monkeypatch.setattr(Compiler, "plan", record)
-    monkeypatch.setattr("opalite.run.model.background.graph_compiler.PLANNED_BEHIND", 1 if size == "large" else 10**6)
+    monkeypatch.setattr("opalite.run.model.background.graph_compiler.MIN_NODES_PLANNED_LATER", 1 if size == "large" else 10**6)
     if size == "of large weights":
-        monkeypatch.setattr("opalite.run.model.background.graph_compiler.PLANNED_BEHIND", 1)
-        monkeypatch.setattr("opalite.run.model.background.graph_compiler.RELEASED", 1)
+        monkeypatch.setattr("opalite.run.model.background.graph_compiler.MIN_NODES_PLANNED_LATER", 1)
+        monkeypatch.setattr("opalite.run.model.background.graph_compiler.MIN_RELEASED_BYTES", 1)
     session = open_session()
     want = by_onnxruntime(classifier(), X)[0]
     close_to(session.run(None, X)[0], want)
@@ -368,7 +368,7 @@ def test_a_plan_that_fails_behind_leaves_the_session_running(
         raise PlacementError("no kernel takes it")
 
     monkeypatch.setattr(Compiler, "plan", fail)
-    monkeypatch.setattr("opalite.run.model.background.graph_compiler.PLANNED_BEHIND", 1)
+    monkeypatch.setattr("opalite.run.model.background.graph_compiler.MIN_NODES_PLANNED_LATER", 1)
     session = open_session()
     for _ in range(2):
         close_to(session.run(None, X)[0], by_onnxruntime(classifier(), X)[0])
@@ -505,9 +505,9 @@ def test_kernels_that_do_not_build_behind_are_replaced(open_session: Open, monke
 def test_the_end_of_a_session_ends_what_is_built(open_session: Open, held: threading.Event, how: str) -> None:
     session = open_session()
     session.run(None, X)
-    behind = session._background
-    assert behind is not None
-    thread = behind._thread
+    background = session._background
+    assert background is not None
+    thread = background._thread
     assert thread is not None
     if how == "close":
         session.close()
@@ -677,14 +677,14 @@ def test_jobs_are_done_in_order_and_wait_for_nobody_else(rt: Runtime) -> None:
         def told(self, old: Executable, new: Executable) -> None: ...
 
     owner = Owner()
-    behind = BackgroundCompiler(rt, owner.told)
-    assert behind.settle(0)
-    assert behind.jobs == []
+    background = BackgroundCompiler(rt, owner.told)
+    assert background.settle(0)
+    assert background.jobs == []
 
 
 def test_spare_programs_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     now, runs = 100.0, 0
-    monkeypatch.setattr(behind, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: now))
     job = SpareCompileJob([("text", "", "name")], lambda: None, lambda: runs)
     assert not job.is_due, "the session may be in the midst of runs"
     for _ in range(20):
@@ -701,7 +701,7 @@ def test_spare_programs_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_spare_programs_are_built_at_once_for_who_waits() -> None:
     job = SpareCompileJob([("text", "", "name")], lambda: None, lambda: 0)
     assert not job.is_due
-    job.hurry()
+    job.make_due()
     assert job.is_due
 
 
@@ -709,7 +709,7 @@ def test_what_both_tiers_want_stays_on_the_device(
     rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table of which rows are picked, while the general executable is released and its other weights go."""
-    monkeypatch.setattr(behind, "RELEASED", 1)
+    monkeypatch.setattr(background, "MIN_RELEASED_BYTES", 1)
     table, real, seen = noise(700, 512, seed=3), rt.weights._upload, list[Any]()
     model = make_model(
         [helper.make_node("Gather", ["t", "i"], ["p"]), helper.make_node("MatMul", ["p", "w"], ["y"])],

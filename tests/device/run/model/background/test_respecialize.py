@@ -266,7 +266,7 @@ def test_it_is_put_off_while_threads_meet(
 def test_settle_does_not_wait_for_threads_that_meet(
     open_session: Open, times: list[float], share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(respecialize, "CALM_S", 1e6)
+    monkeypatch.setattr(respecialize, "MAX_DELAY_S", 1e6)
     session = open_shared(open_session, share)
     assert session.settle(PATIENCE_S)
     assert session.stats().respecialized_plans == 1
@@ -275,7 +275,7 @@ def test_settle_does_not_wait_for_threads_that_meet(
 def test_it_is_not_put_off_for_ever(
     open_session: Open, times: list[float], begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(respecialize, "CALM_S", 0.2)
+    monkeypatch.setattr(respecialize, "MAX_DELAY_S", 0.2)
     with open_shared(open_session, share):
         assert begun.wait(PATIENCE_S)
 
@@ -283,7 +283,7 @@ def test_it_is_not_put_off_for_ever(
 def test_a_session_that_goes_gives_up_what_was_put_off(
     open_session: Open, begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(respecialize, "CALM_S", 1e6)
+    monkeypatch.setattr(respecialize, "MAX_DELAY_S", 1e6)
     session = open_shared(open_session, share)
     thread, model = session._background._thread, weakref.ref(session._model)
     del session
