@@ -42,7 +42,7 @@ def meet(session: opalite.InferenceSession) -> None:
 
 
 @pytest.mark.parametrize("slice_s", [time_slicing.SLICE_S, 1e-9])
-@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize("uses_megakernel", [False, True])
 def test_answers_are_those_of_one_thread(
     session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch, slice_s: float, uses_megakernel: bool
 ) -> None:
