@@ -33,7 +33,7 @@ from opalite.plan.planner import Planned
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.strategies.megakernel_builder import supports_megakernel
 from opalite.run.model.background import background_compile as background
-from opalite.run.model.background import plan_graph
+from opalite.run.model.background import graph_compiler, plan_graph
 from opalite.run.model.background.background_compile import (
     SPARE_IDLE_S,
     SPARE_LATEST_S,
@@ -347,10 +347,10 @@ def test_a_large_graph_is_planned_for_special_programs_behind(
         return real(self, *args, **options)
 
     monkeypatch.setattr(Compiler, "plan", record)
-    monkeypatch.setattr("opalite.run.model.background.graph_compiler.MIN_NODES_PLANNED_LATER", 1 if size == "large" else 10**6)
+    monkeypatch.setattr(graph_compiler, "MIN_NODES_PLANNED_LATER", 1 if size == "large" else 10**6)
     if size == "of large weights":
-        monkeypatch.setattr("opalite.run.model.background.graph_compiler.MIN_NODES_PLANNED_LATER", 1)
-        monkeypatch.setattr("opalite.run.model.background.graph_compiler.MIN_RELEASED_BYTES", 1)
+        monkeypatch.setattr(graph_compiler, "MIN_NODES_PLANNED_LATER", 1)
+        monkeypatch.setattr(graph_compiler, "MIN_RELEASED_BYTES", 1)
     session = open_session()
     want = by_onnxruntime(classifier(), X)[0]
     close_to(session.run(None, X)[0], want)
@@ -368,7 +368,7 @@ def test_a_plan_that_fails_behind_leaves_the_session_running(
         raise PlacementError("no kernel takes it")
 
     monkeypatch.setattr(Compiler, "plan", fail)
-    monkeypatch.setattr("opalite.run.model.background.graph_compiler.MIN_NODES_PLANNED_LATER", 1)
+    monkeypatch.setattr(graph_compiler, "MIN_NODES_PLANNED_LATER", 1)
     session = open_session()
     for _ in range(2):
         close_to(session.run(None, X)[0], by_onnxruntime(classifier(), X)[0])
