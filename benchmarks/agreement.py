@@ -144,7 +144,7 @@ def run_general(problem: Problem, device: str | None) -> list[Any]:
         return replace(asked(self, *args, **more), tier="generic")
 
     with (
-        patch.dict(os.environ, OPALITE_PLANS="0"),  # no plan is kept that is of another tier than it seems
+        patch.dict(os.environ, OPALITE_PLAN_CACHE="0"),  # no plan is kept that is of another tier than it seems
         patch.object(Compiler, "plan_options", general),
         opalite.InferenceSession(problem.model, device=device, precision="fp32", memory="buffer") as session,
     ):

@@ -110,7 +110,7 @@ def random_graphs(seed: int, count: int) -> dict[str, Any]:
 
 def in_process(cache: Path, *arguments: str) -> dict[str, Any]:
     """What a process of this module prints that has the cache folder."""
-    env = os.environ | {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLANS": "0"}
+    env = os.environ | {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLAN_CACHE": "0"}
     command = [sys.executable, "-m", "benchmarks.caller_builds", *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -12,6 +12,6 @@ from opalite.bench.engines import opalite as nesting
 
 
 def make_engine(options: EngineOptions) -> Engine:
-    """A session under OPALITE_NESTING=0. The worker's process has no other engine."""
-    os.environ["OPALITE_NESTING"] = "0"
+    """A session under OPALITE_BUFFER_ALIASING=0. The worker's process has no other engine."""
+    os.environ["OPALITE_BUFFER_ALIASING"] = "0"
     return nesting.make_engine(options)

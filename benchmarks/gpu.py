@@ -167,7 +167,7 @@ def warm(options: argparse.Namespace) -> None:
         command += ["--warm-row", ",".join(map(str, row)), "--problems", str(options.problems)]
         with suppress(subprocess.TimeoutExpired):
             left = max(0.1, until - time.monotonic())
-            subprocess.run(command, env={**os.environ, "OPALITE_WITHOUT": without}, timeout=left, check=False)
+            subprocess.run(command, env={**os.environ, "OPALITE_EXCLUDE_KERNELS": without}, timeout=left, check=False)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_row, jobs))
@@ -267,15 +267,15 @@ def difference(got: Any, want: Any) -> float:
 
 def _without(data: bytes, x: Any, want: Any, precision: str, options: argparse.Namespace) -> dict[str, float]:
     """Time and error without the kernels that were named."""
-    before = os.environ.get("OPALITE_WITHOUT", "")
-    os.environ["OPALITE_WITHOUT"] = options.without
+    before = os.environ.get("OPALITE_EXCLUDE_KERNELS", "")
+    os.environ["OPALITE_EXCLUDE_KERNELS"] = options.without
     try:
         with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
             feeds = {session.get_inputs()[0].name: x}
             error = difference(session.run(None, feeds)[0], want)
             return {"without": opalite_times(session, feeds, options.repeats)["opalite"], "without_error": error}
     finally:
-        os.environ["OPALITE_WITHOUT"] = before
+        os.environ["OPALITE_EXCLUDE_KERNELS"] = before
 
 
 def tinygrad_ms(data: bytes, x: Any, repeats: int) -> float | None:

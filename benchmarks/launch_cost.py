@@ -23,7 +23,7 @@ import pyopencl as cl
 
 import opalite
 from onnx import TensorProto, helper
-from opalite.cl.queue.prepared_launch import PreparedLaunch, Recording
+from opalite.cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from opalite.cl.queue.raw_opencl_calls import enqueue_args, find_enqueue
 from opalite.cl.runtime import Runtime, find_runtime
 
@@ -61,11 +61,11 @@ def ways_to_enqueue(rt: Runtime, launches: list[PreparedLaunch]) -> dict[str, Wa
                 raw(*args)
 
         ways["ctypes, bare"] = through_ctypes
-    os.environ["OPALITE_RECORD"] = "0"
+    os.environ["OPALITE_REPLAY"] = "0"
     ways["opalite, queue"] = rt.record(launches, replay=True).run
-    os.environ["OPALITE_RECORD"] = "1"
+    os.environ["OPALITE_REPLAY"] = "1"
     replayed = rt.record(launches, replay=True)
-    del os.environ["OPALITE_RECORD"]
+    del os.environ["OPALITE_REPLAY"]
     if replayed.replays:
         ways["opalite, replay"] = replayed.run
     return ways
@@ -124,7 +124,7 @@ def main() -> None:
     session = opalite.InferenceSession(make_chain(options.launches), device=rt.info.id, precision="fp32")
     x = np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32)
     session.run(None, {"v0": x})
-    (recording,) = (p for e in session._ran.executables for p in e.plain.phases if isinstance(p, Recording))
+    (recording,) = (p for e in session._ran.executables for p in e.plain.phases if isinstance(p, LaunchSequence))
     results: dict[str, Any] = {"device": rt.info.name, "version": rt.info.version}
     for title, launches in (("empty kernels", empty), ("a chain of softmaxes", recording.launches)):
         rows = measure(rt, ways_to_enqueue(rt, launches), len(launches), options.samples)

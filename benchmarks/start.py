@@ -138,7 +138,7 @@ def make_starts(model: Path, shapes: dict[str, Any], threads: int, folder: Path,
     starts = [
         Start("opalite .opal", script(_OPALITE, bundle), cache),
         Start("opalite .onnx", script(_OPALITE, model), cache),
-        Start("opalite .onnx, no plan kept", script(_OPALITE, model), cache | {"OPALITE_PLANS": "0"}),
+        Start("opalite .onnx, no plan kept", script(_OPALITE, model), cache | {"OPALITE_PLAN_CACHE": "0"}),
     ]
     if cold:
 
@@ -148,7 +148,7 @@ def make_starts(model: Path, shapes: dict[str, Any], threads: int, folder: Path,
         first = cache | {"OPALITE_CACHE_DIR": str(empty)}
         starts.append(Start("opalite .onnx, caches empty", script(_OPALITE, model), first, clear))
         starts.append(Start("opalite .opal, caches empty", script(_OPALITE, bundle), first, clear))
-        trusted = first | {"OPALITE_TRUST": "1"}
+        trusted = first | {"OPALITE_TRUST_BUNDLES": "1"}
         starts.append(Start("opalite .opal, caches empty, trusted", script(_OPALITE, bundle), trusted, clear))
     if _has("onnxruntime"):
         starts.append(Start("onnxruntime", script(_ONNXRUNTIME, model), {}))
@@ -181,7 +181,7 @@ def measure_parts(
 ) -> list[tuple[str, float]]:
     """Least seconds of each part of a start with warm caches."""
     command = [sys.executable, "-c", _PARTS, str(path), json.dumps(shapes), "whole" if whole else "plan"]
-    env = os.environ | {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLANS": "0" if whole else "1"}
+    env = os.environ | {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLAN_CACHE": "0" if whole else "1"}
     best: dict[str, float] = {}
     for _ in range(repeats):
         started = time.perf_counter()

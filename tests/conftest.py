@@ -15,7 +15,7 @@ from .build_cache import folder_within, use_own_cache
 use_own_cache()
 
 # Every test plans its models anew; those of the plan cache switch it on.
-os.environ["OPALITE_PLANS"] = "0"
+os.environ["OPALITE_PLAN_CACHE"] = "0"
 
 # What tests look at are the programs made for a model; those of tiers switch the general ones on.
 os.environ["OPALITE_TIERS"] = "0"

@@ -306,11 +306,11 @@ def __getattr__(name: str) -> Any:
     if name in ("__version__", "version"):
         value: Any = _version()
     elif name in _LATER:
-        from .cl.programs.background_throttle import planning
+        from .cl.programs.background_throttle import background_planning
 
         module, attribute = _LATER[name]
         try:
-            with planning():  # thousands of objects, none of which is garbage
+            with background_planning():  # thousands of objects, none of which is garbage
                 value = getattr(import_module(module, __name__), attribute)
         except ImportError as e:
             from .cl.device.install_advice import loader_advice

@@ -108,8 +108,10 @@ def _declare(name: str, parse: Callable[[str], Any], default: Any, help_: str) -
 _declare("OPALITE_DEVICE", str, None, "Default device: id, index '0:1', 'cpu', 'gpu', vendor or part of a name.")
 _declare("OPALITE_CACHE_DIR", str, None, "Folder of program binaries and tuning; default: the user's cache folder.")
 _declare("OPALITE_CACHE", _flag, True, "0 keeps program binaries in memory only.")
-_declare("OPALITE_TRUST", _flag, False, "1 takes the programs and machine code that bundles bring, as they are.")
-_declare("OPALITE_PLANS", _flag, True, "0 keeps no plans of .onnx models in the cache folder.")
+_declare(
+    "OPALITE_TRUST_BUNDLES", _flag, False, "1 takes the programs and machine code that bundles bring, as they are."
+)
+_declare("OPALITE_PLAN_CACHE", _flag, True, "0 keeps no plans of .onnx models in the cache folder.")
 _declare(
     "OPALITE_CACHE_MB", _number(0), 2048, "Size cap of the cache folder in MiB; least recently used entries go first."
 )
@@ -119,7 +121,7 @@ _declare("OPALITE_SYMBOLS", _flag, True, "0 imports open dimensions anew for eve
 _declare(
     "OPALITE_STOP_AFTER", _number(0), None, "Stop graph rewriting after this many rewrites, to bisect a wrong result."
 )
-_declare("OPALITE_WITHOUT", _names, frozenset(), "Kernels never to take, by name, separated by commas.")
+_declare("OPALITE_EXCLUDE_KERNELS", _names, frozenset(), "Kernels never to take, by name, separated by commas.")
 _declare("OPALITE_PRECISION", _choice(PRECISIONS), "fp32", "Default precision: fp32, fp16, fp16_fast, int8 or auto.")
 _declare(
     "OPALITE_TOLERANCE",
@@ -146,7 +148,7 @@ _declare(
     "best",
     "Memory planner: naive, by_size, by_breadth, best_fit, by_lifetime, search, or best.",
 )
-_declare("OPALITE_NESTING", _flag, True, "0 copies in every Concat and Slice, to look for a wrong result.")
+_declare("OPALITE_BUFFER_ALIASING", _flag, True, "0 copies in every Concat and Slice, to look for a wrong result.")
 _declare(
     "OPALITE_BUILD_THREADS",
     _number(1),
@@ -192,7 +194,9 @@ _declare(
     "Priority asked of the driver, where it takes such hints: high, normal or low; default: the driver's.",
 )
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
-_declare("OPALITE_STEP_LOOP", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL.")
+_declare(
+    "OPALITE_MEGAKERNEL", _flag, True, "0 never joins the launches of a program that runs often into one, on PoCL."
+)
 _declare(
     "OPALITE_PERSISTENT",
     _flag,
@@ -200,13 +204,13 @@ _declare(
     "0 never links the launches of a program that runs often into kernels that hold the whole GPU, on NVIDIA's.",
 )
 _declare(
-    "OPALITE_STAY_US",
+    "OPALITE_SPIN_US",
     _number(0),
     1000,
     "Microseconds that worker threads look out for the next run before they sleep, on PoCL; 0 lets them sleep at once.",
 )
 _declare(
-    "OPALITE_RECORD",
+    "OPALITE_REPLAY",
     _flag,
     None,
     "1 replays recorded launches wherever the device has an extension for it, 0 never; default: by device.",

@@ -479,7 +479,7 @@ def test_bench_tells_of_engines_that_cannot() -> None:
 
 
 def test_bench_finds_the_mode_of_most_inferences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")  # its programs take seconds
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")  # its programs take seconds
     options = ("--throughput", "--threads", "2", "--duration", "0.2", "--json", "t.json")
     text = opalite("bench", "add.onnx", *options)
     for mode in ("opalite latency", "opalite threads 2", "opalite processes 2"):
@@ -560,7 +560,7 @@ def test_clearing_keeps_tuning(empty_cache: TuningDatabase, tmp_path: Path) -> N
 
 def test_hits_and_misses_of_processes_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     said = [real("run", "net.onnx", "--shape", "x:1x3x16x16", "--iterations", "1").stdout for _ in range(2)]
     first, second = (dict(re.findall(r"(\w+) (\d+/\d+)", s.partition("hits/misses:")[2])) for s in said)
     programs = int(first["programs"].split("/")[1])

@@ -42,7 +42,7 @@ def main() -> int:
     p.add_argument("--until", type=float, default=0, help=argparse.SUPPRESS)
     a = p.parse_args()
     faulthandler.enable()
-    os.environ.setdefault("OPALITE_PLANS", "0")
+    os.environ.setdefault("OPALITE_PLAN_CACHE", "0")
     if a.show is not None:
         return show(a.show, a.nodes, a.loosen)
     if a.case is not None:

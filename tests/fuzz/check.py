@@ -224,16 +224,16 @@ class plans_kept:  # noqa: N801  (a context manager)
     def __enter__(self) -> None:
         import os
 
-        self.before = os.environ.get("OPALITE_PLANS")
-        os.environ["OPALITE_PLANS"] = "1"
+        self.before = os.environ.get("OPALITE_PLAN_CACHE")
+        os.environ["OPALITE_PLAN_CACHE"] = "1"
 
     def __exit__(self, *_: object) -> None:
         import os
 
         if self.before is None:
-            del os.environ["OPALITE_PLANS"]
+            del os.environ["OPALITE_PLAN_CACHE"]
         else:
-            os.environ["OPALITE_PLANS"] = self.before
+            os.environ["OPALITE_PLAN_CACHE"] = self.before
 
 
 def check_loop(

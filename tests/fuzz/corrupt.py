@@ -288,7 +288,7 @@ class Campaign:
             "HOME": str(self._box / "home"),
             "TMPDIR": str(self._box / "tmp"),
             "OPALITE_CACHE_DIR": str(cache),
-            "OPALITE_PLANS": "1",
+            "OPALITE_PLAN_CACHE": "1",
             "OPALITE_BUILD_THREADS": "1",
             "POCL_AFFINITY": "0",
             **threads,

@@ -216,7 +216,7 @@ def main() -> int:
     if a.list:
         print("\n".join(f"{m.name:34} {m.fault}" for m in mends))
         return 0
-    os.environ.setdefault("OPALITE_PLANS", "0")
+    os.environ.setdefault("OPALITE_PLAN_CACHE", "0")
     if a.draw is not None:
         draw(a.draw, range(a.seed, a.seed + a.count), mends[0].focus if a.only else None)
         return 0

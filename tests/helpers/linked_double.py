@@ -74,7 +74,7 @@ class Double:
             launch.group = self.program.steps[step].group
             launch.grid = tuple(n * g for n, g in zip(counts, launch.group, strict=False))  # type: ignore[arg-type]
 
-    def condemn(self, why: str) -> None:
+    def record_failure(self, why: str) -> None:
         self.condemned = why
 
     def mark_verified(self) -> None:
@@ -105,8 +105,8 @@ class Double:
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
     """Linking is possible, and what is linked counts as faster."""
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
-    monkeypatch.setenv("OPALITE_RECORD", "0")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
+    monkeypatch.setenv("OPALITE_REPLAY", "0")
     monkeypatch.setattr(executable, "may_link", lambda rt: True)
     monkeypatch.setattr(persistent_kernel_strategy, "WORTH_RUNS", 2)
     monkeypatch.setattr(persistent_kernel_strategy, "GAIN", 1e9)

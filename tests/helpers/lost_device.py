@@ -53,7 +53,7 @@ class LostDevice:
         """What a run gives from then on."""
         return describe_code(cl.status_code.INVALID_COMMAND_QUEUE, "clFinish", "Waiting for the device", rt.info.name)
 
-    def renew(self, renews: bool) -> None:
+    def replace_lost(self, renews: bool) -> None:
         """Have the driver make another context, or none, if this one can be had to."""
         if renews and self._is_real:
             pytest.skip("this driver makes no other context")

@@ -14,7 +14,7 @@ from typing import Any
 from opalite.cl.programs.compile_source import PLAIN
 from opalite.cl.programs.program_cache import ProgramCache, Spec
 from opalite.cl.runtime import Runtime
-from opalite.cl.runtime_counters import ProgramTally
+from opalite.cl.runtime_counters import ProgramCounts
 
 
 class PlainPrograms(ProgramCache):
@@ -29,16 +29,16 @@ class PlainPrograms(ProgramCache):
         is_plain = name.startswith(self.sources) or (self.options is not None and self.options.search(options))
         return text, f"{options} {PLAIN}".strip() if is_plain and PLAIN not in options else options, name
 
-    def get(self, text: str, options: str, name: str = "", tally: ProgramTally | None = None) -> Any:
-        return super().get(*self._plain((text, options, name)), tally)
+    def get(self, text: str, options: str, name: str = "", counts: ProgramCounts | None = None) -> Any:
+        return super().get(*self._plain((text, options, name)), counts)
 
     def get_all(
         self,
         specs: Sequence[Spec],
         progress: Callable[[int, int], None] | None = None,
-        tally: ProgramTally | None = None,
+        counts: ProgramCounts | None = None,
     ) -> list[Any]:
-        return super().get_all(list(map(self._plain, specs)), progress, tally)
+        return super().get_all(list(map(self._plain, specs)), progress, counts)
 
 
 def built_plain(rt: Runtime, sources: tuple[str, ...] = ("",), options: str | None = None) -> Runtime:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from opalite.cl.queue.prepared_launch import PreparedLaunch, Recording
+from opalite.cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from opalite.kernels import Kernel, Launch, all_kernels
 
 _entries: dict[str, set[str]] = {}  # of the launches that each kernel made since the last `forget`
@@ -17,18 +17,18 @@ def follow_launches() -> None:
     """Note from now on what this process's kernels make and what is enqueued."""
     for kernel in all_kernels():
         kernel.launch = _noting(kernel, kernel.launch)  # type: ignore[method-assign]
-    enqueue, run = PreparedLaunch.enqueue, Recording.run
+    enqueue, run = PreparedLaunch.enqueue, LaunchSequence.run
 
     def noted_enqueue(self: PreparedLaunch, queue: Any) -> Any:
         _enqueued.add(self.kernel.function_name)
         return enqueue(self, queue)
 
-    def noted_run(self: Recording) -> None:
+    def noted_run(self: LaunchSequence) -> None:
         _enqueued.update(launch.kernel.function_name for launch in self.launches)
         run(self)
 
     PreparedLaunch.enqueue = noted_enqueue  # type: ignore[method-assign]
-    Recording.run = noted_run  # type: ignore[method-assign]
+    LaunchSequence.run = noted_run  # type: ignore[method-assign]
 
 
 def _noting(kernel: Kernel, launch: Callable[..., list[Launch]]) -> Callable[..., list[Launch]]:

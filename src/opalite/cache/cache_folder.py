@@ -52,7 +52,7 @@ def _expanded(path: Path) -> Path:
     return path if path.parts[:1] == ("~",) else path.absolute()
 
 
-def kept_folder() -> Path | None:
+def usable_folder() -> Path | None:
     """The cache folder, if anything can be kept or found there; None where all stays in memory.
 
     So it does under OPALITE_CACHE=0, for a user without a home, and where the folder can neither be written nor holds
@@ -86,7 +86,7 @@ def _kept(folder: Path) -> Path | None:
 
 
 @dataclass(frozen=True)
-class Unit:
+class CacheEntry:
     """What is kept or removed as a whole: a binary, a plan, a large constant of plans, PoCL's folder of one process."""
 
     path: Path
@@ -109,17 +109,17 @@ _FILES = (
 )
 
 
-def units(folder: Path) -> Iterator[Unit]:
+def cache_entries(folder: Path) -> Iterator[CacheEntry]:
     """Everything in the cache `folder` that eviction may remove; files that vanish meanwhile are skipped."""
     for pattern, kind in _FILES:
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None:
-                yield Unit(path, kind, stat.st_size, stat.st_mtime)
+                yield CacheEntry(path, kind, stat.st_size, stat.st_mtime)
     for path in _matches(folder, "pocl/*/"):
         inside = (Path(root, name) for root, _, names in os.walk(path) for name in names)
         files = [s for f in inside if (s := _stat(f)) is not None and S_ISREG(s.st_mode)]
         if files:
-            yield Unit(path, "pocl", sum(s.st_size for s in files), max(s.st_mtime for s in files))
+            yield CacheEntry(path, "pocl", sum(s.st_size for s in files), max(s.st_mtime for s in files))
 
 
 def trim(folder: Path, cap_bytes: int) -> int:
@@ -140,7 +140,7 @@ def trim(folder: Path, cap_bytes: int) -> int:
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None and now - stat.st_mtime > _FRESH_S:
                 discard(path)
-    found = sorted(units(folder), key=lambda u: u.used)
+    found = sorted(cache_entries(folder), key=lambda u: u.used)
     total = sum(u.nbytes for u in found)
     freed = 0
     if total <= cap_bytes:
@@ -154,10 +154,10 @@ def trim(folder: Path, cap_bytes: int) -> int:
 
 def clear(folder: Path) -> int:
     """Remove every unit but PoCL's folders of processes that run; returns the bytes freed."""
-    return sum(map(_remove, list(units(folder))))
+    return sum(map(_remove, list(cache_entries(folder))))
 
 
-def _remove(unit: Unit) -> int:
+def _remove(unit: CacheEntry) -> int:
     """Remove a unit if it may go; returns the bytes freed."""
     if unit.kind == "pocl" and not remove_unused(unit.path):
         return 0

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cache_folder import kept_folder
+from .cache_folder import usable_folder
 
 CACHES = ("programs", "plans", "tuning", "weights")
 _LONG = 1 << 16  # bytes of the file from which on its lines are summed up to one
@@ -37,7 +37,7 @@ _own: Counts = {}
 _lock = threading.Lock()
 
 
-def note(cache: str, hit: bool) -> None:
+def count_lookup(cache: str, hit: bool) -> None:
     """Count one lookup of `cache`, one of CACHES."""
     with _lock:
         if not _own:
@@ -79,7 +79,7 @@ def forget_counts(folder: Path) -> None:
 
 def _keep(pid: int) -> None:
     """Write this process's counts; a process forked from it, where `pid` is another's, has none of its own."""
-    if os.getpid() == pid and (kept := kept_folder()) is not None:
+    if os.getpid() == pid and (kept := usable_folder()) is not None:
         add_counts(kept, process_counts())
 
 

@@ -16,7 +16,7 @@ import pyopencl as cl
 
 from .. import knobs
 from ..cache.binary_store import BinaryStore
-from ..cache.cache_folder import is_writable, kept_folder
+from ..cache.cache_folder import is_writable, usable_folder
 from ..errors import DeviceError, DeviceMemoryError
 from ..ir.constants.lazy_array import LazyArray
 from ..ir.device.device_family import ADDRESSES, SOFTWARE, UNBUILT
@@ -28,20 +28,20 @@ from .device.context import open_context, open_queue
 from .device.driver_errors import cl_errors, translate
 from .device.driver_hints import HintProperties, Hints, hint_properties, make_hints
 from .device.enumerate_devices import FoundDevice, find_device
-from .device.fork_guard import check_fork, keep_in_children, process
+from .device.fork_guard import check_fork, keep_in_forked_children, process
 from .device.query_device_info import fingerprint
 from .memory import device_tensor
 from .memory import host_device_copies as copies
 from .memory.allocator import Allocator, Arena
 from .memory.buffer_pool import BufferPool
-from .memory.device_pointers import AddressProbe, BufferSlice, place_of
+from .memory.device_pointers import AddressProbe, BufferSlice, buffer_and_offset
 from .memory.shared_weights import SharedWeight, WeightStore
-from .programs.kernel_trials import Trials
+from .programs.kernel_trials import KernelTrials
 from .programs.program_cache import ProgramCache, Spec
-from .queue.prepared_launch import Grid, KernelArg, PreparedLaunch, Recording
+from .queue.prepared_launch import Grid, KernelArg, LaunchSequence, PreparedLaunch
 from .queue.replay import Replay
 from .queue.replay_support import find_replay
-from .runtime_counters import Counters, ProgramTally
+from .runtime_counters import Counters, ProgramCounts
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Runtime:
     Sessions on one device with equal hints share one Runtime (`find_runtime`). Making things is thread-safe; a
     PreparedLaunch belongs to one thread at a time.
 
-    lost: the error by which it showed that the context is dead; '' while it is not (`is_lost_by`).
+    lost: the error by which it showed that the context is dead; '' while it is not (`check_lost`).
     """
 
     def __init__(self, found: FoundDevice, hints: HintProperties | None = None) -> None:
@@ -65,8 +65,8 @@ class Runtime:
         self._successor: Runtime | None = None
         self._has_successor = True  # or may have
         device = found.device
-        if pocl.needs_repair(found.info.platform, found.info.version):
-            pocl.repair(device.int_ptr, found.info.version)
+        if pocl.has_wrong_cpu_name(found.info.platform, found.info.version):
+            pocl.fix_cpu_name(device.int_ptr, found.info.version)
         self.device = device
         self.info: DeviceInfo = found.info
         self.counters = Counters()
@@ -79,16 +79,16 @@ class Runtime:
         self._replay: Replay | str | None = None  # None until asked
         self._resident: weakref.ref[Any] | None = None
         store = None
-        if (kept := kept_folder()) is not None:
+        if (kept := usable_folder()) is not None:
             store = BinaryStore(kept, knobs.get("OPALITE_CACHE_MB") << 20, is_writable(kept))
         self.fingerprint = fingerprint(self.info)  # what binaries depend on besides source and options
         self.programs = ProgramCache(
             self.context, device, self.info, self.fingerprint, store, self.counters, found.index
         )
-        self.trials = Trials(found.index, self.info, self.fingerprint, store)
+        self.trials = KernelTrials(found.index, self.info, self.fingerprint, store)
         self.allocator = Allocator(self.context, self.info, self.counters)
         self.weights = WeightStore(self._upload_weight)
-        keep_in_children(self)
+        keep_in_forked_children(self)
 
     def _open(self, hints: HintProperties) -> None:
         self.hints = hints
@@ -132,12 +132,12 @@ class Runtime:
         self,
         specs: Sequence[Spec],
         progress: Callable[[int, int], None] | None = None,
-        tally: ProgramTally | None = None,
+        counts: ProgramCounts | None = None,
     ) -> list[cl._Program]:
         """Programs of (text, options, name), built by several threads where the driver gains from it."""
-        return self.programs.get_all(specs, progress, tally)
+        return self.programs.get_all(specs, progress, counts)
 
-    def leave_out(self, kernels: Iterable[str]) -> None:
+    def exclude_kernels(self, kernels: Iterable[str]) -> None:
         """Take no plan with these kernels from now on: their programs do not compile on this device."""
         self.info = replace(self.info, quirks=(*self.info.quirks, *(UNBUILT + name for name in kernels)))
 
@@ -158,13 +158,13 @@ class Runtime:
     @property
     def replay(self) -> Replay | str:
         """How recorded launches are replayed on this device, or why they are enqueued one by one."""
-        wanted = knobs.get("OPALITE_RECORD")
+        wanted = knobs.get("OPALITE_REPLAY")
         if wanted is False:
-            return "OPALITE_RECORD=0 says so"
+            return "OPALITE_REPLAY=0 says so"
         if self._replay is None:
             self._replay = find_replay(self.device)
         if wanted is None and isinstance(self._replay, Replay) and not self.info.replay_pays:
-            return f"replay gains nothing on a CPU, though it has {self._replay} (OPALITE_RECORD=1 turns it on)"
+            return f"replay gains nothing on a CPU, though it has {self._replay} (OPALITE_REPLAY=1 turns it on)"
         return self._replay
 
     @property
@@ -173,18 +173,18 @@ class Runtime:
         asked = knobs.get("OPALITE_FLUSH")
         return self.info.flush_every if asked is None else int(asked)
 
-    def record(self, launches: Sequence[PreparedLaunch], *, replay: bool = False) -> Recording:
+    def record(self, launches: Sequence[PreparedLaunch], *, replay: bool = False) -> LaunchSequence:
         """Launches to run together on the queue, flushed as OPALITE_FLUSH or the device asks.
 
         replay: as a command buffer from the second run on, where the device has them. Whoever sets an argument of one
-        of the launches later must tell the recording (`Recording.forget`).
+        of the launches later must tell the recording (`LaunchSequence.invalidate`).
         """
         found = self.replay if replay else ""
-        return Recording(
+        return LaunchSequence(
             self.queue,
             launches,
             flush_every=self.flush_every,
-            holds=self.info.on_host,
+            holds_gil=self.info.on_host,
             device=self.info.name,
             counters=self.counters,
             replay=None if isinstance(found, str) else found,
@@ -199,7 +199,7 @@ class Runtime:
         except cl.Error as e:
             raise translate(e, "Waiting for the device", self.info.name) from e
 
-    def is_lost_by(self, error: DeviceError) -> bool:
+    def check_lost(self, error: DeviceError) -> bool:
         """Whether the context is dead, which a command tells that has nothing to do with the one that gave `error`.
 
         False in a forked process, which has no context that it may ask (fork_guard.py).
@@ -224,7 +224,7 @@ class Runtime:
             return isinstance(e, DeviceMemoryError)
         return True
 
-    def renew(self) -> Runtime | None:
+    def replace_lost(self) -> Runtime | None:
         """A Runtime in the place of this one, which is lost; None where the driver makes no other in this process."""
         with self._losing:
             if self._successor is None and self._has_successor:
@@ -327,7 +327,7 @@ class Runtime:
     ) -> cl.Event | None:
         """Copy a C-contiguous `array` into `buffer` at byte `offset`; without `wait`, keep the event until finished."""
         self.counters.transfers += 1
-        return copies.write_buffer(queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name)
+        return copies.write_buffer(queue or self.queue, *buffer_and_offset(buffer, offset), array, wait, self.info.name)
 
     def read(
         self,
@@ -339,12 +339,12 @@ class Runtime:
     ) -> cl.Event | None:
         """Copy `array.nbytes` bytes of `buffer` from byte `offset` on into the C-contiguous `array`."""
         self.counters.transfers += 1
-        return copies.read_buffer(queue or self.queue, *place_of(buffer, offset), array, wait, self.info.name)
+        return copies.read_buffer(queue or self.queue, *buffer_and_offset(buffer, offset), array, wait, self.info.name)
 
     def fill(self, buffer: cl.Buffer | BufferSlice, byte: int, nbytes: int, offset: int = 0) -> None:
         """Set `nbytes` bytes of `buffer` to `byte`."""
         self.counters.transfers += 1
-        copies.fill_buffer(self.queue, *place_of(buffer, offset), byte, nbytes, self.info.name)
+        copies.fill_buffer(self.queue, *buffer_and_offset(buffer, offset), byte, nbytes, self.info.name)
 
     def copy(
         self,
@@ -357,7 +357,11 @@ class Runtime:
         """Copy bytes from buffer to buffer on the device."""
         self.counters.transfers += 1
         copies.copy_buffer(
-            self.queue, *place_of(source, source_offset), *place_of(target, target_offset), nbytes, self.info.name
+            self.queue,
+            *buffer_and_offset(source, source_offset),
+            *buffer_and_offset(target, target_offset),
+            nbytes,
+            self.info.name,
         )
 
     def write_image(self, image: cl.Image, texels: Array, wait: bool = True) -> None:
@@ -386,7 +390,7 @@ def find_runtime(request: str | None = None, hints: Hints | None = None) -> Runt
         given = hint_properties(make_hints() if hints is None else hints, found.info)
         runtime = _runtimes.get((found.info.id, given))
         if runtime is not None and runtime.lost:
-            runtime = _runtimes[found.info.id, given] = runtime.renew() or runtime
+            runtime = _runtimes[found.info.id, given] = runtime.replace_lost() or runtime
         if runtime is None:
             runtime = _runtimes[found.info.id, given] = Runtime(found, given)
             if SOFTWARE in found.info.quirks:

@@ -35,7 +35,7 @@ class Counters:
 
 
 @dataclass
-class ProgramTally:
+class ProgramCounts:
     """Where the programs came from that somebody asked for. Thread-safe.
 
     built: compiled from source; loaded: a binary of the cache folder or a bundle; shared: there in this process.
@@ -46,7 +46,7 @@ class ProgramTally:
     loaded: int = 0
     shared: int = 0
     build_s: float = 0.0
-    is_behind: bool = False
+    in_background: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, built: int = 0, loaded: int = 0, shared: int = 0, build_s: float = 0.0) -> None:

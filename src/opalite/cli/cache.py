@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from .. import knobs
-from ..cache.cache_folder import cache_folder, units
+from ..cache.cache_folder import cache_entries, cache_folder
 from ..cache.cache_folder import clear as clear_programs
 from ..cache.hit_counters import Count, all_counts, forget_counts
 from ..errors import InputError
@@ -46,7 +46,7 @@ def list_() -> None:
     folder = cache_folder()
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    for unit in units(folder):
+    for unit in cache_entries(folder):
         counts[unit.kind] += 1
         sizes[unit.kind] += unit.nbytes
     console = make_console()

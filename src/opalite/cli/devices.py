@@ -9,9 +9,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from ..cl.device.driver_hints import hint_properties, hints_taken, make_hints
+from ..cl.device.driver_hints import hint_properties, make_hints, supported_hints
 from ..cl.device.enumerate_devices import FoundDevice, Listing, list_all
-from ..cl.device.query_device_info import with_trials
+from ..cl.device.query_device_info import with_probed_features
 from ..cl.device.select_device import select
 from ..errors import NoDeviceError
 from .console import make_console
@@ -28,7 +28,7 @@ def command(as_json: bool, resources: bool) -> None:
         click.echo(json.dumps(announced_devices()))
         return
     listing = list_all()
-    listing.devices = [dataclasses.replace(f, info=with_trials(f.device, f.info)) for f in listing.devices]
+    listing.devices = [dataclasses.replace(f, info=with_probed_features(f.device, f.info)) for f in listing.devices]
     default = _default(listing)
     if as_json:
         click.echo(json.dumps(_as_data(listing, default), indent=1))
@@ -80,7 +80,7 @@ def _abilities(found: FoundDevice) -> list[str]:
     if not found.usable:
         return ["nothing: not available"]
     info = found.info
-    hints = hints_taken(info)
+    hints = supported_hints(info)
     able = {
         "fp16": info.fp16,
         "fp64": info.fp64,

@@ -114,7 +114,7 @@ def find_options(
     they were measured.
     Sizes that are symbols count as they are at hand: `confirm` guards what is chosen.
     `measured` times take the place of estimates; unless `timed` there are no times, and no order. `only`: the name of
-    the one kernel that is asked. Kernels that the setting OPALITE_WITHOUT names refuse. answers: those that are known,
+    the one kernel that is asked. Kernels that OPALITE_EXCLUDE_KERNELS names refuse. answers: those that are known,
     and to be kept.
 
     Only kernels of `tier` are asked. Where no generic one takes the node, an optimized one does. Row-major
@@ -183,7 +183,7 @@ def _ask_kernels(
     options: list[Option] = []
     reason = unsupported(node, device)
     cost = node.cost() if reason is None else Cost(0, 0)
-    without = knobs.get("OPALITE_WITHOUT")
+    without = knobs.get("OPALITE_EXCLUDE_KERNELS")
     problems: dict[type[Problem], Problem] = {}  # what kernels of a family ask about the node is worked out once
     for kernel in kernels_for(node.op.name):
         if only not in (None, kernel.name) or kernel.tier != tier:
@@ -194,7 +194,7 @@ def _ask_kernels(
         p = problems.get(kernel.problem) or problems.setdefault(kernel.problem, kernel.problem(node, device))
         why = reason or kernel.refuse(p) or kernel.no_point(p)
         if why is None and kernel.name in without:
-            why = "OPALITE_WITHOUT names it"
+            why = "OPALITE_EXCLUDE_KERNELS names it"
         if why is None and UNBUILT + kernel.name in device.quirks:
             why = "its program does not compile on this device"
         if why is None and SHARED_VALUES in device.quirks:

@@ -377,8 +377,8 @@ def part_alignment(device: DeviceInfo) -> int:
 
 def _nesting_refusal(device: DeviceInfo) -> str | None:
     """Why nothing is nested on `device`, or None."""
-    if not knobs.get("OPALITE_NESTING"):
-        return "OPALITE_NESTING=0"
+    if not knobs.get("OPALITE_BUFFER_ALIASING"):
+        return "OPALITE_BUFFER_ALIASING=0"
     return "launches on parts of buffers are slow on this device" if SLOW_SUB_BUFFERS in device.quirks else None
 
 

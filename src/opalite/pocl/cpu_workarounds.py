@@ -3,8 +3,8 @@
 PoCL's wheel (3.0, LLVM 14) guesses the name of such a processor. Its own compiler refuses the name 'generic', so every
 build fails. Any other name may lack features that PoCL's kernel library (avx512, avx2...) was compiled with; then no
 function of that library is inlined and every multiply-add is a call: measured on an Emerald Rapids, which it calls
-'icelake-client', MobileNetV1 takes 50 ms in place of 8. `repair` writes into PoCL's device record the LLVM name that
-the library was built for.
+'icelake-client', MobileNetV1 takes 50 ms in place of 8. `fix_cpu_name` writes the LLVM name that
+the library was built for into PoCL's device record.
 
 PoCL also needs a folder for its files (folder.py), which `prepare_environment` tells it.
 """
@@ -42,7 +42,7 @@ _RECORD_BYTES = 4096
 _NAMES = (("avx512f", "skylake-avx512"), ("avx2", "haswell"), ("avx", "sandybridge"), ("sse4_1", "penryn"))
 
 
-def needs_repair(platform_name: str, device_version: str) -> bool:
+def has_wrong_cpu_name(platform_name: str, device_version: str) -> bool:
     """Whether this is a CPU device of PoCL, as old as its wheel, whose processor's name is not its kernel library's."""
     return (
         sys.platform == "linux"
@@ -128,7 +128,7 @@ def prepare_binary(binary: bytes) -> bytes:
     DeviceError if its files cannot be written, UnloadableError if it has to be built again.
     """
     _check_folder()
-    binary = spare_binary(binary)
+    binary = strip_bitcode(binary)
     if (found := unpack(binary)) is not None:
         check_loadable(found[1])
     process_limits.check_file(len(binary))
@@ -138,7 +138,7 @@ def prepare_binary(binary: bytes) -> bytes:
     return binary
 
 
-def spare_binary(binary: bytes) -> bytes:
+def strip_bitcode(binary: bytes) -> bytes:
     """`binary` without the bitcode of PoCL's, unless that is to compile kernels again for sizes of work-groups."""
     return without_bitcode(binary) if knobs.foreign(_SPECIALIZATION) == "0" else binary
 
@@ -204,7 +204,7 @@ def llvm_cpu_name(flags: set[str]) -> str:
     return "x86-64"
 
 
-def repair(device_pointer: int, device_version: str) -> bool:
+def fix_cpu_name(device_pointer: int, device_version: str) -> bool:
     """Replace the processor's name in the record of the device at `device_pointer`; False where it was not found."""
     wrong = processor_name(device_version).encode() + b"\0"
     record = _peek(device_pointer, _RECORD_BYTES)

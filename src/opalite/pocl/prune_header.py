@@ -91,7 +91,7 @@ def find_header() -> PrunedHeader | None:
     return None
 
 
-def lighten(make: Callable[[str, str], T], text: str, options: str, failure: type[Exception]) -> T:
+def build_with_pruned_header(make: Callable[[str, str], T], text: str, options: str, failure: type[Exception]) -> T:
     """`make(text, options)` for PoCL: with the declarations that `text` needs, or with all if that raises `failure`."""
     header = find_header()
     if header is not None:

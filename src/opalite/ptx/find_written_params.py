@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from .parse_kernel import AWAITS, Entry
+from .parse_kernel import AWAITS, PtxKernel
 
 _STATEMENT = re.compile(r"^\s*(?:@!?%\w+\s+)?(?P<op>[a-z]\w*(?:[.:]+\w+)*)\s*(?P<rest>[^;]*);", re.MULTILINE)
 _REGISTER = re.compile(r"%\w+")
@@ -25,7 +25,7 @@ _WRITES = ("st.global", "red", "atom", "st.volatile.global")
 
 
 @lru_cache(maxsize=256)
-def written(entry: Entry) -> frozenset[str]:
+def written(entry: PtxKernel) -> frozenset[str]:
     """Names of the parameters whose memory kernel `entry` may write."""
     pointers = {p.name for p in entry.params if p.space == "global"}
     found: set[str] = set()
@@ -44,7 +44,7 @@ def written(entry: Entry) -> frozenset[str]:
 
 
 @lru_cache(maxsize=256)
-def read_first(entry: Entry) -> frozenset[str] | None:
+def read_first(entry: PtxKernel) -> frozenset[str] | None:
     """Names of the parameters whose memory kernel `entry` reads before it awaits other launches; None where it does not
     say where that is, or does something else before."""
     before, mark, after = entry.body.partition(AWAITS)
@@ -69,7 +69,7 @@ def read_first(entry: Entry) -> frozenset[str] | None:
 
 
 @lru_cache(maxsize=256)
-def streamed(entry: Entry, names: frozenset[str]) -> str:
+def streamed(entry: PtxKernel, names: frozenset[str]) -> str:
     """The kernel's body with loads from the memory of parameters `names` alone as what the caches should not keep."""
     holds = _holds(entry)
 
@@ -81,7 +81,7 @@ def streamed(entry: Entry, names: frozenset[str]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _holds(entry: Entry) -> Mapping[str, frozenset[str]]:
+def _holds(entry: PtxKernel) -> Mapping[str, frozenset[str]]:
     """Parameters that registers may point into."""
     pointers = {p.name for p in entry.params if p.space == "global"}
     holds: dict[str, frozenset[str]] = {}

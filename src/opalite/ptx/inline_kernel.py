@@ -7,8 +7,8 @@ import struct
 from collections.abc import Sequence
 
 from .find_written_params import streamed
-from .parse_kernel import AWAITS, EntryError
-from .step_dependencies import WARP, DynamicNumber, LinkedStep, Memory, layout, memory_of, passes_by
+from .parse_kernel import AWAITS, PtxKernelError
+from .step_dependencies import WARP, DynamicNumber, LinkedStep, Memory, is_streamed, layout, memory_of
 
 _LOAD = re.compile(r"ld\.param\.(\w+)\s+(%\w+), \[(\w+)\];")
 _OTHER_LOAD = re.compile(r"ld\.param\S*\s[^;]*\[(?!linked_)")
@@ -72,11 +72,11 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
         return _constant(m[2], m[1], argument.raw)
 
     passing = (
-        frozenset(n for n, a in given.items() if isinstance(a, Memory) and passes_by(a)) if streams else frozenset()
+        frozenset(n for n, a in given.items() if isinstance(a, Memory) and is_streamed(a)) if streams else frozenset()
     )
     text = _LOAD.sub(load, streamed(entry, passing).replace("$L__", f"$L{i}__"))
     if _OTHER_LOAD.search(text):
-        raise EntryError("it reads a parameter in parts")
+        raise PtxKernelError("it reads a parameter in parts")
     for j, s in enumerate(entry.shared):
         name = re.escape(s.name)
         taken = re.compile(rf"mov\.u(32|64)\s+(%\w+), {name}(?:\+(\d+))?;")
@@ -86,13 +86,13 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
             begin = address(f"%my_shared{j}", s.name, True)
             text = f"\t.reg .b64 %my_shared{j};\n\t{begin}\n" + known.sub(rf"[%my_shared{j}\1]", text)
         if re.search(rf"{name}(?!\w)", text):
-            raise EntryError(f"it uses the address of {s.name} in a way of its own")
+            raise PtxKernelError(f"it uses the address of {s.name} in a way of its own")
     for axis, n, g in zip("xyz", step.group, step.groups, strict=True):
         text = text.replace(f"%tid.{axis}", f"%my_t{axis}").replace(f"%ctaid.{axis}", f"%my_g{axis}")
         text = text.replace(f"%ntid.{axis}", str(n))
         text = text.replace(f"%nctaid.{axis}", str(g) if step.counts < 0 else f"%my_n{axis}")
     if _OTHER_PLACE.search(text):
-        raise EntryError("it reads its place in the grid in a way of its own")
+        raise PtxKernelError("it reads its place in the grid in a way of its own")
     text = text.replace("__local_depot", f"linked_depot{i}_")
     text = re.sub(r"%envreg[0-5]\b", "0", text)  # where a grid that is cut in parts begins
     text = re.sub(r"\bbar\.sync\s+0;", barrier(step.group[0] * step.group[1] * step.group[2]), text)
@@ -104,14 +104,14 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
 def _loaded(register: str, kind: str, argument: DynamicNumber) -> str:
     """The instruction that loads a number of this run from the table of those."""
     if argument.nbytes != _SIZE.get(kind, 0):
-        raise EntryError(f"a number of {argument.nbytes} bytes is read as {kind}")
+        raise PtxKernelError(f"a number of {argument.nbytes} bytes is read as {kind}")
     return f"ld.global.{kind} {register}, [%one_table+{argument.at}];"
 
 
 def _constant(register: str, kind: str, raw: bytes) -> str:
     """The instruction that sets a register to a number as loading it would."""
     if len(raw) != _SIZE.get(kind, 0):
-        raise EntryError(f"a number of {len(raw)} bytes is read as {kind}")
+        raise PtxKernelError(f"a number of {len(raw)} bytes is read as {kind}")
     if register.startswith("%fd"):
         return f"mov.f64 {register}, 0d{struct.unpack('<Q', raw)[0]:016X};"
     if register.startswith("%f"):

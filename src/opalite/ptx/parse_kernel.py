@@ -1,4 +1,4 @@
-"""Entry: a kernel as the text of PTX that NVIDIA's driver compiled it to (PTX ISA 9.0), taken apart."""
+"""PtxKernel: a kernel as the text of PTX that NVIDIA's driver compiled it to (PTX ISA 9.0), taken apart."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _COMMENT = re.compile(r"^\s*//[^\n]*\n", re.MULTILINE)
 _WARP = re.compile(r"\.aligned\b|(?<!bar)\.sync\b|%laneid|%lanemask|\bvote\.|\bactivemask")
 
 
-class EntryError(OpaliteError):
+class PtxKernelError(OpaliteError):
     """The text cannot be taken for a part of another kernel."""
 
 
@@ -81,7 +81,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PtxKernel:
     """body: what stands between the braces, declarations of shared variables apart, with AWAITS where it begins to read
     memory if it does not say itself where it begins to read what others wrote. meets: has barriers. is_warped: has
     instructions that a whole warp of 32 takes together."""
@@ -91,40 +91,40 @@ class Entry:
     shared: tuple[Shared, ...]
     body: str
     meets: bool
-    is_warped: bool
+    has_warp_operations: bool
 
     @property
-    def is_shared_out(self) -> bool:
+    def has_global_atomics(self) -> bool:
         """Whether which work-group does what may be another in each run."""
         return _ATOMIC.search(self.body) is not None
 
 
 @lru_cache(maxsize=256)
-def find_entry(text: str, name: str) -> Entry:
+def parse_kernel(text: str, name: str) -> PtxKernel:
     """Kernel `name` of the PTX `text`. EntryError says why it cannot be a part of another kernel."""
     outside = _OUTSIDE.search(text)
     if outside is not None:
-        raise EntryError(f"its program has a {outside[1]} beside kernels")
+        raise PtxKernelError(f"its program has a {outside[1]} beside kernels")
     found = re.search(_ENTRY.format(re.escape(name)), text, re.MULTILINE)
     if found is None:
-        raise EntryError(f"kernel {name} is not in its program")
+        raise PtxKernelError(f"kernel {name} is not in its program")
     params = []
     for line in filter(None, (s.strip() for s in found["params"].split(","))):
         match = _PARAM.match(line)
         if match is None:
-            raise EntryError(f"its parameter '{line}' is not understood")
+            raise PtxKernelError(f"its parameter '{line}' is not understood")
         params.append(Param(match[5], match[1], match[3] or ""))
     body = _COMMENT.sub("", _up_to_its_end(text[found.end() :]).replace(AWAIT, AWAITS))
     for pattern, reason in _FOREIGN:
         if pattern.search(body):
-            raise EntryError(reason)
+            raise PtxKernelError(reason)
     shared = tuple(Shared(m[2], int(m[1]), int(m[3])) for m in _SHARED.finditer(body))
     body = _SHARED.sub("", body)
     if AWAITS not in body:
         begin = _BEGIN.match(body)
         assert begin is not None
         body = f"{begin[0]}\t{AWAITS}\n{body[begin.end() :]}"
-    return Entry(name, tuple(params), shared, body, "bar.sync" in body, bool(_WARP.search(body)))
+    return PtxKernel(name, tuple(params), shared, body, "bar.sync" in body, bool(_WARP.search(body)))
 
 
 def _up_to_its_end(text: str) -> str:
@@ -134,4 +134,4 @@ def _up_to_its_end(text: str) -> str:
         depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return text[: brace.start()]
-    raise EntryError("its program ends within it")
+    raise PtxKernelError("its program ends within it")

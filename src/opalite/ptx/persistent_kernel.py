@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .inline_kernel import SYNC, TABLE, barrier, body_text, place_in_block, pointer_text, pointers_of
-from .step_dependencies import SHARED, WARP, LinkedStep, RunLockHold, begins_early, memory_of, shape_of, shared_bytes
+from .step_dependencies import SHARED, WARP, LinkedStep, StepOrder, begins_early, memory_of, shape_of, shared_bytes
 
 BARRIERS = 16
 """That a group has, the first for all of it."""
@@ -45,14 +45,14 @@ def refusal(step: LinkedStep, shape: Shape) -> str:
     items = math.prod(step.group)
     if items > shape.threads:
         return f"its work-groups have {items} work-items, more than {shape.threads}"
-    if items % WARP and (step.entry.is_warped or (step.entry.meets and WARP % items)):
+    if items % WARP and (step.entry.has_warp_operations or (step.entry.meets and WARP % items)):
         return f"work-items meet in groups of {items}, which are no whole warps"
     if shared_bytes(step) > shape.shared:
         return f"it needs {shared_bytes(step)} bytes of local memory"
     return ""
 
 
-def seats_of(step: LinkedStep, shape: Shape) -> int:
+def slots_of(step: LinkedStep, shape: Shape) -> int:
     """Work-groups of a step that run side by side in a group: no more than have something to do."""
     items, room = math.prod(step.group), shared_bytes(step)
     most = min(shape.threads // items, -(-math.prod(step.groups) // shape.groups))
@@ -65,7 +65,7 @@ def link(
     steps: Sequence[LinkedStep],
     params: int,
     shape: Shape,
-    turns: Sequence[RunLockHold],
+    turns: Sequence[StepOrder],
     head: str,
     streams: bool = False,
     apart: bool = True,
@@ -110,7 +110,7 @@ def link(
             parts.extend(_shared(step, i, shape, users, early, streams))
         begun = (begun + math.prod(step.groups)) % shape.groups
     moves = any(step.moves for step in steps)
-    pool = max(seats_of(s, shape) * shared_bytes(s) for s in steps)
+    pool = max(slots_of(s, shape) * shared_bytes(s) for s in steps)
     text = _PROGRAM.format(
         head=head if pool <= SHARED else _for_hopper(head),
         name=NAME,
@@ -244,7 +244,7 @@ def _step(
     begun: number of the group that begins, for steps beside it keep others busy; None where %one_begun has it. memory:
     as body_text takes it, and streams. early: it meets the other groups itself, if %one_wanted is not 0.
     """
-    items, total, seats, room = math.prod(step.group), math.prod(step.groups), seats_of(step, shape), shared_bytes(step)
+    items, total, seats, room = math.prod(step.group), math.prod(step.groups), slots_of(step, shape), shared_bytes(step)
     moves, sizes = step.counts >= 0, [str(n) for n in step.groups]
     begin, end = [], str(total)
     if moves:

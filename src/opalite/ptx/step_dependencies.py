@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .find_written_params import read_first, written
-from .parse_kernel import Entry
+from .parse_kernel import PtxKernel
 
 SHARED = 49152
 """Bytes of shared memory of a group that need not ask for more."""
@@ -55,7 +55,7 @@ class LinkedStep:
     where those of the work-groups stand, three of 32 bits; -1 where they are always `groups`. walk: which work-group
     has what part of memory that is_own; -1 where that is not known."""
 
-    entry: Entry
+    entry: PtxKernel
     args: tuple[Number | DynamicNumber | Memory, ...]
     groups: tuple[int, int, int]
     group: tuple[int, int, int]
@@ -68,7 +68,7 @@ class LinkedStep:
         return self.counts >= 0 or any(isinstance(a, DynamicNumber) for a in self.args)
 
 
-def misfit(step: LinkedStep) -> str:
+def argument_mismatch(step: LinkedStep) -> str:
     """Why arguments are not what the kernel takes, which says that its PTX is not understood; ''."""
     if len(step.args) != len(step.entry.params):
         return f"it takes {len(step.entry.params)} arguments, not {len(step.args)}"
@@ -86,11 +86,11 @@ def memory_of(step: LinkedStep) -> list[Memory]:
 
 def shape_of(step: LinkedStep) -> object:
     """All of a step but its memory: what its code depends on."""
-    args = tuple((a.is_constant, passes_by(a)) if isinstance(a, Memory) else a for a in step.args)
+    args = tuple((a.is_constant, is_streamed(a)) if isinstance(a, Memory) else a for a in step.args)
     return step.entry, args, step.groups, step.group, step.counts
 
 
-def passes_by(a: Memory) -> bool:
+def is_streamed(a: Memory) -> bool:
     """Whether it is a large constant, which a run reads once."""
     return a.is_constant and a.last - a.first >= STREAMED
 
@@ -122,7 +122,7 @@ def begins_early(step: LinkedStep) -> bool:
 
 
 @dataclass(frozen=True)
-class RunLockHold:
+class StepOrder:
     """When a step may begin. waits: all before it must be done. follows: number of the step before it whose work-groups
     its own go to the same groups of the linked kernel as, for they read what those wrote; -1 for none."""
 
@@ -130,10 +130,10 @@ class RunLockHold:
     follows: int = -1
 
 
-def find_turns(steps: Sequence[LinkedStep]) -> list[RunLockHold]:
+def find_step_order(steps: Sequence[LinkedStep]) -> list[StepOrder]:
     """Of each step: it waits if it and one since the last that waited use the same memory, and one of them writes to
     it, but for what a work-group has to itself in both."""
-    found: list[RunLockHold] = []
+    found: list[StepOrder] = []
     used: list[tuple[int, Memory, bool]] = []  # since the last that waited: by which step, and whether it writes
     for i, step in enumerate(steps):
         names = written(step.entry)
@@ -148,7 +148,7 @@ def find_turns(steps: Sequence[LinkedStep]) -> list[RunLockHold]:
         }
         first = {j if j < 0 or found[j].follows < 0 else found[j].follows for j in met}
         waits = len(first) > 1 or -1 in first
-        found.append(RunLockHold(waits, -1 if waits or not first else first.pop()))
+        found.append(StepOrder(waits, -1 if waits or not first else first.pop()))
         used = mine if waits else used + mine
     return found
 
@@ -157,7 +157,7 @@ def _is_apart(step: LinkedStep, a: Memory, before: LinkedStep, b: Memory) -> boo
     """Whether work-groups of one number use the same part of the memory in both steps, and others none of it."""
     same = step.walk == before.walk >= 0 and (step.groups, step.group) == (before.groups, before.group)
     own = a.is_own and b.is_own and (a.first, a.last) == (b.first, b.last)
-    return same and own and not step.entry.is_shared_out and not before.entry.is_shared_out
+    return same and own and not step.entry.has_global_atomics and not before.entry.has_global_atomics
 
 
 def _meet(a: Memory, b: Memory) -> bool:

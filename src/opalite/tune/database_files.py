@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..cache.cache_folder import kept_folder
+from ..cache.cache_folder import usable_folder
 from ..ir.device.device_info import DeviceInfo
 
 SHIPPED = Path(__file__).parent / "defaults"
@@ -17,7 +17,7 @@ SHIPPED = Path(__file__).parent / "defaults"
 
 def database_path() -> Path | None:
     """The user's database; None where everything is kept in memory (see kept_folder)."""
-    kept = kept_folder()
+    kept = usable_folder()
     return kept / "tuning.sqlite" if kept is not None else None
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..cache.hit_counters import note
+from ..cache.hit_counters import count_lookup
 from .database_files import database_path
 from .database_keys import size_distance
 from .tuning_levels import Level
@@ -140,7 +140,7 @@ class TuningDatabase:
         """The exact entry, or None."""
         query = f"select {_COLUMNS} from entry where device=? and kernel=? and binding=? and node=?"
         rows = self._rows(query, (device, kernel, binding, node))
-        note("tuning", bool(rows))
+        count_lookup("tuning", bool(rows))
         if not rows:
             self.misses += 1
             return None

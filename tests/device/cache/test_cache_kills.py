@@ -58,7 +58,7 @@ print("hits", hits, "built", built, flush=True)
 
 def start(cache: Path, folder: Path, rounds: int, seed: int) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("POCL_")}
-    environment |= {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLANS": "1", "OPALITE_BUILD_THREADS": "1"}
+    environment |= {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLAN_CACHE": "1", "OPALITE_BUILD_THREADS": "1"}
     environment |= {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-c", WORKER, str(folder), str(rounds), str(seed)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

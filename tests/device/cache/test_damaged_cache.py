@@ -37,7 +37,7 @@ def model(tmp_path: Path) -> Path:
 def run(model: Path, cache: Path) -> tuple[str, int]:
     """(what a process with this cache gave, how many programs it built)."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("POCL_")}
-    environment |= {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLANS": "1", "OPALITE_BUILD_THREADS": "2"}
+    environment |= {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLAN_CACHE": "1", "OPALITE_BUILD_THREADS": "2"}
     environment |= {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-c", WORKER, str(model)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

@@ -17,7 +17,7 @@ import opalite.cl.queue.kernel_object
 import opalite.cl.queue.prepared_launch
 import opalite.cl.runtime as runtime_module
 from opalite.cl.device.enumerate_devices import devices, find_device
-from opalite.cl.queue.prepared_launch import LocalBytes, Recording
+from opalite.cl.queue.prepared_launch import LaunchSequence, LocalBytes
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import BuildError, DeviceError, DeviceMemoryError, InputError, NoDeviceError
@@ -102,7 +102,7 @@ def test_the_queue_is_flushed_after_so_many_launches(
     launches = [rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,))] * 5
     monkeypatch.setattr(opalite.cl.queue.prepared_launch, "find_enqueue", lambda **_: lambda *args: done.append("l"))
     queue: Any = SimpleNamespace(flush=lambda: done.append("f"), int_ptr=0)
-    Recording(queue, launches, flush_every=every, holds=False, device="", counters=Counters()).run()
+    LaunchSequence(queue, launches, flush_every=every, holds_gil=False, device="", counters=Counters()).run()
     assert "".join(done) == want
 
 
@@ -125,9 +125,9 @@ def test_all_ways_to_enqueue(rt: Runtime, program: Any, way: str, monkeypatch: p
     grouped = rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (104,), (8,))
     wrong = rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,), (2,), label="wrong")
 
-    def record(launches: list[Any]) -> Recording:
-        return Recording(
-            rt.queue, launches, flush_every=3, holds=way == "holds", device=rt.info.name, counters=rt.counters
+    def record(launches: list[Any]) -> LaunchSequence:
+        return LaunchSequence(
+            rt.queue, launches, flush_every=3, holds_gil=way == "holds", device=rt.info.name, counters=rt.counters
         )
 
     record([add, grouped] * 4).run()

@@ -12,7 +12,7 @@ from opalite.cl.runtime import Runtime
 from opalite.errors import BuildError
 from opalite.kernels.kernel_sources import program_text
 from opalite.pocl import prune_header as pocl_header
-from opalite.pocl.prune_header import GUARD, OPTION, PrunedHeader, find_header, lighten
+from opalite.pocl.prune_header import GUARD, OPTION, PrunedHeader, build_with_pruned_header, find_header
 
 HEADER = """/* A header
    of fifty functions; all of them */
@@ -174,7 +174,7 @@ def test_what_does_not_build_lightly_is_built_in_the_ordinary_way(rt: Runtime) -
         return program
 
     pasted = "#define CAT(a, b) a##b\nkernel void k(global float *x) { x[0] = CAT(na, tive_sqrt)(x[1]); }"
-    lighten(make, pasted, "-w", cl.Error)
+    build_with_pruned_header(make, pasted, "-w", cl.Error)
     assert made == [f"{OPTION} -w", "-w"]
     with pytest.raises(BuildError, match="undeclared_name") as raised:
         rt.build("\nkernel void k(global int *x) { x[0] = undeclared_name; }", "-w", "wrong.cl")

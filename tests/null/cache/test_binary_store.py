@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from opalite.cache.binary_store import BinaryStore
-from opalite.cache.cache_folder import cache_folder, clear, trim, units
+from opalite.cache.cache_folder import cache_entries, cache_folder, clear, trim
 from opalite.cache.cache_keys import digest
 from opalite.pocl.program_folder import open_folder
 
@@ -111,7 +111,7 @@ def test_least_recently_used_entries_go_first(tmp_path: Path) -> None:
     assert keys[9] in left
     assert keys[0] in left
     assert keys[8] not in left
-    assert sum(u.nbytes for u in units(tmp_path)) <= 6000
+    assert sum(u.nbytes for u in cache_entries(tmp_path)) <= 6000
     assert freed >= 4000
 
 
@@ -119,7 +119,7 @@ def test_writing_keeps_the_folder_below_its_cap(tmp_path: Path) -> None:
     store = BinaryStore(tmp_path, MIB)
     for i in range(40):
         store.put(digest(str(i)), bytes(MIB // 10))
-    assert sum(u.nbytes for u in units(tmp_path)) <= MIB * 5 // 4
+    assert sum(u.nbytes for u in cache_entries(tmp_path)) <= MIB * 5 // 4
 
 
 def make_pocl_folder(folder: Path, number: int, nbytes: int) -> Path:
@@ -142,7 +142,7 @@ def test_pocl_folders_go_whole_and_not_while_in_use(tmp_path: Path) -> None:
     assert used.lock is not None
     os.close(used.lock)
     assert clear(tmp_path) == 30000
-    assert not list(units(tmp_path))
+    assert not list(cache_entries(tmp_path))
 
 
 def test_left_over_temporary_files_go_after_an_hour(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_folders_that_vanish_while_they_are_listed_are_passed_over(tmp_path: Pat
     thread.start()
     try:
         for _ in range(100):
-            assert trim(tmp_path, 0) == sum(u.nbytes for u in units(tmp_path)) == 0
+            assert trim(tmp_path, 0) == sum(u.nbytes for u in cache_entries(tmp_path)) == 0
     finally:
         stop.set()
         thread.join()

@@ -30,7 +30,7 @@ note("weights", False)
 def test_lookups_are_counted_by_cache() -> None:
     before = cache_stats.process_counts()
     for hit in (True, False, True):
-        cache_stats.note("tuning", hit)
+        cache_stats.count_lookup("tuning", hit)
     after = cache_stats.process_counts()
     assert after["tuning"] == before["tuning"] + Count(2, 1)
     assert {n: c for n, c in after.items() if n != "tuning"} == {n: c for n, c in before.items() if n != "tuning"}

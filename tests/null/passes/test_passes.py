@@ -242,10 +242,10 @@ def test_kernels_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     options, _ = find_options(node, CPU, None)
     best = options[0].kernel
     assert best is not None
-    monkeypatch.setenv("OPALITE_WITHOUT", f"Nothing, {best.name}")
+    monkeypatch.setenv("OPALITE_EXCLUDE_KERNELS", f"Nothing, {best.name}")
     left, refusals = find_options(node, CPU, None)
     assert all(o.kernel is not best for o in left)
-    assert "OPALITE_WITHOUT" in refusals[best.name]
-    monkeypatch.delenv("OPALITE_WITHOUT")
+    assert "OPALITE_EXCLUDE_KERNELS" in refusals[best.name]
+    monkeypatch.delenv("OPALITE_EXCLUDE_KERNELS")
     _, refusals = find_options(node, replace(CPU, quirks=(*CPU.quirks, UNBUILT + best.name)), None)
     assert "does not compile on this device" in refusals[best.name]

@@ -12,7 +12,7 @@ import pytest
 
 import onnx
 from onnx import helper
-from opalite.cl.programs.build_parallelism import side_by_side
+from opalite.cl.programs.build_parallelism import parallel_map
 from opalite.ir.constants.lazy_array import LazyArray
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.plan import emit_program
@@ -47,7 +47,7 @@ def test_late_weights_are_the_same(tmp_path: Path) -> None:
 
     def each(read: Callable[[Any], Any], weights: Iterable[Any]) -> list[Any]:
         asked.append(len(list(weights)))
-        return side_by_side(read, weights)
+        return parallel_map(read, weights)
 
     late.load_weights(each)
     assert asked == [2]  # at once, for they may be made side by side

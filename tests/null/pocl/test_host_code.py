@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from opalite.pocl.megakernel import call_from_host
-from opalite.pocl.megakernel.call_from_host import HostFunction, hold_host_function
+from opalite.pocl.megakernel.call_from_host import HostFunction, pin_host_function
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="dladdr of Linux")
 
@@ -38,7 +38,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[HostFunction]:
 
 
 def test_a_function_is_held_where_it_stays() -> None:
-    code = hold_host_function(lambda: FREE)
+    code = pin_host_function(lambda: FREE)
     assert code is not None
     assert code.release.alive
     assert ctypes.cast(code.function, ctypes.c_void_p).value == FREE
@@ -48,7 +48,7 @@ def test_a_function_is_held_where_it_stays() -> None:
 def test_what_lies_where_a_function_lay_is_not_taken_for_it(held: list[HostFunction]) -> None:
     """It moved before its library was held: another one was."""
     addresses = iter([FREE, MALLOC, MALLOC])
-    code = hold_host_function(lambda: next(addresses))
+    code = pin_host_function(lambda: next(addresses))
     assert code is held[1]
     assert [h.release.alive for h in held] == [False, True]
     assert ctypes.cast(code.function, ctypes.c_void_p).value == MALLOC
@@ -57,13 +57,13 @@ def test_what_lies_where_a_function_lay_is_not_taken_for_it(held: list[HostFunct
 
 def test_a_function_that_keeps_moving_is_left_alone(held: list[HostFunction]) -> None:
     addresses = itertools.cycle([FREE, MALLOC])
-    assert hold_host_function(lambda: next(addresses)) is None
+    assert pin_host_function(lambda: next(addresses)) is None
     assert held
     assert not any(h.release.alive for h in held)
 
 
 def test_a_function_whose_library_is_gone_is_asked_for_again(held: list[HostFunction]) -> None:
     addresses = iter([0, FREE, FREE])
-    code = hold_host_function(lambda: next(addresses))
+    code = pin_host_function(lambda: next(addresses))
     assert code is held[0]
     code.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opalite.ptx.find_written_params import read_first, written
-from opalite.ptx.parse_kernel import find_entry
+from opalite.ptx.parse_kernel import parse_kernel
 
 from ...helpers.ptx_kernels import SCALE, WEIGH, turn
 
@@ -15,12 +15,12 @@ X, Y = "scale_param_0", "scale_param_1"
 def of(*instructions: str) -> frozenset[str]:
     """What `scale` writes with these instructions in it, which have %rd4 in x, and %rd5 in y once that is written."""
     text = SCALE.replace("\tadd.s64 \t%rd5", "\t" + "\n\t".join(instructions) + "\n\tadd.s64 \t%rd5")
-    return written(find_entry(text, "scale"))
+    return written(parse_kernel(text, "scale"))
 
 
 def test_what_is_stored_to() -> None:
-    assert written(find_entry(SCALE, "scale")) == {Y}
-    assert written(find_entry(turn(32), "turn")) == {"turn_param_1"}
+    assert written(parse_kernel(SCALE, "scale")) == {Y}
+    assert written(parse_kernel(turn(32), "turn")) == {"turn_param_1"}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ MARK = "\t//linked-await\n"
 def first(before: str = "", after: str = "", mark: str = MARK) -> frozenset[str] | None:
     """What `weigh` reads first with these instructions before and behind where it awaits other launches."""
     assert MARK in WEIGH
-    return read_first(find_entry(WEIGH.replace(MARK, before + mark + after), "weigh"))
+    return read_first(parse_kernel(WEIGH.replace(MARK, before + mark + after), "weigh"))
 
 
 def test_what_is_read_first() -> None:

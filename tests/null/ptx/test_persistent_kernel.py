@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 from opalite.ptx.inline_kernel import place_in_block, pointers_of
-from opalite.ptx.parse_kernel import EntryError, find_entry
-from opalite.ptx.persistent_kernel import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, seats_of
+from opalite.ptx.parse_kernel import PtxKernelError, parse_kernel
+from opalite.ptx.persistent_kernel import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, slots_of
 from opalite.ptx.step_dependencies import (
     STREAMED,
     DynamicNumber,
     LinkedStep,
     Memory,
     Number,
-    RunLockHold,
+    StepOrder,
+    argument_mismatch,
     begins_early,
-    find_turns,
-    misfit,
+    find_step_order,
 )
 
 from ...helpers.ptx_kernels import HEAD, SCALE, WEIGH, turn
@@ -46,16 +46,16 @@ def scale(source: int, target: int, factor: float, items: int = 32, n: int = N) 
         Number(struct.pack("<f", factor)),
         Number(struct.pack("<i", n)),
     )
-    return LinkedStep(find_entry(SCALE, "scale"), args, (math.ceil(n / items), 1, 1), (items, 1, 1))
+    return LinkedStep(parse_kernel(SCALE, "scale"), args, (math.ceil(n / items), 1, 1), (items, 1, 1))
 
 
 def turned(source: int, target: int, items: int, groups: tuple[int, int] = (5, 4)) -> LinkedStep:
-    return LinkedStep(find_entry(turn(items), "turn"), _memory(source, target), (*groups, 1), (items, 1, 1))
+    return LinkedStep(parse_kernel(turn(items), "turn"), _memory(source, target), (*groups, 1), (items, 1, 1))
 
 
 def weighed(source: int, weights: int, target: int, items: int = 32, groups: int = 20) -> LinkedStep:
     x, w, y = _memory(source, weights, target)
-    return LinkedStep(find_entry(WEIGH, "weigh"), (x, replace(w, is_constant=True), y), (groups, 1, 1), (items, 1, 1))
+    return LinkedStep(parse_kernel(WEIGH, "weigh"), (x, replace(w, is_constant=True), y), (groups, 1, 1), (items, 1, 1))
 
 
 def _memory(*buffers: int) -> tuple[Memory, ...]:
@@ -69,7 +69,7 @@ def given(memory: Sequence[int], table: int = 0) -> dict[str, int]:
 
 def run(steps: Sequence[LinkedStep], buffers: Buffers, shape: Shape = SHAPE, missing: int = 0) -> tuple[Buffers, Any]:
     """What `buffers` hold after the linked kernel has run, and its words."""
-    text = link(steps, len(buffers), shape, find_turns(steps), HEAD)
+    text = link(steps, len(buffers), shape, find_step_order(steps), HEAD)
     memory: dict[Any, Any] = {}
     for b, array in buffers.items():
         memory.update((BASE * (b + 1) + 4 * i, v) for i, v in enumerate(array))
@@ -82,7 +82,7 @@ def run(steps: Sequence[LinkedStep], buffers: Buffers, shape: Shape = SHAPE, mis
 
 
 def waits(steps: Sequence[LinkedStep]) -> list[bool]:
-    return [turn.waits for turn in find_turns(steps)]
+    return [turn.waits for turn in find_step_order(steps)]
 
 
 def noise(n: int = N) -> Any:
@@ -112,22 +112,22 @@ def test_a_place_in_shared_memory_that_is_always_the_same(items: int) -> None:
     n = 20 * items
     x = noise(n)
     text = turn(items).replace("ld.shared.f32 \t%f2, [%rd9]", "ld.shared.f32 \t%f2, [turn_$_seen+8]")
-    third = LinkedStep(find_entry(text, "turn"), _memory(0, 1), (5, 4, 1), (items, 1, 1))
+    third = LinkedStep(parse_kernel(text, "turn"), _memory(0, 1), (5, 4, 1), (items, 1, 1))
     moved = text.replace("[turn_$_seen+8]", "[%rd9]").replace(
         "%rd9, %rd5, %rd8;", "%rd8, %rd5, %rd8;\n\tmov.u64 \t%rd9, turn_$_seen+8;"
     )
     for form in (text, moved):
-        after, _ = run([replace(third, entry=find_entry(form, "turn"))], {0: x, 1: x * 0})
+        after, _ = run([replace(third, entry=parse_kernel(form, "turn"))], {0: x, 1: x * 0})
         np.testing.assert_array_equal(after[1].reshape(-1, items), np.repeat(x.reshape(-1, items)[:, 2:3], items, 1))
     own = text.replace("\tret;", "\tmov.u64 \t%rd9, turn_$_seen-8;\n\tret;")
-    with pytest.raises(EntryError, match=r"address of turn_\$_seen in a way of its own"):
-        run([replace(third, entry=find_entry(own, "turn"))], {0: x, 1: x * 0})
+    with pytest.raises(PtxKernelError, match=r"address of turn_\$_seen in a way of its own"):
+        run([replace(third, entry=parse_kernel(own, "turn"))], {0: x, 1: x * 0})
 
 
 def test_steps_of_equal_shape_share_their_code() -> None:
     x = noise()
     steps = [scale(0, 1, 3.0), turned(1, 2, 32), scale(2, 0, 3.0), turned(0, 1, 32), scale(1, 2, 3.0)]
-    text = link(steps, 3, SHAPE, find_turns(steps), HEAD)
+    text = link(steps, 3, SHAPE, find_step_order(steps), HEAD)
     assert text.count("// step") == 2
     after, _ = run(steps, {0: x, 1: x * 0, 2: x * 0})
     turns = np.concatenate([x[:640].reshape(-1, 32)[:, ::-1].ravel()])
@@ -143,7 +143,7 @@ def test_warps_come_apart_to_the_barriers_of_all(items: int, like: int) -> None:
     after, words = run(steps, {0: noise(), **{i + 1: np.zeros(N, np.float32) for i in range(like)}})
     np.testing.assert_array_equal(after[like][: N - 3], (noise() * np.float32(0.5**like))[: N - 3])
     assert not any(words.values())
-    turns, memories = find_turns(steps), like + 1
+    turns, memories = find_step_order(steps), like + 1
     faster = link(steps, memories, SHAPE, turns, HEAD, apart=False)
     assert faster == link(steps, memories, SHAPE, turns, HEAD).replace("barrier.", "bar.")
     assert "barrier." not in faster
@@ -172,7 +172,7 @@ def test_a_group_goes_on_with_what_it_wrote(groups: int) -> None:
     x, w = noise(n), noise(n + 1)[:n]
     steps = [scale(0, 2, 3.0, n=n), gated(0, 3, 7, groups), gated(3, 4, 7, groups), gated(4, 5, 7, groups)]
     steps += [scale(2, 6, 5.0, n=n), scale(5, 0, 1.0, n=n)]
-    found = find_turns(steps)
+    found = find_step_order(steps)
     assert [t.waits for t in found] == [False, False, False, False, True, False], "scale reads what all have written"
     assert [t.follows for t in found] == [-1, -1, 1, 1, -1, -1]
     text = link(steps, 7, SHAPE, found, HEAD)
@@ -207,7 +207,7 @@ def test_steps_that_begin_early(items: int, groups: int) -> None:
     steps = [scale(0, 2, 3.0, n=n), weighed(2, 1, 3, items, groups), weighed(3, 1, 4, items, groups)]
     steps += [weighed(3, 1, 5, items, groups), scale(4, 2, 0.5, n=n)]
     assert waits(steps) == [False, True, True, False, True]
-    text = link(steps, 6, SHAPE, find_turns(steps), HEAD)
+    text = link(steps, 6, SHAPE, find_step_order(steps), HEAD)
     assert text.count("// step") == 3, "those of equal shape share code beside each other, too"
     own = [part for part in text.split("// step") if "linked-await" not in part and "ONE_GO_1" in part]
     assert len(own) == (items % 32 == 0), "where they are whole warps"
@@ -221,7 +221,7 @@ def test_steps_that_begin_early(items: int, groups: int) -> None:
 
 
 def test_parts_of_one_buffer() -> None:
-    entry, whole = find_entry(SCALE, "scale"), 0
+    entry, whole = parse_kernel(SCALE, "scale"), 0
     numbers = (Number(struct.pack("<f", 2.0)), Number(struct.pack("<i", 10)))
 
     def part(first: int, target: int) -> LinkedStep:
@@ -236,7 +236,7 @@ def test_parts_of_one_buffer() -> None:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_memory_from_an_offset_on(times: int) -> None:
-    entry, n = find_entry(SCALE, "scale"), 100
+    entry, n = parse_kernel(SCALE, "scale"), 100
     numbers = (Number(struct.pack("<f", 2.0)), Number(struct.pack("<i", n)))
     x = noise(3 * n)
     steps = []
@@ -258,11 +258,11 @@ TABLE = BASE * 100
 def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
     """Of arguments and of work-groups; what is linked is for the largest."""
     x, factor, shape = noise(), np.float32(1.5), Shape(groups=3, threads=96)
-    entry, most = find_entry(SCALE, "scale"), (math.ceil(N / items), 1, 1)
+    entry, most = parse_kernel(SCALE, "scale"), (math.ceil(N / items), 1, 1)
     numbers = (DynamicNumber(8, 4), DynamicNumber(0, 4))
     steps = [LinkedStep(entry, (*_memory(a, b), *numbers), most, (items, 1, 1), counts=16) for a, b in ((0, 1), (1, 2))]
     assert all(s.moves for s in steps)
-    text = link(steps, 3, shape, find_turns(steps), HEAD)
+    text = link(steps, 3, shape, find_step_order(steps), HEAD)
     assert text.count("// step") == 1, "steps that differ in their memory alone share code"
     memory: dict[Any, Any] = {TABLE: n, TABLE + 8: factor}
     memory |= {TABLE + 16 + 4 * k: count for k, count in enumerate((math.ceil(n / items), 1, 1))}
@@ -276,10 +276,10 @@ def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
 
 
 def test_a_number_that_is_read_as_something_else() -> None:
-    entry = find_entry(SCALE, "scale")
+    entry = parse_kernel(SCALE, "scale")
     step = LinkedStep(entry, (*_memory(0, 1), DynamicNumber(0, 8), DynamicNumber(8, 4)), (1, 1, 1), (32, 1, 1))
-    with pytest.raises(EntryError, match="8 bytes is read as f32"):
-        link([step], 2, SHAPE, [RunLockHold(False)], HEAD)
+    with pytest.raises(PtxKernelError, match="8 bytes is read as f32"):
+        link([step], 2, SHAPE, [StepOrder(False)], HEAD)
 
 
 def test_a_group_that_does_not_come() -> None:
@@ -306,7 +306,7 @@ def test_only_constants_are_read_early() -> None:
 
 
 def test_what_another_group_wrote_is_not_read_from_the_cache_for_constants() -> None:
-    text = link([scale(0, 1, 3.0)], 2, SHAPE, [RunLockHold(False)], HEAD)
+    text = link([scale(0, 1, 3.0)], 2, SHAPE, [StepOrder(False)], HEAD)
     assert "ld.global.nc" in SCALE
     assert "ld.global.nc" not in text
 
@@ -318,43 +318,43 @@ def test_large_constants_pass_by() -> None:
     assert isinstance(w, Memory)
     large = replace(step, args=(x, replace(w, last=STREAMED), y))
     for made, streams, want in ((large, True, 1), (large, False, 0), (step, True, 0)):
-        text = link([scale(0, 3, 1.0), made], 4, SHAPE, [RunLockHold(False), RunLockHold(True)], HEAD, streams)
+        text = link([scale(0, 3, 1.0), made], 4, SHAPE, [StepOrder(False), StepOrder(True)], HEAD, streams)
         assert text.count("ld.global.cs.f32") == want
-    text = link([step, large], 4, SHAPE, [RunLockHold(False), RunLockHold(True)], HEAD, True)
+    text = link([step, large], 4, SHAPE, [StepOrder(False), StepOrder(True)], HEAD, True)
     assert text.count("// step") == 2, "one reads them otherwise"
 
 
 def test_a_group_has_more_shared_memory_on_hopper() -> None:
-    wide = find_entry(turn(32).replace("[128]", "[40000]"), "turn")
+    wide = parse_kernel(turn(32).replace("[128]", "[40000]"), "turn")
     step = LinkedStep(wide, _memory(0, 1), (9, 9, 1), (32, 1, 1))
     small, large = Shape(2, 1024), Shape(2, 1024, shared=200 << 10)
-    assert (seats_of(step, small), seats_of(step, large)) == (1, 5)
+    assert (slots_of(step, small), slots_of(step, large)) == (1, 5)
     head = ".version 9.0\n.target sm_90, texmode_independent\n.address_size 64"
-    assert ".target sm_90," in link([step], 2, small, [RunLockHold(False)], head)
-    text = link([step], 2, large, [RunLockHold(False)], head)
+    assert ".target sm_90," in link([step], 2, small, [StepOrder(False)], head)
+    text = link([step], 2, large, [StepOrder(False)], head)
     assert ".target sm_90a," in text, "the driver gives that target alone more than 48 KiB"
     assert "linked_pool[200320]" in text
 
 
 def test_addresses_are_one_argument() -> None:
-    text = link([scale(0, 1, 3.0), scale(1, 2, 3.0)], 3, SHAPE, [RunLockHold(False), RunLockHold(True)], HEAD)
+    text = link([scale(0, 1, 3.0), scale(1, 2, 3.0)], 3, SHAPE, [StepOrder(False), StepOrder(True)], HEAD)
     assert text.count(".param") == 1 + text.count("ld.param")
     assert f".param .align 8 .b8 linked_memory[{8 * len(pointers_of(1, 2, [3, 4, 5]))}]" in text
 
 
 def test_groups_tell_that_they_have_come_before_they_begin() -> None:
-    text = link([scale(0, 2, 3.0), weighed(2, 1, 3)], 4, SHAPE, [RunLockHold(False), RunLockHold(True)], HEAD)
+    text = link([scale(0, 2, 3.0), weighed(2, 1, 3)], 4, SHAPE, [StepOrder(False), StepOrder(True)], HEAD)
     assert text.index("red.release.gpu") < text.index("ld.global.f32 \t%f1") < text.index("ld.acquire.gpu")
 
 
 def test_seats() -> None:
-    assert seats_of(scale(0, 1, 1.0), SHAPE) == 3
-    assert seats_of(scale(0, 1, 1.0, n=64), SHAPE) == 1, "two work-groups, a group for each"
-    assert seats_of(scale(0, 1, 1.0, items=33), SHAPE) == 2
-    assert seats_of(turned(0, 1, 2, (100, 100)), Shape(2, 96)) == 48
-    assert seats_of(turned(0, 1, 32, (100, 100)), Shape(2, 1024)) == 15, "barriers of a group, but one"
-    wide = find_entry(turn(32).replace("[128]", "[20000]"), "turn")
-    assert seats_of(LinkedStep(wide, _memory(0, 1), (9, 9, 1), (32, 1, 1)), Shape(2, 1024)) == 2, "by shared memory"
+    assert slots_of(scale(0, 1, 1.0), SHAPE) == 3
+    assert slots_of(scale(0, 1, 1.0, n=64), SHAPE) == 1, "two work-groups, a group for each"
+    assert slots_of(scale(0, 1, 1.0, items=33), SHAPE) == 2
+    assert slots_of(turned(0, 1, 2, (100, 100)), Shape(2, 96)) == 48
+    assert slots_of(turned(0, 1, 32, (100, 100)), Shape(2, 1024)) == 15, "barriers of a group, but one"
+    wide = parse_kernel(turn(32).replace("[128]", "[20000]"), "turn")
+    assert slots_of(LinkedStep(wide, _memory(0, 1), (9, 9, 1), (32, 1, 1)), Shape(2, 1024)) == 2, "by shared memory"
 
 
 def test_refusals() -> None:
@@ -362,18 +362,18 @@ def test_refusals() -> None:
     assert "no whole warps" in refusal(turned(0, 1, 33), SHAPE)
     assert not refusal(turned(0, 1, 4), SHAPE)
     assert not refusal(scale(0, 1, 1.0, items=33), SHAPE)
-    wide = find_entry(turn(32).replace("[128]", "[49153]"), "turn")
+    wide = parse_kernel(turn(32).replace("[128]", "[49153]"), "turn")
     assert "bytes of local memory" in refusal(LinkedStep(wide, _memory(0, 1), (1, 1, 1), (32, 1, 1)), SHAPE)
 
 
 def test_arguments_that_do_not_fit() -> None:
-    entry = find_entry(SCALE, "scale")
-    assert "takes 4 arguments" in misfit(LinkedStep(entry, _memory(0, 1), (1, 1, 1), (1, 1, 1)))
+    entry = parse_kernel(SCALE, "scale")
+    assert "takes 4 arguments" in argument_mismatch(LinkedStep(entry, _memory(0, 1), (1, 1, 1), (1, 1, 1)))
     numbers = (Number(b"\0" * 4), Number(b"\0" * 4))
-    assert "global memory" in misfit(LinkedStep(entry, (*numbers, *numbers), (1, 1, 1), (1, 1, 1)))
+    assert "global memory" in argument_mismatch(LinkedStep(entry, (*numbers, *numbers), (1, 1, 1), (1, 1, 1)))
     wrong = LinkedStep(entry, (*_memory(0, 1), Number(b"\0" * 4), Number(b"\0" * 8)), (1, 1, 1), (1, 1, 1))
-    with pytest.raises(EntryError, match="a number of 8 bytes is read as u32"):
-        link([wrong], 2, SHAPE, [RunLockHold(False)], HEAD)
+    with pytest.raises(PtxKernelError, match="a number of 8 bytes is read as u32"):
+        link([wrong], 2, SHAPE, [StepOrder(False)], HEAD)
 
 
 def test_heads() -> None:
@@ -386,8 +386,8 @@ def test_heads() -> None:
 def test_the_assembler_takes_it(tmp_path: Path) -> None:
     steps = [scale(0, 1, 3.0), turned(1, 2, 32), scale(2, 0, 3.0), turned(0, 1, 4), turned(0, 2, 96), scale(1, 2, 3.0)]
     third = turn(32).replace("ld.shared.f32 \t%f2, [%rd9]", "ld.shared.f32 \t%f2, [turn_$_seen+8]")
-    steps.append(replace(turned(2, 0, 32), entry=find_entry(third, "turn")))
-    text = link(steps, 3, Shape(132, 384), find_turns(steps), HEAD)
+    steps.append(replace(turned(2, 0, 32), entry=parse_kernel(third, "turn")))
+    text = link(steps, 3, Shape(132, 384), find_step_order(steps), HEAD)
     path = tmp_path / "linked.ptx"
     path.write_text(text)
     command = ["ptxas", "-arch=sm_90", str(path), "-o", str(tmp_path / "linked.cubin")]

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ... import knobs
-from ...cache.cache_folder import units
+from ...cache.cache_folder import cache_entries
 from ...cache.temporary_folders import write_fault
 from ...errors import BuildError, OpaliteError
 from ...pocl import cpu_workarounds as pocl
@@ -250,10 +250,10 @@ def check_cache(folder: Path, enabled: bool, cap_mb: int) -> list[Finding]:
         return [Finding(NOTE, "OPALITE_CACHE=0: programs are built again in each process", "unset OPALITE_CACHE")]
     if (fault := write_fault(folder)) is not None:
         fix = "export OPALITE_CACHE_DIR=/a/folder/that/you/own"
-        is_filled = folder.is_absolute() and any(units(folder))
+        is_filled = folder.is_absolute() and any(cache_entries(folder))
         what = "what it holds is used, and nothing is added" if is_filled else "each process builds its programs again"
         return [Finding(NOTE, f"the cache folder {folder} cannot be written ({fault}): {what}", fix)]
-    found = list(units(folder))
+    found = list(cache_entries(folder))
     size = sum(u.nbytes for u in found) / 2**20
     binaries = sum(u.kind == "program" for u in found)
     return [Finding(GOOD, f"cache folder {folder}: {binaries} program binaries, {size:.1f} of {cap_mb} MiB")]
@@ -278,7 +278,7 @@ def check_devices() -> tuple[list[Finding], list[str]]:
                 Finding(BAD, f"{who}: the driver says that it is not available", "install its driver again")
             )
             continue
-        if pocl.needs_repair(info.platform, info.version):
+        if pocl.has_wrong_cpu_name(info.platform, info.version):
             name = pocl.host_cpu_name()
             was = pocl.processor_name(info.version)
             what = f"PoCL takes this processor for '{was}' and would build slow code or none; Opalite calls it {name}"

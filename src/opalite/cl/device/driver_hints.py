@@ -99,7 +99,7 @@ def hint_properties(hints: Hints, device: DeviceInfo) -> HintProperties:
     return HintProperties(tuple(context), tuple(queue), tuple(sentences))
 
 
-def hints_taken(device: DeviceInfo) -> Sequence[str]:
+def supported_hints(device: DeviceInfo) -> Sequence[str]:
     """The names of the hints that `device` lists an extension for."""
     return [what for what in _WAYS if _find_way(what, device) is not None]
 

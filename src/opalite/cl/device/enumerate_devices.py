@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pyopencl as cl
 
 from ... import knobs
-from ...cache.cache_folder import is_writable, kept_folder
+from ...cache.cache_folder import is_writable, usable_folder
 from ...cache.temporary_folders import user_folder, write_fault
 from ...errors import NoDeviceError
 from ...ir.device.device_info import DeviceInfo
@@ -16,7 +16,7 @@ from ...pocl.core_affinity import task_ids
 from . import intel_cpu_runtime
 from .driver_errors import code_name
 from .fork_guard import check_fork
-from .query_device_info import describe, location, with_trials
+from .query_device_info import describe, location, with_probed_features
 from .select_device import DeviceEntry, select, stable_ids
 
 _PYOPENCL_ROOM = 1 << 20  # bytes on the disk for pyopencl's own cache
@@ -52,7 +52,7 @@ def list_all() -> Listing:
     """Ask every platform for its devices. A platform or device that fails is noted and left out, never an error."""
     check_fork()
     listing = Listing()
-    kept = kept_folder()
+    kept = usable_folder()
     if (fault := pocl.prepare_environment(kept if kept is not None and is_writable(kept) else None)) is not None:
         listing.faults.append(fault)
     _spare_cache_of_pyopencl()
@@ -95,7 +95,7 @@ def _list_all(listing: Listing) -> Listing:
 
 def devices() -> list[DeviceInfo]:
     """Every OpenCL device found, with the findings of trial builds."""
-    return [with_trials(found.device, found.info) for found in list_all().devices]
+    return [with_probed_features(found.device, found.info) for found in list_all().devices]
 
 
 def find_device(request: str | None = None) -> FoundDevice:
@@ -113,7 +113,7 @@ def find_device(request: str | None = None) -> FoundDevice:
             e.add_context(fault)
         raise
     assert isinstance(chosen, FoundDevice)
-    return replace(chosen, info=with_trials(chosen.device, chosen.info))
+    return replace(chosen, info=with_probed_features(chosen.device, chosen.info))
 
 
 def _found(device: cl.Device, index: str) -> FoundDevice:

@@ -2,8 +2,8 @@
 
 A driver's threads do not exist in such a child, and a lock that one of them held at that moment stays locked. So any
 call may wait for ever there, the release of an object included. A child refuses to use what it inherited
-(`check_fork`), and never releases it: whoever owns OpenCL objects tells `keep_in_children`, and holds them for good in
-a child, which gives all its memory back when it ends.
+(`check_fork`), and never releases it: owners of OpenCL objects are registered by
+`keep_in_forked_children` and live until the child ends, which gives all its memory back when it ends.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def is_child() -> bool:
     return process.is_child
 
 
-def keep_in_children(owner: Any) -> None:
+def keep_in_forked_children(owner: Any) -> None:
     """Never let go of `owner`, and of what it holds, in processes forked from now on."""
     _owners.add(owner)
 
 
-def hold(*things: Any) -> None:
+def keep_forever(*things: Any) -> None:
     """Never let go of `things`, not even when the interpreter ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(list(things)))
 
@@ -59,7 +59,7 @@ def hold(*things: Any) -> None:
 def _enter_child() -> None:
     if process.started:
         process.is_child = True
-        hold(*_owners)
+        keep_forever(*_owners)
 
 
 if hasattr(os, "register_at_fork"):

@@ -33,7 +33,7 @@ kernel void trial(global float4 *y, global const uint *a) {{
 """
 
 
-def takes_warpgroups(device: cl.Device) -> bool:
+def supports_wgmma(device: cl.Device) -> bool:
     """Whether a product of 64 rows by ones comes out right on `device`."""
     rows = np.arange(1, 9)
     try:

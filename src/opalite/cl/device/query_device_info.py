@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pyopencl as cl
 
-from ...cache.cache_folder import kept_folder
+from ...cache.cache_folder import usable_folder
 from ...cache.cache_keys import digest
 from ...ir.device.device_family import (
     ADDRESSES,
@@ -35,9 +35,9 @@ from ...ir.device.device_family import (
 )
 from ...ir.device.device_info import SUB_GROUP_EXTENSIONS, DeviceInfo
 from ...pocl import cpu_workarounds as pocl
-from ..memory.device_pointers import takes_addresses
+from ..memory.device_pointers import supports_device_pointers
 from ..programs.missing_builtins import TRIAL
-from .probe_wgmma import takes_warpgroups
+from .probe_wgmma import supports_wgmma
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -201,7 +201,7 @@ def location(device: cl.Device) -> str:
     return str(ask(lambda d: f"{d.topology_amd.bus:02x}:{d.topology_amd.device:02x}.{d.topology_amd.function}", ""))
 
 
-def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
+def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
     """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
 
     That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
@@ -217,7 +217,7 @@ def with_trials(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
         trials = {**trials, UNLINKED_FMA: TRIAL}
     if not trials:
         return info
-    kept = kept_folder()
+    kept = usable_folder()
     known = kept / "facts.json" if kept is not None else None
     key = fingerprint(info)
     facts = _read_facts(known)
@@ -295,9 +295,9 @@ def _wave_size(ask: _Asker, by_name: int) -> int:
 def _holds(device: cl.Device, quirk: str, source: str) -> bool:
     if quirk == PTX_WGMMA:
         with _muted():
-            return takes_warpgroups(device)
+            return supports_wgmma(device)
     if quirk == ADDRESSES:
-        return takes_addresses(device)
+        return supports_device_pointers(device)
     return _builds(device, source) is not (quirk == UNLINKED_FMA)
 
 

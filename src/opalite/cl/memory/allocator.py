@@ -14,7 +14,7 @@ from ...ir.dtype import DType
 from ..device.driver_errors import code_name, translate
 from ..runtime_counters import Counters
 from .device_pointers import BufferSlice
-from .sub_buffers import SubBufferBlock, drop_blocks
+from .sub_buffers import SubBufferBlock, drop_released_blocks
 
 Array = np.ndarray[Any, Any]
 M = TypeVar("M")
@@ -96,12 +96,12 @@ class Allocator:
 
     def _made(self, make: Callable[[], M], what: str, nbytes: int) -> M:
         """What `make` makes. Memory of closed arenas that is still held goes at the latest when there is no room."""
-        drop_blocks()
+        drop_released_blocks()
         try:
             made = make()
         except cl.Error:
-            drop_blocks()
-            drop_blocks()
+            drop_released_blocks()
+            drop_released_blocks()
             try:
                 made = make()
             except cl.Error as e:
@@ -154,7 +154,7 @@ class Arena:
         return sum(end - start for start, end, _ in self._parts)
 
     @property
-    def cuts(self) -> int:
+    def sub_buffer_count(self) -> int:
         """Sub-buffers made so far, which live as long as the arena."""
         return len(self._cut) if self._address is None else 0
 

@@ -35,7 +35,7 @@ class BufferSlice:
         self.nbytes = nbytes
 
 
-def place_of(memory: cl.Buffer | BufferSlice, offset: int) -> tuple[cl.Buffer, int]:
+def buffer_and_offset(memory: cl.Buffer | BufferSlice, offset: int) -> tuple[cl.Buffer, int]:
     """The buffer in which byte `offset` of `memory` lies, and where."""
     return (memory.buffer, memory.offset + offset) if isinstance(memory, BufferSlice) else (memory, offset)
 
@@ -63,7 +63,7 @@ class AddressProbe:
         return [int(n) for n in found[: len(buffers)]]
 
 
-def takes_addresses(device: cl.Device) -> bool:
+def supports_device_pointers(device: cl.Device) -> bool:
     """Whether launches on `device` read and write where an address given as SVM pointer says."""
     point = find_set_pointer()
     if point is None:

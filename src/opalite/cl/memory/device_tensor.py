@@ -72,7 +72,7 @@ class DeviceTensor:
     NumPy takes it for an array, at the cost of a transfer.
     """
 
-    __slots__ = ("crossing", "dtype", "rt", "shape")
+    __slots__ = ("dtype", "rt", "shape", "staging")
 
     def __init__(
         self, rt: Runtime, shape: Sequence[int], dtype: np.dtype[Any], buffer: cl.Buffer | None = None
@@ -81,19 +81,19 @@ class DeviceTensor:
         self.rt = rt
         self.shape = tuple(int(d) for d in shape)
         self.dtype = dtype
-        self.crossing = StagingBuffer(rt, self.nbytes, buffer)
+        self.staging = StagingBuffer(rt, self.nbytes, buffer)
 
     @classmethod
-    def over(cls, rt: Runtime, crossing: StagingBuffer, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceTensor:
+    def over(cls, rt: Runtime, staging: StagingBuffer, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceTensor:
         """A tensor in memory that exists, as long as that holds what it holds."""
         tensor = cls.__new__(cls)
-        tensor.rt, tensor.shape, tensor.dtype, tensor.crossing = rt, tuple(shape), dtype, crossing
+        tensor.rt, tensor.shape, tensor.dtype, tensor.staging = rt, tuple(shape), dtype, staging
         return tensor
 
     @property
     def buffer(self) -> cl.Buffer:
         """The memory, as kernels take it."""
-        return self.crossing.buffer
+        return self.staging.buffer
 
     @property
     def size(self) -> int:
@@ -115,7 +115,7 @@ class DeviceTensor:
 
         Where there is a queue for transfers, launches go on meanwhile: those that run must not use this tensor.
         """
-        self._cross(lambda: self.crossing.write(array, self.dtype, self.rt.transfer_queue))
+        self._cross(lambda: self.staging.write(array, self.dtype, self.rt.transfer_queue))
 
     def copy_from(self, other: DeviceTensor) -> None:
         """Enqueue a copy of `other`, of the same size and runtime, into this one."""
@@ -124,7 +124,7 @@ class DeviceTensor:
     def numpy(self) -> Array:
         """The contents as a new array; launches that run must not write this tensor, as with `write`."""
         array: Array = np.empty(self.shape, self.dtype)
-        self._cross(lambda: self.crossing.read(array, self.rt.transfer_queue))
+        self._cross(lambda: self.staging.read(array, self.rt.transfer_queue))
         return array
 
     def _cross(self, move: Callable[[], Any]) -> None:

@@ -43,7 +43,7 @@ class GrowableDeviceTensor:
         self.tensor = DeviceTensor(rt, self._lying(capacity), self.stored)
 
     @classmethod
-    def filling(cls, tensor: DeviceTensor) -> GrowableDeviceTensor:
+    def wrap_full(cls, tensor: DeviceTensor) -> GrowableDeviceTensor:
         """`tensor` itself, all of it."""
         made = cls.__new__(cls)
         made.rt, made.dtype, made.axis, made.tensor = tensor.rt, tensor.dtype, max(tensor.ndim - 2, 0), tensor
@@ -58,10 +58,10 @@ class GrowableDeviceTensor:
     def _lying(self, size: int) -> tuple[int, ...]:
         """The shape in memory of so many positions."""
         shape = self._with(size)
-        return (*shape[:-1], shape[-1] + TAIL) if self.is_narrow else shape
+        return (*shape[:-1], shape[-1] + TAIL) if self.is_int8 else shape
 
     @property
-    def is_narrow(self) -> bool:
+    def is_int8(self) -> bool:
         """Whether its memory holds rows of floats as int8."""
         return self.stored == np.int8 and self.dtype.kind == "f"
 
@@ -94,7 +94,7 @@ class GrowableDeviceTensor:
                     raise OverflowError(f"{stored} does not hold the values of a cache")
         self.stored, self.tensor = stored, made.tensor
 
-    def empty_as(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, capacity: int) -> bool:
+    def reuse_as(self, shape: Sequence[int], dtype: np.dtype[Any], axis: int, capacity: int) -> bool:
         """Whether it is memory of its own for such a tensor, none of which counts from now on."""
         sizes = (*shape[:axis], *shape[axis + 1 :])
         own = (*self._sizes[: self.axis], *self._sizes[self.axis + 1 :])
@@ -112,7 +112,7 @@ class GrowableDeviceTensor:
         """Take what counts of `source`: where the host has both, by the host, which waits for no command; from position
         `first` on."""
         kept = (slice(None),) * self.axis + (slice(first, self.length),)
-        views = [t.crossing.shared(self.stored, t.shape) for t in (self.tensor, source.tensor)]
+        views = [t.staging.shared(self.stored, t.shape) for t in (self.tensor, source.tensor)]
         if views[0] is not None and views[1] is not None:
             views[0][kept] = views[1][kept]
             return
@@ -138,24 +138,24 @@ class GrowableDeviceTensor:
     def _raw(self) -> Array:
         """What counts as it lies in memory, an array that may be that memory."""
         kept = (slice(None),) * self.axis + (slice(self.length),)
-        shared = self.tensor.crossing.shared(self.stored, self.tensor.shape)
+        shared = self.tensor.staging.shared(self.stored, self.tensor.shape)
         found: Array = (self.tensor.numpy() if shared is None else shared)[kept]
         return found
 
     def numpy(self) -> Array:
         """What counts, as an array of its own."""
         raw = self._raw()
-        return from_byte_rows(raw, self.dtype) if self.is_narrow else raw.astype(self.dtype, order="C")
+        return from_byte_rows(raw, self.dtype) if self.is_int8 else raw.astype(self.dtype, order="C")
 
     def write(self, array: Array) -> None:
         """Take the contents of `array`, as many positions as there are room for at most."""
-        self._lay(to_byte_rows(array) if self.is_narrow else array)
+        self._lay(to_byte_rows(array) if self.is_int8 else array)
 
     def _lay(self, array: Array) -> None:
         """Take contents that are as memory holds them."""
         self.length = array.shape[self.axis]
         kept = (slice(None),) * self.axis + (slice(self.length),)
-        shared = self.tensor.crossing.shared(self.stored, self.tensor.shape)
+        shared = self.tensor.staging.shared(self.stored, self.tensor.shape)
         if shared is not None:
             shared[kept] = array
             return

@@ -14,7 +14,7 @@ import pyopencl as cl
 
 from ...errors import InputError
 from ..device.driver_errors import cl_errors, translate
-from ..device.fork_guard import check_fork, keep_in_children
+from ..device.fork_guard import check_fork, keep_in_forked_children
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
@@ -175,7 +175,7 @@ class StagingBuffer:
     def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
         """Memory of its own unless there is a `buffer`. DeviceMemoryError if there is no room."""
         check_fork()
-        keep_in_children(self)
+        keep_in_forked_children(self)
         self._rt = rt
         self._content: Array | None = None  # what was written last, if it cannot change
         self._is_open = buffer is not None  # whether others may write
@@ -200,7 +200,7 @@ class StagingBuffer:
         array: Any,
         dtype: np.dtype[Any],
         queue: cl.CommandQueue | None = None,
-        courier: InlineUpload | None = None,
+        uploads: InlineUpload | None = None,
     ) -> Any:
         """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished.
 
@@ -216,8 +216,8 @@ class StagingBuffer:
             return None
         if self._host is None:
             stored = np.ascontiguousarray(source, dtype)
-            if courier is not None and courier.takes(stored.nbytes):
-                courier.bring(self.buffer, stored)
+            if uploads is not None and uploads.accepts(stored.nbytes):
+                uploads.add_host(self.buffer, stored)
                 return None
             return self._rt.write(self.buffer, stored, wait=False, queue=queue)
         self._rt.counters.transfers += 1
@@ -226,11 +226,11 @@ class StagingBuffer:
         )
         return None
 
-    def copy_from(self, source: StagingBuffer, nbytes: int, courier: InlineUpload | None = None) -> None:
+    def copy_from(self, source: StagingBuffer, nbytes: int, uploads: InlineUpload | None = None) -> None:
         """Have the first `nbytes` bytes of `source` here, copied on the queue, or by a courier."""
         self._content = None
-        if courier is not None and courier.takes(nbytes):
-            courier.move(source.buffer, self.buffer, nbytes)
+        if uploads is not None and uploads.accepts(nbytes):
+            uploads.add_device(source.buffer, self.buffer, nbytes)
             return
         self._rt.copy(source.buffer, self.buffer, nbytes)
 

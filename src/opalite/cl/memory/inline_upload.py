@@ -51,7 +51,7 @@ kernel void carry(const Freight freight) {
 
 
 class InlineUpload:
-    """Pieces are collected by `bring` and `move`, whose targets are all different, and on their way once `send` is
+    """Pieces are collected by `add_host` and `move`, whose targets are all different, and on their way once `send` is
     called: behind what is on the queue, before what comes on it."""
 
     def __init__(self, rt: Runtime) -> None:
@@ -71,33 +71,33 @@ class InlineUpload:
         self._count = self._used = 0
         self._known: dict[int, tuple[Any, int]] = {}  # addresses; what lies there is kept
 
-    def takes(self, nbytes: int) -> bool:
+    def accepts(self, nbytes: int) -> bool:
         """Whether that is so little that it is rather carried than written."""
         return bool(nbytes <= _LARGEST * self._room)
 
-    def bring(self, target: cl.Buffer | BufferSlice, data: Array, offset: int = 0) -> None:
+    def add_host(self, target: cl.Buffer | BufferSlice, data: Array, offset: int = 0) -> None:
         """The bytes of a C-contiguous array to `target` from byte `offset` on, a multiple of 4."""
         data = data.reshape(-1).view(np.uint8)
         at = 0
         while at < data.size:
             if self._count == PIECES or self._room - self._used < _WORD:
-                self.send()
+                self.flush()
             part = data[at : at + self._room - self._used]
             self._load[self._used : self._used + part.size] = part
             self._add(self._address(target) + offset + at, 0, self._used // _WORD, part.size)
             self._used += -(-part.size // _WORD) * _WORD
             at += part.size
 
-    def move(
+    def add_device(
         self, source: cl.Buffer | BufferSlice, target: cl.Buffer | BufferSlice, nbytes: int, offset: int = 0
     ) -> None:
         """The first bytes of `source` to `target` from byte `offset` on."""
         if nbytes:
             if self._count == PIECES:
-                self.send()
+                self.flush()
             self._add(self._address(target) + offset, self._address(source), 0, nbytes)
 
-    def send(self) -> None:
+    def flush(self) -> None:
         """Enqueue what was collected."""
         if not self._count:
             return

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...cache.hit_counters import note
+from ...cache.hit_counters import count_lookup
 from ...ir.constants.content_hash import content_key
 from ...ir.constants.lazy_array import LazyArray
-from ..programs.build_parallelism import side_by_side
+from ..programs.build_parallelism import parallel_map
 
 Array = np.ndarray[Any, Any]
 
@@ -74,15 +74,15 @@ class WeightStore:
             with self._lock:
                 known = None if image else self._wrapped.get(id(array))
                 if known is not None and known.array is array:
-                    note("weights", True)
+                    count_lookup("weights", True)
                     self.hits += 1
                     return known
             if not key:
-                digest = content_key(array, side_by_side)
+                digest = content_key(array, parallel_map)
         name = (digest or key or "", image)
         with self._lock:
             found = self._held.get(name)
-            note("weights", found is not None)
+            count_lookup("weights", found is not None)
             if found is not None:
                 self.hits += 1
                 return found

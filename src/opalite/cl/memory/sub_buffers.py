@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pyopencl as cl
 
-from ..device.fork_guard import hold, keep_in_children
+from ..device.fork_guard import keep_forever, keep_in_forked_children
 
 _leaving: list[list[SubBufferBlock]] = [[], []]  # blocks whose sub-buffers are gone: at the last allocation, and since
 
@@ -23,7 +23,7 @@ class SubBufferBlock:
     def __init__(self, buffer: cl.Buffer) -> None:
         self.buffer = buffer
         self._held: list[cl.Buffer] = []
-        keep_in_children(self)
+        keep_in_forked_children(self)
 
     def cut(self, offset: int, nbytes: int) -> cl.Buffer:
         """The region [offset, offset + nbytes) as a buffer, which keeps the block alive. Raises pyopencl's errors."""
@@ -36,7 +36,7 @@ class SubBufferBlock:
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():
             # Sub-buffers go in any order while Python ends. The process gives the memory back.
-            hold(self._held)
+            keep_forever(self._held)
             return
         while self._held:
             self._held.pop().release()
@@ -54,6 +54,6 @@ class _Hold:
         leaving[1].append(self.block)
 
 
-def drop_blocks() -> None:
+def drop_released_blocks() -> None:
     """Let go of blocks that were left before the last call. Every allocation calls this."""
     _leaving[0], _leaving[1] = _leaving[1], []

@@ -9,7 +9,7 @@ Three things make a run wait that has its memory and its programs:
   through all objects of the process, and nobody has the interpreter meanwhile: measured, 40 to 60 ms. And where it was
   off meanwhile, it looks through all that were made, 10 to 20 ms, as soon as it is on.
 - The cores. A run whose steps several threads share waits for a thread whose core was given to another one, for 3 ms
-  and more at a time. `is_crowded` tells who shares (pocl/megakernel/host_thread_loop.py) that others want the cores.
+  and more at a time. `is_contended` tells who shares (pocl/megakernel/host_thread_loop.py) that others want the cores.
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ class _NoCollector(_Users):
 
 class _Crowds(_Users):
     def _end(self) -> None:
-        report_waiting()  # who planned is about to run, and plans again soon
+        report_contention()  # who planned is about to run, and plans again soon
 
 
 _turns, _collector, _crowds = _ShortTurns(), _NoCollector(), _Crowds()
 
 
-def let_others(since: float) -> float:
+def yield_interpreter(since: float) -> float:
     """Let another thread have the interpreter if the last pause, at `since` (of time.perf_counter), was long ago; when
     the last one was.
 
@@ -126,7 +126,7 @@ def let_others(since: float) -> float:
     return time.perf_counter()
 
 
-def short_turns() -> AbstractContextManager[None]:
+def short_switch_interval() -> AbstractContextManager[None]:
     """Inside, whoever waits for the interpreter gets it after TURN_S. It costs a thread that nobody waits for nothing.
 
     The interval is the process's: one that is shorter already stays, and one that somebody else sets meanwhile, too.
@@ -135,7 +135,7 @@ def short_turns() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def planning() -> Iterator[None]:
+def background_planning() -> Iterator[None]:
     """Inside, where a thread imports or plans for milliseconds or more: short turns, cores that runs make room on, and
     no garbage collection unless somebody asks for it; what planning makes goes without one.
     """
@@ -143,18 +143,18 @@ def planning() -> Iterator[None]:
         yield
 
 
-def building() -> AbstractContextManager[None]:
+def background_build() -> AbstractContextManager[None]:
     """Inside, where other processes compile for this one: cores that runs make room on."""
     return _crowds
 
 
-def report_waiting() -> None:
+def report_contention() -> None:
     """A thread had to wait for another one's run, or did something beside it: several are at work, each with a core
     that it had a moment ago."""
     global _taken_turns_until
     _taken_turns_until = time.perf_counter() + TURNS_S
 
 
-def is_crowded(now: float) -> bool:
+def is_contended(now: float) -> bool:
     """Whether something beside the run that begins `now` (of time.perf_counter) wants the cores."""
     return _crowds.count > 0 or now < _taken_turns_until

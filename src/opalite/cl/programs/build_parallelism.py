@@ -25,12 +25,12 @@ def worker_count() -> int:
     return int(knobs.get("OPALITE_BUILD_THREADS") or min(cores, _MANY_WORKERS))
 
 
-def may_work_in_background() -> bool:
+def may_start_processes() -> bool:
     """Whether one more process may run beside this one: tasks are not few, and the user has not asked for one alone."""
     return knobs.get("OPALITE_BUILD_THREADS") is None and task_limit() is None
 
 
-def side_by_side(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """`function` of each item, in as many threads as may work: for what leaves the interpreter to others."""
     items = list(items)
     threads = min(worker_count(), len(items))

@@ -26,7 +26,7 @@ from ...errors import DeviceError
 from ...pocl.cpu_workarounds import make_build_folder, worker_environment
 from ...pocl.process_limits import BUILD_FILES, check_files
 from ...pocl.provide_linker import prepare_linker
-from .background_throttle import building
+from .background_throttle import background_build
 from .build_worker import ANSWER, READY, REQUEST
 from .process_priority import CoreShare, set_niceness
 
@@ -60,18 +60,18 @@ class BuildPool:
         self._busy = Lock()
         self._count_lock = Lock()
         self._waiting = 0
-        self.is_hurried = False
+        self.is_expedited = False
         self._folder = ""
 
     @contextmanager
-    def waited_for(self) -> Iterator[None]:
+    def expedite_builds(self) -> Iterator[None]:
         """Meanwhile somebody waits for what is being built: to the end of that build, no worker gives way to others.
 
         Where the priority of a worker cannot be raised again, and it is starved, a new one takes over its program.
         """
         with self._count_lock:
             self._waiting += 1
-            self.is_hurried = True
+            self.is_expedited = True
         try:
             yield
         finally:
@@ -110,7 +110,7 @@ class BuildPool:
             while len(self._workers) < wanted:
                 self._workers.append(_Worker(self._command(), self._folder, *self._patience))
             for worker in self._workers:
-                worker.give_way(0 if self.is_hurried else self._niceness)
+                worker.give_way(0 if self.is_expedited else self._niceness)
 
     def build(
         self,
@@ -132,12 +132,12 @@ class BuildPool:
             return
         try:
             with self._count_lock:
-                self.is_hurried = self._waiting > 0
+                self.is_expedited = self._waiting > 0
             waiting = dict(enumerate(specs))
             while waiting:
                 self.start(max(1, len(waiting) // _EACH))
                 exchange = _Exchange(self, waiting, stop)
-                with building():
+                with background_build():
                     yield from exchange.run()
                 if lost is not None:
                     lost.update(exchange.lost)
@@ -350,7 +350,7 @@ class _Exchange:
 
     def _hasten(self) -> None:
         """Where somebody waits, have no worker give way any more."""
-        if not self._pool.is_hurried:
+        if not self._pool.is_expedited:
             return
         for worker in [w for w in self._open if not w.give_way(0) and w.is_starved]:
             if worker.task is not None:

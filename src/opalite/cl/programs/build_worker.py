@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from ...pocl import cpu_workarounds as pocl
-from ...pocl.prune_header import lighten
+from ...pocl.prune_header import build_with_pruned_header
 from .ctypes_compiler import CallError, CtypesDevice
 
 REQUEST = struct.Struct("<II")  # bytes of options and of source
@@ -41,8 +41,8 @@ def main(index: str, version: str) -> int:
         return 1
     if device.version.strip() != version:
         return 1
-    if pocl.needs_repair(device.platform, device.version):
-        pocl.repair(device.pointer, device.version)
+    if pocl.has_wrong_cpu_name(device.platform, device.version):
+        pocl.fix_cpu_name(device.pointer, device.version)
     build(device, "", _FIRST)  # PoCL loads its kernel library, which takes as long as two programs
     _write(answers, READY)
     while (header := _read(REQUEST.size, IDLE_S)) is not None:
@@ -70,7 +70,11 @@ def end_with_caller() -> None:
 def build(device: CtypesDevice, options: str, text: str) -> bytes:
     """The program's binary with every kernel compiled; b"" if it does not compile."""
     try:
-        return lighten(device.build, text, options, CallError) if PART not in text else link(device, options, text)
+        return (
+            build_with_pruned_header(device.build, text, options, CallError)
+            if PART not in text
+            else link(device, options, text)
+        )
     except CallError:
         return b""
 
@@ -79,7 +83,7 @@ def link(device: CtypesDevice, options: str, text: str) -> bytes:
     """The binary of the program of several sources. CallError if they do not compile."""
     with ExitStack() as held:
         sources = zip(text.split(PART), options.split(PART), strict=True)
-        parts = [lighten(partial(device.compile, held), *source, CallError) for source in sources]
+        parts = [build_with_pruned_header(partial(device.compile, held), *source, CallError) for source in sources]
         return device.link(held, parts)
 
 

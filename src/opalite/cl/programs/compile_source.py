@@ -14,10 +14,10 @@ from ...errors import BuildError, DeviceError
 from ...ir.device.device_family import UNLINKED_FMA
 from ...ir.device.device_info import DeviceInfo
 from ...pocl import cpu_workarounds as pocl
-from ...pocl.prune_header import lighten
+from ...pocl.prune_header import build_with_pruned_header
 from ...ptx.retarget_sm90a import RetargetError, is_marked, retarget
 from ..device.driver_errors import translate
-from .missing_builtins import STAND_INS
+from .missing_builtins import DEFINITIONS
 from .ptx_binary import assemble, ptx_of
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class SourceCompiler:
                 f"the compiler of {self._info.name} ends its process ({death}) on {name or 'a program'} with options "
                 f"{options!r}, with {PLAIN} too. The source is saved as "
                 f"{_keep_source(text, options, key, self._store)}. A newer driver may compile it; "
-                "OPALITE_WITHOUT leaves kernels out, by name"
+                "OPALITE_EXCLUDE_KERNELS leaves kernels out, by name"
             )
         program: cl._Program | None = None
         is_pocl = self._info.family == "pocl"
@@ -58,8 +58,8 @@ class SourceCompiler:
 
         try:
             given = self.given(options)
-            whole = STAND_INS + text if UNLINKED_FMA in self._info.quirks else text
-            program = lighten(make, text, given, cl.Error) if is_pocl else make(whole, given)
+            whole = DEFINITIONS + text if UNLINKED_FMA in self._info.quirks else text
+            program = build_with_pruned_header(make, text, given, cl.Error) if is_pocl else make(whole, given)
             if self._info.family == "nvidia" and is_marked(text):
                 program = self._retargeted(program, name)
         except cl.Error as e:

@@ -37,8 +37,8 @@ def main(index: str, version: str) -> int:
         print(FAULT + "the device is another one", flush=True)
         return 1
     device = found.device
-    if pocl.needs_repair(found.info.platform, version):
-        pocl.repair(device.int_ptr, version)
+    if pocl.has_wrong_cpu_name(found.info.platform, version):
+        pocl.fix_cpu_name(device.int_ptr, version)
     try:
         context = cl.Context([device])
         queue = cl.CommandQueue(context)

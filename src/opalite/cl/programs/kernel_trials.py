@@ -1,4 +1,4 @@
-"""Trials: a kernel that no compiler has checked is launched in a process of its own before it is launched here.
+"""KernelTrials: a kernel that no compiler has checked is launched in a process of its own before it is launched here.
 
 A kernel that faults takes the context of its process: on NVIDIA's driver every queue and every other context of the
 process is dead from then on, and it makes no new one (measured on an H200; clCreateContext gives -9999 whatever is
@@ -23,7 +23,7 @@ from ... import knobs
 from ...cache.binary_store import FORMAT, BinaryStore
 from ...cache.cache_keys import digest
 from ...ir.device.device_info import DeviceInfo
-from .build_parallelism import may_work_in_background
+from .build_parallelism import may_start_processes
 from .kernel_trial_main import BUILT, FAULT, RAN
 
 BUILD_S = 600.0
@@ -65,7 +65,7 @@ class Trial:
         return json.dumps(given).encode() + b"\n" + self.program
 
 
-class Trials:
+class KernelTrials:
     """What was tried on a device, by this process or an earlier one with the same cache. Thread-safe."""
 
     def __init__(self, index: str, info: DeviceInfo, fingerprint: str, store: BinaryStore | None) -> None:
@@ -84,7 +84,7 @@ class Trials:
             self._keep(key, why)
         return why
 
-    def condemn(self, program: bytes, why: str) -> None:
+    def record_failure(self, program: bytes, why: str) -> None:
         """Note that a kernel that passed its trial has failed here."""
         self._keep(self._key(program), why)
 
@@ -98,7 +98,7 @@ class Trials:
 
     def _run(self, trial: Trial) -> tuple[str, bool]:
         """What `fault` says, and whether it holds for ever."""
-        if not (self._index and sys.executable and may_work_in_background()):
+        if not (self._index and sys.executable and may_start_processes()):
             return "it cannot be tried, for no process may run beside this one", False
         command = [sys.executable, "-P", "-m", f"{__package__}.kernel_trial_main", self._index, self._info.version]
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)

@@ -94,7 +94,7 @@ def _text() -> str:
     return "\n".join([*parts, "#line 1\n"])
 
 
-STAND_INS = _text()
+DEFINITIONS = _text()
 """What comes in front of a program."""
 
 TRIAL = "kernel void f(global float *x) { x[0] = fma(x[1], x[2], sin(x[3])); }"

@@ -21,14 +21,14 @@ import pyopencl as cl
 
 from ...cache.binary_store import FORMAT, BinaryStore
 from ...cache.cache_keys import digest
-from ...cache.hit_counters import note
+from ...cache.hit_counters import count_lookup
 from ...errors import BuildError
 from ...ir.device.device_family import FRAGILE_COMPILER, SERIAL_BUILDS
 from ...ir.device.device_info import DeviceInfo
 from ...pocl import cpu_workarounds as pocl
 from ...pocl.check_loadable import UnloadableError
-from ..runtime_counters import Counters, ProgramTally
-from .build_parallelism import may_work_in_background, worker_count
+from ..runtime_counters import Counters, ProgramCounts
+from .build_parallelism import may_start_processes, worker_count
 from .build_pool import BuildPool
 from .build_worker import PART
 from .compile_source import PLAIN, SourceCompiler
@@ -49,7 +49,7 @@ class CacheStats:
     """Where programs came from."""
 
     memory_hits: int = 0
-    offered: int = 0  # taken from a bundle
+    from_bundle: int = 0  # taken from a bundle
     disk_hits: int = 0
     misses: int = 0
     saved: int = 0
@@ -103,7 +103,7 @@ class ProgramCache:
                 self._pool = BuildPool(index, info.version, worker_count())
             # Linking takes as long as all the builds, beside a program that runs and should not be slowed down: even
             # where there is one core, a worker does it.
-            if self._pool is not None or may_work_in_background():
+            if self._pool is not None or may_start_processes():
                 self._link_pool = BuildPool(index, info.version, 1, niceness=_CALM)
                 self._background_pool = BuildPool(index, info.version, worker_count(), niceness=_CALM)
 
@@ -131,7 +131,7 @@ class ProgramCache:
         if self._store is not None and not self._store.path(self._general_key).exists():
             self._store.put(self._general_key, b"all")
 
-    def offer(self, binaries: Mapping[tuple[str, str], Callable[[], bytes]]) -> None:
+    def add_bundled(self, binaries: Mapping[tuple[str, str], Callable[[], bytes]]) -> None:
         """Binaries by (text, options), made for this device and driver; each is read when its program is needed."""
         with self._lock:
             self._offered |= {k: read for k, read in binaries.items() if k not in self._programs}
@@ -145,7 +145,7 @@ class ProgramCache:
         stored = None if self._store is None else self._store.get(self._key(text, options))
         return stored or self._binary_of(program)
 
-    def get(self, text: str, options: str, name: str = "", tally: ProgramTally | None = None) -> cl._Program:
+    def get(self, text: str, options: str, name: str = "", counts: ProgramCounts | None = None) -> cl._Program:
         """The built program. BuildError shows options, compiler output and where the source was saved.
 
         tally: of whoever asks.
@@ -157,11 +157,11 @@ class ProgramCache:
                 future = self._programs[text, options] = Future()
             else:
                 self.stats.memory_hits += 1
-        if not mine and tally is not None:
-            tally.add(shared=1)
+        if not mine and counts is not None:
+            counts.add(shared=1)
         if mine:
             try:
-                future.set_result(self._make(text, options, name, tally or ProgramTally()))
+                future.set_result(self._make(text, options, name, counts or ProgramCounts()))
             except BaseException as e:
                 if isinstance(e, BuildError):
                     e.program = text, options
@@ -178,12 +178,12 @@ class ProgramCache:
         return [spec for key, spec in distinct.items() if key not in made and not self._is_at_hand(key)]
 
     @contextmanager
-    def waited_for(self) -> Iterator[None]:
+    def expedite_builds(self) -> Iterator[None]:
         """Meanwhile somebody waits for what is built behind, or linked: it gives way to nobody any more."""
         with ExitStack() as entered:
             for pool in (self._background_pool, self._link_pool):
                 if pool is not None:
-                    entered.enter_context(pool.waited_for())
+                    entered.enter_context(pool.expedite_builds())
             yield
 
     @property
@@ -195,7 +195,7 @@ class ProgramCache:
         self,
         specs: Sequence[Spec],
         stop: Callable[[], bool],
-        tally: ProgramTally,
+        counts: ProgramCounts,
         urgent: bool = False,
     ) -> None:
         """Compile what is missing, in processes that let others go first where there are any, until `stop`.
@@ -214,8 +214,8 @@ class ProgramCache:
             for number, binary in self._background_pool.build(given, waits=True, lost=lost, stop=stop):
                 text, options, name = missing[number]
                 self._delivered[text, options] = binary
-                self.get(text, options, name, tally)
-            tally.add(build_s=time.perf_counter() - started)
+                self.get(text, options, name, counts)
+            counts.add(build_s=time.perf_counter() - started)
             for number, death in lost.items():
                 if self._pool is not None and not stop():
                     self._build_plain(missing[number][:2], death)
@@ -224,7 +224,7 @@ class ProgramCache:
             if stop():
                 return
             with suppress(BuildError):
-                self.get(*spec, tally)
+                self.get(*spec, counts)
 
     def prestart_background_workers(self, may_link: bool) -> None:
         """Get as many processes ready as build urgently, for what is found out to be missing.
@@ -259,7 +259,7 @@ class ProgramCache:
         self,
         specs: Sequence[Spec],
         progress: Callable[[int, int], None] | None = None,
-        tally: ProgramTally | None = None,
+        counts: ProgramCounts | None = None,
     ) -> list[cl._Program]:
         """`get` for every spec, several at once (OPALITE_BUILD_THREADS); `progress(done, total)` is told of each."""
         done = 0
@@ -273,10 +273,10 @@ class ProgramCache:
         told = self._build_outside(specs, tell)
         threads = 1 if self._serial or SERIAL_BUILDS in self._info.quirks else min(worker_count(), len(specs))
         built: list[cl._Program] = []
-        if threads > 1 and self._build_by_threads(threads, specs, tally, tell, built):
+        if threads > 1 and self._build_by_threads(threads, specs, counts, tell, built):
             return built
         for spec in specs[len(built) :]:
-            built.append(self.get(*spec, tally))
+            built.append(self.get(*spec, counts))
             tell(spec[:2] not in told)
         return built
 
@@ -284,14 +284,14 @@ class ProgramCache:
         self,
         threads: int,
         specs: Sequence[Spec],
-        tally: ProgramTally | None,
+        counts: ProgramCounts | None,
         tell: Callable[[int], None],
         built: list[cl._Program],
     ) -> bool:
         """Append the programs of `specs` to `built`; False where no thread can be started, so that some are missing."""
         with ThreadPoolExecutor(threads, "opalite-build") as pool:
             try:
-                futures = [pool.submit(self.get, *spec, tally) for spec in specs]
+                futures = [pool.submit(self.get, *spec, counts) for spec in specs]
             except RuntimeError:  # a limit on threads, as containers set
                 pool.shutdown(cancel_futures=True)
                 return False
@@ -317,7 +317,7 @@ class ProgramCache:
             linking = self._linking.setdefault(key, threading.Lock())
         with linking:
             program = self._find(key) or self._accept(self._delivered.pop((text, options), b""))
-            note("programs", program is not None)
+            count_lookup("programs", program is not None)
             if program is not None:
                 self._count(None, loaded=1)
                 return program
@@ -326,7 +326,7 @@ class ProgramCache:
             _log.info("%d sources were not linked into one program", len(parts))
         return program
 
-    def link_early(self, parts: Sequence[Part], stop: Callable[[], bool]) -> None:
+    def link_in_background(self, parts: Sequence[Part], stop: Callable[[], bool]) -> None:
         """Have the program linked that somebody will ask `link` for, until `stop`."""
         text, options, key = self._linked(parts)
         with self._lock:
@@ -350,7 +350,7 @@ class ProgramCache:
         self._link_pool.lower_priority(self._link_niceness)
         self._has_linked = True
         for _, binary in self._link_pool.build([(text, options)], waits=True, stop=stop):
-            self._count(ProgramTally(is_behind=True), built=1)
+            self._count(ProgramCounts(in_background=True), built=1)
             self._save(key, binary)
             return binary
         return b""
@@ -411,28 +411,28 @@ class ProgramCache:
     def _general_key(self) -> str:
         return digest(str(FORMAT), self._fingerprint, "general programs")
 
-    def _count(self, tally: ProgramTally | None, built: int = 0, loaded: int = 0) -> None:
+    def _count(self, counts: ProgramCounts | None, built: int = 0, loaded: int = 0) -> None:
         with self._lock:
             self._counters.programs_built += built
             self._counters.programs_loaded += loaded
-            if tally is not None and tally.is_behind:
+            if counts is not None and counts.in_background:
                 self._counters.programs_built_in_background += built
-        if tally is not None:
-            tally.add(built, loaded)
+        if counts is not None:
+            counts.add(built, loaded)
 
-    def _make(self, text: str, options: str, name: str, tally: ProgramTally) -> cl._Program:
+    def _make(self, text: str, options: str, name: str, counts: ProgramCounts) -> cl._Program:
         program = self._accept(self._offered.pop((text, options), bytes)())
         if program is not None:
-            self.stats.offered += 1
-            note("programs", True)
-            self._count(tally, loaded=1)
+            self.stats.from_bundle += 1
+            count_lookup("programs", True)
+            self._count(counts, loaded=1)
             return program
         key = self._key(text, options)
         program = self._find(key)
-        note("programs", program is not None)
+        count_lookup("programs", program is not None)
         if program is not None:
             self.stats.disk_hits += 1
-            self._count(tally, loaded=1)
+            self._count(counts, loaded=1)
             return program
         self.stats.misses += 1
         known = (text, options) in self._delivered or (text, options) in self._deadly
@@ -447,7 +447,7 @@ class ProgramCache:
             program = self._compiler.compile(text, options, name, key, self._deadly.get((text, options), ""))
             self.stats.build_s += time.perf_counter() - started
             binary = self._binary_of(program) if self._store is not None else b""
-        self._count(tally, built=1)
+        self._count(counts, built=1)
         self._save(key, binary)
         return program
 
@@ -483,12 +483,12 @@ class ProgramCache:
         return program
 
     def _save(self, key: str, binary: bytes) -> None:
-        if self._store is not None and binary and self._store.put(key, pocl.spare_binary(binary)):
+        if self._store is not None and binary and self._store.put(key, pocl.strip_bitcode(binary)):
             self.stats.saved += 1
 
     def _binary_of(self, program: cl._Program) -> bytes:
         try:
-            return pocl.spare_binary(bytes(program.get_info(cl.program_info.BINARIES)[0]))
+            return pocl.strip_bitcode(bytes(program.get_info(cl.program_info.BINARIES)[0]))
         except cl.Error as e:
             _log.info("no binary of a program on %s: %s", self._info.name, e)
             return b""

@@ -16,7 +16,7 @@ import pyopencl as cl
 
 from ..device.driver_errors import describe_code
 from .raw_opencl_calls import find_extension, query_device
-from .replay import Recorded, Replay
+from .replay import RecordedLaunches, Replay
 
 if TYPE_CHECKING:
     from .prepared_launch import PreparedLaunch
@@ -123,7 +123,7 @@ def _find_calls(platform: cl.Platform) -> dict[str, Callable[..., Any]] | str:
     return calls
 
 
-class CommandBuffer(Recorded):
+class CommandBuffer(RecordedLaunches):
     """Launches recorded with their present arguments."""
 
     def __init__(

@@ -21,7 +21,7 @@ from ..memory.device_pointers import BufferSlice
 from ..runtime_counters import Counters
 from .kernel_object import KernelObject
 from .raw_opencl_calls import arg_bytes, enqueue_args, find_enqueue, find_set_arg, find_set_pointer
-from .replay import Recorded, Replay
+from .replay import RecordedLaunches, Replay
 
 _log = logging.getLogger(__name__)
 Grid = tuple[int, ...]
@@ -123,7 +123,7 @@ class PreparedLaunch:
         """By number, the arguments that are others than when `arguments` were `before`."""
         return _changes(before, self._args)
 
-    def let_go(self) -> None:
+    def release_arguments(self) -> None:
         """Let go of the memory of all arguments; `update` must set others before the launch is enqueued again."""
         self._args = [None] * len(self._args)
 
@@ -183,7 +183,7 @@ def _is_same(wanted: KernelArg, held: Any) -> bool:
     return isinstance(wanted, LocalBytes) and wanted == held
 
 
-class Recording:
+class LaunchSequence:
     """Launches that always run together, in order: one tight loop over argument tuples made once, or one replay.
 
     `flush_every` launches are handed to the device at once, so that it starts before all are enqueued; 0 leaves that to
@@ -203,7 +203,7 @@ class Recording:
         launches: Sequence[PreparedLaunch],
         *,
         flush_every: int,
-        holds: bool,
+        holds_gil: bool,
         device: str,
         counters: Counters,
         replay: Replay | None = None,
@@ -215,10 +215,10 @@ class Recording:
         self._counters = counters
         self._flush = flush_every > 0
         self._replay = replay if replay is not None and len(self.launches) >= replay.least else None
-        self._buffer: Recorded | None = None
+        self._buffer: RecordedLaunches | None = None
         self._has_run = False
         self._is_stale = False  # whether arguments were set since it was recorded
-        self._enqueue = find_enqueue(holds=holds)
+        self._enqueue = find_enqueue(holds_gil=holds_gil)
         calls: list[Any]
         if self._enqueue is not None:
             calls = [enqueue_args(queue, x.kernel, x.grid, x.group) for x in self.launches]
@@ -232,9 +232,9 @@ class Recording:
         """Whether runs after the first are replays."""
         return self._replay is not None
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """To be called after an argument of a launch was set: what was recorded holds the argument before it."""
-        if self._buffer is not None and self._buffer.takes_arguments:
+        if self._buffer is not None and self._buffer.can_update:
             self._is_stale = True
         else:
             self._buffer, self._has_run = None, False

@@ -71,11 +71,11 @@ def query_device(device: cl.Device, name: int, kind: Any) -> int:
 
 
 @cache
-def find_enqueue(*, holds: bool = False) -> Callable[..., int] | None:
+def find_enqueue(*, holds_gil: bool = False) -> Callable[..., int] | None:
     """The loader's clEnqueueNDRangeKernel, or None if it cannot be had. holds: it keeps the interpreter meanwhile,
     which another thread may not give back for milliseconds; for drivers that do no more than note the launch."""
     loader = find_loader()
-    if loader is None or not holds:
+    if loader is None or not holds_gil:
         return None if loader is None else loader.clEnqueueNDRangeKernel
     return ctypes.PYFUNCTYPE(ctypes.c_int32)(("clEnqueueNDRangeKernel", loader))
 

@@ -18,7 +18,7 @@ import pyopencl as cl
 
 from ..device.driver_errors import describe_code
 from .raw_opencl_calls import arg_bytes, enqueue_args, find_call, find_extension, query_device
-from .replay import Recorded, Replay
+from .replay import RecordedLaunches, Replay
 
 if TYPE_CHECKING:
     from .prepared_launch import PreparedLaunch
@@ -98,10 +98,10 @@ def find_recordable_queues(device: cl.Device) -> RecordableQueues | str:
     return RecordableQueues(most, calls)
 
 
-class QueueRecordings(Recorded):
+class QueueRecordings(RecordedLaunches):
     """Launches recorded with their present arguments, in as many recordings as the device needs for them."""
 
-    takes_arguments = True
+    can_update = True
 
     def __init__(
         self, replay: RecordableQueues, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str

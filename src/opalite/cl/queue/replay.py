@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from .prepared_launch import PreparedLaunch
 
 
-class Recorded(ABC):
+class RecordedLaunches(ABC):
     """Launches recorded with their present arguments; later changes of arguments do not reach it by themselves."""
 
-    takes_arguments: ClassVar[bool] = False
+    can_update: ClassVar[bool] = False
     """Whether `update` may give it other arguments."""
 
     @abstractmethod
@@ -40,5 +40,5 @@ class Replay(ABC):
     noun: ClassVar[str]
 
     @abstractmethod
-    def record(self, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str) -> Recorded:
+    def record(self, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str) -> RecordedLaunches:
         """`launches`, none of them empty, to be replayed on `queue`. DeviceError if the driver refuses one."""

@@ -41,7 +41,7 @@ class HostFunction:
         self.release = weakref.finalize(self, _loader().dlclose, library)
 
 
-def hold_host_function(tell: Callable[[], int]) -> HostFunction | None:
+def pin_host_function(tell: Callable[[], int]) -> HostFunction | None:
     """The function whose address `tell` gives, by running the kernel; None where its library cannot be told and held.
 
     The address is asked for again once a library is held, which thus was the function's if it still lies there.
@@ -60,7 +60,7 @@ def hold_host_function(tell: Callable[[], int]) -> HostFunction | None:
 def find_host_function(address: int) -> HostFunction | None:
     """The function at `address`; None where its library cannot be told and held.
 
-    Only safe while that library cannot be unloaded; else see `hold_host_function`.
+    Only safe while that library cannot be unloaded; else see `pin_host_function`.
     """
     if not address or sys.platform != "linux":
         return None

@@ -17,25 +17,25 @@ from ...cl.device.driver_handles import Buffer, Program
 from ...cl.memory.host_device_copies import aligned_bytes
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.runtime import Runtime
-from .call_from_host import hold_host_function
+from .call_from_host import pin_host_function
 from .host_thread_loop import HostThreadLoop
-from .step_table import StepTables
+from .step_table import StepArrays
 
 Array = np.ndarray[Any, Any]
 _ASIDE = 256  # buffers that may go, and are held only because their addresses are known
 _CLOCK_S = 0.002  # between two looks at the processor's clock, to learn how fast it is
 
 
-class StepTable:
+class DeviceStepTable:
     """The steps of one linked program on the device, from which loops over parts of them are made.
 
     `take` says for which sizes; before that no loop must run.
     """
 
-    def __init__(self, rt: Runtime, program: Program, rows: StepTables, label: str) -> None:
+    def __init__(self, rt: Runtime, program: Program, rows: StepArrays, label: str) -> None:
         """rows: steps of some sizes; those of others are as many, with as many arguments."""
         self._rt, self._program, self._label = rt, program, label
-        self._rows: StepTables | None = None
+        self._rows: StepArrays | None = None
         self._shared: list[Array] = []  # arrays that are the device's memory, where it shares the host's
         self._args, self._shapes = self._memory(rows.args), self._memory(rows.shapes)
         self._counters = rt.allocate(rows.counter_bytes)
@@ -51,7 +51,7 @@ class StepTable:
                 return wrapped
         return self._rt.allocate(like.nbytes)
 
-    def take(self, rows: StepTables) -> None:
+    def take(self, rows: StepArrays) -> None:
         """Run these steps from now on. No run may be under way."""
         if rows is self._rows:
             return
@@ -76,7 +76,7 @@ class StepTable:
 def make_host_thread_loop(
     rt: Runtime,
     program: Program,
-    addresses: Addresses,
+    addresses: BufferAddresses,
     words: Sequence[str],
     fields: Sequence[str],
     ticks: int,
@@ -103,7 +103,7 @@ def make_host_thread_loop(
         clocks.append((time.perf_counter(), int(call[fields.index("CLOCK")])))
         return int(call[fields.index("CODE")])
 
-    code = hold_host_function(tell)
+    code = pin_host_function(tell)
     if code is None:
         return None
     (before_s, before), (after_s, after) = clocks[0], clocks[-1]
@@ -113,7 +113,7 @@ def make_host_thread_loop(
     return HostThreadLoop(rt, code, serve, call, control, places, word, stay_s, [memory])
 
 
-class Addresses:
+class BufferAddresses:
     """Where buffers lie, as kernels see it: asked of one, once for each."""
 
     def __init__(self, rt: Runtime, program: Program, constants: Sequence[Buffer]) -> None:
@@ -124,9 +124,9 @@ class Addresses:
         self._ask({id(m): m for m in constants}.values())
         self._constant = dict(self._found)
 
-    def twin(self) -> Addresses:
+    def replica(self) -> BufferAddresses:
         """The same for another thread, which asks for other buffers but the constants."""
-        other = object.__new__(Addresses)
+        other = object.__new__(BufferAddresses)
         other._rt, other._program, other._constant = self._rt, self._program, self._constant
         other._found, other._launch = dict(self._constant), None
         return other
@@ -156,7 +156,7 @@ class Addresses:
         addresses = np.empty(len(memory), np.uint64)
         rt.read(found, addresses)
         if launch is not None:
-            launch.let_go()
+            launch.release_arguments()
         self._found.update((id(m), (m, int(a))) for m, a in zip(memory, addresses, strict=True))
 
 

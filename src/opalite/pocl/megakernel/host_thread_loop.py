@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from ...cl.device.driver_handles import Queue
-from ...cl.device.fork_guard import hold, is_child, keep_in_children
+from ...cl.device.fork_guard import is_child, keep_forever, keep_in_forked_children
 from ...cl.memory.host_device_copies import aligned_bytes
-from ...cl.programs.background_throttle import is_crowded
+from ...cl.programs.background_throttle import is_contended
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from .call_from_host import HostFunction, current_core
-from .step_table import StepTables
+from .step_table import StepArrays
 
 Array = np.ndarray[Any, Any]
 _TRIALS = 10  # runs of each way, alone and joined, before the faster one stays
@@ -77,7 +77,7 @@ class HostThreadLoop:
         # A queue of its own: nobody else's commands wait behind a worker that stays.
         self._queue = rt.make_queue()
         self._sent = 0
-        self._tables: OrderedDict[StepTables, _Table] = OrderedDict()  # the present one last
+        self._tables: OrderedDict[StepArrays, _Table] = OrderedDict()  # the present one last
         self._table: _Table | None = None
         self._times: dict[bool, list[float]] = {True: [], False: []}
         self._joins: bool | None = None if self._count else False  # a single core is the host's
@@ -88,11 +88,11 @@ class HostThreadLoop:
         self._ticks, self._stay_s = stay, stay_s
         self._gap_s = 0.0  # from one run to the next, a mean of late
         self._ended = time.perf_counter()
-        keep_in_children(self)
+        keep_in_forked_children(self)
         # Workers may look at tables as long as they stay.
         weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept, self._tables)
 
-    def alone(self) -> HostThreadLoop:
+    def single_threaded(self) -> HostThreadLoop:
         """Another loop over the same functions, with tables of its own, that the calling thread always walks alone:
         two of them may be walked at once."""
         code, call, words, places, kept = self._given
@@ -106,7 +106,7 @@ class HostThreadLoop:
         other._joins = False
         return other
 
-    def use(self, rows: StepTables) -> None:
+    def use(self, rows: StepArrays) -> None:
         """Walk these steps from the next run on. Those of sizes used lately are at hand."""
         tables = self._tables
         table = tables.get(rows)
@@ -144,7 +144,7 @@ class HostThreadLoop:
         """Run all steps once, and wait. What the host has written before is what they see."""
         started = time.perf_counter()
         self._gap_s += _WEIGHT * (min(started - self._ended, _LONGEST_S) - self._gap_s)
-        crowded = self._gives_way and is_crowded(started)
+        crowded = self._gives_way and is_contended(started)
         joins = self._joins if self._joins is not None else self._next_trial()
         if joins and self._without:
             joins = False
@@ -234,7 +234,7 @@ class HostThreadLoop:
 class _Table:
     """A TABLE of plan/megakernel_source.py with what it names. least_s: of its runs beside workers."""
 
-    def __init__(self, rows: StepTables) -> None:
+    def __init__(self, rows: StepArrays) -> None:
         self._arrays = [aligned_bytes(a.nbytes).view(a.dtype).reshape(a.shape) for a in (rows.args, rows.shapes)]
         self._counters = aligned_bytes(rows.counter_bytes)
         self._words = aligned_bytes(8 * (_TURN + 1)).view(np.uint64)
@@ -243,7 +243,7 @@ class _Table:
         self._turn = memoryview(self._words.data)
         self.fill(rows)
 
-    def fill(self, rows: StepTables) -> None:
+    def fill(self, rows: StepArrays) -> None:
         """Take other steps, as many and with as many arguments. Nobody may be reading."""
         self.least_s = math.inf
         self._turn[_TURN] = _NEVER
@@ -265,7 +265,7 @@ def may_stay(rt: Runtime) -> bool:
 def _dismiss(words: Array, leave: int, queue: Queue, *kept: Any) -> None:
     """To be called when nobody can ask any more: memory and code must live as long as a worker is there."""
     if is_child():  # the workers are another process's
-        hold(words, queue, kept)
+        keep_forever(words, queue, kept)
         return
     words[leave] = 1
     queue.finish()

@@ -1,4 +1,4 @@
-"""StepTables: the steps of one set of sizes as the tables that the program of a step loop reads."""
+"""StepArrays: the steps of one set of sizes as the tables that the program of a step loop reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class StepTables:
+class StepArrays:
     """args: of all steps, one after the other: addresses, and the 64 bits of numbers.
 
     shapes: a row for each step: which function, where its arguments begin, how many work-groups, along x and y, and of

@@ -15,10 +15,10 @@ import numpy as np
 from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.memory.host_device_copies import StagingBuffer
 from ...cl.memory.inline_upload import InlineUpload
-from ...cl.queue.prepared_launch import Recording
+from ...cl.queue.prepared_launch import LaunchSequence
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...plan.template.dynamic_parameters import DynamicParameters, Values, packed
-from ...pocl.megakernel.step_table import StepTables
+from ...pocl.megakernel.step_table import StepArrays
 from .launch_batches import Phase, Prepared
 from .memory.io_transfer import Target
 from .memory.output_ring_buffer import OutputRingBuffer
@@ -130,11 +130,11 @@ class DynamicShapeRuns:
         executable = self._executable
         return executable.bind(still, feeds, [k for k in views if k not in changing], copies=executable.may_link)
 
-    def _write_tables(self, values: Values, courier: InlineUpload | None = None) -> list[Any]:
+    def _write_tables(self, values: Values, uploads: InlineUpload | None = None) -> list[Any]:
         """Write constants that depend on sizes; what must be kept until the queue has finished. courier: what brings
         them, if any."""
         arrays = ((slot, made(values)) for slot, made in self.dynamic.tables.items())
-        return [self.tables[slot].write(array, array.dtype, courier=courier) for slot, array in arrays]
+        return [self.tables[slot].write(array, array.dtype, uploads=uploads) for slot, array in arrays]
 
     def _run_launches(
         self,
@@ -194,7 +194,7 @@ class _LaunchRuns:
         self.queue = _DynamicQueue(executable.current.prepared, self._set_values)
         self._phases = _Phases(self.queue, dynamic)
 
-    def begin(self, values: Values, in_flight: int, courier: InlineUpload | None) -> bool:
+    def begin(self, values: Values, in_flight: int, uploads: InlineUpload | None) -> bool:
         """See Way.begin."""
         self._set_values(values)
         return True
@@ -260,9 +260,9 @@ class _LinkedRuns:
             return None
         return self if runs.best is runs.persistent else self._launches
 
-    def begin(self, values: Values, in_flight: int, courier: InlineUpload | None) -> bool:
+    def begin(self, values: Values, in_flight: int, uploads: InlineUpload | None) -> bool:
         """See Way.begin."""
-        if not self._table.write(values, in_flight, courier):
+        if not self._table.write(values, in_flight, uploads):
             return False
         self._shape(values)
         return True
@@ -326,7 +326,7 @@ class _MegakernelRuns:
         """What lasts from run to run lies elsewhere."""
         self._copy_tables()
 
-    def _copy_tables(self) -> StepTables:
+    def _copy_tables(self) -> StepArrays:
         rows = self._executable.megakernel_tables_of(self._megakernel)
         self._table, self._grids = rows.args.copy(), rows.shapes.copy()
         self._counter_bytes = rows.counter_bytes
@@ -344,7 +344,7 @@ class _MegakernelRuns:
             if found.get(row) != grid:
                 grids[row] = self._megakernel.tables.shape(i, *grid)
                 found[row] = grid
-        self._megakernel.use(StepTables(table, grids, self._counter_bytes))
+        self._megakernel.use(StepArrays(table, grids, self._counter_bytes))
         self._phases.shape(values)
 
 
@@ -373,5 +373,5 @@ class _Phases:
     def record(self, executable: Executable) -> None:
         """Make recordings anew, for grids that have changed."""
         for at, phase in enumerate(self._phases):
-            if isinstance(phase, Recording):
+            if isinstance(phase, LaunchSequence):
                 self._phases[at] = executable.rt.record(phase.launches)

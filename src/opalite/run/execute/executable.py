@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cl.device.fork_guard import keep_in_children
+from ...cl.device.fork_guard import keep_in_forked_children
 from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.memory.host_device_copies import StagingBuffer
-from ...cl.programs.background_throttle import let_others, planning
+from ...cl.programs.background_throttle import background_planning, yield_interpreter
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.queue.replay import Replay
 from ...cl.runtime import Runtime
-from ...cl.runtime_counters import ProgramTally
+from ...cl.runtime_counters import ProgramCounts
 from ...plan.program import Program
 from ...pocl.megakernel.host_thread_loop import HostThreadLoop
-from ...pocl.megakernel.step_table import StepTables
+from ...pocl.megakernel.step_table import StepArrays
 from .build_progress_bar import build_progress
 from .host_operators import HostOperators, HostRunner
 from .launch_batches import Prepared, Recorder
@@ -120,7 +120,7 @@ class Executable:
         *,
         is_trial: bool = False,
         on_built: Callable[[Program], None] | None = None,
-        tally: ProgramTally | None = None,
+        counts: ProgramCounts | None = None,
         tier: str = "optimized",
     ) -> None:
         """is_trial: it is made to be measured or compared: launches stay apart, and no bar shows that it is built.
@@ -129,7 +129,7 @@ class Executable:
         where what it is built of came from. tier: of the plan; launches of a general one, which is soon replaced, stay
         apart.
         """
-        keep_in_children(self)
+        keep_in_forked_children(self)
         self.rt = rt
         self.lock = threading.Lock()
         self.is_released = False
@@ -144,8 +144,8 @@ class Executable:
         self.runs_without_megakernel = self.rebind_count = 0
         started = time.perf_counter()
         with nullcontext() if is_trial else build_progress() as tell:
-            built = rt.build_all([s.parts for s in program.sources], tell, tally)
-        with planning():
+            built = rt.build_all([s.parts for s in program.sources], tell, counts)
+        with background_planning():
             if on_built is not None:
                 on_built(program)
             self.memory = SlotMemory(rt, program)
@@ -165,7 +165,7 @@ class Executable:
         while this one runs, if that is neither released nor random.
         """
         other = object.__new__(Executable)
-        keep_in_children(other)
+        keep_in_forked_children(other)
         other.rt, other.tier, other.program, other.build_s = self.rt, self.tier, program, 0.0
         other.runs_without_megakernel = other.rebind_count = 0
         other.lock = threading.Lock()
@@ -176,7 +176,7 @@ class Executable:
             self._may_build_megakernel,
             self._builders,
         )
-        with planning():
+        with background_planning():
             other._initialize(program, self._built)
         return other
 
@@ -197,7 +197,7 @@ class Executable:
         )
         paused = time.perf_counter()
         for i, step, args in first.launches:
-            paused = let_others(paused)
+            paused = yield_interpreter(paused)
             self.launches[i] = rt.prepare(built[step.source], step.entry, args, step.grid, step.group, step.node)
             if step.open_group:
                 self.launches[i].fit_group(rt.device)
@@ -293,7 +293,7 @@ class Executable:
         builder = self._megakernel_builder
         return None if builder.is_idle else self._poll(builder)
 
-    def megakernel_tables_of(self, megakernel: BuiltMegakernel) -> StepTables:
+    def megakernel_tables_of(self, megakernel: BuiltMegakernel) -> StepArrays:
         """The tables of a step loop for the present size."""
         instance = self._current
         if megakernel.host_thread_loop is None:
@@ -307,7 +307,7 @@ class Executable:
         self._kept.clear()
         self._args_instance = None
         for launch in self.launches.values():
-            launch.let_go()
+            launch.release_arguments()
         for own in self._replica_megakernels.values():
             if own is not None:
                 own.forget_addresses()
@@ -381,7 +381,7 @@ class Executable:
         self._args_instance = self._args_owner = None  # until all of them are
         paused = time.perf_counter()
         for i, step, args in changed:
-            paused = let_others(paused)
+            paused = yield_interpreter(paused)
             launch = self.launches[i]
             launch.update(args, step.grid, step.group)
             if step.open_group:

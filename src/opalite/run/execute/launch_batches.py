@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from ...cl.queue.event_times import LaunchTimes
-from ...cl.queue.prepared_launch import PreparedLaunch, Recording
+from ...cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from ...cl.runtime import Runtime
 from ...plan.program import DownloadStep, HostStep, LaunchStep, Program, ReferenceStep, UploadStep
 from ...pocl.megakernel.host_thread_loop import HostThreadLoop
 from .memory.io_transfer import IoTransfer
 from .step_schedule import StepSchedule
 
-Phase: TypeAlias = "Recording | HostThreadLoop | UploadStep | DownloadStep | HostStep | ReferenceStep"
+Phase: TypeAlias = "LaunchSequence | HostThreadLoop | UploadStep | DownloadStep | HostStep | ReferenceStep"
 """A step, or all the launches between two steps of another kind."""
 
 Recorder: TypeAlias = Callable[[LaunchStep, LaunchTimes], None]

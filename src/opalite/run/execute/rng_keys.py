@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ...cl.queue.prepared_launch import PreparedLaunch, Recording
+from ...cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from ...ir.rng_key_args import KEY_ARGUMENTS
 from ...plan.program import LaunchStep, Program, ScalarArg
 
@@ -31,7 +31,7 @@ class RngKeys:
     def __bool__(self) -> bool:
         return bool(self._drawn)
 
-    def begin(self, recordings: Iterable[Recording]) -> None:
+    def begin(self, recordings: Iterable[LaunchSequence]) -> None:
         """Set the keys of the run that begins."""
         if not self._drawn:
             return
@@ -39,7 +39,7 @@ class RngKeys:
             launch.set_arg(number, np.uint32((planned + self._runs) & 0xFFFFFFFF))
         if self._runs:
             for recording in recordings:
-                recording.forget()
+                recording.invalidate()
         self._runs += 1
 
 

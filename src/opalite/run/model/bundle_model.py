@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...cl.memory.device_tensor import DeviceTensor
-from ...cl.programs.build_parallelism import side_by_side
+from ...cl.programs.build_parallelism import parallel_map
 from ...errors import BundleError, PlacementError
 from ...ir.constants.lazy_array import hold_all, let_go_all
 from ...ir.device.device_info import DeviceInfo
@@ -103,7 +103,7 @@ class BundleModel:
         """The program of `variant`, with the weights in memory that the device does not have. BundleError if any is
         damaged."""
         program = variant.stored
-        hold_all(program.weights.values(), side_by_side, self.compiler.rt.weights.has)
+        hold_all(program.weights.values(), parallel_map, self.compiler.rt.weights.has)
         return program
 
     @property
@@ -302,10 +302,12 @@ class BundleModel:
             _refuse_hosts(program)
         if options.trust and variant.fingerprint == rt.fingerprint:
             sources = [s for p in programs_of(variant.content) for s in p.sources]
-            rt.programs.offer({(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()})
+            rt.programs.add_bundled(
+                {(sources[i].text, sources[i].options): read for i, read in variant.binaries.items()}
+            )
         self.compiler.counters.add_plan(loaded=1)
         weights = program.weights
-        executable = Executable(rt, program, onnx_runner(), tally=self.compiler.counters.programs)
+        executable = Executable(rt, program, onnx_runner(), counts=self.compiler.counters.programs)
         trace.build_s += executable.build_s
         if template is not None:
             template.program.weights = {}  # the device holds them now

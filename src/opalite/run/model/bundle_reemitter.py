@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ... import knobs
-from ...cache.cache_folder import cache_folder, discard, is_writable, kept_folder, trim
+from ...cache.cache_folder import cache_folder, discard, is_writable, trim, usable_folder
 from ...cache.cache_keys import digest
 from ...errors import BundleError
 from ...ir.constants.content_hash import content_key
@@ -53,7 +53,7 @@ class Rebuilder:
         if not variant.graph_key:
             raise BundleError("it does not hold the graphs that they were made of")
         _check_device(variant.device, self._device)
-        settings = [knobs.get("OPALITE_PLANNER"), knobs.get("OPALITE_NESTING")]
+        settings = [knobs.get("OPALITE_PLANNER"), knobs.get("OPALITE_BUFFER_ALIASING")]
         parts = [variant.digest, str(variant.number), variant.graph_key, json.dumps(settings), *code_state()]
         path = _path_of(digest(*parts))
         found = None if path is None else _find(path, variant)
@@ -71,7 +71,7 @@ def _check_device(planned: DeviceInfo, here: DeviceInfo) -> None:
 
 
 def _path_of(key: str) -> Path | None:
-    kept = kept_folder()
+    kept = usable_folder()
     return None if kept is None else kept / "bundles" / key[:2] / f"{key}{_SUFFIX}"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cl.programs.background_throttle import planning
+from ...cl.programs.background_throttle import background_planning
 from ...errors import BundleError
 from ...ir.device.device_info import DeviceInfo
 from ...ir.growable_tensor import GrowableTensor
@@ -184,7 +184,7 @@ class CachedModel:
         found = self._onnx
         if found is not None:
             return found
-        with self._opening, planning():
+        with self._opening, background_planning():
             if self._onnx is None:
                 self.compiler.prestart_for_generic()  # before these modules are read, which takes a while
                 from .imported_model import ImportedModel
@@ -218,7 +218,7 @@ class CachedModel:
             plan = self._find_open(key)
             if plan is not None or self._onnx is not None:
                 return plan
-            with planning():
+            with background_planning():
                 plan = self._find_kept(feeds)
             if plan is None:
                 return None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...cl.device.fork_guard import is_child
-from ...cl.programs.background_throttle import building, report_waiting, short_turns
+from ...cl.programs.background_throttle import background_build, report_contention, short_switch_interval
 from ...errors import DeviceMemoryError
 from ...plan.program import Program
 from ..execute.executable import Executable
@@ -101,12 +101,12 @@ class ConcurrentRuns:
         if found is None:
             yield None
             return
-        with building(), short_turns():
+        with background_build(), short_switch_interval():
             try:
                 yield found
             finally:
                 found.lock.release()
-                report_waiting()
+                report_contention()
                 with self._changed:
                     self._running -= 1
                     self._changed.notify_all()
@@ -125,7 +125,7 @@ class ConcurrentRuns:
         if found is not None:
             return found
         try:
-            with building(), short_turns():
+            with background_build(), short_switch_interval():
                 made = executable.make_replica(program)
         except BaseException as e:
             with self._changed:

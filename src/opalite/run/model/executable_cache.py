@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...cl.programs.background_throttle import planning
+from ...cl.programs.background_throttle import background_planning
 from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.dynamic_shape_runs import DynamicShapeRuns
@@ -118,7 +118,7 @@ class Compiled:
                 return found
         if self.template is None:
             return None
-        with planning():
+        with background_planning():
             program = self.template.at(sizes)
         if program is None:
             return None

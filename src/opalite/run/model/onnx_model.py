@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...cl.programs.background_throttle import planning
+from ...cl.programs.background_throttle import background_planning
 from ...errors import PlacementError
 from ...importer import Task
 from ...importer.walk.host_tasks import NodeTask, TrimTask
@@ -131,7 +131,7 @@ class OnnxModel:
 
         def before_import() -> None:
             turn.leave()
-            beside.enter_context(planning())
+            beside.enter_context(background_planning())
 
         clock = time.perf_counter
         started = clock()
@@ -283,7 +283,7 @@ class OnnxModel:
         """What takes the place of `ready`, which was made for now."""
         started = time.perf_counter()
         assert ready[0].job is not None
-        with self.compiler.rt.programs.waited_for():
+        with self.compiler.rt.programs.expedite_builds():
             ready[0].job.wait()
         self.compiler.counters.add_wait("behind", time.perf_counter() - started)
         return self.executables.find(segment, sizes) or ready

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from ...cl.memory.device_tensor import DeviceTensor
-from ...cl.programs.background_throttle import report_waiting
+from ...cl.programs.background_throttle import report_contention
 from .concurrent_runs import ConcurrentRuns
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class RunLock:
                 self._lock.acquire()
             finally:
                 self.first_came = 0.0
-        report_waiting()
+        report_contention()
         self.waited_s += time.perf_counter() - started
         self.waits += 1
 

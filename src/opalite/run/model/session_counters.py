@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ...cl.runtime_counters import ProgramTally
+from ...cl.runtime_counters import ProgramCounts
 
 
 @dataclass
@@ -21,7 +21,7 @@ class SessionCounters:
 
     plans_made: int = 0
     plans_loaded: int = 0
-    programs: ProgramTally = field(default_factory=ProgramTally)
+    programs: ProgramCounts = field(default_factory=ProgramCounts)
     waits: dict[str, tuple[int, float]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
     others: Counter[str] = field(default_factory=Counter)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...cache.cache_folder import discard, kept_folder
+from ...cache.cache_folder import discard, usable_folder
 from ...cache.cache_keys import digest
 from ...cl.runtime import Runtime
 from ...errors import InputError
@@ -85,7 +85,7 @@ def open_precision_choices(
     model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits | None = None
 ) -> PrecisionChoiceCache | None:
     """Where the choice for `model` is kept; None without a cache folder, or for what cannot be read twice."""
-    kept = kept_folder()
+    kept = usable_folder()
     if kept is None:
         return None
     if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...cl.runtime_counters import ProgramTally
+from ...cl.runtime_counters import ProgramCounts
 from ..execute.executable import Executable
 from ..model.background.background_compile import BackgroundCompiler
 from ..model.executable_cache import ExecutableCache
@@ -82,7 +82,7 @@ def make_stats(
     kept = [*(c.executable for c in compiled), *lock.beside.executables]
     waits = _waits_of(counters, lock, caches)
     callers = counters.programs
-    others = ProgramTally() if background is None else background.tally
+    others = ProgramCounts() if background is None else background.counts
     return SessionStats(
         runs=sum(runs.values()),
         tier=tier,

@@ -30,16 +30,16 @@ def unified(rt: Runtime) -> Runtime:
 def test_values_cross_through_mapped_memory(unified: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "write_buffer", None)
     monkeypatch.setattr(transfer, "read_buffer", None)
-    crossing = StagingBuffer(unified, 96)
-    assert crossing.write(np.arange(24).reshape(4, 6).T, np.dtype(np.float32)) is None
+    staging = StagingBuffer(unified, 96)
+    assert staging.write(np.arange(24).reshape(4, 6).T, np.dtype(np.float32)) is None
     got = np.empty((6, 4), np.float32)
-    crossing.read(got)
+    staging.read(got)
     assert np.array_equal(got, np.arange(24).reshape(4, 6).T)
     fewer = np.empty(3, np.float32)
-    crossing.read(fewer)
+    staging.read(fewer)
     assert np.array_equal(fewer, [0, 6, 12])
-    crossing.write(np.empty((0, 3)), np.dtype(np.float32))
-    crossing.read(np.empty(0, np.float32))
+    staging.write(np.empty((0, 3)), np.dtype(np.float32))
+    staging.read(np.empty(0, np.float32))
 
 
 def test_launches_see_what_was_mapped(unified: Runtime) -> None:
@@ -53,10 +53,10 @@ def test_launches_see_what_was_mapped(unified: Runtime) -> None:
 
 def test_memory_of_others_is_copied(unified: Runtime) -> None:
     buffer = unified.allocate(16)
-    crossing = StagingBuffer(unified, 16, buffer)
-    kept = crossing.write(np.arange(4), np.dtype(np.int32))
+    staging = StagingBuffer(unified, 16, buffer)
+    kept = staging.write(np.arange(4), np.dtype(np.int32))
     got = np.empty(4, np.int32)
-    also = crossing.read(got)
+    also = staging.read(got)
     unified.finish()
     assert np.array_equal(got, np.arange(4))
     assert kept is not None

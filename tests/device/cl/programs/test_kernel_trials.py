@@ -11,7 +11,7 @@ import pytest
 from opalite.cache.binary_store import BinaryStore
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.programs import kernel_trials
-from opalite.cl.programs.kernel_trials import Trial, Trials
+from opalite.cl.programs.kernel_trials import KernelTrials, Trial
 from opalite.cl.runtime import Runtime
 
 HEAD = """struct A { ulong at[4]; };
@@ -35,7 +35,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the machine keeps a process from being started."""
-    monkeypatch.setattr(kernel_trials, "may_work_in_background", lambda: True)
+    monkeypatch.setattr(kernel_trials, "may_start_processes", lambda: True)
 
 
 def trial(rt: Runtime, text: str, **changes: Any) -> Trial:
@@ -44,17 +44,19 @@ def trial(rt: Runtime, text: str, **changes: Any) -> Trial:
     return Trial(binary, "k", 32, 8, **(given | changes))
 
 
-def made(rt: Runtime, device_id: str | None, store: BinaryStore | None = None, index: str | None = None) -> Trials:
+def made(
+    rt: Runtime, device_id: str | None, store: BinaryStore | None = None, index: str | None = None
+) -> KernelTrials:
     found = find_device(device_id or rt.info.id)
-    return Trials(found.index if index is None else index, rt.info, rt.fingerprint, store)
+    return KernelTrials(found.index if index is None else index, rt.info, rt.fingerprint, store)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Trial]:
     """What processes were started for."""
     found: list[Trial] = []
-    run = Trials._run
-    monkeypatch.setattr(Trials, "_run", lambda self, asked: (found.append(asked), run(self, asked))[1])
+    run = KernelTrials._run
+    monkeypatch.setattr(KernelTrials, "_run", lambda self, asked: (found.append(asked), run(self, asked))[1])
     return found
 
 
@@ -69,7 +71,7 @@ def test_what_runs_is_known_to_run(
     known.clear()
     assert made(rt, device_id, store).fault(trial(rt, text)) == "", "another process asks the cache"
     assert len(started) == 1
-    tried.condemn(trial(rt, text).program, "it failed here")
+    tried.record_failure(trial(rt, text).program, "it failed here")
     assert tried.fault(trial(rt, text)) == "it failed here"
     known.clear()
     assert made(rt, device_id, store).fault(trial(rt, text)) == "it failed here"

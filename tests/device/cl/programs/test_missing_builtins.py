@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opalite.cl.programs.missing_builtins import STAND_INS
+from opalite.cl.programs.missing_builtins import DEFINITIONS
 from opalite.cl.runtime import Runtime
 
 SOURCE = (
-    STAND_INS
+    DEFINITIONS
     + """
 kernel void sums(global const float4 *a, global const float4 *b, global const float4 *c, global float4 *y) {
     const int i = get_global_id(0);

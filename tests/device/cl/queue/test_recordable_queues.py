@@ -17,7 +17,7 @@ import opalite
 import opalite.cl.runtime as runtime_module
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.queue import recordable_queues
-from opalite.cl.queue.prepared_launch import LocalBytes, PreparedLaunch, Recording
+from opalite.cl.queue.prepared_launch import LaunchSequence, LocalBytes, PreparedLaunch
 from opalite.cl.queue.recordable_queues import RecordableQueues, find_recordable_queues
 from opalite.cl.queue.replay_support import find_replay
 from opalite.cl.runtime import Runtime
@@ -42,7 +42,7 @@ N = 101
 
 @pytest.fixture(autouse=True)
 def record_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_RECORD", "1")
+    monkeypatch.setenv("OPALITE_REPLAY", "1")
 
 
 class Listing:
@@ -85,10 +85,10 @@ class Chain:
         self.rt.write(made, np.ones(N, np.float32))
         return made
 
-    def record(self, replay: RecordableQueues) -> Recording:
+    def record(self, replay: RecordableQueues) -> LaunchSequence:
         rt = self.rt
         options: dict[str, Any] = {"device": rt.info.name, "counters": rt.counters}
-        return Recording(rt.queue, self.launches, flush_every=2, holds=False, replay=replay, **options)
+        return LaunchSequence(rt.queue, self.launches, flush_every=2, holds_gil=False, replay=replay, **options)
 
     def value(self, of: Any = None) -> float:
         """The elements' value, which is one and the same."""
@@ -151,7 +151,7 @@ def test_changed_arguments_go_with_the_replay(
     want = expected(2)
     for last in (5.0, 5.0, 7.0, 3.0, 3.0):
         chain.launches[8].set_arg(1, np.float32(last))
-        recording.forget()
+        recording.invalidate()
         done = done_by(rt, recording.run)
         assert (done.recordings, done.replays) == (0, 1)
         want = expected(1, want, last)
@@ -172,12 +172,12 @@ def test_other_memory_goes_with_the_replay(rt: Runtime, keeps: bool, monkeypatch
     other = chain.memory()
     for launch in chain.launches:
         launch.set_arg(0, other)
-    recording.forget()
+    recording.invalidate()
     recording.run()
     assert chain.value(other) == expected(1)
     for launch in chain.launches:
         launch.set_arg(0, chain.x)
-    recording.forget()
+    recording.invalidate()
     recording.run()
     assert chain.value(other) == expected(1)
     assert chain.value() == expected(3)
@@ -193,7 +193,7 @@ def test_local_memory_of_another_size_is_recorded_anew(rt: Runtime, monkeypatch:
     for _ in range(2):
         recording.run()
     swap.set_arg(1, LocalBytes(64))
-    recording.forget()
+    recording.invalidate()
     before = rt.counters.snapshot()
     for _ in range(3):
         recording.run()
@@ -258,13 +258,13 @@ def open_session(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> opalite.Infere
 def test_sessions_replay_with_equal_results(rt: Runtime, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, RecordingDriver(most))
     monkeypatch.setattr(RecordableQueues, "least", 2)
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     shapes = [(1, 3, 16, 16), (2, 3, 9, 7), (1, 3, 16, 16)]
     feeds = [noise(*shapes[i // 4], seed=i) for i in range(12)]
     plain = opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
-    monkeypatch.setenv("OPALITE_RECORD", "0")
+    monkeypatch.setenv("OPALITE_REPLAY", "0")
     want = [plain.run(None, {"x": x})[0] for x in feeds]
-    monkeypatch.setenv("OPALITE_RECORD", "1")
+    monkeypatch.setenv("OPALITE_REPLAY", "1")
     session = open_session(rt, monkeypatch)
     traces = []
     for x, w in zip(feeds, want, strict=True):
@@ -279,7 +279,7 @@ def test_sessions_replay_with_equal_results(rt: Runtime, most: int, monkeypatch:
 def test_bound_outputs_are_replayed_into_other_memory(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, RecordingDriver())
     monkeypatch.setattr(RecordableQueues, "least", 2)
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     session = open_session(rt, monkeypatch)
     feeds = [noise(1, 3, 8, 8, seed=i) for i in range(6)]
     want = [session.run(None, {"x": x})[0] for x in feeds]

@@ -40,7 +40,7 @@ def test_other_groups_are_not_touched(
 ) -> None:
     """Groups that fill blocks of 16, or are computed row by row."""
     if filters // groups % 16:
-        monkeypatch.setenv("OPALITE_WITHOUT", "ConvRowMajorToPacked,ConvPacked,ConvPointwise")
+        monkeypatch.setenv("OPALITE_EXCLUDE_KERNELS", "ConvRowMajorToPacked,ConvPacked,ConvPointwise")
     found = bad_channels(convolution(groups, channels, filters, kernel), channels, 1, value)
     assert found.tolist() == list(range(filters // groups))
 
@@ -58,6 +58,6 @@ def test_a_shared_block_is_the_most_that_is_touched(at: int) -> None:
 
 
 def test_other_kernels_keep_groups_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_WITHOUT", "ConvRowMajorToPacked,ConvPacked,ConvPointwise")
+    monkeypatch.setenv("OPALITE_EXCLUDE_KERNELS", "ConvRowMajorToPacked,ConvPacked,ConvPointwise")
     found = bad_channels(convolution(3, 240, 60, 1), 240, 1, np.nan)
     assert found.tolist() == list(range(20))

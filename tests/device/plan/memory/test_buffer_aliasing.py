@@ -59,7 +59,7 @@ def test_nested_tensors_hold_what_copies_hold(nesting: Runtime, monkeypatch: pyt
     assert program.memory.nested >= 2
     got = run(nesting, program, feeds)
     check_same(run_graph(make(), feeds), got)
-    monkeypatch.setenv("OPALITE_NESTING", "0")
+    monkeypatch.setenv("OPALITE_BUFFER_ALIASING", "0")
     plain = planned(nesting, make())
     assert copies(plain) >= 1  # GPUs join all inputs in one launch
     for a, b in zip(run(nesting, plain, feeds), got, strict=True):
@@ -78,7 +78,7 @@ def test_random_graphs(rt: Runtime, graph: Graph) -> None:
 def reference() -> Any:
     """What copies compute."""
     with pytest.MonkeyPatch.context() as m:
-        m.setenv("OPALITE_NESTING", "0")
+        m.setenv("OPALITE_BUFFER_ALIASING", "0")
         return opalite.InferenceSession(dense().SerializeToString(), precision="fp32").run(None, FEEDS)[0]
 
 
@@ -104,7 +104,7 @@ def test_a_session_tells_what_is_free_and_where(nesting: Runtime) -> None:
 
 
 def test_replays_of_nested_tensors(nesting: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_RECORD", "1")
+    monkeypatch.setenv("OPALITE_REPLAY", "1")
     session = open_session()
     for _ in range(4):
         np.testing.assert_array_equal(session.run(None, FEEDS)[0], reference())
@@ -134,7 +134,7 @@ def test_bundles_hold_nested_tensors(nesting: Runtime, tmp_path: Path, monkeypat
 
 
 def test_kept_plans_hold_nested_tensors(nesting: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
     for _ in range(2):
         session = open_session()

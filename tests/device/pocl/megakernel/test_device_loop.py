@@ -23,7 +23,7 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.programs import background_throttle
-from opalite.cl.queue.prepared_launch import PreparedLaunch, Recording
+from opalite.cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.plan.megakernel_source import CALL
@@ -43,7 +43,7 @@ PATIENCE_S = 120.0  # for a worker process that starts and links on a busy machi
 @pytest.fixture
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "1")
     if not megakernel_builder.supports_megakernel(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     if "basic-" in rt.info.version:
@@ -85,7 +85,7 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
 
 
 def launches_of(phases: list[Any]) -> int:
-    return sum(len(p.launches) for p in phases if isinstance(p, Recording | HostThreadLoop))
+    return sum(len(p.launches) for p in phases if isinstance(p, LaunchSequence | HostThreadLoop))
 
 
 def phases_of(executable: Executable) -> Sequence[Phase]:
@@ -165,7 +165,7 @@ def test_what_was_linked_early_is_not_linked_again(
         ("void step(global float *x); kernel void whole(global float *x) { step(x); }", ""),
         (f"void step(global float *x) {{ x[0] = {20 + keeps}.0f; }}", ""),
     ]
-    linking.programs.link_early(parts, lambda: False)
+    linking.programs.link_in_background(parts, lambda: False)
     before = linking.counters.snapshot()
     program = linking.programs.link(parts)
     assert program is not None
@@ -184,7 +184,7 @@ def test_launches_stay_where_linking_fails(linking: Runtime, monkeypatch: pytest
 
 
 def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     for _ in range(4):
         session.run(None, {"x": noise(1, 3, 12, 10)})
@@ -198,7 +198,7 @@ def test_worker_that_stays_computes_every_run(
     staying: Runtime, joins: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether others join or not, and when the worker has left meanwhile."""
-    monkeypatch.setenv("OPALITE_STAY_US", "20000")
+    monkeypatch.setenv("OPALITE_SPIN_US", "20000")
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     feeds = [{"x": noise(1, 3, 12, 10, seed=seed)} for seed in range(5)]
     expected = [session.run(None, f) for f in feeds]
@@ -317,7 +317,7 @@ def test_sessions_take_turns_with_the_worker(staying: Runtime) -> None:
 
 def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what is built, or by threads that take turns: waiting for a worker without a core takes milliseconds."""
-    monkeypatch.setenv("OPALITE_STAY_US", "2000000")
+    monkeypatch.setenv("OPALITE_SPIN_US", "2000000")
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     expected, executable = run_until_linked(session, feeds)
@@ -327,7 +327,7 @@ def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypat
     monkeypatch.setattr(background_throttle, "_taken_turns_until", 0.0)
     session.run(None, feeds)
     assert loop._call[loop._workers] == loop._count + 1
-    with background_throttle.building():
+    with background_throttle.background_build():
         found = session.run(None, feeds)
         assert loop._call[loop._workers] == 1
         while loop._words[loop._left] != loop._sent:  # the workers leave
@@ -338,14 +338,14 @@ def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypat
     monkeypatch.setattr(background_throttle, "_taken_turns_until", 0.0)
     session.run(None, feeds)
     assert loop._call[loop._workers] == loop._count + 1
-    background_throttle.report_waiting()
+    background_throttle.report_contention()
     session.run(None, feeds)
     assert loop._call[loop._workers] == 1
 
 
 def test_worker_leaves_with_its_session(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that a worker looks at outlives it, however long it was to stay."""
-    monkeypatch.setenv("OPALITE_STAY_US", "2000000")
+    monkeypatch.setenv("OPALITE_SPIN_US", "2000000")
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
     loop = loop_of(executable)
@@ -428,7 +428,7 @@ def test_nobody_stays_if_told_so_or_runs_are_long(
     if is_long:
         monkeypatch.setattr(megakernel_builder, "SHORT_S", 0.0)
     else:
-        monkeypatch.setenv("OPALITE_STAY_US", "0")
+        monkeypatch.setenv("OPALITE_SPIN_US", "0")
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     first = session.run(None, feeds)
@@ -546,7 +546,7 @@ def test_halves_of_a_kept_plan_are_looked_at_after_every_run(
     staying: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     w = np.full((8, 4), 3e4, np.float32)
     model = make_model([node], [port("x", [2, 8])], [port("y", [2, 4])], {"w": w}).SerializeToString()
@@ -635,7 +635,7 @@ def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypa
 
 def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another session waits for their threads; the host needs none of them."""
-    monkeypatch.setenv("OPALITE_STAY_US", "100000000")
+    monkeypatch.setenv("OPALITE_SPIN_US", "100000000")
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     _, executable = run_until_linked(session, {"x": noise(1, 3, 12, 10)})
     loop = loop_of(executable)
@@ -659,7 +659,7 @@ def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.
 
 def test_the_worker_on_the_core_of_the_host_is_spare(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the host is, as many workers compute as there are other cores."""
-    monkeypatch.setenv("OPALITE_STAY_US", "1")
+    monkeypatch.setenv("OPALITE_SPIN_US", "1")
     session = opalite.InferenceSession(layers().SerializeToString(), device=staying.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     expected, executable = run_until_linked(session, feeds)
@@ -713,7 +713,7 @@ def test_loop_holds_its_tables(linking: Runtime, monkeypatch: pytest.MonkeyPatch
         made.append(buffer)
         return buffer
 
-    monkeypatch.setenv("OPALITE_STAY_US", "0")
+    monkeypatch.setenv("OPALITE_SPIN_US", "0")
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     feeds = {"x": noise(1, 3, 12, 10)}
     session.run(None, feeds)

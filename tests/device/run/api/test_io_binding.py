@@ -307,17 +307,17 @@ def test_both_ways_to_cross(rt: Runtime, shared: bool) -> None:
         write=rt.write,
         read=rt.read,
     )
-    crossing = StagingBuffer(stand_in, 60)  # type: ignore[arg-type]
+    staging = StagingBuffer(stand_in, 60)  # type: ignore[arg-type]
     array = np.arange(30, dtype=np.float64).reshape(5, 6)[:, ::2]
-    held = crossing.write(array, np.dtype(np.float32))
+    held = staging.write(array, np.dtype(np.float32))
     rt.finish()
     raw = np.empty(15, np.float32)
-    rt.read(crossing.buffer, raw)
+    rt.read(staging.buffer, raw)
     np.testing.assert_array_equal(raw, array.reshape(-1))
-    rt.fill(crossing.buffer, 0, 32)
+    rt.fill(staging.buffer, 0, 32)
     rt.finish()
     got = np.empty((5, 3), np.float32)
-    held = crossing.read(got)
+    held = staging.read(got)
     rt.finish()
     del held
     np.testing.assert_array_equal(got.reshape(-1), [0] * 8 + list(array.reshape(-1)[8:]))

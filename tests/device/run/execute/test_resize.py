@@ -198,7 +198,7 @@ def test_many_sizes_keep_no_more_sub_buffers_than_some(rt: Runtime) -> None:
 @pytest.fixture
 def linking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "1")
     if not megakernel_builder.supports_megakernel(rt) or rt.programs._pool is None:
         pytest.skip(f"{rt.info.name} keeps its launches")
     return rt
@@ -215,7 +215,7 @@ def until_joined(executable: Executable, feed: Any) -> None:
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_one_step_loop_serves_all_sizes(linking: Runtime, monkeypatch: pytest.MonkeyPatch, stays: bool) -> None:
-    monkeypatch.setenv("OPALITE_STAY_US", "1000" if stays else "0")
+    monkeypatch.setenv("OPALITE_SPIN_US", "1000" if stays else "0")
     sizes = Sizes(linking, convolutions())
     shapes = alike(sizes, random.Random(2).sample(SHAPES, 32))
     executable = sizes.start(*shapes[0])

@@ -64,8 +64,8 @@ def open_session(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Open:
 
 
 def test_by_launches(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
-    monkeypatch.setenv("OPALITE_RECORD", "0")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
+    monkeypatch.setenv("OPALITE_REPLAY", "0")
     monkeypatch.setenv("OPALITE_PERSISTENT", "0")
     session = open_session(classifier())
     want = session.run(None, X)[0]
@@ -76,8 +76,8 @@ def test_by_launches(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_by_replay(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_RECORD", "1")
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_REPLAY", "1")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     if isinstance(rt.replay, str):
         pytest.skip(rt.replay)
     session = open_session(classifier())
@@ -106,7 +106,7 @@ def test_by_a_loop(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
 
 
 def test_of_a_bundle(open_session: Open, rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     monkeypatch.setenv("OPALITE_PERSISTENT", "0")
     source, path = tmp_path / "m.onnx", tmp_path / "m.opal"
     source.write_bytes(classifier().SerializeToString())
@@ -151,8 +151,8 @@ def test_what_the_caller_gave_and_what_the_model_holds_stay_theirs(open_session:
 
 
 def test_the_trace_of_a_run(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "0")
-    monkeypatch.setenv("OPALITE_RECORD", "0")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
+    monkeypatch.setenv("OPALITE_REPLAY", "0")
     session = open_session(classifier())
     session.run(None, X)
     first = session.last_trace

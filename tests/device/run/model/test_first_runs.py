@@ -99,7 +99,7 @@ def first(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, ...]]:
     """As if general programs alone were there, and what is built behind never came: texts and options of these."""
     general = {(s.text, s.options) for s in generic_programs(rt.info)}
     monkeypatch.setenv("OPALITE_TIERS", "1")
-    monkeypatch.setenv("OPALITE_PLANS", "0")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "0")
     monkeypatch.setattr(type(rt.programs), "may_build_in_background", True)
     monkeypatch.setattr(ProgramCache, "missing", lambda self, specs: [s for s in specs if s[:2] not in general])
     monkeypatch.setattr(BackgroundCompiler, "submit", lambda self, *jobs: [job.end() for job in jobs])

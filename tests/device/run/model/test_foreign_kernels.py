@@ -67,7 +67,7 @@ def run(model: Path, rt: Runtime, before: str = "", between: str = "") -> tuple[
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(folders),
         "OPALITE_CACHE_DIR": str(model.parent / "cache"),
-        "OPALITE_PLANS": "1",
+        "OPALITE_PLAN_CACHE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",  # Python knows a changed file by its size and second alone
     }
     code = RUN.format(before=before, between=between)

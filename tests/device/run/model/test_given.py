@@ -19,7 +19,7 @@ from ....null.importer.walk.test_open_models import decoder, decoder_feeds
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("opalite.ir.plugins._listings", [])
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     monkeypatch.delenv("OPALITE_SYMBOLS", raising=False)
     model = tmp_path / "decoder.onnx"
     model.write_bytes(decoder().SerializeToString())

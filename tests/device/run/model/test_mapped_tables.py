@@ -93,7 +93,7 @@ def test_a_table_is_mapped_from_the_models_file(
 def test_a_plan_says_where_the_table_lies(
     tmp_path: Path, rt: Runtime, mappings: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     path = write(tmp_path, True)
     with InferenceSession(path, device=rt.info.id) as session:
         session.run(None, {"ids": IDS})

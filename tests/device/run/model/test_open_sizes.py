@@ -23,7 +23,7 @@ SHAPES = [(2, 3, 8, 8), (3, 3, 8, 10), (2, 3, 12, 8), (5, 3, 14, 16), (2, 3, 8, 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("OPALITE_SYMBOLS", raising=False)
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "classifier.onnx"
     path.write_bytes(classifier().SerializeToString())
@@ -42,7 +42,7 @@ def alone_of(model: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> opali
     """A session that imports each shape by itself."""
     with monkeypatch.context() as patch:
         patch.setenv("OPALITE_SYMBOLS", "0")
-        patch.setenv("OPALITE_PLANS", "0")
+        patch.setenv("OPALITE_PLAN_CACHE", "0")
         session = opalite.InferenceSession(model, device=rt.info.id)
         session.run(None, {"x": noise(*SHAPES[0])})
     return session

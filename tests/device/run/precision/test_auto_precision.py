@@ -424,7 +424,7 @@ def test_a_process_may_end_while_it_searches(rt: Runtime, tmp_path: Path) -> Non
 def test_a_later_process_needs_neither_onnx_nor_passes(
     rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     model = save(lifted(3000.0), tmp_path / "m.onnx")
     with opalite.InferenceSession(model, device=rt.info.id, precision="auto") as session:
         for _ in range(2):

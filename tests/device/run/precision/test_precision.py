@@ -151,7 +151,7 @@ def test_a_models_own_halves_that_overflow_are_stored_as_floats(
 ) -> None:
     """On GPUs, which store them as they are; CPUs never do. onnxruntime on CPUs computes them in float, too."""
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("OPALITE_PLANS", "1" if kept else "0")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1" if kept else "0")
     monkeypatch.setattr(planner, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
     model = in_float16(towering(16.0))
     for scale in (1.0, 300.0):

@@ -149,7 +149,7 @@ def test_who_needs_the_repair(platform: str, version: str, expected: bool, monke
     monkeypatch.setattr(pocl.sys, "platform", "linux")
     monkeypatch.setattr(pocl.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(pocl, "host_cpu_name", lambda: "skylake-avx512")
-    assert pocl.needs_repair(platform, version) is expected
+    assert pocl.has_wrong_cpu_name(platform, version) is expected
 
 
 @pytest.mark.parametrize(

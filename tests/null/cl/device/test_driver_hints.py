@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opalite.cl.device.driver_hints import HintProperties, Hints, hint_properties, hints_taken, make_hints
+from opalite.cl.device.driver_hints import HintProperties, Hints, hint_properties, make_hints, supported_hints
 from opalite.errors import InputError
 from opalite.ir.device.device_info import DeviceInfo
 
@@ -50,7 +50,7 @@ def test_what_a_device_does_not_list_is_left_out_and_told() -> None:
     assert found.sentences[1] == (
         f"priority 'low' has no effect: {older.name} lists neither cl_qcom_priority_hint nor cl_khr_priority_hints"
     )
-    assert list(hints_taken(older)) == ["performance"]
+    assert list(supported_hints(older)) == ["performance"]
     cpu = hint_properties(Hints("high", "low"), load("pocl_avx512"))
     assert not cpu
     assert cpu == HintProperties()  # such a session shares what others use

@@ -14,7 +14,7 @@ import pyopencl as cl
 import pytest
 
 from opalite.cl.device import query_device_info as module
-from opalite.cl.device.query_device_info import describe, fingerprint, location, with_trials
+from opalite.cl.device.query_device_info import describe, fingerprint, location, with_probed_features
 from opalite.ir.device.device_family import (
     BYTE_FOURS,
     BYTE_PAIRS,
@@ -87,13 +87,13 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.delenv("OPALITE_CACHE", raising=False)
     tried: list[str] = []
     monkeypatch.setattr(module, "_builds", lambda device, source: bool(tried.append(source)) or True)
-    monkeypatch.setattr(module, "takes_warpgroups", lambda device: bool(tried.append("run")) or True)
+    monkeypatch.setattr(module, "supports_wgmma", lambda device: bool(tried.append("run")) or True)
     return tried
 
 
 def test_what_is_not_listed_is_tried_once_and_remembered(builds: list[str], tmp_path: Path) -> None:
     for _ in range(3):
-        info = with_trials(None, NVIDIA)
+        info = with_probed_features(None, NVIDIA)
         assert info.fp16
         assert info.quirks == (FP16_UNLISTED, HALF_VECTORS, HALF_TYPES, PTX_MMA, PTX_DOT, PTX_WGMMA)
         assert info.half_sums
@@ -107,18 +107,18 @@ def test_what_is_not_listed_is_tried_once_and_remembered(builds: list[str], tmp_
         PTX_DOT: True,
         PTX_WGMMA: True,
     }
-    with_trials(None, replace(NVIDIA, driver="another"))
+    with_probed_features(None, replace(NVIDIA, driver="another"))
     assert len(builds) == 12
 
 
 def test_warpgroups_are_tried_on_hopper_alone(builds: list[str]) -> None:
-    assert PTX_WGMMA not in with_trials(None, replace(NVIDIA, generation="blackwell")).quirks
+    assert PTX_WGMMA not in with_probed_features(None, replace(NVIDIA, generation="blackwell")).quirks
     assert "run" not in builds
 
 
 def test_listed_half_and_cpus_are_not_tried(builds: list[str]) -> None:
-    assert with_trials(None, replace(NVIDIA, fp16=True, extensions=())).quirks == ()
-    assert not with_trials(None, replace(NVIDIA, kind="cpu")).fp16
+    assert with_probed_features(None, replace(NVIDIA, fp16=True, extensions=())).quirks == ()
+    assert not with_probed_features(None, replace(NVIDIA, kind="cpu")).fp16
     assert not builds
 
 
@@ -128,20 +128,20 @@ def test_cpus_are_asked_for_products_of_bytes(builds: list[str], monkeypatch: py
     plain = replace(cpu, quirks=())
     flags = {"avx512f", "avx512_vnni"}
     monkeypatch.setattr(module.pocl, "cpu_flags", lambda: flags)
-    assert with_trials(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)
-    assert with_trials(None, replace(cpu, quirks=(NO_ASSEMBLY,))).quirks == (NO_ASSEMBLY, BYTE_PAIRS)
+    assert with_probed_features(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)
+    assert with_probed_features(None, replace(cpu, quirks=(NO_ASSEMBLY,))).quirks == (NO_ASSEMBLY, BYTE_PAIRS)
     assert not builds, "PoCL's compiler is known"
     plain = replace(plain, family="intel")
-    assert with_trials(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)
-    assert with_trials(None, plain).byte_dots == "fours"
+    assert with_probed_features(None, plain).quirks == (BYTE_PAIRS, BYTE_FOURS)
+    assert with_probed_features(None, plain).byte_dots == "fours"
     assert len(builds) == 2
     assert all("512" in source for source in builds)
     flags.remove("avx512_vnni")  # another machine with the same folder
-    assert with_trials(None, plain).byte_dots == "pairs"
+    assert with_probed_features(None, plain).byte_dots == "pairs"
     flags.add("avx_vnni")
-    assert with_trials(None, replace(plain, generation="avx2", driver="another")).byte_dots == "fours"
+    assert with_probed_features(None, replace(plain, generation="avx2", driver="another")).byte_dots == "fours"
     assert "%{vex%} vpdpbusd" in builds[-1]
-    assert with_trials(None, replace(plain, generation="sse")).byte_dots == ""
+    assert with_probed_features(None, replace(plain, generation="sse")).byte_dots == ""
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"x": 3}'])
@@ -150,8 +150,8 @@ def test_a_damaged_file_of_findings_is_written_anew(
 ) -> None:
     (tmp_path / "facts.json").write_text(text)
     with caplog.at_level(logging.WARNING):
-        assert with_trials(None, NVIDIA).fp16
-        assert with_trials(None, NVIDIA).fp16
+        assert with_probed_features(None, NVIDIA).fp16
+        assert with_probed_features(None, NVIDIA).fp16
     assert len(builds) == 6
     assert len(caplog.records) <= 1
 

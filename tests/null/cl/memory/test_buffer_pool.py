@@ -13,7 +13,7 @@ import pytest
 from opalite.cl.memory.allocator import split_regions
 from opalite.cl.memory.buffer_pool import BufferPool
 from opalite.cl.memory.shared_weights import SharedWeight, WeightStore
-from opalite.cl.programs.build_parallelism import side_by_side
+from opalite.cl.programs.build_parallelism import parallel_map
 from opalite.ir.constants.content_hash import PIECE, content_key
 
 
@@ -126,6 +126,6 @@ def test_content_keys_tell_types_shapes_and_layouts_apart() -> None:
     changed = [large.copy() for _ in range(2)]
     changed[0][0] = changed[1][-1] = 1
     assert len({content_key(x) for x in (large, *changed)}) == 3
-    assert content_key(large, side_by_side) == content_key(large)
+    assert content_key(large, parallel_map) == content_key(large)
     ml_dtypes = pytest.importorskip("ml_dtypes")
     assert content_key(np.zeros(2, ml_dtypes.bfloat16)) != content_key(np.zeros(2, np.float16))

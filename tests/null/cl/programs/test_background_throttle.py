@@ -27,13 +27,13 @@ def _nobody_else() -> Iterator[None]:
 
 def test_the_interpreter_s_switch_interval_is_put_back() -> None:
     before = sys.getswitchinterval()
-    with background_throttle.short_turns():
+    with background_throttle.short_switch_interval():
         assert sys.getswitchinterval() < before
-        with background_throttle.planning():
+        with background_throttle.background_planning():
             pass
         assert sys.getswitchinterval() < before
     assert sys.getswitchinterval() == pytest.approx(before)
-    with background_throttle.short_turns():
+    with background_throttle.short_switch_interval():
         sys.setswitchinterval(0.05)  # somebody else's
     assert sys.getswitchinterval() == pytest.approx(0.05)
 
@@ -41,9 +41,9 @@ def test_the_interpreter_s_switch_interval_is_put_back() -> None:
 @pytest.mark.parametrize("was_on", [True, False])
 def test_planning_collects_no_garbage(was_on: bool) -> None:
     (gc.enable if was_on else gc.disable)()
-    with background_throttle.planning():
+    with background_throttle.background_planning():
         assert not gc.isenabled()
-        with background_throttle.planning():
+        with background_throttle.background_planning():
             pass
         assert not gc.isenabled()
     assert gc.isenabled() is was_on
@@ -53,7 +53,7 @@ def test_what_planning_made_is_not_looked_through_at_once(monkeypatch: pytest.Mo
     gc.enable()
     gc.collect()
     monkeypatch.setattr(background_throttle, "_unseen", [0, gc.get_stats()[2]["collections"]])
-    with background_throttle.planning():
+    with background_throttle.background_planning():
         made = [[i] for i in range(2 * background_throttle._MANY)]
     assert gc.get_count()[0] < background_throttle._MANY
     assert background_throttle._unseen[0] >= len(made)
@@ -68,7 +68,7 @@ def test_garbage_among_it_is_found_at_last(monkeypatch: pytest.MonkeyPatch) -> N
 
     gc.enable()
     gc.collect()
-    with background_throttle.planning():
+    with background_throttle.background_planning():
         made = [[i] for i in range(2 * background_throttle._MANY)]
         node = Node()
         node.me = node  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ def test_the_collector_s_own_way_where_that_is_wanted(monkeypatch: pytest.Monkey
         gc.freeze()
     try:
         frozen = gc.get_freeze_count()
-        with background_throttle.planning():
+        with background_throttle.background_planning():
             made = [[i] for i in range(2 * background_throttle._MANY)]
         assert gc.get_freeze_count() == frozen
         assert background_throttle._unseen[0] == unseen
@@ -101,7 +101,7 @@ def test_the_collector_s_own_way_where_that_is_wanted(monkeypatch: pytest.Monkey
 
 def test_an_error_puts_everything_back() -> None:
     before = sys.getswitchinterval()
-    with pytest.raises(ValueError, match="wrong"), background_throttle.planning():
+    with pytest.raises(ValueError, match="wrong"), background_throttle.background_planning():
         raise ValueError("wrong")
     assert gc.isenabled()
     assert sys.getswitchinterval() == pytest.approx(before)
@@ -110,14 +110,14 @@ def test_an_error_puts_everything_back() -> None:
 
 def test_cores_are_wanted_while_something_is_built_and_for_a_moment_after_a_wait() -> None:
     now = time.perf_counter() + 1  # whatever tests before have waited for is over
-    assert not background_throttle.is_crowded(now)
-    for inside in (background_throttle.planning, background_throttle.building):
+    assert not background_throttle.is_contended(now)
+    for inside in (background_throttle.background_planning, background_throttle.background_build):
         with inside():
-            assert background_throttle.is_crowded(now)
-        assert not background_throttle.is_crowded(now)
-    background_throttle.report_waiting()
-    assert background_throttle.is_crowded(time.perf_counter())
-    assert not background_throttle.is_crowded(now)
+            assert background_throttle.is_contended(now)
+        assert not background_throttle.is_contended(now)
+    background_throttle.report_contention()
+    assert background_throttle.is_contended(time.perf_counter())
+    assert not background_throttle.is_contended(now)
 
 
 def test_a_loop_of_calls_pauses_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +127,6 @@ def test_a_loop_of_calls_pauses_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
     since = 1.0
     for _ in range(10):
         now[0] += background_throttle.PAUSE_S / 4
-        since = background_throttle.let_others(since)
+        since = background_throttle.yield_interpreter(since)
     assert len(naps) == 2
     assert all(0 < nap < background_throttle.PAUSE_S for nap in naps)

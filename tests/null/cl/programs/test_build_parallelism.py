@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from opalite.cl.programs import build_parallelism
-from opalite.cl.programs.build_parallelism import side_by_side
+from opalite.cl.programs.build_parallelism import parallel_map
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -19,7 +19,7 @@ def test_results_come_in_order_from_as_many_threads_as_may_work(monkeypatch: pyt
         meet.wait(60)  # with another, if there may be one
         return i * i, threading.current_thread().name
 
-    found = side_by_side(work, range(4) if workers < 3 else range(2))
+    found = parallel_map(work, range(4) if workers < 3 else range(2))
     assert [n for n, _ in found] == [0, 1, 4, 9][: len(found)]
     assert (found[0][1] == threading.current_thread().name) is (workers == 1)
 
@@ -29,7 +29,7 @@ def test_what_fails_is_told() -> None:
         raise ValueError(f"no {i}")
 
     with pytest.raises(ValueError, match="no 0"):
-        side_by_side(fail, range(3))
+        parallel_map(fail, range(3))
 
 
 def test_without_threads_all_is_done_by_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,4 +38,4 @@ def test_without_threads_all_is_done_by_who_asks(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(build_parallelism, "worker_count", lambda: 2)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert side_by_side(abs, [-1, -2]) == [1, 2]
+    assert parallel_map(abs, [-1, -2]) == [1, 2]

@@ -101,7 +101,7 @@ def test_rows_of_another_precision_stay_apart() -> None:
 
 
 def test_it_takes_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_WITHOUT", "RotateAppendRows")
+    monkeypatch.setenv("OPALITE_EXCLUDE_KERNELS", "RotateAppendRows")
     assert fuse(keys()) == ["Rotate", "Append"]
 
 

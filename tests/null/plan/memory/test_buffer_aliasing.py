@@ -95,11 +95,11 @@ def test_expansions_of_a_fire_module_are_computed_in_the_joined_tensor() -> None
 
 
 def test_nothing_is_nested_without_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_NESTING", "0")
+    monkeypatch.setenv("OPALITE_BUFFER_ALIASING", "0")
     program = planned(fire())
     assert launches(program) == ["squeeze", "e1", "e3", "join", "join", "next"]
     assert all(s.within < 0 for s in program.slots)
-    assert "copies 2 of 2 inputs: OPALITE_NESTING=0" in report(program, "join").why
+    assert "copies 2 of 2 inputs: OPALITE_BUFFER_ALIASING=0" in report(program, "join").why
 
 
 def test_drivers_that_are_slow_on_parts_of_buffers_copy() -> None:
@@ -395,7 +395,7 @@ def skip(g: GraphMaker, size: int) -> Value:
 
 def test_what_would_need_more_memory_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     def arena(nesting: str) -> Program:
-        monkeypatch.setenv("OPALITE_NESTING", nesting)
+        monkeypatch.setenv("OPALITE_BUFFER_ALIASING", nesting)
         g = GraphMaker()
         return planned(g.done(skip(g, 40)))
 

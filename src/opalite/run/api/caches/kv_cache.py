@@ -107,7 +107,7 @@ class KVCaches:
             axis = max(array.ndim - 2, 0) if p.time is None else p.time
             room = array.shape[axis] if p.time is None else held
             spare = self._spare.pop(p.past, None)
-            if spare is None or not spare.empty_as(array.shape, array.dtype, axis, room):
+            if spare is None or not spare.reuse_as(array.shape, array.dtype, axis, room):
                 stored = np.dtype(np.int8) if self._as_int8 and _has_rows(array, axis) else None
                 spare = GrowableDeviceTensor(self._session.runtime, array.shape, array.dtype, axis, room, stored=stored)
             caches[p.past] = spare

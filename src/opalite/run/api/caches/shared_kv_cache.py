@@ -44,7 +44,7 @@ def run_with_binding(session: InferenceSession, binding: IOBinding, request: Run
             tensors, None if model is None else KVCacheRuns(model, presents, presents)
         )
     if shared.runs is not None:
-        shared.runs.caches = {n: GrowableDeviceTensor.filling(t) for n, (_, t) in tensors.items()}
+        shared.runs.caches = {n: GrowableDeviceTensor.wrap_full(t) for n, (_, t) in tensors.items()}
         try:
             outputs = session._execute({n: v for n, v in feeds.items() if n not in tensors}, request, shared.runs)[0]
         except NoKVCacheRunError:

@@ -78,7 +78,7 @@ class Recovery(RepeatConcurrentRuns):
 
     def _is_lost_by(self, error: DeviceError, rt: Runtime) -> bool:
         """Whether a run failed because the context is dead, and may be repeated."""
-        return self.may_recover and rt.is_lost_by(error)
+        return self.may_recover and rt.check_lost(error)
 
     def _recover(self, rt: Runtime) -> None:
         """Load the model in a context that takes the place of `rt`'s, or find out that there is none."""
@@ -86,7 +86,7 @@ class Recovery(RepeatConcurrentRuns):
             if self._rt is not rt or self._fallback_process is not None:
                 return
             self._lock.beside.clear()
-            if rt.renew() is None:
+            if rt.replace_lost() is None:
                 self._forget_repeats()
                 self._fallback_process = SessionProcess(
                     self._arguments,

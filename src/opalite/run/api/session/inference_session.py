@@ -23,7 +23,7 @@ from numpy import ndarray
 from .... import knobs
 from ....cl.device.fork_guard import check_fork, process
 from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.programs.background_throttle import short_turns
+from ....cl.programs.background_throttle import short_switch_interval
 from ....cl.runtime import Runtime, find_runtime
 from ....errors import BindingError, DeviceError, InputError, InputTypeError, OptionError
 from ....ir.device.device_info import DeviceInfo
@@ -92,8 +92,8 @@ class InferenceSession(Recovery, SessionTools):
         both to the driver.
     strict: PlacementError for nodes that would run on the host.
     trust: take the programs and the machine code that a bundle brings as they are; else programs are emitted again from
-        the graphs in it, and compiled where this machine's cache does not have them. None takes OPALITE_TRUST, else
-        False.
+        the graphs in it, and compiled where this machine's cache does not have them. The default is
+        OPALITE_TRUST_BUNDLES.
 
     Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without half sums.
     """
@@ -315,7 +315,7 @@ class InferenceSession(Recovery, SessionTools):
         model = appending or self._model
         age, started, started_ns = self._generation, time.perf_counter(), time.monotonic_ns()
         try:  # not host_memory, for every token of a decoder comes by here
-            with short_turns():
+            with short_switch_interval():
                 outputs, trace = model.run(model.check_feeds(values), request)
         except MemoryError as e:
             raise out_of_memory(e, "running the model") from e

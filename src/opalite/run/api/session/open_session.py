@@ -90,7 +90,7 @@ def compile_options(given: Mapping[str, Any], choice: DeviceChoice, options: Ses
         tolerance=parse_tolerance(
             choice.options.get("tolerance") if given["tolerance"] is None else given["tolerance"]
         ),
-        trust=bool(knobs.get("OPALITE_TRUST") if given["trust"] is None else given["trust"]),
+        trust=bool(knobs.get("OPALITE_TRUST_BUNDLES") if given["trust"] is None else given["trust"]),
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....cl.queue.prepared_launch import Recording
+from ....cl.queue.prepared_launch import LaunchSequence
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, Program, UploadStep
 from ..run_trace import RunTrace
@@ -50,7 +50,7 @@ class EnqueuedLoopIterations:
         self.iteration_s = 0.0
         self._queue, self._plan, self._inputs = queue, plan, inputs
         self._rt, self._exchange = queue.prepared.rt, queue.prepared.io
-        self._launches = [p for p in queue.phases if isinstance(p, Recording)]
+        self._launches = [p for p in queue.phases if isinstance(p, LaunchSequence)]
         self._constants = _constants(queue.prepared.program)
 
         def place_of(source: Source) -> Place:
@@ -181,7 +181,7 @@ class EnqueuedLoopIterations:
 def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
     """How to make the trips of `plan`, or why they have to be runs of their own."""
     program = queue.prepared.program
-    if not all(isinstance(p, Recording | UploadStep | DownloadStep) for p in queue.phases):
+    if not all(isinstance(p, LaunchSequence | UploadStep | DownloadStep) for p in queue.phases):
         return HOSTED
     inputs: list[list[Place]] = []
     for port in program.inputs:

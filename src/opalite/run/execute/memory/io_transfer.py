@@ -15,7 +15,7 @@ import numpy as np
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.memory.host_device_copies import StagingBuffer
 from ....cl.memory.inline_upload import InlineUpload
-from ....cl.queue.prepared_launch import PreparedLaunch, Recording
+from ....cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from ....cl.runtime import Runtime
 from ....plan.program import DownloadStep, Port, Program, SlotArg, UploadStep
 from ..step_schedule import StepSchedule
@@ -53,7 +53,7 @@ class IoTransfer:
         self._launches = launches
         self._frozen: dict[int, StagingBuffer] = {}  # what step loops hold for each slot, once there are any
         self._uses: dict[int, list[tuple[PreparedLaunch, int]]] | None = None  # arguments by slot, once one is bound
-        self.recordings: list[Recording] = []  # to be told of arguments that were set
+        self.recordings: list[LaunchSequence] = []  # to be told of arguments that were set
         steps: list[Any] = program.steps
         self._bindable: dict[int, DownloadStep] = {steps[i].host: steps[i] for i in schedule.bindable}
         self._uploads: dict[int, UploadStep] = {steps[i].host: steps[i] for i in schedule.uploads}
@@ -66,23 +66,23 @@ class IoTransfer:
         self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
         self._io_steps: list[UploadStep | DownloadStep] = [steps[i] for i in schedule.io_steps]
 
-    def upload(self, step: UploadStep, value: Any, courier: InlineUpload | None = None) -> Any:
+    def upload(self, step: UploadStep, value: Any, uploads: InlineUpload | None = None) -> Any:
         """Make `value` the slot's content. What is returned must be kept until the queue has finished.
 
         courier: what brings small arrays."""
-        own, crossing = self._own[step.slot], self._staging_buffer_of(step, value)
-        self._bind(step.slot, crossing)
-        if crossing is not own:
+        own, staging = self._own[step.slot], self._staging_buffer_of(step, value)
+        self._bind(step.slot, staging)
+        if staging is not own:
             self.has_bindings = self.is_rebound = True
             return None
         self.bytes_up += self._nbytes[step.slot]
         array = value.numpy() if isinstance(value, DeviceTensor) else value
-        return own.write(array, step.dtype.np, courier=courier)
+        return own.write(array, step.dtype.np, uploads=uploads)
 
     def _staging_buffer_of(self, step: UploadStep, value: Any) -> StagingBuffer:
         """Where the step's launches find `value`: the slot's own memory, or the tensor's."""
         if isinstance(value, DeviceTensor) and value.rt is self._rt and value.dtype == step.dtype.np and value.nbytes:
-            return value.crossing
+            return value.staging
         return self._own[step.slot]
 
     def download(
@@ -95,10 +95,10 @@ class IoTransfer:
         self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
 
-    def download_inline(self, step: DownloadStep, courier: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
+    def download_inline(self, step: DownloadStep, uploads: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
         """Have a courier bring the slot's content to byte `offset` of `target`, memory on the device."""
         self.bytes_down += nbytes
-        courier.move(self._bound[step.slot].buffer, target, nbytes, offset)
+        uploads.move(self._bound[step.slot].buffer, target, nbytes, offset)
 
     def memory(self, slot: int) -> StagingBuffer:
         """The slot's own memory."""
@@ -153,11 +153,11 @@ class IoTransfer:
             return False
         return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
 
-    def chain(self, source: int, target: int, courier: InlineUpload | None = None) -> None:
+    def chain(self, source: int, target: int, uploads: InlineUpload | None = None) -> None:
         """On the queue, or by a courier, make the output that is slot `source` on the host the input that is slot
         `target` there."""
         made, taken = self._bindable[source], self._uploads[target]
-        self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot], courier)
+        self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot], uploads)
 
     def bind_outputs(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], copies: bool = False
@@ -167,7 +167,7 @@ class IoTransfer:
         copies: small ones stay in the program's own memory, and are copied behind the launches.
         An output that no launch writes alone is left out: it comes as an array or as the tensor that was fed.
         """
-        fed = {id(f.crossing) for f in feeds if isinstance(f, DeviceTensor)}
+        fed = {id(f.staging) for f in feeds if isinstance(f, DeviceTensor)}
         kept: dict[int, DeviceTensor] = {}
         self._copies = []
         for number, target in targets.items():
@@ -177,11 +177,11 @@ class IoTransfer:
                 continue
             tensor = kept[port.host] = target(port)
             # A launch may read an input that was fed after the output is written.
-            if id(tensor.crossing) in fed or (copies and tensor.nbytes <= MAX_COPIED_BYTES):
+            if id(tensor.staging) in fed or (copies and tensor.nbytes <= MAX_COPIED_BYTES):
                 self._copies.append((step.slot, tensor))
                 self._bind(step.slot, self._own[step.slot])
             else:
-                self._bind(step.slot, tensor.crossing)
+                self._bind(step.slot, tensor.staging)
         for host, step in self._bindable.items():
             if host not in kept:
                 self._bind(step.slot, self._own[step.slot])
@@ -195,12 +195,12 @@ class IoTransfer:
             self._rt.copy(self._own[slot].buffer, tensor.buffer, tensor.nbytes)
         return bool(self._copies)
 
-    def _bind(self, slot: int, crossing: StagingBuffer) -> None:
-        if self._bound[slot] is crossing:
+    def _bind(self, slot: int, staging: StagingBuffer) -> None:
+        if self._bound[slot] is staging:
             return
         self._ready()
         self.was_rebound = True
-        self._bound[slot] = crossing
+        self._bound[slot] = staging
         if self._uses is None:
             self._uses = {}
             for i, launch in self._launches.items():
@@ -208,6 +208,6 @@ class IoTransfer:
                     if isinstance(a, SlotArg) and a.slot in self._own:
                         self._uses.setdefault(a.slot, []).append((launch, index))
         for launch, index in self._uses.get(slot, ()):
-            launch.set_arg(index, crossing.buffer)
+            launch.set_arg(index, staging.buffer)
         for recording in self.recordings:
             recording.forget()

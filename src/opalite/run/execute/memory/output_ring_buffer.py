@@ -27,13 +27,13 @@ class OutputRingBuffer:
     def __init__(self, rt: Runtime, outputs: Iterable[Port]) -> None:
         """outputs: those that have one shape in all runs."""
         self._rt = rt
-        self.courier = InlineUpload(rt) if rt.supports_inline_upload else None
+        self.uploads = InlineUpload(rt) if rt.supports_inline_upload else None
         ports = {p.host: p for p in outputs if 0 < _nbytes(p) <= _SMALL}
         sizes = [-(-_nbytes(p) // _ALIGNED) * _ALIGNED for p in ports.values()]
         self._row = sum(sizes)
         self._ports = dict(zip(ports, zip(ports.values(), np.cumsum([0, *sizes]).tolist(), strict=False), strict=True))
         self._bytes = rt.pinned(MAX_IN_FLIGHT * self._row).reshape(MAX_IN_FLIGHT, self._row)
-        self._device = rt.allocate(MAX_IN_FLIGHT * self._row) if self.courier is not None and self._row else None
+        self._device = rt.allocate(MAX_IN_FLIGHT * self._row) if self.uploads is not None and self._row else None
 
     def download(self, io: IoTransfer, step: DownloadStep, run: int) -> tuple[Any, Any]:
         """The array that a run's output will be in, once the queue has finished behind `collect`, and what must be kept
@@ -42,16 +42,16 @@ class OutputRingBuffer:
             return io.download(step)
         port, start = self._ports[step.host]
         array = self._bytes[run, start : start + _nbytes(port)].view(port.dtype.np).reshape(port.shape)
-        if self.courier is None or self._device is None or not self.courier.takes(array.nbytes):
+        if self.uploads is None or self._device is None or not self.uploads.takes(array.nbytes):
             return io.download(step, array)
-        io.download_inline(step, self.courier, self._device, run * self._row + start, array.nbytes)
+        io.download_inline(step, self.uploads, self._device, run * self._row + start, array.nbytes)
         return array, None
 
     def collect(self, runs: int) -> Any:
         """Have read what a courier has brought of the first so many runs; what must be kept."""
-        if self.courier is None:
+        if self.uploads is None:
             return None
-        self.courier.send()
+        self.uploads.send()
         return None if self._device is None else self._rt.read(self._device, self._bytes[:runs], wait=False)
 
     def copy_out(self, output: Any) -> Any:

@@ -171,7 +171,7 @@ class Layout:
 
     def holds(self, program: Program) -> bool:
         """Whether the slots of `program` fit."""
-        if self.arena is not None and self.arena.cuts > self._most_cuts:
+        if self.arena is not None and self.arena.sub_buffer_count > self._most_cuts:
             return False  # sub-buffers live as long as their arena, so they must not become ever more
         for slot in program.slots:
             if slot.storage in (Storage.STATIC, Storage.RESERVED) or slot.image is not None:

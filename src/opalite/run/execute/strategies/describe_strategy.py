@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....cl.queue.prepared_launch import Recording
+from ....cl.queue.prepared_launch import LaunchSequence
 from ....cl.queue.replay import Replay
 from ..launch_batches import Prepared
 from .megakernel_strategy import MegakernelStrategy
@@ -18,7 +18,7 @@ def describe_queueing(
     persistent: the runs through linked kernels, where there may be some.
     """
     rt, usual = prepared.rt, loop or plain
-    recordings = [p for p in usual.phases if isinstance(p, Recording)]
+    recordings = [p for p in usual.phases if isinstance(p, LaunchSequence)]
     replayed = [r for r in recordings if r.replays]
     parts = [f"launches: {prepared.launch_count}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")]
     if loop is not None:

@@ -28,7 +28,7 @@ class EnqueueTarget(Protocol):
     def queue(self) -> Queue:
         """Whose phases they are."""
 
-    def begin(self, values: Values, in_flight: int, courier: InlineUpload | None) -> bool:
+    def begin(self, values: Values, in_flight: int, uploads: InlineUpload | None) -> bool:
         """Have the next run use `values`, behind so many others on the queue; whether it can. courier: what brings
         them, if any."""
 
@@ -63,12 +63,12 @@ class InflightRuns:
     def add(self, values: Values, feeds: Sequence[Any]) -> bool:
         """Put a run on the queue; whether there was room for it. values: of its sizes."""
         count, rows = len(self._runs), self._rows
-        if count == MAX_IN_FLIGHT or not self._target.begin(values, count, rows.courier):
+        if count == MAX_IN_FLIGHT or not self._target.begin(values, count, rows.uploads):
             return False
         hosts = self._instance.filled(feeds)
         chained = self._relayed if count else {}
         self._runs.append(hosts)
-        self._pending += self._write_tables(values, rows.courier)
+        self._pending += self._write_tables(values, rows.uploads)
         self._pending += self._queue.enqueue(hosts, self._kept, chained, rows, count)
         return True
 

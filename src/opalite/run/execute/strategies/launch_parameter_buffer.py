@@ -68,7 +68,7 @@ class LaunchParameterBuffer:
             raw[at : at + _COUNTS] = np.array(counts, np.uint32).tobytes()
         return bytes(raw)
 
-    def write(self, values: Values, in_flight: int = 0, courier: InlineUpload | None = None) -> bool:
+    def write(self, values: Values, in_flight: int = 0, uploads: InlineUpload | None = None) -> bool:
         """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
         work-groups have one size.
 
@@ -83,8 +83,8 @@ class LaunchParameterBuffer:
             numbers += [-(-n // g) for n, g in zip((*grid, 1, 1)[:3], (*group, 1, 1)[:3], strict=True)]
         if numbers:
             self._records[in_flight] = tuple(numbers)
-        if courier is not None:
-            courier.bring(self.buffer, self._bytes[in_flight])
+        if uploads is not None:
+            uploads.add_host(self.buffer, self._bytes[in_flight])
             return True
         self._events[in_flight] = self._rt.write(self.buffer, self._bytes[in_flight], wait=False)
         return True

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ....cl.memory.device_pointers import place_of
-from ....cl.programs.build_parallelism import side_by_side
+from ....cl.memory.device_pointers import buffer_and_offset
+from ....cl.programs.build_parallelism import parallel_map
 from ....cl.programs.kernel_trials import Trial
 from ....cl.programs.ptx_binary import assemble, ptx_of
 from ....cl.queue.prepared_launch import PreparedLaunch
@@ -26,9 +26,17 @@ from ....ir.device.device_family import PTX_WGMMA
 from ....plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, Storage
 from ....ptx.find_written_params import written
 from ....ptx.inline_kernel import pointers_of
-from ....ptx.parse_kernel import EntryError, find_entry
+from ....ptx.parse_kernel import PtxKernelError, parse_kernel
 from ....ptx.persistent_kernel import NAME, SYNC_BYTES, Shape, head_of, link, refusal
-from ....ptx.step_dependencies import SHARED, DynamicNumber, LinkedStep, Memory, Number, find_turns, misfit
+from ....ptx.step_dependencies import (
+    SHARED,
+    DynamicNumber,
+    LinkedStep,
+    Memory,
+    Number,
+    argument_mismatch,
+    find_step_order,
+)
 from ..memory.slot_memory import Placed
 from ..step_schedule import steps_outside
 from .launch_parameter_buffer import LaunchParameterBuffer
@@ -177,20 +185,20 @@ class LinkedKernels:
             self.reasons.setdefault(step.kernel, reason)
             return None
         try:
-            entry = find_entry(texts[step.source], step.entry)
+            entry = parse_kernel(texts[step.source], step.entry)
             dynamic = {} if self._table is None else self._table.args
             args = tuple(dynamic.get((number, j)) or _argument(a, places) for j, a in enumerate(step.args))
             counts = -1 if self._table is None else self._table.counts.get(number, -1)
             sized = launch if counts < 0 else step  # a launch has the grid of the last run, a step that of the largest
             if sized.group is None:
-                raise EntryError("the driver chooses its work-group")
+                raise PtxKernelError("the driver chooses its work-group")
             group = (*sized.group, 1, 1)[:3]
             groups = tuple(n // g for n, g in zip((*sized.grid, 1, 1)[:3], group, strict=True))
             found = LinkedStep(entry, args, groups, group, counts, step.walk)  # type: ignore[arg-type]
-            reason = misfit(found) or refusal(found, self.shape)
+            reason = argument_mismatch(found) or refusal(found, self.shape)
             if not reason:
                 return found
-        except EntryError as e:
+        except PtxKernelError as e:
             reason = str(e)
         self.reasons.setdefault(step.kernel, reason)
         return None
@@ -215,9 +223,9 @@ class LinkedKernels:
                 args.append(known)
             steps.append(replace(step, args=tuple(args)))
         try:
-            write = partial(link, steps, len(memory), self.shape, find_turns(steps), head, self._streams)
+            write = partial(link, steps, len(memory), self.shape, find_step_order(steps), head, self._streams)
             text = write(apart=False)
-        except EntryError as e:
+        except PtxKernelError as e:
             raise LinkError(str(e)) from e
         numbers = [i for i, _ in stretch]
         label = f"{len(stretch)} steps from {program.steps[numbers[0]].node}"
@@ -240,7 +248,7 @@ class LinkedKernels:
 
         def find_faults(some: Iterable[Stretch]) -> dict[str, str]:
             fresh = {s.text: s for s in some if s.text not in self._made.programs}
-            return dict(zip(fresh, side_by_side(find_fault, fresh.values()), strict=True))
+            return dict(zip(fresh, parallel_map(find_fault, fresh.values()), strict=True))
 
         faults = find_faults(stretches)
         safe = {s.text: replace(s, text=s.safe()) for s in stretches if faults.get(s.text)}
@@ -270,10 +278,10 @@ class LinkedKernels:
             {table: numbers} if numbers else {},
         )
 
-    def condemn(self, why: str) -> None:
+    def record_failure(self, why: str) -> None:
         """See Kernels."""
         for text in self._texts:
-            self._rt.trials.condemn(text.encode(), why)
+            self._rt.trials.record_failure(text.encode(), why)
 
     def _prepare(self, stretch: Stretch, places: Places) -> None:
         """Make the launch of a stretch."""
@@ -348,7 +356,7 @@ def find_places(program: Program, placed: Placed) -> dict[int, Place]:
     found = {}
     for slot in program.slots:
         if slot.image is None:
-            whole, first = place_of(*placed.locate(slot))
+            whole, first = buffer_and_offset(*placed.locate(slot))
             found[slot.id] = Place(whole, first, first + max(slot.nbytes, 1))
     return found
 
@@ -375,9 +383,9 @@ def find_pattern(
 def _argument(a: SlotArg | ScalarArg | LocalArg, places: Places) -> Number | Memory:
     """As the linked program has it; parameters are numbered later."""
     if isinstance(a, LocalArg):
-        raise EntryError("it is given local memory, which was not tried")
+        raise PtxKernelError("it is given local memory, which was not tried")
     if isinstance(a, ScalarArg):
         return Number(a.value.tobytes())
     if (place := places.get(a.slot)) is None:
-        raise EntryError("it reads or writes images")
+        raise PtxKernelError("it reads or writes images")
     return Memory(-1, id(place.whole), place.first, place.last)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .... import knobs
-from ....cl.programs.background_throttle import planning
+from ....cl.programs.background_throttle import background_planning
 from ....cl.programs.program_cache import Part
 from ....cl.queue.prepared_launch import PreparedLaunch
 from ....cl.runtime import Runtime
@@ -30,9 +30,9 @@ from ....plan.megakernel_source import (
     step_refusal,
 )
 from ....plan.program import LaunchStep, LocalArg, Program, Step
-from ....pocl.megakernel.device_loop import Addresses, StepTable, make_host_thread_loop
+from ....pocl.megakernel.device_loop import BufferAddresses, DeviceStepTable, make_host_thread_loop
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop, may_stay
-from ....pocl.megakernel.step_table import StepTables
+from ....pocl.megakernel.step_table import StepArrays
 from ..rng_keys import draws
 from ..step_schedule import steps_outside
 from .megakernel_tables import Locate, MegakernelTables
@@ -112,11 +112,11 @@ class MegakernelBuilder:
     def _build(self) -> None:
         """What the thread does."""
         try:
-            with planning():
+            with background_planning():
                 parts = self.plan()
             linked = self._rt.programs.link(parts) if parts else None
             if linked is not None:
-                with planning():
+                with background_planning():
                     self._made = self._make_megakernel(linked)
         except OpaliteError as e:
             _log.warning("launches of %s are not joined: %s", self._program.name or "a model", e)
@@ -146,7 +146,7 @@ class MegakernelBuilder:
         self._stretches = _stretches(self._program, self._function)
         is_whole = len(self._stretches) == 1 and len(self._stretches[0]) == len(self._steps)
         local = [sum(a.nbytes for a in s.args if isinstance(a, LocalArg)) for s in self._steps]
-        self._stay_us = float(knobs.get("OPALITE_STAY_US"))
+        self._stay_us = float(knobs.get("OPALITE_SPIN_US"))
         can_stay = self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
         self._stays = is_whole and self._is_short and can_stay
         if not is_whole:
@@ -186,9 +186,9 @@ class BuiltMegakernel:
         """linked: the program. functions: of it, by the number of a step. constants: memory that stays."""
         self._rt, self._linked, self._label = rt, linked, label
         self._functions, self._stretches = functions, stretches
-        self._addresses = Addresses(rt, linked, constants)
+        self._addresses = BufferAddresses(rt, linked, constants)
         self._tables: MegakernelTables | None = None
-        self._table: StepTable | None = None
+        self._table: DeviceStepTable | None = None
         self.host_thread_loop: HostThreadLoop | None = None
         self.launches: dict[int, list[PreparedLaunch]] = {}
 
@@ -212,7 +212,7 @@ class BuiltMegakernel:
         other.launches = {}
         return other
 
-    def tables_for(self, program: Program, locate: Locate) -> StepTables:
+    def tables_for(self, program: Program, locate: Locate) -> StepArrays:
         """The steps of `program` with their memory. locate: gives that by slot."""
         if self._tables is None:
             numbers = [i for stretch in self._stretches for i in stretch]
@@ -225,13 +225,13 @@ class BuiltMegakernel:
         assert self._tables is not None
         return self._tables
 
-    def use(self, rows: StepTables) -> None:
+    def use(self, rows: StepArrays) -> None:
         """Run these steps from now on."""
         if self.host_thread_loop is not None:
             self.host_thread_loop.use(rows)
             return
         if self._table is None:
-            self._table = StepTable(self._rt, self._linked, rows, self._label)
+            self._table = DeviceStepTable(self._rt, self._linked, rows, self._label)
             first = 0
             for stretch in self._stretches:
                 last = first + len(stretch)
@@ -270,7 +270,7 @@ def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
 
 def supports_megakernel(rt: Runtime) -> bool:
     """Whether launches cost enough on this device, and its memory has addresses that kernels may pass on."""
-    return bool(knobs.get("OPALITE_STEP_LOOP")) and rt.info.family == "pocl"
+    return bool(knobs.get("OPALITE_MEGAKERNEL")) and rt.info.family == "pocl"
 
 
 def _stretches(program: Program, functions: Mapping[int, int]) -> list[list[int]]:

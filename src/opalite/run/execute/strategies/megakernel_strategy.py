@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from ....cl.queue.prepared_launch import Recording
+from ....cl.queue.prepared_launch import LaunchSequence
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import Prepared, make_phases
 from .megakernel_builder import BuiltMegakernel
@@ -27,12 +27,12 @@ class MegakernelStrategy(Queue):
     @property
     def host_thread_loop(self) -> HostThreadLoop | None:
         """The loop of all launches, if the host walks one."""
-        inner = [p for p in self.phases if isinstance(p, Recording | HostThreadLoop)]
+        inner = [p for p in self.phases if isinstance(p, LaunchSequence | HostThreadLoop)]
         return inner[0] if len(inner) == 1 and isinstance(inner[0], HostThreadLoop) else None
 
     @property
     def description(self) -> str:
         """How launches are joined, in words."""
         staying = [p.description for p in self.phases if isinstance(p, HostThreadLoop)]
-        enqueued = sum(len(p.launches) for p in self.phases if isinstance(p, Recording))
+        enqueued = sum(len(p.launches) for p in self.phases if isinstance(p, LaunchSequence))
         return f"joined by a step loop; {staying[0]}" if staying else f"joined by step loops into {enqueued}"

@@ -10,8 +10,8 @@ import numpy as np
 
 from ....plan.megakernel_source import LINE, SHAPE, group_counts, packed_scalar
 from ....plan.program import DownloadStep, LaunchStep, Program, ScalarArg, Slot, SlotArg, Storage
-from ....pocl.megakernel.device_loop import Addresses
-from ....pocl.megakernel.step_table import StepTables
+from ....pocl.megakernel.device_loop import BufferAddresses
+from ....pocl.megakernel.step_table import StepArrays
 
 Locate: TypeAlias = Callable[[Slot], tuple[Any, int]]
 """Gives the memory object that a slot is all or a part of, and at which byte it begins there."""
@@ -50,14 +50,14 @@ class MegakernelTables:
         self._shapes = np.zeros((len(numbers), SHAPE), np.uint32)
         self._bases = np.zeros(len(order), np.uint64)
 
-    def at(self, program: Program, locate: Locate, addresses: Addresses) -> StepTables:
+    def at(self, program: Program, locate: Locate, addresses: BufferAddresses) -> StepArrays:
         """The rows of `program`, whose slots lie where `locate` says."""
         args, shapes = self._args.copy(), self._shapes.copy()
         steps = [program.steps[i] for i in self._numbers]
         self._set_numbers(steps, args, shapes)
         args[self._at] = self._find(program, locate, addresses)[self._places]
         self._last, self._args, self._shapes = steps, args, shapes  # type: ignore[assignment]
-        return StepTables(args, shapes, self._counter_bytes)
+        return StepArrays(args, shapes, self._counter_bytes)
 
     def argument(self, step: int, argument: int) -> int | None:
         """Where an argument of a step stands in the table; None for a step that is none of these."""
@@ -99,7 +99,7 @@ class MegakernelTables:
         if changed:
             shapes[changed] = rows
 
-    def _find(self, program: Program, locate: Locate, addresses: Addresses) -> Any:
+    def _find(self, program: Program, locate: Locate, addresses: BufferAddresses) -> Any:
         """The address of each slot."""
         self._tables.update(program.weights)
         slots = program.slots

@@ -17,8 +17,8 @@ import numpy as np
 
 from .... import knobs
 from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.programs.background_throttle import planning
-from ....cl.queue.prepared_launch import PreparedLaunch, Recording
+from ....cl.programs.background_throttle import background_planning
+from ....cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from ....cl.runtime import Runtime
 from ....errors import DeviceError, OpaliteError
 from ..launch_batches import Prepared, make_phases
@@ -64,7 +64,7 @@ class Kernels(Protocol):
     def mark_verified(self) -> None:
         """Note that they gave what plain launches do."""
 
-    def condemn(self, why: str) -> None:
+    def record_failure(self, why: str) -> None:
         """Note for all times that they are not to be launched."""
 
     def poison_outputs(self) -> None:
@@ -101,12 +101,12 @@ class PersistentKernelStrategy(Queue):
         try:
             trace = super().run(hosts, kept)
         except DeviceError as e:
-            if not was_lost and rt.is_lost_by(e):
-                self.kernels.condemn(f"a run of it ended the context ({rt.lost})")
+            if not was_lost and rt.check_lost(e):
+                self.kernels.record_failure(f"a run of it ended the context ({rt.lost})")
             raise
         return self._plain().run(hosts, kept) if self._gives_up() else trace
 
-    def _enqueue(self, recording: Recording) -> bool:
+    def _enqueue(self, recording: LaunchSequence) -> bool:
         super()._enqueue(recording)
         return False
 
@@ -250,7 +250,7 @@ class PersistentKernelSelector:
     def _make(self) -> None:
         """What the thread does."""
         try:
-            with planning():
+            with background_planning():
                 self._kernels = self._link()
         except OpaliteError as e:
             self.why = str(e)

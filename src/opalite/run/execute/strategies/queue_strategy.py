@@ -9,7 +9,7 @@ from typing import Any
 
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.queue.event_times import read_times
-from ....cl.queue.prepared_launch import Recording
+from ....cl.queue.prepared_launch import LaunchSequence
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, LaunchStep, UploadStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
@@ -72,7 +72,7 @@ class Queue:
         mark = clock()
         finished, replayed = True, False
         for phase in self.phases:
-            if isinstance(phase, Recording):
+            if isinstance(phase, LaunchSequence):
                 replayed = self._launch(phase, idle) or replayed
                 idle = None
                 finished = False
@@ -153,18 +153,18 @@ class Queue:
         hosts, kept: as `run` has them. relayed: by slot on the host of an input, that of the output of the run before
         which takes its place. rows: what takes outputs, in the row of number `run`.
         """
-        io, courier = self.prepared.io, rows.courier
+        io, uploads = self.prepared.io, rows.uploads
         pending: list[Any] = []
         for phase in self.phases:
-            if isinstance(phase, Recording):
-                if courier is not None:
-                    courier.send()
+            if isinstance(phase, LaunchSequence):
+                if uploads is not None:
+                    uploads.send()
                 self._enqueue(phase)
             elif isinstance(phase, UploadStep):
                 if phase.host in chained:
-                    io.chain(chained[phase.host], phase.host, courier)
+                    io.chain(chained[phase.host], phase.host, uploads)
                 else:
-                    pending.append(io.upload(phase, hosts[phase.host], courier))
+                    pending.append(io.upload(phase, hosts[phase.host], uploads))
             elif isinstance(phase, DownloadStep):
                 if phase.host in kept:
                     hosts[phase.host] = kept[phase.host]
@@ -182,14 +182,14 @@ class Queue:
         self.prepared.rt.finish()
         return True
 
-    def _launch(self, recording: Recording, idle: HostThreadLoop | None) -> bool:
+    def _launch(self, recording: LaunchSequence, idle: HostThreadLoop | None) -> bool:
         """Whether the launches were replayed."""
         replayed = self._enqueue(recording)
         if idle is not None:
             idle.leave()
         return replayed
 
-    def _enqueue(self, recording: Recording) -> bool:
+    def _enqueue(self, recording: LaunchSequence) -> bool:
         """Whether the launches were replayed."""
         return recording.run()
 
@@ -202,7 +202,7 @@ class Queue:
         OpaliteError where a host step stands between launches.
         """
         for phase in self.phases:
-            if isinstance(phase, Recording):
+            if isinstance(phase, LaunchSequence):
                 self._enqueue(phase)
             elif isinstance(phase, HostThreadLoop):
                 phase.run()
@@ -219,7 +219,7 @@ class Profiled(Queue):
         self._recorder = recorder
         self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
 
-    def _launch(self, recording: Recording, idle: HostThreadLoop | None) -> bool:
+    def _launch(self, recording: LaunchSequence, idle: HostThreadLoop | None) -> bool:
         if idle is not None:
             idle.leave()
         rt = self.prepared.rt

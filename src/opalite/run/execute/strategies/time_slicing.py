@@ -11,7 +11,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from ....cl.queue.prepared_launch import PreparedLaunch, Recording
+from ....cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from ....plan.program import LaunchStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import Prepared
@@ -52,7 +52,7 @@ class TimeSlicedQueue(Queue):
         assert isinstance(step, LaunchStep)
         return LAUNCH_S + least_seconds([step], self.prepared.rt)
 
-    def _launch(self, recording: Recording, idle: HostThreadLoop | None) -> bool:
+    def _launch(self, recording: LaunchSequence, idle: HostThreadLoop | None) -> bool:
         if idle is not None:
             idle.leave()
         launches = recording.launches

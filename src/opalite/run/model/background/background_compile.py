@@ -18,10 +18,10 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ....cl.device.fork_guard import is_child
-from ....cl.programs.background_throttle import planning
+from ....cl.programs.background_throttle import background_planning
 from ....cl.programs.program_cache import Part, Spec
 from ....cl.runtime import Runtime
-from ....cl.runtime_counters import ProgramTally
+from ....cl.runtime_counters import ProgramCounts
 from ....errors import OpaliteError
 from ...execute.executable import Executable
 from ...execute.strategies.megakernel_builder import supports_megakernel
@@ -185,7 +185,7 @@ class BackgroundCompiler:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._links: list[threading.Thread] = []
-        self.tally = ProgramTally(is_behind=True)
+        self.counts = ProgramCounts(in_background=True)
         self.swaps = 0
         self.gives_up = False
         self.faults: list[str] = []
@@ -295,12 +295,12 @@ class BackgroundCompiler:
                     may_link=supports_megakernel(self._rt)
                 )  # processes start while the plan is made
         if begin is not None and not stop():
-            with planning():
+            with background_planning():
                 task = begin()
             if job.replaces and is_urgent and task.parts:
                 self._join_early(job, task.parts)
             if not stop():
-                build.build_in_background(task.programs, stop, self.tally, urgent=is_urgent)
+                build.build_in_background(task.programs, stop, self.counts, urgent=is_urgent)
         if begin is None or stop():
             return
         make, then = task.make, job.then
@@ -320,7 +320,7 @@ class BackgroundCompiler:
 
             swapped = None
             try:
-                with planning():
+                with background_planning():
                     made = make(release)
                 swapped = job.install(made)
             except BaseException:
@@ -353,7 +353,7 @@ class BackgroundCompiler:
             while not (is_closed() or job.is_over) and (found := job.find_target()) is not None:
                 if found[2].executable.runs_without_megakernel >= WORTH_RUNS:
                     del found
-                    self._rt.programs.link_early(parts, is_closed)
+                    self._rt.programs.link_in_background(parts, is_closed)
                     return
                 del found
                 time.sleep(LOOK_S)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from ....cl.programs.background_throttle import planning
+from ....cl.programs.background_throttle import background_planning
 from ....cl.programs.program_cache import Spec
 from ....cl.runtime import Runtime
-from ....cl.runtime_counters import ProgramTally
+from ....cl.runtime_counters import ProgramCounts
 from ....errors import BuildError, DeviceError, OpaliteError
 from ....ir.graph import Graph
 from ....ir.precision import Precision, PrecisionPolicy
@@ -208,15 +208,15 @@ class Compiler:
 
         def make(before_weights: Callable[[], None]) -> Compiled:
             assert self.background is not None
-            tally = self.background.tally
+            counts = self.background.counts
             if on_built is None:
-                return self._make(graph, plan, trace, sizes, None, planned, tally, before_weights)
+                return self._make(graph, plan, trace, sizes, None, planned, counts, before_weights)
             built: list[tuple[Program | Template, tuple[str, ...]]] = []
 
             def hold(program: Program | Template, notes: tuple[str, ...]) -> None:
                 built.append((copy_with_weights(program), notes))
 
-            compiled = self._make(graph, plan, trace, sizes, hold, planned, tally, before_weights)
+            compiled = self._make(graph, plan, trace, sizes, hold, planned, counts, before_weights)
             compiled.when_in_place = partial(on_built, *built[-1])  # it is told of what works, once runs go through it
             return compiled
 
@@ -234,7 +234,7 @@ class Compiler:
         """`graph`, which is consumed, planned for the sizes at hand, and what makes its Executable; None if that would
         serve no others. complete: changes what was planned before anything is made of it."""
         assert self.background is not None
-        trace, tally = RunTrace(), self.background.tally
+        trace, counts = RunTrace(), self.background.counts
 
         def plan() -> Planned:
             planned = self.plan(graph.copy(), trace)
@@ -246,7 +246,7 @@ class Compiler:
         planned.release_weights()
 
         def make(before_weights: Callable[[], None]) -> Compiled:
-            return self._make(graph, plan, trace, sizes, on_built, planned, tally)
+            return self._make(graph, plan, trace, sizes, on_built, planned, counts)
 
         return Prepared(planned.program, self.rt.programs.missing(specs(planned.program)), make)
 
@@ -266,7 +266,7 @@ class Compiler:
         sizes: Sizes,
         on_built: OnBuilt | None,
         planned: Planned | None = None,
-        tally: ProgramTally | None = None,
+        counts: ProgramCounts | None = None,
         before_weights: Callable[[], None] | None = None,
     ) -> Compiled:
         """The Executable of `planned`, or of what `plan` gives of `graph`."""
@@ -287,7 +287,7 @@ class Compiler:
                     self.rt,
                     program,
                     onnx_runner(),
-                    tally=tally or self.counters.programs,
+                    counts=counts or self.counters.programs,
                     tier=planned.tier,
                     on_built=WeightStaging(self.rt, planned, all_notes, before_weights, on_built),
                 )
@@ -312,7 +312,7 @@ class Compiler:
         names = sorted(failed - {""})
         if not names:
             return ""
-        self.rt.leave_out(names)
+        self.rt.exclude_kernels(names)
         note = f"{', '.join(names)} left out: the program does not compile on {self.rt.info.name}"
         _log.warning("%s. %s", note, error)
         return note
@@ -333,7 +333,7 @@ class Compiler:
     def plan_generic(self, graph: Graph, trace: RunTrace, policy: Policy = None) -> Planned:
         """The Program of `graph`, which is consumed, of the general tier."""
         started = time.perf_counter()
-        with planning():
+        with background_planning():
             planned = plan_generic(graph, self.plan_options(policy, tier="generic"), self.rt.info)
         trace.import_s += time.perf_counter() - started
         self.counters.add_plan(made=1)
@@ -358,13 +358,13 @@ class Compiler:
         level = tuning.level or self.options.tune
         options = replace(self.plan_options(policy, level), keeps_graph=keeps_graph)
         stamp = tuning_stamp()
-        with planning():
+        with background_planning():
             if options.memory != "low":  # which replaces them
                 compute_largest(graph, options.policy)
             prepared = prepare(graph, options, self.rt.info)
             key = graph_key(prepared.graph.nodes, options.memory)
         if level == "none" and not has_tuning(self.rt.info):
-            with planning():
+            with background_planning():
                 planned = lay_out(prepared, options, Knowledge(self.rt.info))
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ....cl.programs.background_throttle import planning
-from ....cl.programs.build_parallelism import side_by_side
+from ....cl.programs.background_throttle import background_planning
+from ....cl.programs.build_parallelism import parallel_map
 from ....errors import OpaliteError
 from ....ir.constants.lazy_array import LazyArray, largest
 from ....ir.device.device_info import DeviceInfo
@@ -59,7 +59,7 @@ def plan_for_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes,
         planned = plan(graph.copy())
         if planned.template is None or sizes == planned.template.sizes:
             return planned
-        with planning():
+        with background_planning():
             program = planned.template.at(sizes)
         if program is not None:
             return replace(planned, program=program)
@@ -80,7 +80,7 @@ def compute_largest(graph: Graph, policy: PrecisionPolicy) -> None:
         return
     inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.levels is None}
     large = {v.held for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.held, LazyArray)}
-    side_by_side(lambda held: held.ask(largest), large)
+    parallel_map(lambda held: held.ask(largest), large)
 
 
 def copy_with_weights(content: Program | Template) -> Program | Template:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from ....cl.memory.shared_weights import SharedWeight
-from ....cl.programs.build_parallelism import side_by_side
+from ....cl.programs.build_parallelism import parallel_map
 from ....cl.runtime import Runtime
 from ....plan.program import Program
 
@@ -46,6 +46,6 @@ class WeightStaging:
         self._held.extend(filter(None, map(self._weights.find, planned.weights)))
         if self._before is not None:
             self._before()
-        planned.load_weights(side_by_side, self._weights.has)
+        planned.load_weights(parallel_map, self._weights.has)
         if self._on_built is not None:
             self._on_built(planned.template or program, self._notes)

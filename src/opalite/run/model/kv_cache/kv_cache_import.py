@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ....cl.programs.background_throttle import planning
+from ....cl.programs.background_throttle import background_planning
 from ....importer.walk.import_run import ModelImporter, Run
 from ....importer.walk.segments import Segment
 from ....ir.graph import Graph
@@ -35,7 +35,7 @@ def run_imported(runs: KVCacheRuns, feeds: Mapping[str, Any], request: RunReques
 
         def before_import() -> None:
             turn.leave()
-            beside.enter_context(planning())
+            beside.enter_context(background_planning())
 
         started = time.perf_counter()
         run = model.imported.importer.begin(feeds, _no_bodies, before_import)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....cl.programs.background_throttle import planning
+from ....cl.programs.background_throttle import background_planning
 from ....errors import BundleError
 from ....plan.bundle.bundle import Bundle, Variant
 from ....plan.bundle.dispatch_key import DispatchKey
@@ -99,7 +99,7 @@ class KVCachePlans:
 
         looks: into the cache folder too, for plans that are not open yet.
         """
-        with self._lock, planning():
+        with self._lock, background_planning():
             found = self._serving(feeds)
             if looks and not found:
                 self._look()

@@ -89,7 +89,7 @@ class KVCacheRuns:
             return feeds
         self._growing = None
         past = {
-            n: GrowableTensor(t.dtype, t.shape, t.axis, t.capacity, self.presents[n], n not in self.filled, t.is_narrow)
+            n: GrowableTensor(t.dtype, t.shape, t.axis, t.capacity, self.presents[n], n not in self.filled, t.is_int8)
             for n, t in self.caches.items()
         }
         whole = {**feeds, **past}

@@ -23,7 +23,7 @@ from typing import Any
 
 from ....cache.cache_folder import cache_folder
 from ....cache.cache_keys import digest
-from ....cl.programs.build_parallelism import side_by_side
+from ....cl.programs.build_parallelism import parallel_map
 from ....errors import ModelFormatError
 from ....ir.constants.model_file import HASHED, file_name
 
@@ -116,7 +116,7 @@ def _sum(path: Path) -> str:
             return sha.digest()
 
         whole = hashlib.sha256(size.to_bytes(8, "little"))
-        for part in side_by_side(piece, range(0, size, _PIECE)):
+        for part in parallel_map(piece, range(0, size, _PIECE)):
             whole.update(part)
     return whole.hexdigest()
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import knobs
-from ....cache.cache_folder import cache_folder, discard, kept_folder, trim
+from ....cache.cache_folder import cache_folder, discard, trim, usable_folder
 from ....cache.cache_keys import digest
-from ....cache.hit_counters import note
+from ....cache.hit_counters import count_lookup
 from ....cache.temporary_folders import free_bytes
 from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.programs.build_parallelism import side_by_side
+from ....cl.programs.build_parallelism import parallel_map
 from ....errors import BundleError, ModelFormatError
 from ....ir.constants.lazy_array import LazyArray
 from ....ir.constants.model_file import ModelFile
@@ -161,7 +161,7 @@ class PlanCache:
 
     def count(self, found: bool) -> None:
         """A plan was looked for."""
-        note("plans", found)
+        count_lookup("plans", found)
         self.hits, self.misses = self.hits + found, self.misses + (not found)
 
     def discard(self, feeds: Feeds) -> None:
@@ -202,7 +202,7 @@ class PlanCache:
             if free is not None and free < _ROOM * nbytes:
                 _log.info("a plan of %d MiB is not kept: the disk has %d left", nbytes >> 20, free >> 20)
                 return
-            save_bundle(path, bundle, self.weights, side_by_side)
+            save_bundle(path, bundle, self.weights, parallel_map)
         except (BundleError, TypeError, OSError) as e:
             _log.info("a plan is not kept: %s", e)
             return
@@ -266,8 +266,8 @@ def open_plans(
     """
     options = compiler.options
     looks = knobs.get("OPALITE_STOP_AFTER") is not None or knobs.get("OPALITE_CHECK") or knobs.get("OPALITE_DEBUG")
-    kept = kept_folder()
-    if kept is None or not knobs.get("OPALITE_PLANS") or looks or options.tune != "none":
+    kept = usable_folder()
+    if kept is None or not knobs.get("OPALITE_PLAN_CACHE") or looks or options.tune != "none":
         return None
     if not isinstance(model, bytes) and not (isinstance(model, str | os.PathLike) and Path(model).is_file()):
         return None  # a pipe can be read once; of anything else whoever loads it says what is wrong

@@ -28,13 +28,13 @@ from ..background.graph_compiler import Compiler
 def plans_key(contents: str, compiler: Compiler, edits: ModelEdits | None = None) -> str:
     """Names the plans of a model whose bytes have the digest `contents`, as `edits` change it."""
     options = compiler.options
-    settings = [knobs.get(name) for name in ("OPALITE_PLANNER", "OPALITE_NESTING")]
+    settings = [knobs.get(name) for name in ("OPALITE_PLANNER", "OPALITE_BUFFER_ALIASING")]
     return digest(
         contents,
         edits.digest() if edits else "",
         *device_state(compiler.rt),
         options.precision if isinstance(options.precision, str) else options.precision.to_json(),
-        json.dumps([options.memory, options.strict, *settings, sorted(knobs.get("OPALITE_WITHOUT"))]),
+        json.dumps([options.memory, options.strict, *settings, sorted(knobs.get("OPALITE_EXCLUDE_KERNELS"))]),
         *code_state(),
     )
 

@@ -40,7 +40,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_every_session_goes_on(
     rt: Runtime, lost_device: LostDevice, caplog: pytest.LogCaptureFixture, renews: bool
 ) -> None:
-    lost_device.renew(renews)
+    lost_device.replace_lost(renews)
     with opened(rt) as first, opened(rt) as second:
         want = [first.run(None, x)[0] for x in (X, Y)]
         second.run(None, X)
@@ -58,7 +58,7 @@ def test_every_session_goes_on(
 def test_a_linked_kernel_that_dies_is_not_launched_again(
     rt: Runtime, lost_device: LostDevice, double: type[Double], monkeypatch: pytest.MonkeyPatch, renews: bool
 ) -> None:
-    lost_device.renew(renews)
+    lost_device.replace_lost(renews)
     with opened(rt) as session:
         want = session.run(None, X)[0]
         for _ in range(3):
@@ -91,7 +91,7 @@ def test_a_linked_kernel_that_dies_in_its_first_run(
 
 
 def test_what_lay_on_the_device_is_lost(rt: Runtime, lost_device: LostDevice) -> None:
-    lost_device.renew(True)
+    lost_device.replace_lost(True)
     with opened(rt) as session:
         want = session.run(None, X)[0]
         name = session.get_outputs()[0].name
@@ -113,7 +113,7 @@ def test_what_lay_on_the_device_is_lost(rt: Runtime, lost_device: LostDevice) ->
 
 
 def test_a_state_is_lost(rt: Runtime, lost_device: LostDevice) -> None:
-    lost_device.renew(True)
+    lost_device.replace_lost(True)
     with opened(rt, KINDS["llama"]()) as session:
         state = session.state(reserve=64)
         tokens = np.array([[5]])
@@ -128,7 +128,7 @@ def test_a_state_is_lost(rt: Runtime, lost_device: LostDevice) -> None:
 
 
 def test_what_needs_the_device_where_no_context_is_made(rt: Runtime, lost_device: LostDevice) -> None:
-    lost_device.renew(False)
+    lost_device.replace_lost(False)
     with opened(rt, KINDS["llama"]()) as session:
         state = session.state(reserve=64)
         state.run(feeds_of("llama", np.array([[5]]), 0))
@@ -140,7 +140,7 @@ def test_what_needs_the_device_where_no_context_is_made(rt: Runtime, lost_device
 
 
 def test_errors_of_a_run_elsewhere_are_those_of_a_run_here(rt: Runtime, lost_device: LostDevice) -> None:
-    lost_device.renew(False)
+    lost_device.replace_lost(False)
     with opened(rt) as session:
         want = session.run(None, X)[0]
         lost_device.kill(session.runtime)
@@ -173,7 +173,7 @@ def test_an_error_of_a_living_device_is_raised(
 
 @pytest.mark.parametrize("renews", [True, False])
 def test_threads_go_on(rt: Runtime, lost_device: LostDevice, caplog: pytest.LogCaptureFixture, renews: bool) -> None:
-    lost_device.renew(renews)
+    lost_device.replace_lost(renews)
     with opened(rt) as session:
         want = session.run(None, X)[0]
         wrong: list[Any] = []

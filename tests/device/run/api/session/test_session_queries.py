@@ -42,7 +42,7 @@ def doubler() -> Any:
 
 
 def test_kept_plans_belong_to_their_initializers(tmp_path: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
     model, x = doubler().SerializeToString(), noise(2, 3)
     for _ in range(2):  # the second time by kept plans

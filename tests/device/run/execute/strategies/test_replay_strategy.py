@@ -16,7 +16,7 @@ import pytest
 import opalite
 from opalite.cl.device.enumerate_devices import list_all
 from opalite.cl.queue.command_buffers import CommandBuffers, find_command_buffers
-from opalite.cl.queue.prepared_launch import PreparedLaunch, Recording
+from opalite.cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError
@@ -48,7 +48,7 @@ def recorder() -> Runtime:
 
 @pytest.fixture(autouse=True)
 def record_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_RECORD", "1")
+    monkeypatch.setenv("OPALITE_REPLAY", "1")
 
 
 class Chain:
@@ -65,10 +65,10 @@ class Chain:
         self.three = rt.prepare(self.program, "add", [self.x, np.float32(3), np.int32(N)], (N,), None, "third")
         self.launches: list[PreparedLaunch] = [self.add, self.times, self.three]
 
-    def record(self, replay: CommandBuffers | None) -> Recording:
+    def record(self, replay: CommandBuffers | None) -> LaunchSequence:
         rt = self.rt
         options: dict[str, Any] = {"device": rt.info.name, "counters": rt.counters}
-        return Recording(rt.queue, self.launches, flush_every=2, holds=False, replay=replay, **options)
+        return LaunchSequence(rt.queue, self.launches, flush_every=2, holds_gil=False, replay=replay, **options)
 
     def value(self) -> float:
         """The elements' value, which is one and the same."""
@@ -140,7 +140,7 @@ def test_an_argument_set_later_is_recorded_anew(recorder: Runtime) -> None:
     for _ in range(3):
         recording.run()
     chain.three.set_arg(1, np.float32(0))
-    recording.forget()
+    recording.invalidate()
     done = done_by(recorder, lambda: [recording.run() for _ in range(3)])
     assert (done.recordings, done.replays) == (1, 2)
     want = expected(3)
@@ -192,7 +192,7 @@ def test_sessions_replay_with_equal_results(recorder: Runtime, make: Any, monkey
     )
 
     def results(record: str) -> Iterator[Any]:
-        monkeypatch.setenv("OPALITE_RECORD", record)
+        monkeypatch.setenv("OPALITE_REPLAY", record)
         session = opalite.InferenceSession(model, device=recorder.info.id, precision="fp32")
         names = [a.name for a in session.get_inputs()]
         for i in range(8):
@@ -247,7 +247,7 @@ def test_a_replay_that_fails_is_an_error_that_names_the_launches(rt: Runtime) ->
 
 
 def test_recording_can_be_switched_off(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_RECORD", "0")
+    monkeypatch.setenv("OPALITE_REPLAY", "0")
     chain = Chain(rt)
     recording = rt.record(chain.launches, replay=True)
     done = done_by(rt, lambda: [recording.run() for _ in range(3)])
@@ -255,12 +255,12 @@ def test_recording_can_be_switched_off(rt: Runtime, monkeypatch: pytest.MonkeyPa
     assert chain.value() == expected(3)
     session = opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
     (sentence,) = session.explain({"x": noise(1, 3, 8, 8)}).queueing
-    assert sentence.endswith("enqueued one by one: OPALITE_RECORD=0 says so")
+    assert sentence.endswith("enqueued one by one: OPALITE_REPLAY=0 says so")
 
 
 def test_a_cpu_replays_only_when_asked(recorder: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     if not recorder.info.on_host:
         pytest.skip(f"{recorder.info.name} is no CPU")
-    monkeypatch.delenv("OPALITE_RECORD")
-    assert "OPALITE_RECORD=1 turns it on" in str(recorder.replay)
+    monkeypatch.delenv("OPALITE_REPLAY")
+    assert "OPALITE_REPLAY=1 turns it on" in str(recorder.replay)
     assert not recorder.record(Chain(recorder).launches, replay=True).replays

@@ -236,7 +236,7 @@ def test_no_run_waits_for_the_plan_to_be_kept(
     rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing large weights takes longer than making them ready."""
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     session = open_wide(rt, tmp_path, monkeypatch)
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
@@ -313,11 +313,11 @@ def test_the_next_model_finds_every_general_program(
 def test_a_step_loop_is_linked_beside_the_programs_of_a_model_that_runs_often(
     open_session: Open, lacking: list[bool], held: threading.Event, rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPALITE_STEP_LOOP", "1")
+    monkeypatch.setenv("OPALITE_MEGAKERNEL", "1")
     if not supports_megakernel(rt):
         pytest.skip("launches stay apart here")
     linked: list[Any] = []
-    monkeypatch.setattr(ProgramCache, "link_early", lambda self, parts, stop: linked.append(list(parts)))
+    monkeypatch.setattr(ProgramCache, "link_in_background", lambda self, parts, stop: linked.append(list(parts)))
     session = open_session()
     for _ in range(background.WORTH_RUNS):
         assert not linked

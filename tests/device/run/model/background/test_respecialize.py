@@ -47,7 +47,7 @@ def convolutions() -> Any:
 def open_session(rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Opens a session with plans and builds behind; always another plan, whatever the device thinks best."""
     monkeypatch.setenv("OPALITE_TIERS", "1")
-    monkeypatch.setenv("OPALITE_PLANS", "1")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("OPALITE_SYMBOLS", raising=False)
     monkeypatch.setattr(type(rt.programs), "may_build_in_background", True)

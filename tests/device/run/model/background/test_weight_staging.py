@@ -116,7 +116,7 @@ def test_plans_of_a_decoder_make_each_form_once(
     model: Path, rt: Runtime, folder: Path, work: Work, monkeypatch: pytest.MonkeyPatch, precision: str, plans: str
 ) -> None:
     """For the prompt, for the tokens after it, and for a long prompt; the host keeps no weights."""
-    monkeypatch.setenv("OPALITE_PLANS", plans)
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", plans)
     session = open_session(model, rt, precision)
     short = told(session, (PROMPT, 1, 1))
     assert session.settle(60)

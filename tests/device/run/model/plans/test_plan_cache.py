@@ -177,7 +177,7 @@ def test_shapes_to_try_are_the_same_with_and_without_plans(
 ) -> None:
     guessed = opalite.InferenceSession(model, device=rt.info.id).example_shapes()
     assert guessed == {"x": (1, 3, 224, 224)}
-    monkeypatch.setenv("OPALITE_PLANS", "0")
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", "0")
     assert opalite.InferenceSession(model, device=rt.info.id).example_shapes() == guessed
 
 
@@ -221,10 +221,10 @@ def test_keys_differ_with_all_that_decides_a_plan(
         m.setenv("OPALITE_PLANNER", "naive")
         keys.append(key_of(model, rt))
     with monkeypatch.context() as m:
-        m.setenv("OPALITE_NESTING", "0")
+        m.setenv("OPALITE_BUFFER_ALIASING", "0")
         keys.append(key_of(model, rt))
     with monkeypatch.context() as m:
-        m.setenv("OPALITE_WITHOUT", "ConvDirect")
+        m.setenv("OPALITE_EXCLUDE_KERNELS", "ConvDirect")
         keys.append(key_of(model, rt))
     with monkeypatch.context() as m:
         m.setattr(rt, "fingerprint", "another driver")
@@ -526,7 +526,7 @@ def rewrite(path: Path, contents: bytes, how: str) -> None:
 def test_a_model_replaced_between_sessions(
     folder: Path, tmp_path: Path, rt: Runtime, how: str, plans: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPALITE_PLANS", plans)
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", plans)
     path = tmp_path / "model.onnx"
     path.write_bytes(scaled(2))
     for scale in (2, 2, 3, 3, 2):
@@ -541,7 +541,7 @@ def test_a_model_replaced_behind_a_session(
     folder: Path, tmp_path: Path, rt: Runtime, how: str, plans: str, planned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on with what it was opened with, and where it would have to read the file again, it says so."""
-    monkeypatch.setenv("OPALITE_PLANS", plans)
+    monkeypatch.setenv("OPALITE_PLAN_CACHE", plans)
     path = tmp_path / "model.onnx"
     path.write_bytes(scaled(2))
     if planned:
