@@ -200,10 +200,7 @@ class Runtime:
             raise translate(e, "Waiting for the device", self.info.name) from e
 
     def check_lost(self, error: DeviceError) -> bool:
-        """Whether the context is dead, which a command tells that has nothing to do with the one that gave `error`.
-
-        False in a forked process, which has no context that it may ask (fork_guard.py).
-        """
+        """Return whether the context is dead, probed by a new command. False in forked processes (fork_guard.py)."""
         if process.is_child:
             return False
         with self._losing:
@@ -250,9 +247,7 @@ class Runtime:
     # Memory
 
     def allocate(self, nbytes: int, *, mapped: bool = False) -> cl.Buffer:
-        """A read-write buffer of at least `nbytes`, `mapped` for the host to reach. DeviceMemoryError if there is no
-        room.
-        """
+        """A read-write buffer of at least `nbytes`; mapped: host-accessible. Raises DeviceMemoryError if it is full."""
         return self.allocator.buffer(nbytes, mapped=mapped)
 
     def pinned(self, nbytes: int) -> Array:

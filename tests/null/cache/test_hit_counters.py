@@ -20,10 +20,10 @@ for _ in range(int(sys.argv[2])):
     add_counts(Path(sys.argv[1]), dict.fromkeys(CACHES, Count(1, 2)))
 """
 ENDS = """
-from opalite.cache.hit_counters import note
+from opalite.cache.hit_counters import count_lookup
 for hit in (True, True, False):
-    note("plans", hit)
-note("weights", False)
+    count_lookup("plans", hit)
+count_lookup("weights", False)
 """
 
 

@@ -264,7 +264,7 @@ def test_quirks_of_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 DEADLY_WORKER = """
 import os, sys
-from opalite.cl import build_worker
+from opalite.cl.programs import build_worker
 build = build_worker.build
 def build_or_die(device, options, text):
     if "ALWAYS DEADLY" in text or "DEADLY" in text and "-cl-opt-disable" not in options:
@@ -307,7 +307,7 @@ def test_nothing_is_compiled_here_by_a_fragile_compiler(deadly: Runtime, monkeyp
     found = find_device()
     info = dataclasses.replace(found.info, quirks=(FRAGILE_COMPILER,))
     runtime = Runtime(dataclasses.replace(found, info=info))
-    monkeypatch.setattr(compile_source, "lighten", lambda *args: pytest.fail("compiled in this process"))
+    monkeypatch.setattr(compile_source, "build_with_pruned_header", lambda *_: pytest.fail("compiled here"))
     text = f"// DEADLY\n{SOURCE}"
     assert values(runtime, [runtime.build(text, "-DVALUE=77", "p")]) == [77]
     assert values(runtime, [runtime.build(SOURCE, "-DVALUE=78", "p")]) == [78]
@@ -369,7 +369,7 @@ if sys.argv[1] == "anybody":  # root without the right to raise priorities, whic
     PR_CAPBSET_DROP, CAP_SYS_NICE = 24, 23
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0)
     os.execv(sys.executable, [*sys.orig_argv[:3], "any program", *sys.argv[2:]])
-from opalite.cl import build_pool
+from opalite.cl.programs import build_pool
 from opalite.cl.programs.build_pool import BuildPool
 if sys.argv[1] == "refused":
     raised = build_pool.set_niceness

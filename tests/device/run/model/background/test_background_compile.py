@@ -482,7 +482,7 @@ def test_what_fails_behind_leaves_the_session_running(
 def test_kernels_that_do_not_build_behind_are_replaced(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on the caller's thread: another kernel takes the place of one whose program fails."""
     real, failed = Runtime.build_all, []
-    monkeypatch.setattr(Runtime, "leave_out", lambda self, names: failed.extend(names))
+    monkeypatch.setattr(Runtime, "exclude_kernels", lambda self, names: failed.extend(names))
 
     def fail(self: Runtime, specs: Any, *args: Any) -> Any:
         if threading.current_thread().name == "opalite-behind" and not failed:

@@ -14,7 +14,7 @@ import pytest
 
 import onnx
 import opalite
-from opalite.cache.cache_folder import units
+from opalite.cache.cache_folder import cache_entries
 from opalite.cl.runtime import Runtime
 from opalite.run.model.cached_model import CachedModel
 
@@ -47,7 +47,7 @@ def imports(session: opalite.InferenceSession) -> bool:
 
 
 def plans(folder: Path) -> list[Path]:
-    return sorted(u.path for u in units(folder) if u.kind == "plan")
+    return sorted(u.path for u in cache_entries(folder) if u.kind == "plan")
 
 
 @pytest.mark.parametrize("kind", ["llama", "grouped", "merged"])
@@ -133,7 +133,7 @@ def test_damage_heals(folder: Path, rt: Runtime, what: str, monkeypatch: pytest.
     wanted = told(first, "llama")
     del first
     gc.collect()  # what the device holds is not read again
-    for unit in units(folder):
+    for unit in cache_entries(folder):
         if unit.kind == what:
             raw = bytearray(unit.path.read_bytes())
             raw[len(raw) // 2] ^= 255

@@ -21,7 +21,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 import onnx
 import opalite
 from onnx import TensorProto, helper
-from opalite.cache.cache_folder import clear, units
+from opalite.cache.cache_folder import cache_entries, clear
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError, ModelFormatError
 from opalite.ir.precision import Precision, PrecisionPolicy
@@ -50,7 +50,7 @@ def open_session(model: Any, rt: Runtime, **options: Any) -> opalite.InferenceSe
 
 
 def plans(folder: Path) -> list[Path]:
-    return sorted(u.path for u in units(folder) if u.kind == "plan")
+    return sorted(u.path for u in cache_entries(folder) if u.kind == "plan")
 
 
 def model_of(session: opalite.InferenceSession) -> CachedModel:
@@ -325,7 +325,7 @@ def test_plans_are_for_what_data_files_contain(
         assert imports(session) is not is_known
         session.close()
     assert len(plans(folder)) == 2
-    kept = [u for u in units(folder) if u.kind == "weight"]
+    kept = [u for u in cache_entries(folder) if u.kind == "weight"]
     assert sorted(u.nbytes for u in kept) == [weights.nbytes] * 2
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/m.onnx").write_bytes(path.read_bytes())
@@ -346,7 +346,7 @@ def test_a_damaged_weight_file_heals(folder: Path, rt: Runtime, caplog: pytest.L
     x = np.ones(shape, np.float32)
     for harm in (None, "cut", "gone", None):
         if harm is not None:
-            (path,) = (u.path for u in units(folder) if u.kind == "weight")
+            (path,) = (u.path for u in cache_entries(folder) if u.kind == "weight")
             os.truncate(path, 1000)
             if harm == "gone":
                 path.unlink()
