@@ -58,7 +58,7 @@ class ShapeInstance:
         self.__dict__.pop("launches", None)
         self.megakernel = self.host_fast_path = self.time_sliced = self.megakernel_tables = None
         for recording in self.prepared.io.recordings:
-            recording.forget()
+            recording.invalidate()
 
     @cached_property
     def alone_s(self) -> float:

@@ -98,7 +98,7 @@ class IoTransfer:
     def download_inline(self, step: DownloadStep, uploads: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
         """Have a courier bring the slot's content to byte `offset` of `target`, memory on the device."""
         self.bytes_down += nbytes
-        uploads.move(self._bound[step.slot].buffer, target, nbytes, offset)
+        uploads.add_device(self._bound[step.slot].buffer, target, nbytes, offset)
 
     def memory(self, slot: int) -> StagingBuffer:
         """The slot's own memory."""
@@ -110,7 +110,7 @@ class IoTransfer:
             return
         self._bound = dict(self._own)
         for recording in self.recordings:
-            recording.forget()
+            recording.invalidate()
 
     def shared_array(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
         """The slot's own memory as a row-major array, where the host shares it and step loops use it."""
@@ -210,4 +210,4 @@ class IoTransfer:
         for launch, index in self._uses.get(slot, ()):
             launch.set_arg(index, staging.buffer)
         for recording in self.recordings:
-            recording.forget()
+            recording.invalidate()

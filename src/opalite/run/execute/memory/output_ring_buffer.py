@@ -42,7 +42,7 @@ class OutputRingBuffer:
             return io.download(step)
         port, start = self._ports[step.host]
         array = self._bytes[run, start : start + _nbytes(port)].view(port.dtype.np).reshape(port.shape)
-        if self.uploads is None or self._device is None or not self.uploads.takes(array.nbytes):
+        if self.uploads is None or self._device is None or not self.uploads.accepts(array.nbytes):
             return io.download(step, array)
         io.download_inline(step, self.uploads, self._device, run * self._row + start, array.nbytes)
         return array, None
@@ -51,7 +51,7 @@ class OutputRingBuffer:
         """Have read what a courier has brought of the first so many runs; what must be kept."""
         if self.uploads is None:
             return None
-        self.uploads.send()
+        self.uploads.flush()
         return None if self._device is None else self._rt.read(self._device, self._bytes[:runs], wait=False)
 
     def copy_out(self, output: Any) -> Any:

@@ -206,9 +206,9 @@ class BuiltMegakernel:
         other = object.__new__(BuiltMegakernel)
         other._rt, other._linked, other._label = self._rt, self._linked, self._label
         other._functions, other._stretches = self._functions, self._stretches
-        other._addresses = self._addresses.twin()
+        other._addresses = self._addresses.replica()
         other._tables = other._table = None
-        other.host_thread_loop = self.host_thread_loop.alone()
+        other.host_thread_loop = self.host_thread_loop.single_threaded()
         other.launches = {}
         return other
 

@@ -158,7 +158,7 @@ class Queue:
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):
                 if uploads is not None:
-                    uploads.send()
+                    uploads.flush()
                 self._enqueue(phase)
             elif isinstance(phase, UploadStep):
                 if phase.host in chained:
