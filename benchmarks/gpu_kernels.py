@@ -311,9 +311,14 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     else:
         sizes = (node.x.shape[0], node.y.shape[1], node.x.shape[1] // 4)
     if kernel.name.endswith("Wgmma"):
-        looks = node.op.name == "NormalizedMatMul"
-        work = wgmma_tile.Work(*sizes, pieces=node.op.name == "Conv", operands=fma.full_operands(node), looks=looks)
-        return [(wgmma_tile.tile_cycles(p, work, rt.info), p) for p in wgmma_tile.legal_tiles(looks=looks)]
+        finds_statistics = node.op.name == "NormalizedMatMul"
+        work = wgmma_tile.WgmmaProblem(
+            *sizes, pieces=node.op.name == "Conv", operands=fma.full_operands(node), finds_statistics=finds_statistics
+        )
+        return [
+            (wgmma_tile.tile_cycles(p, work, rt.info), p)
+            for p in wgmma_tile.legal_tiles(finds_statistics=finds_statistics)
+        ]
     if kernel.name.endswith("Mma"):
         positions, channels, quads = sizes
         steps = ceil_div(quads, mma.QUADS)
@@ -322,11 +327,11 @@ def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[s
     return [(mma_stages.tile_cycles(p, *sizes, rt.info), p) for p in tiles]
 
 
-def _sums(node: Node) -> fma.Sums:
+def _sums(node: Node) -> fma.GemmSize:
     if node.op.name == "Conv":
         y, w = node.y.shape, node.input(1).shape
-        return fma.Sums(y[0] * y[2] * y[3], y[1], w[2] * w[3] * ceil_div(w[1], 4) * 4, 1, fma.full_operands(node))
-    return fma.Sums(node.x.shape[0], node.y.shape[1], node.x.shape[1], 1, fma.full_operands(node))
+        return fma.GemmSize(y[0] * y[2] * y[3], y[1], w[2] * w[3] * ceil_div(w[1], 4) * 4, 1, fma.full_operands(node))
+    return fma.GemmSize(node.x.shape[0], node.y.shape[1], node.x.shape[1], 1, fma.full_operands(node))
 
 
 def reference(node: Node, arrays: list[Any]) -> Any:

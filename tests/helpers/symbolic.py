@@ -11,7 +11,7 @@ from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.shape_hints import hinted, hinted_record
 from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, at_least, at_most
-from opalite.kernels.launch_config import Setting
+from opalite.kernels.launch_config import LaunchConfig
 from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.rewrite_driver import Context
@@ -126,17 +126,17 @@ class Traced:
             lambda x: eval(x.text, {}, scope) if type(x) is SymbolicInt else x,
         )
 
-    def _at(self, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Setting]]:
+    def _at(self, sizes: Sequence[int]) -> tuple[Graph, dict[Node, LaunchConfig]]:
         """The placed graph at `sizes`, with the settings that were chosen for the sizes of the trace."""
         plain, made = graph_at(self.graph, sizes)
         return plain, self._settings(made)
 
-    def _settings(self, made: Mapping[Node, Node]) -> dict[Node, Setting]:
+    def _settings(self, made: Mapping[Node, Node]) -> dict[Node, LaunchConfig]:
         settings = {}
         for node in self.graph.nodes:
             kernel = node.chosen.kernel
             if kernel is not None and any(o.type.count for o in node.outputs) and not is_alias(node):
-                settings[made[node]] = Setting(kernel.defaults(kernel.problem(hinted(node), self.device)))
+                settings[made[node]] = LaunchConfig(kernel.defaults(kernel.problem(hinted(node), self.device)))
         return settings
 
 

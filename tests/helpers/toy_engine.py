@@ -41,7 +41,7 @@ class ToyCrew(ToyEngine):
         return times
 
 
-def make_crew(options):
+def make_worker_pool(options):
     if options.mode == "refused":
         raise RuntimeError("no such mode")
     return ToyCrew(options)

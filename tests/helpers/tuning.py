@@ -9,7 +9,7 @@ from pathlib import Path
 from opalite.ir import DeviceInfo, Graph, Node
 from opalite.passes.pipeline import optimise, place
 from opalite.tune.kernel_candidate import KernelCandidate
-from opalite.tune.tuner import find_jobs
+from opalite.tune.tuner import find_tuning_jobs
 from opalite.tune.tuning_levels import Level, Trial
 from opalite.tune.tuning_lookup import Lookup
 
@@ -52,7 +52,7 @@ def placed_nodes(graph: Graph, device: DeviceInfo) -> list[Node]:
 def candidates_of(graph: Graph, op: str, device: DeviceInfo, lookup: Lookup) -> list[KernelCandidate]:
     """What competes for the first node of operator `op` in the layouts that were chosen for it."""
     nodes = [n for n in placed_nodes(graph, device) if n.op.name == op]
-    return find_jobs(nodes, lookup, Level.FAST)[0].candidates
+    return find_tuning_jobs(nodes, lookup, Level.FAST)[0].candidates
 
 
 @dataclass

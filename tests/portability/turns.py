@@ -25,7 +25,7 @@ _turn = threading.RLock()
 _thread = ThreadPoolExecutor(1, _NAME)
 
 
-def take_turns() -> None:
+def time_alternately() -> None:
     """Have all calls of this process take turns."""
     loader = ctypes.PyDLL(cl._cl.__file__)  # holds Python's lock during calls, as ctypes.CDLL does not
 

@@ -27,7 +27,7 @@ from opalite.kernels import all_kernels
 
 from .reached import follow_launches, forget, reached
 from .shadow import exactly, follow_host_writes
-from .turns import take_turns
+from .turns import time_alternately
 
 _SECONDS = float(os.environ.get("PORTABILITY_SECONDS", "120"))
 _RESULTS = os.environ.get("PORTABILITY_RESULTS", "")
@@ -58,7 +58,7 @@ def pytest_configure() -> None:
     """Let a simulator see what memory holds, to the byte."""
     if _LOG is not None:
         exactly()
-        take_turns()
+        time_alternately()
         follow_launches()
     if os.environ.get("OCLGRIND_UNINITIALIZED"):
         follow_host_writes()

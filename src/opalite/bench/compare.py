@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InputError, OpaliteError
 from .engines import Array
 from .machine_speed import Probe
-from .median_ratios import Slice, Spread, accept, difference, ratios
+from .median_ratios import Spread, TimeSlice, accept, difference, ratios
 from .worker_process import EngineProcess
 
 
@@ -43,8 +43,8 @@ class Measured:
     device: str
     load_s: float
     first_s: float
-    slices: list[Slice] = field(default_factory=list)
-    accepted: list[Slice] = field(default_factory=list)
+    slices: list[TimeSlice] = field(default_factory=list)
+    accepted: list[TimeSlice] = field(default_factory=list)
     difference: float = 0.0
     memory: int = 0
 
@@ -136,6 +136,6 @@ def _measure(
             with processes[i].awake():
                 times = processes[i].slice(plan.slice_s, plan.warmup, plan.least)
             after = probe.measure()
-            measured[i].slices.append(Slice(turn, tuple(times), max(before, after)))
+            measured[i].slices.append(TimeSlice(turn, tuple(times), max(before, after)))
             before = after
         tell(f"round {turn + 1} of {plan.rounds}")

@@ -28,7 +28,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Slice:
+class TimeSlice:
     """One engine's turn in one round: seconds of each run, and the worse of the probes before and after it."""
 
     round: int
@@ -41,7 +41,7 @@ class Slice:
         return float(np.median(self.times))
 
 
-_S = TypeVar("_S", bound=Slice)
+_S = TypeVar("_S", bound=TimeSlice)
 
 
 def accept(slices: Sequence[_S], calm_s: float, tolerance: float) -> list[_S]:
@@ -50,7 +50,7 @@ def accept(slices: Sequence[_S], calm_s: float, tolerance: float) -> list[_S]:
     return calm if len(calm) >= 3 else list(slices)
 
 
-def ratios(engine: Sequence[Slice], baseline: Sequence[Slice]) -> list[float]:
+def ratios(engine: Sequence[TimeSlice], baseline: Sequence[TimeSlice]) -> list[float]:
     """Time of `engine` over time of `baseline`, for each round that has a slice of both."""
     of_round = {s.round: s.median for s in baseline}
     return [s.median / of_round[s.round] for s in engine if s.round in of_round]

@@ -93,7 +93,7 @@ def throughput_json(found: Throughput) -> dict[str, Any]:
                 "difference": y.difference,
                 "stretches": [
                     {"rate": s.rate, "runs": len(s.times), "probe_s": s.probe_s, "accepted": s in y.accepted}
-                    for s in y.stretches
+                    for s in y.slices
                 ],
             }
             for y in found.modes

@@ -15,7 +15,7 @@ from ..errors import OpaliteError
 from .compare import Plan
 from .engines import Array
 from .machine_speed import Probe
-from .median_ratios import Slice, Spread, accept, difference
+from .median_ratios import Spread, TimeSlice, accept, difference
 from .worker_process import EngineProcess
 
 
@@ -36,7 +36,7 @@ class Mode:
 
 
 @dataclass(frozen=True)
-class Stretch(Slice):
+class ThroughputSlice(TimeSlice):
     """What a mode did in one round: `seconds` in all, of each inference `times`."""
 
     seconds: float
@@ -48,14 +48,14 @@ class Stretch(Slice):
 
 
 @dataclass
-class Yield:
+class ModeResult:
     """A mode's stretches; `difference` is relative to the first mode's outputs."""
 
     mode: Mode
     version: str
     device: str
-    stretches: list[Stretch] = field(default_factory=list)
-    accepted: list[Stretch] = field(default_factory=list)
+    slices: list[ThroughputSlice] = field(default_factory=list)
+    accepted: list[ThroughputSlice] = field(default_factory=list)
     difference: float = 0.0
 
     @property
@@ -74,15 +74,15 @@ class Throughput:
 
     model: str
     plan: Plan
-    modes: list[Yield]
+    modes: list[ModeResult]
     failed: dict[str, str]
 
     @property
-    def best(self) -> Yield:
+    def best(self) -> ModeResult:
         """Opalite's mode of the most inferences per second."""
         return max((y for y in self.modes if y.mode.engine == "opalite"), key=lambda y: y.rate.median)
 
-    def gain(self, of: Yield) -> float:
+    def gain(self, of: ModeResult) -> float:
         """Its rate over the first mode's, the median of the rounds that have accepted stretches of both."""
         first = {s.round: s.rate for s in self.modes[0].accepted}
         found = [s.rate / first[s.round] for s in of.accepted if s.round in first]
@@ -116,7 +116,7 @@ def measure_throughput(
     `extra` holds options by engine. A mode that cannot be had is left out; OpaliteError if the first cannot.
     """
     failed: dict[str, str] = {}
-    found: list[tuple[EngineProcess, Yield]] = []
+    found: list[tuple[EngineProcess, ModeResult]] = []
     with TemporaryDirectory() as temporary, ExitStack() as stack:
         probe = Probe(plan.threads)
         stack.callback(probe.close)
@@ -134,19 +134,19 @@ def measure_throughput(
                     raise
                 failed[str(mode)] = str(e)
                 continue
-            found.append((process, Yield(mode, loaded["version"], loaded["device"])))
+            found.append((process, ModeResult(mode, loaded["version"], loaded["device"])))
         _measure(found, probe, plan, tell)
         expected = found[0][0].outputs(folder)
         for process, y in found:
             y.difference = difference(process.outputs(folder), expected)
-    calm = float(np.percentile([s.probe_s for _, y in found for s in y.stretches], 25))
+    calm = float(np.percentile([s.probe_s for _, y in found for s in y.slices], 25))
     for _, y in found:
-        y.accepted = accept(y.stretches, calm, plan.tolerance)
+        y.accepted = accept(y.slices, calm, plan.tolerance)
     return Throughput(str(model), plan, [y for _, y in found], failed)
 
 
 def _measure(
-    found: Sequence[tuple[EngineProcess, Yield]], probe: Probe, plan: Plan, tell: Callable[[str], None]
+    found: Sequence[tuple[EngineProcess, ModeResult]], probe: Probe, plan: Plan, tell: Callable[[str], None]
 ) -> None:
     order = list(found)
     shuffle = random.Random(plan.seed).shuffle
@@ -158,6 +158,6 @@ def _measure(
                 process.work(plan.slice_s / 4)  # what had stopped comes back to speed
                 times, seconds = process.work(plan.slice_s)
             after = probe.measure()
-            y.stretches.append(Stretch(turn, tuple(times), max(before, after), seconds))
+            y.slices.append(ThroughputSlice(turn, tuple(times), max(before, after), seconds))
             before = after
         tell(f"round {turn + 1} of {plan.rounds}")

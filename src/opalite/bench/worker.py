@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import OpaliteError
-from .engines import Array, Engine, EngineOptions, WorkerPool, find_crew_maker, find_maker
+from .engines import Array, Engine, EngineOptions, WorkerPool, find_maker, find_worker_pool_maker
 
 _SETTLE_S = 0.2  # of a crew's work before its runs are counted
 # Thread counts of libraries that read them from the environment when they are loaded.
@@ -57,7 +57,9 @@ class Worker:
         limit_threads(threads)
         with np.load(feeds) as archive:
             self.feeds = {name: archive[f"arr_{i}"] for i, name in enumerate(names)}
-        make: Callable[[EngineOptions], Engine | WorkerPool] = find_crew_maker(engine) if mode else find_maker(engine)
+        make: Callable[[EngineOptions], Engine | WorkerPool] = (
+            find_worker_pool_maker(engine) if mode else find_maker(engine)
+        )
         begin = time.perf_counter()
         self.engine = make(EngineOptions(model, threads, extra, mode, workers))
         loaded = time.perf_counter()

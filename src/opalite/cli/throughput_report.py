@@ -35,10 +35,12 @@ def print_throughput(console: Console, found: Throughput, percentiles: tuple[flo
     for name, reason in found.failed.items():
         console.print(f"{name} is missing: {reason}", soft_wrap=True)
     best = found.best
-    console.print(f"best     {best.mode.kind}: {code_of(best.mode, found.model)}", soft_wrap=True, markup=False)
+    console.print(
+        f"best     {best.mode.kind}: {compile_expression(best.mode, found.model)}", soft_wrap=True, markup=False
+    )
 
 
-def code_of(mode: Mode, model: str) -> str:
+def compile_expression(mode: Mode, model: str) -> str:
     """What to write for a mode of Opalite's."""
     if mode.kind == "latency":
         return f"opalite.InferenceSession({model!r})"

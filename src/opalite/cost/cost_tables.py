@@ -264,10 +264,10 @@ class Windows(Table):
 
 
 @dataclass(frozen=True)
-class Walk(Table):
+class SequentialSteps(Table):
     """Kernels whose work-items, or work-groups, each take one step after the other: a row for each kernel."""
 
-    table = "walk"
+    table = "sequential_steps"
 
     at_once: int  # walks that a compute unit has on their way
     step_s: float  # seconds that one step takes

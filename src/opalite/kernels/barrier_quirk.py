@@ -15,7 +15,7 @@ from .opencl_preprocessor import Preprocessed
 _BARRIER = re.compile(r"\bbarrier\s*\(")
 
 
-def meeting(kernel: Kernel, p: Problem, params: Params) -> str | None:
+def barrier_refusal(kernel: Kernel, p: Problem, params: Params) -> str | None:
     """Why the device's driver may compute the placed node wrongly by `kernel` with `params`, or None."""
     if SHARED_VALUES not in p.device.quirks:
         return None

@@ -34,8 +34,8 @@ class Weight:
     `form` names the transformation with everything it depends on ("oihw->OIhw16i16o"), so that two nodes that
     want the same form of the same constant share one buffer. With `image`, the array is (height, width, 4).
     by_slices: `fn` takes the constant as it is held, perhaps in the model's file, and goes through it by `read_slices`,
-    so that a large one is in memory once. made: type and shape of what `fn` gives, where they are known beforehand:
-    planning then makes no large one.
+    so that a large one is in memory once. packed_type: element type and shape of the result of `fn`, if known in
+    advance: planning then packs no large weight.
     """
 
     value: Value
@@ -43,7 +43,7 @@ class Weight:
     fn: Callable[[Any], Array]
     image: bool = False
     by_slices: bool = False
-    made: tuple[np.dtype[Any], tuple[int, ...]] | None = None
+    packed_type: tuple[np.dtype[Any], tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Local:
 
 
 @dataclass(frozen=True, eq=False)
-class SizedTable:
+class SymbolicTable:
     """A table of numbers of which some depend on sizes that are symbols; `make_table` makes one."""
 
     numbers: tuple[int, ...]
@@ -75,7 +75,7 @@ class SizedTable:
 
 
 @dataclass(frozen=True, eq=False)
-class MadeTable:
+class PerShapeTable:
     """A table that is made anew for each size: `maker` (plan/template/size_dependent_tables.py) of `args`, which hold
     sizes that are symbols.
 
@@ -88,7 +88,7 @@ class MadeTable:
     dtype: np.dtype[Any]
 
 
-Table = Array | SizedTable | MadeTable
+Table = Array | SymbolicTable | PerShapeTable
 Arg = Value | Weight | Scratch | Local | Table | int | float | np.generic
 """A kernel argument: a Value's memory, prepared weights, scratch, local memory, a table (an array computed from sizes
 and attributes, held as a constant buffer), or a scalar (int is int32, float is float32)."""
@@ -97,7 +97,7 @@ and attributes, held as a constant buffer), or a scalar (int is int32, float is 
 def make_table(rows: Sequence[Sequence[int]], dtype: Any = np.int32) -> Table:
     """Rows of numbers as an argument; kernels see them one after the other."""
     numbers = tuple(n for row in rows for n in row)
-    return SizedTable(numbers, np.dtype(dtype)) if is_symbolic(numbers) else np.array(rows, dtype)
+    return SymbolicTable(numbers, np.dtype(dtype)) if is_symbolic(numbers) else np.array(rows, dtype)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Launch:
     prelude: str = ""
     source: str = ""
 
-    def with_arguments(self, given: Callable[[Arg], Arg]) -> Launch:
+    def replace_arguments(self, given: Callable[[Arg], Arg]) -> Launch:
         """The launch with `given(a)` in place of each argument a."""
         return replace(self, args={name: given(a) for name, a in self.args.items()})
 
@@ -153,6 +153,7 @@ class Kernel:
     half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
         Sums of many terms, and exponentials, stay in float.
     images_only: whether all of its bindings hold images.
+    rank: order among kernels of one operator whose estimates are equal; the lowest wins.
     name: what reports show: the class's.
     """
 
@@ -164,6 +165,7 @@ class Kernel:
     half_sums: ClassVar[bool] = False
     tier: ClassVar[Tier] = "optimized"
     images_only: ClassVar[bool] = False
+    rank: ClassVar[int] = 0
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
@@ -202,7 +204,7 @@ class Kernel:
             if self.illegal(p, point) is None:
                 yield point
 
-    def no_point(self, p: Any) -> str | None:
+    def no_legal_point(self, p: Any) -> str | None:
         """Why no point of the space is legal for the node, or None: its first point's reason."""
         if next(self.points(p), None) is not None:
             return None

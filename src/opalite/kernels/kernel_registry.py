@@ -23,6 +23,7 @@ def register(cls: _K) -> _K:
     if any(k.name == cls.__name__ for k in known):
         raise ValueError(f"kernel {cls.__name__} is registered twice")
     known.append(cls())
+    known.sort(key=lambda k: k.rank)
     return cls
 
 
@@ -34,7 +35,7 @@ def _names(op: str) -> str:
 
 
 def kernels_for(op: str) -> Sequence[Kernel]:
-    """Every kernel of an operator, in order of registration."""
+    """Every kernel of an operator, by rank, then in order of registration."""
     return _KERNELS.get(op, ())
 
 

@@ -1,4 +1,4 @@
-"""Setting: how a kernel is to be launched on one node, and where that knowledge comes from."""
+"""LaunchConfig: how a kernel is to be launched on one node, and where that knowledge comes from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .kernel import Grid, Params
 
 
 @dataclass(frozen=True)
-class Setting:
+class LaunchConfig:
     """Parameters of a kernel, the work-group of launches that leave it open, and a phrase on their origin."""
 
     params: Params

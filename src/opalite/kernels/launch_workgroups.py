@@ -17,18 +17,18 @@ def size_launches(
     A launch's own work-group leads. `group`, which tuning found, serves the one launch that leaves its own open; where
     there are several, or none was found, they get the untuned one.
     """
-    return [(launch, *size_grid(launch.grid, local, device)) for launch, local in busy_launches(launches, group)]
+    return [(launch, *size_grid(launch.grid, local, device)) for launch, local in nonempty_launches(launches, group)]
 
 
-def busy_launches(launches: Sequence[Launch], group: Grid | None = None) -> list[tuple[Launch, Grid | None]]:
+def nonempty_launches(launches: Sequence[Launch], group: Grid | None = None) -> list[tuple[Launch, Grid | None]]:
     """Launches that have work, with the work-groups that are decided; arguments as `size_launches` has them."""
     busy = [launch for launch in launches if all(launch.grid)]
-    sole = open_launch(busy)
+    sole = launch_with_open_group(busy)
     fits = sole is not None and group is not None and len(group) == len(sole.grid)
     return [(launch, launch.group or (group if launch is sole and fits else None)) for launch in busy]
 
 
-def open_launch(launches: Sequence[Launch]) -> Launch | None:
+def launch_with_open_group(launches: Sequence[Launch]) -> Launch | None:
     """The launch that has work and leaves its work-group open, if there is exactly one."""
     found = [launch for launch in launches if launch.group is None and all(launch.grid)]
     return found[0] if len(found) == 1 else None

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import KernelError
 from ..ir.graph import Value
 from ..ir.symbols import is_symbolic
-from .kernel import Arg, Kernel, Launch, Local, MadeTable, Scratch, SizedTable, Table, Weight
+from .kernel import Arg, Kernel, Launch, Local, PerShapeTable, Scratch, SymbolicTable, Table, Weight
 from .kernel_signature import SCALARS, Parameter, find_signature
 
 M = TypeVar("M", covariant=True)
@@ -24,7 +24,7 @@ _LIMITS = {t: (np.iinfo(t).min, np.iinfo(t).max) for t in SCALARS.values() if t.
 
 
 @dataclass(frozen=True)
-class SizedNumber:
+class SymbolicNumber:
     """A number by value that depends on sizes, a Dim or Real, and the type in which it is passed."""
 
     value: Any
@@ -47,7 +47,7 @@ class Memory(Protocol[M]):
         """A constant buffer of what `table` holds."""
 
 
-def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local | np.generic | SizedNumber, ...]:
+def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local | np.generic | SymbolicNumber, ...]:
     """The arguments of `launch` in the order in which its kernel declares them.
 
     Numbers become the types that are declared. KernelError if the arguments are not those that are declared.
@@ -78,7 +78,7 @@ def _pairs(parameters: tuple[Parameter, ...], args: Mapping[str, Arg]) -> list[t
     return [(p, args[p.name]) for p in parameters]
 
 
-def _lower(p: Parameter, a: Arg, memory: Memory[M]) -> M | Local | np.generic | SizedNumber:
+def _lower(p: Parameter, a: Arg, memory: Memory[M]) -> M | Local | np.generic | SymbolicNumber:
     if isinstance(a, Value):
         _check_space(p, "image" if a.type.layout.is_image else "global", f"tensor {a!r}")
         _check_element(p, a.type.storage.np, f"tensor {a!r}")
@@ -95,7 +95,7 @@ def _lower(p: Parameter, a: Arg, memory: Memory[M]) -> M | Local | np.generic | 
     if isinstance(a, Local):
         _check_space(p, "local", "local memory")
         return a
-    if isinstance(a, np.ndarray | SizedTable | MadeTable):
+    if isinstance(a, np.ndarray | SymbolicTable | PerShapeTable):
         _check_space(p, "global", f"a table of {a.dtype}")
         _check_element(p, a.dtype, f"a table of {a.dtype}")
         return memory.of_table(p.name, a)
@@ -123,7 +123,7 @@ def _check_element(p: Parameter, dtype: np.dtype[Any], what: str) -> None:
     raise ValueError(f"its parameter '{p}' reads {p.element}, and is given {what}, which holds {dtype}")
 
 
-def _number(p: Parameter, a: int | float | np.generic) -> np.generic | SizedNumber:
+def _number(p: Parameter, a: int | float | np.generic) -> np.generic | SymbolicNumber:
     if p.space:
         raise ValueError(f"its parameter '{p}' takes memory, and is given the number {a}")
     dtype = p.element
@@ -140,6 +140,6 @@ def _number(p: Parameter, a: int | float | np.generic) -> np.generic | SizedNumb
     if dtype.kind != "f" and not _LIMITS[dtype][0] <= a <= _LIMITS[dtype][1]:
         raise ValueError(f"its parameter '{p}' is given {a}, which {dtype} does not hold")
     if is_symbolic(a):
-        return SizedNumber(a, dtype)
+        return SymbolicNumber(a, dtype)
     number: np.generic = dtype.type(a)
     return number

@@ -59,13 +59,13 @@ def one_matrix(held: Array | LazyArray) -> Array | LazyArray:
     return reshaped(held, shape) if isinstance(held, LazyArray) else held.reshape(shape)
 
 
-def pack_panels(held: Array | LazyArray, shape: tuple[int, int, int], turned: bool, dtype: Any) -> Array:
-    """The one matrix [K, N] of `held`, [N, K] if `turned`, in panels of columns: [panels, rows, columns] of `shape`,
+def pack_panels(held: Array | LazyArray, shape: tuple[int, int, int], transposed: bool, dtype: Any) -> Array:
+    """The one matrix [K, N] of `held` ([N, K] if `transposed`) as panels of columns [panels, rows, columns], `shape`,
     zeros past K and N. It is read by slices."""
     columns = shape[2]
     matrix, out = one_matrix(held), page_zeros(shape, dtype)
-    for part, found in read_slices(matrix, columns if turned else 1):
-        if turned:
+    for part, found in read_slices(matrix, columns if transposed else 1):
+        if transposed:
             first = part.start // columns
             whole, left = divmod(len(found), columns)
             across = found[: whole * columns].reshape(whole, columns, found.shape[1]).swapaxes(1, 2)

@@ -14,7 +14,7 @@ from ..ir.graph import Node
 from ..ir.place import FLAT, IMAGE, Memory, packed
 from ..ir.shape_hints import hinted
 from ..ir.symbols import always_equal
-from ..kernels.barrier_quirk import meeting
+from ..kernels.barrier_quirk import barrier_refusal
 from ..kernels.equivalent_nodes import node_key
 from ..kernels.image.image_layout import image_refusal, is_same_image
 from ..kernels.kernel import Binding, Kernel, Problem, Tier
@@ -192,7 +192,7 @@ def _ask_kernels(
             refusals[kernel.name] = _IN_BUFFERS
             continue
         p = problems.get(kernel.problem) or problems.setdefault(kernel.problem, kernel.problem(node, device))
-        why = reason or kernel.refuse(p) or kernel.no_point(p)
+        why = reason or kernel.refuse(p) or kernel.no_legal_point(p)
         if why is None and kernel.name in without:
             why = "OPALITE_EXCLUDE_KERNELS names it"
         if why is None and UNBUILT + kernel.name in device.quirks:
@@ -235,7 +235,7 @@ def _meeting(kernel: Kernel, node: Node, p: Problem) -> str | None:
     """Why the driver may compute the node wrongly by the untuned kernel, in any of its bindings, or None."""
     for binding in kernel.bindings(p):
         placed = kernel.problem(place_node(node, binding), p.device)
-        if why := meeting(kernel, placed, kernel.defaults(placed)):
+        if why := barrier_refusal(kernel, placed, kernel.defaults(placed)):
             return why
     return None
 

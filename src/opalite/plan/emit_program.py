@@ -23,11 +23,11 @@ from ..ir.place import Target
 from ..ir.shape_hints import hinted
 from ..ir.symbols import hint_of, is_symbolic
 from ..kernels.equivalent_nodes import node_key
-from ..kernels.kernel import Grid, Kernel, Launch, Local, MadeTable, Problem, Scratch, SizedTable, Table, Weight
+from ..kernels.kernel import Grid, Kernel, Launch, Local, PerShapeTable, Problem, Scratch, SymbolicTable, Table, Weight
 from ..kernels.kernel_sources import option_text, program_text
-from ..kernels.launch_config import Setting
-from ..kernels.launch_workgroups import busy_launches
-from ..kernels.lower_arguments import SizedNumber, lower
+from ..kernels.launch_config import LaunchConfig
+from ..kernels.launch_workgroups import nonempty_launches
+from ..kernels.lower_arguments import SymbolicNumber, lower
 from ..kernels.node_launches import launches_of, sums_in_half
 from ..ops.data_movement import Concat
 from ..ops.elementwise import PlaceCast
@@ -82,7 +82,7 @@ class Emitter:
 
     graph: Graph
     device: DeviceInfo
-    settings: dict[Node, Setting]
+    settings: dict[Node, LaunchConfig]
     program: Program
     launches: dict[Node, list[Launch]] = field(default_factory=dict)  # what computes a node if nothing is nested
     nesting: BufferAliasing = field(default_factory=BufferAliasing)
@@ -92,7 +92,9 @@ class Emitter:
     sources: dict[SourceSpec, int] = field(default_factory=dict)
     walks: dict[tuple[str, ...], int] = field(default_factory=dict)
     counts: list[int] = field(default_factory=list)  # launches by number of the node
-    tables: dict[int, SizedTable | MadeTable] = field(default_factory=dict)  # contents of slots that depend on sizes
+    tables: dict[int, SymbolicTable | PerShapeTable] = field(
+        default_factory=dict
+    )  # contents of slots that depend on sizes
     now: int = 0
     stored: Mapping[Value, Array] = field(default_factory=dict)
     forms: MutableMapping[tuple[Value, str], Array] | None = None
@@ -226,7 +228,7 @@ class _Slots:
         return SlotArg(self.e.slots[key])
 
     def of_table(self, name: str, table: Table) -> SlotArg:
-        if isinstance(table, SizedTable | MadeTable):
+        if isinstance(table, SymbolicTable | PerShapeTable):
             nbytes = table.count * table.dtype.itemsize
             number = self.e.new_slot(nbytes, Storage.STATIC, f"{self.node.name}:table")
             self.e.tables[number] = table
@@ -238,8 +240,8 @@ class _Slots:
         return tuple(
             LocalArg(a.nbytes)
             if isinstance(a, Local)
-            else ScalarArg(a)  # type: ignore[arg-type]  # a SizedNumber becomes a term
-            if isinstance(a, np.generic | SizedNumber)
+            else ScalarArg(a)  # type: ignore[arg-type]  # a SymbolicNumber becomes a term
+            if isinstance(a, np.generic | SymbolicNumber)
             else a
             for a in lower(kernel, launch, self)
         )
@@ -249,7 +251,7 @@ def emit(
     graph: Graph,
     device: DeviceInfo,
     *,
-    settings: Mapping[Node, Setting] | None = None,
+    settings: Mapping[Node, LaunchConfig] | None = None,
     strategy: str | None = None,
     check: bool = False,
     late: bool = False,
@@ -274,13 +276,13 @@ def emit(
     return program
 
 
-def _untuned(kernel: Kernel, p: Problem, known: dict[Hashable, Setting]) -> Setting:
+def _untuned(kernel: Kernel, p: Problem, known: dict[Hashable, LaunchConfig]) -> LaunchConfig:
     """Parameters for the sizes at hand. known: those of other nodes, to which this one's are added."""
     near = hinted(p.node)
     alike = node_key(near)
     found = None if alike is None else known.get((kernel.name, alike))
     if found is None:
-        found = Setting(kernel.defaults(p if near is p.node else kernel.problem(near, p.device)))
+        found = LaunchConfig(kernel.defaults(p if near is p.node else kernel.problem(near, p.device)))
         if alike is not None:
             known[kernel.name, alike] = found
     return found
@@ -290,7 +292,7 @@ def emit_template(
     graph: Graph,
     device: DeviceInfo,
     *,
-    settings: Mapping[Node, Setting] | None = None,
+    settings: Mapping[Node, LaunchConfig] | None = None,
     late: bool = False,
     keep: Callable[[Emitter], None] | None = None,
     start: Callable[..., Emitter] = Emitter,
@@ -312,7 +314,7 @@ def emit_template(
 def _emit(
     graph: Graph,
     device: DeviceInfo,
-    settings: Mapping[Node, Setting] | None,
+    settings: Mapping[Node, LaunchConfig] | None,
     late: bool = False,
     start: Callable[..., Emitter] = Emitter,
 ) -> Emitter:
@@ -321,7 +323,7 @@ def _emit(
     e = start(graph, device, dict(settings or {}), program, late=late)
     reserved = [(graph.inputs[i], graph.outputs[o]) for i, o in graph.reserved]
     lasting = {v for pair in reserved for v in pair}
-    untuned: dict[Hashable, Setting] = {}
+    untuned: dict[Hashable, LaunchConfig] = {}
     for v in graph.inputs:
         if v not in lasting:
             program.inputs.append(Port(v.name, v.dtype, v.shape, e.host(v)))
@@ -331,7 +333,9 @@ def _emit(
             problem = kernel.problem(node, device)
             e.settings[node] = e.settings.get(node) or _untuned(kernel, problem, untuned)
             if graph.trace is not None and kernel.illegal(problem, e.settings[node].params) is not None:
-                e.settings[node] = Setting(next(kernel.points(problem)))  # symbols tell less than the sizes at hand
+                e.settings[node] = LaunchConfig(
+                    next(kernel.points(problem))
+                )  # symbols tell less than the sizes at hand
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
     refusal, part = _nesting_refusal(device), part_alignment(device)
     e.nesting = find_buffer_aliasing(graph, e.launches, alignment(device), refusal, part_align=part)
@@ -446,7 +450,7 @@ def add_launches(
     `size_steps` has to follow, which chooses the work-groups that are left open and rounds the grids up.
     """
     count = 0
-    for launch, group in busy_launches(launches, tuned):
+    for launch, group in nonempty_launches(launches, tuned):
         args = _Slots(e, node).lower(kernel, launch)
         e.program.steps.append(
             LaunchStep(

@@ -21,7 +21,7 @@ from ..ir.precision import Precision, PrecisionPolicy
 from ..ir.shape_hints import hinted
 from ..kernels.kernel import Tier
 from ..kernels.kernel_registry import all_kernels
-from ..kernels.launch_config import Setting
+from ..kernels.launch_config import LaunchConfig
 from ..layout.assign_precision import set_precision
 from ..layout.kernel_candidates import Measured
 from ..ops.host import HostOp
@@ -84,7 +84,7 @@ class Knowledge:
 
     device: DeviceInfo
     measured: Measured | None = None
-    find_settings: Callable[[Sequence[Node]], Mapping[Node, Setting]] | None = None
+    find_settings: Callable[[Sequence[Node]], Mapping[Node, LaunchConfig]] | None = None
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> P
     return Planned(found, template=template, tier=options.tier, emitted=next(iter(kept), None))
 
 
-def _settings(nodes: Sequence[Node], knowledge: Knowledge) -> Mapping[Node, Setting] | None:
+def _settings(nodes: Sequence[Node], knowledge: Knowledge) -> Mapping[Node, LaunchConfig] | None:
     """Settings that are known, by those nodes at the sizes at hand."""
     if knowledge.find_settings is None:
         return None

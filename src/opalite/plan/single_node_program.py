@@ -14,7 +14,7 @@ import numpy as np
 from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph, Node, Value
 from ..kernels.kernel import Kernel
-from ..kernels.launch_config import Setting
+from ..kernels.launch_config import LaunchConfig
 from ..kernels.node_launches import launches_of
 from ..layout.insert_casts import stored_as
 from .emit_program import Emitter, add_launches, alignment, size_steps
@@ -43,7 +43,7 @@ def stored_inputs(node: Node, arrays: Sequence[Array | None]) -> dict[Value, Arr
 def plan_node(
     node: Node,
     kernel: Kernel,
-    setting: Setting,
+    setting: LaunchConfig,
     device: DeviceInfo,
     stored: Mapping[Value, Array],
     *,

@@ -14,7 +14,7 @@ from ..plan.program import Program
 from ..run.execute.executable import Executable
 from ..run.execute.host_operators import HostRunner
 from .measure_candidates import random_array
-from .tuning_search import take_turns
+from .tuning_search import time_alternately
 
 ROUNDS = 15
 FEWEST_ROUNDS = 5  # of models that take seconds
@@ -48,6 +48,6 @@ def compare_programs(rt: Runtime, a: Program, b: Program, host_runner: HostRunne
     def turns(executable: Executable) -> Callable[[], float]:
         return lambda: min(run(executable) for _ in range(runs))
 
-    pairs = take_turns(turns(both[0]), turns(both[1]), rounds)
+    pairs = time_alternately(turns(both[0]), turns(both[1]), rounds)
     assert pairs is not None
     return median(x for x, _ in pairs), median(y for _, y in pairs), median(y / x for x, y in pairs)

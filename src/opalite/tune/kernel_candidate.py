@@ -18,7 +18,7 @@ class KernelCandidate:
     node: Node
 
 
-def crossing(node: Node, binding: Binding) -> tuple[Layout | None, ...]:
+def visible_layouts(node: Node, binding: Binding) -> tuple[Layout | None, ...]:
     """The layouts of `binding` that other nodes meet: constants come in any layout for nothing."""
     pairs = zip(node.inputs, binding.inputs, strict=True)
     return (*(None if v is None or v.is_const else layout for v, layout in pairs), *binding.outputs)

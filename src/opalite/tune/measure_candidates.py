@@ -15,7 +15,7 @@ from ..ir.device.device_family import FEW_EVENTS
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.tolerances import column, tolerance
-from ..kernels.barrier_quirk import meeting
+from ..kernels.barrier_quirk import barrier_refusal
 from ..kernels.kernel import Binding
 from ..kernels.node_in_layouts import place_node
 from ..ops.elementwise import PlaceCast
@@ -86,7 +86,7 @@ class NodeBench:
         run = self._ready.get(trial)
         if run is None:
             one = self._one_node(trial.binding)
-            if why := meeting(trial.kernel, trial.kernel.problem(one.node, self.rt.info), trial.settings):
+            if why := barrier_refusal(trial.kernel, trial.kernel.problem(one.node, self.rt.info), trial.settings):
                 raise DeviceError(why)
             run = self._ready[trial] = one.prepare(trial.kernel, trial.settings, trial.group)
             if len(self._ready) > _READY:

@@ -32,13 +32,13 @@ class TunedPlanner:
     options: PlanOptions
     host_runner: HostRunner
     watch: Callable[[Progress], None] | None = None
-    tell: Callable[[GraphTuning], None] | None = None
+    on_report: Callable[[GraphTuning], None] | None = None
     database: TuningDatabase = field(default_factory=open_database)
 
     def __post_init__(self) -> None:
         self.lookup = Lookup(self.database, self.rt.info)
 
-    def plan_known(self, prepared: Prepared) -> Planned:
+    def plan_from_database(self, prepared: Prepared) -> Planned:
         """`prepared` laid out with everything that is known already; a note says where that is set aside."""
         verdict = self._verdict(self._key(prepared))
         if verdict is not None and not verdict.tuned:
@@ -50,15 +50,15 @@ class TunedPlanner:
         verdict = self._verdict(self._key(prepared))
         return verdict is not None and verdict.level >= Level.parse(level_name)
 
-    def plan_searched(self, prepared: Prepared, level_name: str) -> Planned:
+    def plan_with_search(self, prepared: Prepared, level_name: str) -> Planned:
         """`prepared` laid out after searching what is not known at that level.
 
         Tuned and untuned programs are run in turn, and the tuned one is kept if it is faster.
         """
         level = Level.parse(level_name)
         report = GraphTuning(self.rt.info.name, level)
-        if self.tell is not None:
-            self.tell(report)
+        if self.on_report is not None:
+            self.on_report(report)
         key = self._key(prepared)
         graph, other = prepared.graph, prepared.copy()
         untuned = self._untuned(prepared)

@@ -13,7 +13,7 @@ from ..ir.place import Layout
 from ..kernels.kernel import Binding, Kernel
 from ..kernels.node_in_layouts import place_node
 from .database_keys import binding_signature
-from .kernel_candidate import KernelCandidate, crossing
+from .kernel_candidate import KernelCandidate, visible_layouts
 from .kernel_digest import kernel_digest
 from .tuning_database import Entry, Key, settings_text
 from .tuning_levels import BUDGETS, Level, Trial, make_trials
@@ -46,7 +46,7 @@ class Progress:
 
 
 @dataclass
-class Job:
+class TuningJob:
     """One distinct node in one set of layouts, with the kernels that compete there, the untuned one first."""
 
     node: Node
@@ -88,7 +88,7 @@ class Tuner:
 
     def tune(self, nodes: Iterable[Node]) -> list[LayerTuning]:
         """Tune placed nodes that launch kernels; returns `layers`. What was stored survives an interruption."""
-        jobs = find_jobs(nodes, self.lookup, self.level)
+        jobs = find_tuning_jobs(nodes, self.lookup, self.level)
         started = self._clock()
         for i, job in enumerate(jobs):
             left_s = BUDGETS[self.level].model_s - (self._clock() - started)
@@ -97,7 +97,7 @@ class Tuner:
             self._watch(Progress(len(jobs), len(jobs), "", 0, 0.0))
         return self.layers
 
-    def _known(self, job: Job) -> LayerTuning | None:
+    def _known(self, job: TuningJob) -> LayerTuning | None:
         """The row of a job that was searched to the end at this level or a higher one."""
         first = job.candidates[0]
         own = self.lookup.entry(job.node, first.kernel, first.binding)
@@ -114,7 +114,7 @@ class Tuner:
             state=State.KNOWN,
         )
 
-    def _tuned(self, job: Job, left_s: float, done: int, total: int) -> LayerTuning:
+    def _tuned(self, job: TuningJob, left_s: float, done: int, total: int) -> LayerTuning:
         if left_s <= 0:
             return replace(job.row, state=State.NOT_REACHED, note="the budget ran out; tune again to go on")
         lookup, key = self.lookup, self.lookup.signature(job.node)
@@ -152,10 +152,10 @@ class Tuner:
             complete=found.complete,
         )
 
-    def _untuned(self, job: Job) -> Trial:
+    def _untuned(self, job: TuningJob) -> Trial:
         return next(make_trials(job.candidates[:1], self.lookup.device, self.level))
 
-    def _recalled(self, job: Job, key: str) -> dict[Trial, float | None]:
+    def _recalled(self, job: TuningJob, key: str) -> dict[Trial, float | None]:
         """Trials of earlier searches of this node, by its present candidates."""
         ways = {(kernel_digest(c.kernel), binding_signature(c.binding)): c for c in job.candidates}
         found: dict[Trial, float | None] = {}
@@ -168,7 +168,7 @@ class Tuner:
                 found[Trial(c.kernel, c.binding, tuple(sorted(json.loads(params).items())), shape)] = seconds
         return found
 
-    def _store(self, job: Job, key: str, found: SearchResult) -> None:
+    def _store(self, job: TuningJob, key: str, found: SearchResult) -> None:
         """One entry for each kernel. None is put before the confirmed winner, whatever its unconfirmed time was."""
         believed = drop_outliers(found.times, self.lookup.device)
         for c in job.candidates:
@@ -192,20 +192,20 @@ class Tuner:
             )
 
 
-def find_jobs(nodes: Iterable[Node], lookup: Lookup, level: Level) -> list[Job]:
+def find_tuning_jobs(nodes: Iterable[Node], lookup: Lookup, level: Level) -> list[TuningJob]:
     """Distinct nodes of a placed graph in their layouts, the dearest first; from WIDE on in other layouts, too."""
-    jobs: dict[tuple[str, tuple[Layout | None, ...]], Job] = {}
-    others: dict[tuple[str, tuple[Layout | None, ...]], Job] = {}
+    jobs: dict[tuple[str, tuple[Layout | None, ...]], TuningJob] = {}
+    others: dict[tuple[str, tuple[Layout | None, ...]], TuningJob] = {}
     for node in nodes:
         choice = node.chosen
         key = lookup.signature(node)
         by_layout: dict[tuple[Layout | None, ...], list[tuple[Kernel, Binding, float]]] = {}
         for o in (choice.option, *choice.options):
             if o.kernel is not None and (o.kernel, o.binding) not in {
-                (k, b) for k, b, _ in by_layout.get(crossing(node, o.binding), ())
+                (k, b) for k, b, _ in by_layout.get(visible_layouts(node, o.binding), ())
             }:
-                by_layout.setdefault(crossing(node, o.binding), []).append((o.kernel, o.binding, o.seconds))
-        own = crossing(node, choice.option.binding)
+                by_layout.setdefault(visible_layouts(node, o.binding), []).append((o.kernel, o.binding, o.seconds))
+        own = visible_layouts(node, choice.option.binding)
         for layouts, ways in by_layout.items():
             table = jobs if layouts == own else others
             if layouts != own and level < Level.WIDE:
@@ -213,7 +213,7 @@ def find_jobs(nodes: Iterable[Node], lookup: Lookup, level: Level) -> list[Job]:
             job = table.get((key, layouts))
             if job is None:
                 candidates = [KernelCandidate(k, b, place_node(node, b)) for k, b, _ in ways]
-                job = table[key, layouts] = Job(node, [], candidates, layouts == own)
+                job = table[key, layouts] = TuningJob(node, [], candidates, layouts == own)
             job.names.append(node.name)
             job.expected_s += ways[0][2]
     ranked = sorted(jobs.values(), key=lambda j: -j.expected_s)

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..ir.device.default_workgroups import default_group
 from ..ir.device.device_info import DeviceInfo
 from ..kernels.kernel import Binding, Grid, Kernel
-from ..kernels.launch_workgroups import open_launch
+from ..kernels.launch_workgroups import launch_with_open_group
 from ..kernels.node_launches import launches_of
 from . import workgroup_candidates as wg
 from .kernel_candidate import KernelCandidate
@@ -148,7 +148,7 @@ def _own(
     if groups_of is None:
         yield None
         return
-    launch = open_launch(launches_of(c.kernel, c.kernel.problem(c.node, device), params))
+    launch = launch_with_open_group(launches_of(c.kernel, c.kernel.problem(c.node, device), params))
     if launch is None:
         return
     rank = len(launch.grid)

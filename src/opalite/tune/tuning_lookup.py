@@ -17,9 +17,9 @@ from typing import Any
 
 from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Node
-from ..kernels.barrier_quirk import meeting
+from ..kernels.barrier_quirk import barrier_refusal
 from ..kernels.kernel import Binding, Kernel
-from ..kernels.launch_config import Setting
+from ..kernels.launch_config import LaunchConfig
 from .database_files import shipped_layers
 from .database_keys import binding_signature, device_signature, node_signature, other_units, size_distance, size_text
 from .export_json import from_json
@@ -55,11 +55,11 @@ class Lookup:
         found = self.entry(node, kernel, binding)
         return None if found is None else found.seconds
 
-    def setting(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
+    def setting(self, node: Node, kernel: Kernel, binding: Binding) -> LaunchConfig | None:
         """Parameters and work-group for a node with its places; None where the untuned ones are to be used."""
         found = self.entry(node, kernel, binding)
         if found is not None:
-            return self._legal(node, kernel, Setting(found.params, found.group, "measured"))
+            return self._legal(node, kernel, LaunchConfig(found.params, found.group, "measured"))
         if (elsewhere := self._elsewhere(node, kernel, binding)) is not None:
             return self._legal(node, kernel, elsewhere)
         shipped = self._shipped(node, kernel, binding)
@@ -67,37 +67,39 @@ class Lookup:
             return self._legal(node, kernel, shipped)
         return self._near(node, kernel, binding)
 
-    def _elsewhere(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
+    def _elsewhere(self, node: Node, kernel: Kernel, binding: Binding) -> LaunchConfig | None:
         """What was measured where a process may use other numbers of the device's units."""
         if self._others is None:
             self._others = other_units(self.device_key, self.database.devices())
         for name in self._others:
             found = self.database.find(name, kernel_digest(kernel), binding_signature(binding), self.signature(node))
             if found is not None:
-                return Setting(found.params, found.group, f"measured with {name.rpartition('|')[2]}")
+                return LaunchConfig(found.params, found.group, f"measured with {name.rpartition('|')[2]}")
         return None
 
-    def _shipped(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
+    def _shipped(self, node: Node, kernel: Kernel, binding: Binding) -> LaunchConfig | None:
         key = (kernel.name, binding_signature(binding), self.signature(node))
         for name, path in shipped_layers(self.device):
             e = _shipped_entries(path).get(key)
             if e is not None:
-                return Setting(e.params, e.group, f"shipped for {name}")
+                return LaunchConfig(e.params, e.group, f"shipped for {name}")
         return None
 
-    def _near(self, node: Node, kernel: Kernel, binding: Binding) -> Setting | None:
+    def _near(self, node: Node, kernel: Kernel, binding: Binding) -> LaunchConfig | None:
         own = self.signature(node)
         e = self.database.nearest(self.device_key, kernel_digest(kernel), binding_signature(binding), own)
         if e is None or size_distance(e.node, own) > NEAR:
             return None
-        return self._legal(node, kernel, Setting(e.params, None, f"of the nearest entry, sizes {size_text(e.node)}"))
+        return self._legal(
+            node, kernel, LaunchConfig(e.params, None, f"of the nearest entry, sizes {size_text(e.node)}")
+        )
 
-    def _legal(self, node: Node, kernel: Kernel, setting: Setting) -> Setting | None:
+    def _legal(self, node: Node, kernel: Kernel, setting: LaunchConfig) -> LaunchConfig | None:
         """The setting, if the kernel has these parameters and accepts them for the node."""
         p = kernel.problem(node, self.device)
         if setting.params.keys() != kernel.defaults(p).keys() or kernel.illegal(p, setting.params):
             return None
-        return None if meeting(kernel, p, setting.params) else setting
+        return None if barrier_refusal(kernel, p, setting.params) else setting
 
 
 @cache
@@ -105,7 +107,7 @@ def _shipped_entries(path: Path) -> Mapping[tuple[str, str, str], Entry]:
     return {(e.kernel.partition(":")[0], e.binding, e.node): e for e in from_json(path.read_text())}
 
 
-def find_settings(lookup: Lookup, nodes: Iterable[Any]) -> dict[Node, Setting]:
+def find_settings(lookup: Lookup, nodes: Iterable[Any]) -> dict[Node, LaunchConfig]:
     """Settings of the placed nodes that a kernel was chosen for."""
     found = {}
     for node in nodes:

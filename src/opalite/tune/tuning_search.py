@@ -108,14 +108,14 @@ def confirm(default: Trial, winner: Trial, measure: Measure, default_seconds: fl
 
     The winner stays only if it is faster by CONFIRM_GAIN in the medians of these rounds.
     """
-    rounds = take_turns(lambda: measure(default), lambda: measure(winner), CONFIRM_ROUNDS)
+    rounds = time_alternately(lambda: measure(default), lambda: measure(winner), CONFIRM_ROUNDS)
     if rounds is None:
         return default, default_seconds, default_seconds
     d, w = median([a for a, _ in rounds]), median([b for _, b in rounds])
     return (winner, w, d) if w < d * (1 - CONFIRM_GAIN) else (default, d, d)
 
 
-def take_turns(
+def time_alternately(
     a: Callable[[], float | None], b: Callable[[], float | None], rounds: int
 ) -> list[tuple[float, float]] | None:
     """Times of `a` and `b`, each round beginning with the other one; None as soon as one of them has none."""

@@ -10,7 +10,7 @@ import pytest
 
 from opalite.bench.compare import Comparison, Measured, Plan, compare
 from opalite.bench.engines import BUILT_IN, find_maker
-from opalite.bench.median_ratios import Slice, Spread, accept, difference, ratios
+from opalite.bench.median_ratios import Spread, TimeSlice, accept, difference, ratios
 from opalite.bench.report import COLUMNS, as_json, milliseconds, table_rows
 from opalite.bench.worker_process import EngineProcess
 from opalite.errors import InputError, OpaliteError
@@ -105,14 +105,14 @@ def test_unknown_engines_are_explained():
 
 
 def test_slices_beside_a_slow_probe_are_left_out():
-    slices = [Slice(i, (1.0,), probe) for i, probe in enumerate([1.0, 1.1, 1.0, 3.0])]
+    slices = [TimeSlice(i, (1.0,), probe) for i, probe in enumerate([1.0, 1.1, 1.0, 3.0])]
     assert [s.round for s in accept(slices, 1.0, 1.15)] == [0, 1, 2]
     assert accept(slices[2:], 1.0, 1.15) == slices[2:], "two calm slices are too few to leave any out"
 
 
 def test_ratios_pair_slices_of_one_round():
-    engine = [Slice(0, (4.0,), 1), Slice(2, (6.0, 6.0, 9.0), 1)]
-    baseline = [Slice(1, (1.0,), 1), Slice(2, (2.0,), 1)]
+    engine = [TimeSlice(0, (4.0,), 1), TimeSlice(2, (6.0, 6.0, 9.0), 1)]
+    baseline = [TimeSlice(1, (1.0,), 1), TimeSlice(2, (2.0,), 1)]
     assert ratios(engine, baseline) == [3.0]
 
 
@@ -138,7 +138,7 @@ def test_difference_is_relative_to_the_largest_magnitude(got, expected, worst):
 
 
 def test_the_record_survives_json():
-    slices = [Slice(i, (0.01, 0.012, 0.011), 0.001) for i in range(3)]
+    slices = [TimeSlice(i, (0.01, 0.012, 0.011), 0.001) for i in range(3)]
     engines = [Measured(name, "1", "cpu", 0.5, 0.1, slices, slices) for name in ("a", "b")]
     comparison = Comparison("folder/net.onnx", Plan(), 0.001, engines, {"c": "not installed"})
     record = json.loads(json.dumps(as_json(comparison)))

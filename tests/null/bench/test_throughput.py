@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from opalite.bench.compare import Plan
-from opalite.bench.engines import find_crew_maker
+from opalite.bench.engines import find_worker_pool_maker
 from opalite.bench.median_ratios import Spread
 from opalite.bench.report import throughput_json
-from opalite.bench.throughput import Mode, Stretch, Throughput, Yield, measure_throughput, modes_of
-from opalite.cli.throughput_report import code_of
+from opalite.bench.throughput import Mode, ModeResult, Throughput, ThroughputSlice, measure_throughput, modes_of
+from opalite.cli.throughput_report import compile_expression
 from opalite.errors import InputError, OpaliteError
 
 TOY = "tests.helpers.toy_engine"
@@ -40,8 +40,8 @@ def test_more_workers_show_as_more_inferences():
     modes = [Mode(TOY, "latency"), Mode(TOY, "threads", 3), Mode(TOY, "refused", 2)]
     found = measure_throughput(Path("toy.onnx"), FEEDS, modes, QUICK, {TOY: {"pause": "0.002"}})
     one, three = found.modes
-    assert [len(y.stretches) for y in found.modes] == [3, 3]
-    rates = [[s.rate for s in mode.stretches] for mode in (one, three)]
+    assert [len(y.slices) for y in found.modes] == [3, 3]
+    rates = [[s.rate for s in mode.slices] for mode in (one, three)]
     assert min(rates[1]) / max(rates[0]) <= found.gain(three) <= max(rates[1]) / min(rates[0])
     assert three.rate.median < 1500, "three that pause for 2 ms each"
     assert found.gain(one) == 1
@@ -55,14 +55,14 @@ def test_more_workers_show_as_more_inferences():
 def test_a_first_mode_that_fails_is_an_error():
     with pytest.raises(OpaliteError, match="no such mode"):
         measure_throughput(Path("toy.onnx"), FEEDS, [Mode(TOY, "refused")], QUICK)
-    with pytest.raises(InputError, match="no function make_crew"):
-        find_crew_maker("tests.helpers.words")
+    with pytest.raises(InputError, match="no function make_worker_pool"):
+        find_worker_pool_maker("tests.helpers.words")
 
 
 def test_the_best_is_opalites_and_its_code_is_told():
     def measured(engine, kind, workers, rate):
-        stretches = [Stretch(i, (0.01,) * rate, 1.0, 1.0) for i in range(3)]
-        return Yield(Mode(engine, kind, workers), "1", "cpu", stretches, stretches)
+        slices = [ThroughputSlice(i, (0.01,) * rate, 1.0, 1.0) for i in range(3)]
+        return ModeResult(Mode(engine, kind, workers), "1", "cpu", slices, slices)
 
     modes = [measured("opalite", "latency", 1, 20), measured("opalite", "processes", 4, 50)]
     found = Throughput("m.onnx", QUICK, [*modes, measured("openvino", "hint", 1, 90)], {})
@@ -72,7 +72,7 @@ def test_the_best_is_opalites_and_its_code_is_told():
     assert record["best"] == {"engine": "opalite", "kind": "processes", "workers": 4}
     assert [m["gain"] for m in record["modes"]] == [1, 2.5, 4.5]
     assert record["modes"][1]["latency_s"]["p99"] == pytest.approx(0.01)
-    code = [code_of(Mode("opalite", kind, 4), "m.onnx") for kind in ("latency", "threads", "processes")]
+    code = [compile_expression(Mode("opalite", kind, 4), "m.onnx") for kind in ("latency", "threads", "processes")]
     assert code == [
         "opalite.InferenceSession('m.onnx')",
         "opalite.InferQueue('m.onnx', workers=4)",

@@ -17,7 +17,7 @@ from opalite.expr.trace_function import Builder, Sym, bind, call, cast_expr, coo
 from opalite.ir import DeviceInfo, DType, TensorType
 from opalite.kernels.codegen.expression_code import generate, generation_refusal
 from opalite.kernels.codegen.vector_types import WIDTHS, Vec, compute_type, load, number, store
-from opalite.kernels.elementwise.broadcast_row_major import make_walk
+from opalite.kernels.elementwise.broadcast_row_major import make_broadcast_loop
 from opalite.ops.elementwise import Elementwise
 
 F32, F16, F64, BF16 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16
@@ -327,19 +327,19 @@ def test_loads_and_stores() -> None:
 
 
 def test_walk_merges_axes() -> None:
-    same = make_walk([(2, 3, 5), (2, 3, 5)], (2, 3, 5))
+    same = make_broadcast_loop([(2, 3, 5), (2, 3, 5)], (2, 3, 5))
     assert (same.extents, same.strides) == ((30,), ((1,), (1,)))
-    channels = make_walk([(2, 3, 4, 5), (3, 1, 1)], (2, 3, 4, 5))
+    channels = make_broadcast_loop([(2, 3, 4, 5), (3, 1, 1)], (2, 3, 4, 5))
     assert (channels.extents, channels.strides) == ((2, 3, 20), ((60, 20, 1), (0, 1, 0)))
     assert (channels.rows, channels.columns) == (6, 20)
-    assert make_walk([()], ()).extents == (1,)
+    assert make_broadcast_loop([()], ()).extents == (1,)
 
 
 def test_walk_keeps_axes_whose_coordinates_are_wanted() -> None:
-    walk = make_walk([(2, 3, 4, 5)], (2, 3, 4, 5), {1})
+    walk = make_broadcast_loop([(2, 3, 4, 5)], (2, 3, 4, 5), {1})
     assert walk.extents == (2, 3, 20)
     assert walk.places == {1: 1}
-    assert make_walk([(2, 1, 4)], (2, 1, 4), {1}).places == {1: 1}
+    assert make_broadcast_loop([(2, 1, 4)], (2, 1, 4), {1}).places == {1: 1}
 
 
 def test_a_value_that_depends_on_the_position_alone() -> None:

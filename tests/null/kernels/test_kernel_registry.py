@@ -32,3 +32,12 @@ def test_a_kernel_is_registered_once() -> None:
     kernel = next(all_kernels())
     with pytest.raises(ValueError, match="twice"):
         register(declare(kernel.name, kernel.op))
+
+
+def test_kernels_come_by_rank() -> None:
+    """Estimates that are equal go to the kernel of the lowest rank, wherever its file is in the alphabet."""
+    names = [k.name for k in kernels_for("MatMul")]
+    assert names.index("MatmulSkinnySplitK") < names.index("MatmulLocalTile")
+    for op in all_ops():
+        ranks = [k.rank for k in kernels_for(op)]
+        assert ranks == sorted(ranks)

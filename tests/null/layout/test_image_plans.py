@@ -18,7 +18,7 @@ from opalite.ops.strided_view import View
 from opalite.passes.pipeline import optimise, place
 from opalite.plan.emit_program import emit
 from opalite.plan.program import LaunchStep, Program, SlotArg
-from opalite.tune.tuner import find_jobs
+from opalite.tune.tuner import find_tuning_jobs
 from opalite.tune.tuning_database import TuningDatabase
 from opalite.tune.tuning_levels import Level
 from opalite.tune.tuning_lookup import Lookup
@@ -120,10 +120,14 @@ def test_the_tuner_of_an_adreno_tries_buffers_too() -> None:
     node = convolution()
     assert node.chosen.option.has_images
     lookup = Lookup(TuningDatabase(None), ADRENO)
-    wide = {c.binding.outputs[0].is_image: job for job in find_jobs([node], lookup, Level.WIDE) for c in job.candidates}
+    wide = {
+        c.binding.outputs[0].is_image: job
+        for job in find_tuning_jobs([node], lookup, Level.WIDE)
+        for c in job.candidates
+    }
     assert wide[True].chosen
     assert not wide[False].chosen
-    assert [job.chosen for job in find_jobs([node], lookup, Level.NORMAL)] == [True]
+    assert [job.chosen for job in find_tuning_jobs([node], lookup, Level.NORMAL)] == [True]
 
     def measured(node: Node, kernel: Kernel, binding: Binding) -> float | None:
         return 1e-3 if binding.outputs[0].is_image else 1e-9

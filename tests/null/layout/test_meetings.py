@@ -9,7 +9,7 @@ import numpy as np
 
 from opalite.ir.device.device_family import SHARED_VALUES
 from opalite.ir.place import Memory
-from opalite.kernels.barrier_quirk import meeting
+from opalite.kernels.barrier_quirk import barrier_refusal
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.node_in_layouts import place_node
 from opalite.kernels.node_launches import launches_of
@@ -33,7 +33,7 @@ def test_no_option_meets_at_barriers() -> None:
         for option in options:
             if option.kernel is not None:
                 p = option.kernel.problem(place_node(node, option.binding), SHARING)
-                assert meeting(option.kernel, p, option.kernel.defaults(p)) is None
+                assert barrier_refusal(option.kernel, p, option.kernel.defaults(p)) is None
         left_out |= {name for name, why in refusals.items() if "meet at barriers" in why}
     assert {"TransposeLocalMemory", "TopKSelect", "CumulativeParallelScan"} <= left_out
     assert not {"ReduceMiddleAxis", "TopKHeap", "ConvPacked"} & left_out, (
@@ -53,8 +53,8 @@ def test_parameters_decide_whether_work_items_meet() -> None:
         p = kernel.problem(placed, SHARING)
         for point in kernel.points(p):
             alone = all(prod(launch.group or (1,)) == 1 for launch in launches_of(kernel, p, point))
-            assert (meeting(kernel, p, point) is None) == alone
-            assert meeting(kernel, kernel.problem(placed, POCL), point) is None, "other drivers are not asked"
+            assert (barrier_refusal(kernel, p, point) is None) == alone
+            assert barrier_refusal(kernel, kernel.problem(placed, POCL), point) is None, "other drivers are not asked"
             found[alone] += 1
     assert all(found.values()), found
 
@@ -65,5 +65,5 @@ def test_barriers_that_are_not_compiled_part_nothing() -> None:
     kernel = next(kernel for kernel in kernels_for("Reduce") if kernel.name == "ReduceRows")
     p = kernel.problem(place_node(node, kernel.bindings(kernel.problem(node, SHARING))[0]), SHARING)
     point = {**kernel.defaults(p), "ROWS": 8}
-    assert meeting(kernel, p, {**point, "WG": 1}) is None
-    assert "meet at barriers" in str(meeting(kernel, p, {**point, "WG": 2}))
+    assert barrier_refusal(kernel, p, {**point, "WG": 1}) is None
+    assert "meet at barriers" in str(barrier_refusal(kernel, p, {**point, "WG": 2}))

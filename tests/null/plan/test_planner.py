@@ -12,7 +12,7 @@ from opalite.ir import DeviceInfo, Graph
 from opalite.ir.dtype import DType
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.launch_config import Setting
+from opalite.kernels.launch_config import LaunchConfig
 from opalite.plan.planner import Knowledge, PlanOptions, lay_out, plan, prepare
 
 from ...helpers.graphs import GraphMaker
@@ -50,10 +50,10 @@ def test_a_graph_is_laid_out_by_what_is_known_each_time_anew() -> None:
 
 
 def test_settings_are_what_kernels_run_with() -> None:
-    def settings(nodes: Any) -> dict[Any, Setting]:
+    def settings(nodes: Any) -> dict[Any, LaunchConfig]:
         softmax = [n for n in nodes if n.op.name == "Softmax"]
         chosen = [(n, n.chosen.kernel) for n in softmax]
-        return {n: Setting(k.defaults(k.problem(n, CPU)), (7,), "told") for n, k in chosen}
+        return {n: LaunchConfig(k.defaults(k.problem(n, CPU)), (7,), "told") for n, k in chosen}
 
     planned = plan(conv_graph(), PlanOptions(), Knowledge(CPU, find_settings=settings))
     report = next(r for r in planned.report if r.op == "Softmax")

@@ -11,7 +11,7 @@ import pytest
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.device.default_workgroups import default_group
-from opalite.kernels.launch_workgroups import open_launch, size_launches
+from opalite.kernels.launch_workgroups import launch_with_open_group, size_launches
 from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.tuning_database import TuningDatabase
 from opalite.tune.tuning_levels import BUDGETS, Level, Trial, make_trials
@@ -99,7 +99,7 @@ def test_groups_follow_the_seeds_formulas_under_a_kernels_own_limit() -> None:
     limits = Limits(24, GPU.max_work_item_sizes)
     expected = set()
     for c in found:
-        launch = open_launch(
+        launch = launch_with_open_group(
             c.kernel.launch(c.kernel.problem(c.node, GPU), c.kernel.defaults(c.kernel.problem(c.node, GPU)))
         )
         assert launch is not None

@@ -311,7 +311,7 @@ def make_planner(database: TuningDatabase) -> tuned_planning.TunedPlanner:
     """Plans for CPU data; nothing runs."""
     REPORTS.clear()
     rt: Any = SimpleNamespace(info=CPU)
-    return tuned_planning.TunedPlanner(rt, PlanOptions(), lambda s, i: [], tell=REPORTS.append, database=database)
+    return tuned_planning.TunedPlanner(rt, PlanOptions(), lambda s, i: [], on_report=REPORTS.append, database=database)
 
 
 def prepared(graph: Graph) -> Prepared:
@@ -330,12 +330,12 @@ def tile_width(planned: Planned) -> Any:
 
 def test_the_tuned_program_is_kept_when_it_is_faster(database: TuningDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuned_planning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))
-    untuned = make_planner(TuningDatabase(None)).plan_known(prepared(conv_graph()))
+    untuned = make_planner(TuningDatabase(None)).plan_from_database(prepared(conv_graph()))
     planner = make_planner(database)
-    tuned = planner.plan_searched(prepared(conv_graph()), "fast")
+    tuned = planner.plan_with_search(prepared(conv_graph()), "fast")
     assert tile_width(tuned) > tile_width(untuned)
     assert "2.00 times as fast" in REPORTS[0].summary()
-    again = make_planner(database).plan_known(prepared(conv_graph()))
+    again = make_planner(database).plan_from_database(prepared(conv_graph()))
     assert tile_width(again) == tile_width(tuned)
     assert not again.notes
     report = next(r for r in again.report if r.op == "Conv")
@@ -348,12 +348,12 @@ def test_the_untuned_program_is_kept_when_tuning_is_not_faster(
     database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuned_planning, "compare_programs", lambda *a: (1.0, 1.1, 1.1))
-    untuned = make_planner(TuningDatabase(None)).plan_known(prepared(conv_graph()))
+    untuned = make_planner(TuningDatabase(None)).plan_from_database(prepared(conv_graph()))
     planner = make_planner(database)
-    kept = planner.plan_searched(prepared(conv_graph()), "fast")
+    kept = planner.plan_with_search(prepared(conv_graph()), "fast")
     assert tile_width(kept) == tile_width(untuned)
     assert "set aside" in REPORTS[0].summary()
-    later = make_planner(database).plan_known(prepared(conv_graph()))
+    later = make_planner(database).plan_from_database(prepared(conv_graph()))
     assert tile_width(later) == tile_width(untuned)
     assert "set aside" in later.notes[0]
 
@@ -366,9 +366,9 @@ def test_a_comparison_that_fails_keeps_the_untuned_program(
 
     monkeypatch.setattr(tuned_planning, "compare_programs", fail)
     planner = make_planner(database)
-    planner.plan_searched(prepared(conv_graph()), "fast")
+    planner.plan_with_search(prepared(conv_graph()), "fast")
     assert "no such index" in REPORTS[0].summary()
-    assert "could not be compared" in make_planner(database).plan_known(prepared(conv_graph())).notes[0]
+    assert "could not be compared" in make_planner(database).plan_from_database(prepared(conv_graph())).notes[0]
 
 
 def test_a_tuned_graph_is_not_tuned_or_compared_again(
@@ -377,8 +377,8 @@ def test_a_tuned_graph_is_not_tuned_or_compared_again(
     monkeypatch.setattr(tuned_planning, "compare_programs", lambda *a: (2.0, 1.0, 0.5))
     planner = make_planner(database)
     assert not planner.is_tuned(prepared(conv_graph()), "fast")
-    planner.plan_searched(prepared(conv_graph()), "fast")
+    planner.plan_with_search(prepared(conv_graph()), "fast")
     assert planner.is_tuned(prepared(conv_graph()), "fast")
     assert not planner.is_tuned(prepared(conv_graph()), "normal")
     monkeypatch.setattr(tuned_planning, "compare_programs", lambda *a: pytest.fail("compared again"))
-    make_planner(database).plan_searched(prepared(conv_graph()), "fast")
+    make_planner(database).plan_with_search(prepared(conv_graph()), "fast")

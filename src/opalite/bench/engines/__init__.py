@@ -1,7 +1,8 @@
 """Adapters of engines: one small module each, imported only in the process that measures it.
 
-A module offers `make_engine(options) -> Engine`, and may offer `make_crew(options) -> Crew` for throughput. Beyond the
-names here, any importable module that does so can be named by its dotted path, for example `benchmarks.engines.torch`.
+A module offers `make_engine(options) -> Engine`, and may offer `make_worker_pool(options) -> WorkerPool`.
+Beyond the names here, any importable module with such functions can be named by its dotted path, for example
+`benchmarks.engines.torch`.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ def find_maker(name: str) -> Callable[[EngineOptions], Engine]:
     return _find(name, "make_engine")
 
 
-def find_crew_maker(name: str) -> Callable[[EngineOptions], WorkerPool]:
+def find_worker_pool_maker(name: str) -> Callable[[EngineOptions], WorkerPool]:
     """The function that loads a model into several workers of engine `name`. InputError as for `find_maker`."""
-    return _find(name, "make_crew")
+    return _find(name, "make_worker_pool")
 
 
 def _find(name: str, function: str) -> Callable[[EngineOptions], Any]:

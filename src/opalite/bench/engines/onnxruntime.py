@@ -30,7 +30,7 @@ def make_engine(options: EngineOptions) -> Engine:
     return _OnnxRuntime(options)
 
 
-def make_crew(options: EngineOptions) -> WorkerPool:
+def make_worker_pool(options: EngineOptions) -> WorkerPool:
     """As many sessions as workers, each called by a thread of its own, with its share of the threads."""
     share = replace(options, threads=max(1, options.threads // options.workers))
     return Callers([_OnnxRuntime(share) for _ in range(options.workers)])

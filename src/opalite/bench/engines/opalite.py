@@ -61,6 +61,6 @@ class _Queue:
         self._queue.settle()
 
 
-def make_crew(options: EngineOptions) -> WorkerPool:
+def make_worker_pool(options: EngineOptions) -> WorkerPool:
     """By `mode`: a session that is called again and again ('latency'), or a queue of 'threads' or 'processes'."""
     return Callers([_Opalite(options)]) if options.mode == "latency" else _Queue(options)

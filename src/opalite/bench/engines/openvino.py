@@ -55,6 +55,6 @@ class _Throughput(_OpenVino):
         return times
 
 
-def make_crew(options: EngineOptions) -> WorkerPool:
+def make_worker_pool(options: EngineOptions) -> WorkerPool:
     """By `mode`: one request over and over ('latency'), or a queue, whose number of workers OpenVINO decides on."""
     return Callers([_OpenVino(options)]) if options.mode == "latency" else _Throughput(options)

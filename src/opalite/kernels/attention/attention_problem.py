@@ -34,7 +34,7 @@ class AttentionSizes:
     places: tuple[View, View, View, View]
 
     @property
-    def step_args(self) -> dict[str, int]:
+    def stride_args(self) -> dict[str, int]:
         """The arguments for PLACES of attention/blind_rows.cl."""
         steps = {name: (view.offset, *view.strides[:3]) for name, view in zip("qkvy", self.places, strict=True)}
         return {f"{name}_{k}": v for name, of in steps.items() for k, v in zip(("at", "b", "h", "s"), of, strict=True)}
@@ -59,14 +59,14 @@ class AttentionProblem(Problem):
         return sizes_of(self.node)
 
 
-def most_rows(p: AttentionProblem, floats: int) -> int:
+def max_skinny_rows(p: AttentionProblem, floats: int) -> int:
     """Queries that may share keys in kernels for few: `floats` of them, but more where a token's many heads share int8,
     which others read once they are widened anew for each token."""
     is_token = p.node.input(1).dtype is DType.INT8 and always_equal(p.sizes.queries, 1)
     return 8 * floats if is_token else floats
 
 
-def turns_s(p: AttentionProblem, keys: int) -> float:
+def key_loop_seconds(p: AttentionProblem, keys: int) -> float:
     """Seconds at least that a work-group takes to walk the keys of a head, `keys` in a turn, by AttentionWalk; the plan
     stays where a cache grows."""
     walk, count = AttentionWalk.of(p.device), p.sizes.keys
@@ -74,15 +74,15 @@ def turns_s(p: AttentionProblem, keys: int) -> float:
     return walk.turn_s * math.ceil(keys_in_all / keys)
 
 
-def blocks_seconds(p: AttentionProblem, seconds: float, params: Params) -> float:
+def tiled_seconds(p: AttentionProblem, seconds: float, params: Params) -> float:
     """`seconds`, or what work-groups that share weights of TX times KN keys in a turn take, where that is more."""
     if p.device.is_cpu:  # it runs work-items one after the other and has no local memory apart
         return seconds * 20
-    walk = AttentionWalk.of(p.device).blocks * turns_s(p, params["TX"] * params["KN"])
+    walk = AttentionWalk.of(p.device).blocks * key_loop_seconds(p, params["TX"] * params["KN"])
     return max(seconds, walk + p.device.launch_s)
 
 
-def most_queries(p: AttentionProblem) -> int:
+def max_queries(p: AttentionProblem) -> int:
     """Queries that a work-group takes at most: so many that every compute unit gets one, and no more than there are."""
     s = p.sizes
     return max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, p.device.compute_units)))
@@ -98,9 +98,9 @@ def mask_strides(node: Node) -> tuple[int, int, int, int]:
     return b, h, s, t
 
 
-def attention_refusal(p: AttentionProblem, *, takes_bytes: bool = False) -> str | None:
+def attention_refusal(p: AttentionProblem, *, reads_int8: bool = False) -> str | None:
     """What no attention kernel can serve: sizes beyond 32-bit indices, scattered rows. takes_bytes: it reads int8."""
-    if p.node.input(1).dtype is DType.INT8 and not takes_bytes:
+    if p.node.input(1).dtype is DType.INT8 and not reads_int8:
         return "keys and values are int8, which kernels for few queries read"
     largest = at_least(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
     if largest >= 1 << 31:
@@ -158,10 +158,10 @@ def attention_args(p: AttentionProblem, size: str = "D", columns: str = "Dv") ->
     tensors = {"q": node.x, "k": node.input(1), "v": node.input(2), "mask": mask, "y": node.y}
     counts = {"batches": s.batches, "heads": s.heads, "sharing": s.heads // s.shared, "S": s.queries, "T": s.keys}
     steps = dict(zip(("mask_b", "mask_h", "mask_s"), mask_strides(node), strict=False))
-    return {**tensors, **counts, size: s.size, columns: s.columns, **s.step_args, **steps}
+    return {**tensors, **counts, size: s.size, columns: s.columns, **s.stride_args, **steps}
 
 
-def factors(node: Node) -> dict[str, np.generic]:
+def scale_args(node: Node) -> dict[str, np.generic]:
     """Scale and soft cap in the type that the kernel computes in."""
     kind = np.float64 if node.y.type.storage is DType.FLOAT64 else np.float32
     return {"scale": kind(node.as_(Attention).scale), "softcap": kind(node.as_(Attention).softcap)}

@@ -16,8 +16,8 @@ from .attention_problem import (
     attention_args,
     attention_defines,
     attention_refusal,
-    factors,
-    most_rows,
+    max_skinny_rows,
+    scale_args,
     sizes_of,
 )
 from .flash_cpu import cpu_functions
@@ -40,12 +40,12 @@ class AttentionDecodeCpu(Kernel):
         s = p.sizes
         if not p.device.is_cpu:
             return "vectors of one work-item are for CPUs"
-        if s.queries * (s.heads // s.shared) > most_rows(p, MOST_ROWS):
-            return f"more than {most_rows(p, MOST_ROWS)} queries share the keys of a head"
+        if s.queries * (s.heads // s.shared) > max_skinny_rows(p, MOST_ROWS):
+            return f"more than {max_skinny_rows(p, MOST_ROWS)} queries share the keys of a head"
         needed = _work_bytes(p.node, p.device)
         if needed > p.device.local_mem:
             return f"heads of this size need {needed} bytes of local memory, the device has {p.device.local_mem}"
-        return attention_refusal(p, takes_bytes=True)
+        return attention_refusal(p, reads_int8=True)
 
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
         s = p.sizes
@@ -66,7 +66,7 @@ class AttentionDecodeCpu(Kernel):
         left: Arg = Scratch("left", rows * parts * (s.columns + 2) * cell)
         args: dict[str, Arg] = {
             **attention_args(p),
-            **factors(node),
+            **scale_args(node),
             "left": left,
             "span": ceil_div(s.keys, parts),
             "work": Local(_work_bytes(node, p.device)),
@@ -74,7 +74,7 @@ class AttentionDecodeCpu(Kernel):
         few = Launch("attention_few", args, (parts, s.shared, s.batches), (1, 1, 1), defines, functions)
         if parts == 1:
             return [few]
-        places = {k: v for k, v in s.step_args.items() if k.startswith("y_")}
+        places = {k: v for k, v in s.stride_args.items() if k.startswith("y_")}
         ends: dict[str, Arg] = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
         join = Launch("join_parts", {**ends, "Dv": s.columns, **places}, (s.queries, s.heads, s.batches), (1, 1, 1))
         return [few, Launch(join.entry, join.args, join.grid, join.group, defines, functions)]

@@ -14,9 +14,9 @@ from .attention_problem import (
     attention_args,
     attention_defines,
     attention_refusal,
-    factors,
-    most_rows,
-    turns_s,
+    key_loop_seconds,
+    max_skinny_rows,
+    scale_args,
 )
 
 MOST_ROWS = 16  # queries that share keys
@@ -30,6 +30,7 @@ PACKS = (8, 4, 2, 1)
 class AttentionSplitKv(Kernel):
     """WG work-items take KEYS keys at a time for ROWS queries; the keys of a head are divided into PARTS."""
 
+    rank = 1
     op = "Attention"
     problem = AttentionProblem
     source = "attention/decode_split_kv.cl"
@@ -46,11 +47,11 @@ class AttentionSplitKv(Kernel):
             return "the size of heads is not known beforehand"
         if not all(n > 0 for n in (s.batches, s.heads, s.queries, s.keys, s.size, s.columns)):
             return "the tensors hold no elements"
-        if s.queries * (s.heads // s.shared) > most_rows(p, MOST_ROWS):
-            return f"more than {most_rows(p, MOST_ROWS)} queries share the keys of a head"
+        if s.queries * (s.heads // s.shared) > max_skinny_rows(p, MOST_ROWS):
+            return f"more than {max_skinny_rows(p, MOST_ROWS)} queries share the keys of a head"
         if next(self.points(p), None) is None:
             return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
-        return attention_refusal(p, takes_bytes=True)
+        return attention_refusal(p, reads_int8=True)
 
     def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         s, wg = p.sizes, params["WG"]
@@ -81,7 +82,7 @@ class AttentionSplitKv(Kernel):
             return 20 * super().seconds(p, cost)
         # Keys and values pass once, at the speed of memory, and a launch joins the parts.
         params = self.defaults(p)
-        walk = turns_s(p, params["KEYS"] * params["PARTS"])
+        walk = key_loop_seconds(p, params["KEYS"] * params["PARTS"])
         launches = 1.0 if params["PARTS"] == 1 else 2.0
         return max(cost.bytes / p.device.bandwidth, walk) + launches * p.device.launch_s
 
@@ -92,7 +93,7 @@ class AttentionSplitKv(Kernel):
         left: Arg = Scratch("left", rows * parts * (s.columns + 2) * _cell(p))
         args: dict[str, Arg] = {
             **attention_args(p, "size", "columns"),
-            **factors(node),
+            **scale_args(node),
             "left": left,
             "span": ceil_div(s.keys, parts),
         }
@@ -101,7 +102,7 @@ class AttentionSplitKv(Kernel):
         split = Launch("attention_split", args, (parts * wg, s.shared * blocks, s.batches), (wg, 1, 1), defines)
         if parts == 1:
             return [split]
-        places = {k: v for k, v in s.step_args.items() if k.startswith("y_")}
+        places = {k: v for k, v in s.stride_args.items() if k.startswith("y_")}
         ends: dict[str, Arg] = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
         ends |= {"columns": s.columns, **places}
         return [split, Launch("join_split", ends, (s.queries * JOIN, s.heads, s.batches), (JOIN, 1, 1), defines)]

@@ -14,7 +14,14 @@ from ..codegen.vector_types import Vec
 from ..kernel import Kernel, Launch, Local, Params, Space, ceil_div
 from ..kernel_registry import register
 from ..matmul.gemm_cpu import tile_rows
-from .attention_problem import AttentionProblem, attention_args, attention_defines, attention_refusal, factors, sizes_of
+from .attention_problem import (
+    AttentionProblem,
+    attention_args,
+    attention_defines,
+    attention_refusal,
+    scale_args,
+    sizes_of,
+)
 
 ITEMS_A_CORE = 4  # work-items for each core that balance uneven cores
 MOST_ROWS = 128  # queries of a work-item, for which the staged keys are used
@@ -80,7 +87,7 @@ class AttentionFlashCpu(Kernel):
         return [
             Launch(
                 "attention_stream",
-                {**attention_args(p), **factors(node), "rows": rows, "work": work},
+                {**attention_args(p), **scale_args(node), "rows": rows, "work": work},
                 (ceil_div(point.queries, rows), point.heads, point.batches),
                 (1, 1, 1),
                 attention_defines(p) | {"PACK": p.device.pack, "MR": params["MR"], "BLOCKS": params["BLOCKS"]},

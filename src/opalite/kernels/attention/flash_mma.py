@@ -21,8 +21,8 @@ from .attention_problem import (
     attention_args,
     attention_defines,
     attention_refusal,
+    key_loop_seconds,
     mask_strides,
-    turns_s,
 )
 
 LARGEST_HEAD = 128  # sums of longer rows exceed the registers
@@ -87,7 +87,7 @@ class AttentionFlashMma(Kernel):
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
         arithmetic = cost.flops / (p.device.peak_flops * self.share(p.device))
         params = self.defaults(p)
-        walk = turns_s(p, params["KW"] * params["KEYS"])
+        walk = key_loop_seconds(p, params["KW"] * params["KEYS"])
         return max(arithmetic, cost.bytes / p.device.bandwidth, walk) + p.device.launch_s
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:

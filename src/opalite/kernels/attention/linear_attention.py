@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...cost.cost_tables import Walk
+from ...cost.cost_tables import SequentialSteps
 from ...ops.linear_attention import LinearAttention
 from ...ops.operator import Cost
 from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
@@ -50,7 +50,7 @@ class LinearAttentionSequential(Kernel):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         state = p.node.input(3)
-        walk = Walk.named(self.name, p.device)
+        walk = SequentialSteps.named(self.name, p.device)
         rows = p.node.input(1).shape[1] * state.shape[2]
         turns = walk.turns(state.type.count // max(state.shape[2], 1), p.device)
         return cost.bytes / p.device.bandwidth + turns * rows * walk.step_s + p.device.launch_s

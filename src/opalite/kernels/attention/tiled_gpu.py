@@ -13,9 +13,9 @@ from .attention_problem import (
     attention_args,
     attention_defines,
     attention_refusal,
-    blocks_seconds,
-    factors,
-    most_queries,
+    max_queries,
+    scale_args,
+    tiled_seconds,
 )
 
 CHUNK = 32  # elements of a head that are in local memory at once
@@ -26,6 +26,7 @@ MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers
 class AttentionTiledGpu(Kernel):
     """RM queries and KN keys for each of TX x TY work-items."""
 
+    rank = 2
     op = "Attention"
     problem = AttentionProblem
     source = "attention/tiled_gpu.cl"
@@ -48,11 +49,11 @@ class AttentionTiledGpu(Kernel):
         legal = list(self.points(p))
         if p.device.is_cpu:  # a work-group is a loop on one core, and barriers split it
             return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])
-        fitting = [t for t in legal if t["TY"] * t["RM"] <= most_queries(p)] or legal
+        fitting = [t for t in legal if t["TY"] * t["RM"] <= max_queries(p)] or legal
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
-        return blocks_seconds(p, super().seconds(p, cost), self.defaults(p))
+        return tiled_seconds(p, super().seconds(p, cost), self.defaults(p))
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         s = p.sizes
@@ -62,7 +63,7 @@ class AttentionTiledGpu(Kernel):
         return [
             Launch(
                 "attention_tile",
-                {**attention_args(p), **factors(p.node), "parts": parts},
+                {**attention_args(p), **scale_args(p.node), "parts": parts},
                 (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts),
                 (tx, ty, 1),
                 attention_defines(p) | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params},

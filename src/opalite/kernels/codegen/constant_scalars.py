@@ -55,7 +55,7 @@ def lift_literals(expr: Expr) -> tuple[Expr, list[Value]]:
     return Expr(instrs, (*expr.dtypes, *(lit.dtype for lit in lifted))), values
 
 
-def steady_divisors(expr: Expr, scalars: Mapping[int, Value], device: DeviceInfo) -> frozenset[int]:
+def reciprocal_divisors(expr: Expr, scalars: Mapping[int, Value], device: DeviceInfo) -> frozenset[int]:
     """Those of the constant `scalars`, by number of the operand, that `generate` may divide by without dividing.
 
     They are of ordinary size, so that reciprocals are too, and `expr` computes on small integers, whose roundings are

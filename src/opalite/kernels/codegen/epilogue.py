@@ -34,7 +34,7 @@ from ...ir.place import FLAT, IMAGE, Layout, Place, packed, texel_dims
 from ...ir.symbols import agree, always_equal, hint_of, runs_along
 from ..kernel import Arg, Weight
 from ..weight_packing import to_texel_dims
-from .constant_scalars import is_round, is_scalar, lift_literals, literal, scalar_arg, steady_divisors
+from .constant_scalars import is_round, is_scalar, lift_literals, literal, reciprocal_divisors, scalar_arg
 from .expression_code import generate
 from .vector_types import WIDTHS, compute_type, load, pointer_type
 
@@ -354,7 +354,7 @@ def _epilogue(
             node.y.dtype,
             node.y.type.storage,
             device,
-            steady_divisors(expr, scalars, device),
+            reciprocal_divisors(expr, scalars, device),
             {i: replace(o, args=(), value=Value("", o.value.type)) for i, o in operands.items()},
         )
     )
@@ -378,7 +378,7 @@ class _Chain:
     dtype: DType
     stored: DType
     device: DeviceInfo
-    steady: frozenset[int]
+    reciprocals: frozenset[int]
     operands: Mapping[int, _Operand] = field(compare=False)
 
 
@@ -398,7 +398,7 @@ def _text(chain: _Chain) -> str:
         t = compute_type(chain.sums or chain.dtype, width)
         own = acc if chain.sums is None else str(t)
         names = [f"x{i}" for i in range(len(expr.dtypes))]
-        code = generate(expr, width, names, device=device, stored=chain.stored, steady=chain.steady)
+        code = generate(expr, width, names, device=device, stored=chain.stored, reciprocals=chain.reciprocals)
         helpers.update(code.helpers)
         reads = "".join(
             f"    const {compute_type(o.value.dtype, width)} x{i} = {o.read(width)};\n" for i, o in operands.items()

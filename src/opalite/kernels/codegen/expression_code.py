@@ -42,15 +42,15 @@ def generate(
     device: DeviceInfo,
     coord: Coord | None = None,
     stored: DType | None = None,
-    steady: frozenset[int] = frozenset(),
+    reciprocals: frozenset[int] = frozenset(),
 ) -> Code:
     """OpenCL C that computes `expr` on `operands`, names of variables of their compute types in `width` lanes.
 
     `coord(axis)` is an expression for the output coordinates along `axis` as long in `width` lanes; without it
     the expression must not use coordinates. stored: what the result is stored as, if that is known. steady: numbers of
-    operands that are divided by their reciprocal (`steady_divisors`).
+    operands that are divided by their reciprocal (`reciprocal_divisors`).
     """
-    emitter = _Emitter(expr, width, operands, device, coord, stored, steady)
+    emitter = _Emitter(expr, width, operands, device, coord, stored, reciprocals)
     for k, ins in enumerate(expr.instrs):
         emitter.add(k, ins)
     return Code(tuple(emitter.statements), emitter.text(expr.result), emitter.helpers)
@@ -81,7 +81,7 @@ class _Emitter:
         device: DeviceInfo,
         coord: Coord | None,
         stored: DType | None,
-        steady: frozenset[int],
+        reciprocals: frozenset[int],
     ) -> None:
         self.expr = expr
         self.width = width
@@ -90,7 +90,7 @@ class _Emitter:
         self.cpu = device.on_host
         self.short = stored is DType.FLOAT16 and not device.on_host
         self.coord = coord
-        self.steady = steady
+        self.reciprocals = reciprocals
         self.statements: list[str] = []
         self.helpers: dict[str, str] = {}
 
@@ -133,7 +133,7 @@ class _Emitter:
             for number, other in (0, 1), (1, 0):
                 if _is_number(ins.args[number]):
                     return f"{args[number]} {sign} {args[other]} ? {args[number]} : {args[other]}"
-        if ins.fn == "div" and t.base == "float" and isinstance(ins.args[1], In) and ins.args[1].i in self.steady:
+        if ins.fn == "div" and t.base == "float" and isinstance(ins.args[1], In) and ins.args[1].i in self.reciprocals:
             return self.call("div_by", t, *args)
         value = self.float_value(ins.fn, t, args) if t.is_float else self.form(row, row.integers, t, args)
         return self.from_mask(value) if row.result is Result.BOOL else value

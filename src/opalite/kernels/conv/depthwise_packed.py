@@ -18,6 +18,7 @@ from .per_channel_window import ChannelwisePacked
 class DepthwisePacked(ChannelwisePacked):
     """Conv with one filter for each channel (group = C = M), NCHWc to NCHWc."""
 
+    rank = -2
     problem = ConvProblem
     half_sums = True
     op = "Conv"

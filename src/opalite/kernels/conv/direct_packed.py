@@ -18,7 +18,7 @@ from ..kernel import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_d
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from .pack_filters import ConvProblem, Groups, bias_weight, filter_weight
-from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, Chunks, find_tile, tile_refusal
+from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, FilterChunks, find_tile, tile_refusal
 
 _MOST_STAGED = 64  # columns of a tile's input that may be staged at the edges of rows
 _MOST_UNROLLED = 8  # filter columns that are unrolled
@@ -131,7 +131,7 @@ class ConvPacked(Kernel):
         row_bytes = win.kernel[2] * g.in_pack * tb * g.pack * storage.size
         rows = g.in_blocks * win.kernel[0] * win.kernel[1]
         span = find_span(tiles, blocks * x.shape[0], p.device, rows * row_bytes)
-        chunks = Chunks.of(rows, row_bytes, at_most([tiles, span]), tw * tb, blocks, p.device)
+        chunks = FilterChunks.of(rows, row_bytes, at_most([tiles, span]), tw * tb, blocks, p.device)
         epilogue = packed_epilogue(node, p.device)
         args: dict[str, Arg] = {"x": x, "weights": self.filters(node, g, tb), "y": y, "span": span}
         args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}

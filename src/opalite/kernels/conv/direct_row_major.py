@@ -17,6 +17,7 @@ from .pack_filters import ConvProblem
 class ConvDirect(Kernel):
     """Direct convolution in NCHW; TM output channels to a work-item share each input element."""
 
+    rank = -1
     problem = ConvProblem
     half_sums = True
     op = "Conv"

@@ -135,7 +135,7 @@ class ConvSplitK(Kernel):
         return node.y.shape[0] * math.prod(node.y.shape[2:])
 
 
-def seconds_beside_split(p: ConvProblem, cost: Cost, cycles: float) -> float:
+def seconds_relative_to_split_k(p: ConvProblem, cost: Cost, cycles: float) -> float:
     """Expected time of another kernel for GPUs that takes `cycles`: as much less or more than ConvSplitK's.
 
     Their models tell the two apart; ConvSplitK's time is a share of the device's peak, as with all other kernels, whose

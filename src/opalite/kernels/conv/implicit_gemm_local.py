@@ -17,7 +17,7 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
 from ..fma.tile_parameters import (
     SPACE,
-    Sums,
+    GemmSize,
     find_tile,
     full_operands,
     group_size,
@@ -33,7 +33,7 @@ from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from .direct_packed import MAX_MERGE
-from .direct_split_k import seconds_beside_split
+from .direct_split_k import seconds_relative_to_split_k
 from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
 
 MOST_TAPS = 63  # which of them lie inside the input is a set of bits
@@ -77,7 +77,7 @@ class ConvGemmLocal(Kernel):
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         cycles = tile_cycles(self.defaults(p), _sums(p), p.device)
-        return seconds_beside_split(p, cost, cycles)
+        return seconds_relative_to_split_k(p, cost, cycles)
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node = p.node
@@ -122,7 +122,7 @@ def local_refusal(device: DeviceInfo) -> str | None:
     return None
 
 
-def takes_local(device: DeviceInfo) -> bool:
+def supports_local_tiles(device: DeviceInfo) -> bool:
     """Whether tiles in local memory serve `device`."""
     return local_refusal(device) is None
 
@@ -139,11 +139,11 @@ def filter_panels(g: Groups, taps: int, params: Params, storage: DType) -> tuple
     return f"filter panels {g.count}x{g.merged} groups, {form}", pack
 
 
-def _sums(p: ConvProblem) -> Sums:
+def _sums(p: ConvProblem) -> GemmSize:
     """Positions by output channels, of taps and input channels, for each group."""
     y, g = p.node.y.shape, p.groups(PACK, PACK)
     terms = math.prod(p.window.kernel) * g.in_blocks * PACK
-    return Sums(y[0] * math.prod(y[2:]), g.out_blocks * PACK, terms, g.count, full_operands(p.node))
+    return GemmSize(y[0] * math.prod(y[2:]), g.out_blocks * PACK, terms, g.count, full_operands(p.node))
 
 
 def _quad_table(taps: int, in_blocks: int, count: int) -> Array:

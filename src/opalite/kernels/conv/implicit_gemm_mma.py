@@ -8,7 +8,7 @@ from ..codegen.epilogue import packed_epilogue
 from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
-from ..mma.implicit_gemm_base import PACK, MmaConv, conv_product, filter_quads
+from ..mma.implicit_gemm_base import PACK, MmaConv, filter_quads, implicit_gemm
 from ..mma.mma_tile import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
 from .pack_filters import ConvProblem, bias_weight
 
@@ -25,13 +25,13 @@ class ConvGemmMma(MmaConv):
         return tile_illegal(params, p.device)
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
-        positions, channels, quads = conv_product(p).sizes
+        positions, channels, quads = implicit_gemm(p).sizes
         return find_tile(positions, channels, ceil_div(quads, QUADS), p.device)
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node = p.node
         x, bias, y, win = node.x, node.get(2), node.y, p.window
-        positions, channels, quads = conv_product(p).sizes
+        positions, channels, quads = implicit_gemm(p).sizes
         blocks, in_blocks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK)
         epilogue = packed_epilogue(node, p.device)
         args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), "filter mma", _pack_filters), "y": y}

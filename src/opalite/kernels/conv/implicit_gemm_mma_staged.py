@@ -12,8 +12,8 @@ from ..filter_window import Window
 from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
-from ..mma.implicit_gemm_base import PACK, MmaConv, conv_product
-from ..mma.mma_cost import FEWEST_POSITIONS, copies_pair
+from ..mma.implicit_gemm_base import PACK, MmaConv, implicit_gemm
+from ..mma.mma_cost import FEWEST_POSITIONS, has_aligned_pairs
 from ..mma.staged_tile import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
 from .pack_filters import ConvProblem, bias_weight
 
@@ -31,7 +31,7 @@ class ConvGemmMmaStaged(MmaConv):
     def refuse(self, p: ConvProblem) -> str | None:
         if why := super().refuse(p):
             return why
-        product = conv_product(p)
+        product = implicit_gemm(p)
         if (taps := math.prod(product.window.kernel)) > MOST_TAPS:
             return f"filters of {taps} taps, at most {MOST_TAPS} are told apart"
         if product.positions < FEWEST_POSITIONS:
@@ -44,11 +44,11 @@ class ConvGemmMmaStaged(MmaConv):
         return tile_illegal(params, p.device)
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
-        product = conv_product(p)
-        return find_tile(*product.sizes, p.device, paired=copies_pair(product.window))
+        product = implicit_gemm(p)
+        return find_tile(*product.sizes, p.device, paired=has_aligned_pairs(product.window))
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
-        node, product = p.node, conv_product(p)
+        node, product = p.node, implicit_gemm(p)
         x, bias, y, win = node.x, node.get(2), node.y, product.window
         positions, channels, quads = product.sizes
         in_blocks, slabs = ceil_div(x.shape[1], PACK), params["SL"]
@@ -68,7 +68,7 @@ class ConvGemmMmaStaged(MmaConv):
         args |= {**win.args(), **product.args, **epilogue.args}
         defines = win.defines() | tile_defines(params) | {"PACK": PACK, "STORAGE": STORAGE[y.type.storage]}
         defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % PACK != 0, "WIDE": taps > 31}
-        defines |= {"PAIR": 2 if copies_pair(win) else 1, **product.defines}
+        defines |= {"PAIR": 2 if has_aligned_pairs(win) else 1, **product.defines}
         grid, group = tile_grid(params, positions, channels)
         return [Launch("conv_staged", args, grid, group, defines, epilogue.prelude)]
 

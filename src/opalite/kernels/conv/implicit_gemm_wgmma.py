@@ -13,12 +13,12 @@ from ..fma.tile_parameters import full_operands
 from ..kernel import Arg, Array, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
-from ..mma.implicit_gemm_base import PACK, MmaConv, conv_product
-from ..mma.mma_cost import FEWEST_POSITIONS, copies_pair, warpgroup_seconds
+from ..mma.implicit_gemm_base import PACK, MmaConv, implicit_gemm
+from ..mma.mma_cost import FEWEST_POSITIONS, has_aligned_pairs, warpgroup_seconds
 from ..mma.wgmma_tile import (
     CHUNK,
     SPACE,
-    Work,
+    WgmmaProblem,
     find_tile,
     pack_chunks,
     tile_defines,
@@ -41,7 +41,7 @@ class ConvGemmWgmma(MmaConv):
     def refuse(self, p: ConvProblem) -> str | None:
         if why := warpgroup_refusal(p.device) or super().refuse(p):
             return why
-        product, channels = conv_product(p), p.node.x.shape[1]
+        product, channels = implicit_gemm(p), p.node.x.shape[1]
         if channels % (PACK * CHUNK):
             return f"{channels} channels are not a multiple of {PACK * CHUNK}"
         if product.positions < FEWEST_POSITIONS:
@@ -56,10 +56,10 @@ class ConvGemmWgmma(MmaConv):
         return find_tile(_work(p), p.device)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        return warpgroup_seconds(_work(p), p.device, cost, paired=copies_pair(p.window))
+        return warpgroup_seconds(_work(p), p.device, cost, paired=has_aligned_pairs(p.window))
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
-        node, product = p.node, conv_product(p)
+        node, product = p.node, implicit_gemm(p)
         x, bias, y, win = node.x, node.get(2), node.y, product.window
         positions, channels, quads = product.sizes
         blocks, in_blocks, chunks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK), ceil_div(quads, CHUNK)
@@ -93,5 +93,5 @@ class ConvGemmWgmma(MmaConv):
         ]
 
 
-def _work(p: ConvProblem) -> Work:
-    return Work(*conv_product(p).sizes, pieces=True, operands=full_operands(p.node))
+def _work(p: ConvProblem) -> WgmmaProblem:
+    return WgmmaProblem(*implicit_gemm(p).sizes, pieces=True, operands=full_operands(p.node))

@@ -28,6 +28,7 @@ _FINISH = 16  # operations, on all lanes, that adding them up and storing one el
 class ConvPackedToRowMajor(Kernel):
     """NCHWc to NCHW; the lanes of a vector hold input channels, so that few output channels waste none."""
 
+    rank = -1
     problem = ConvProblem
     half_sums = True
     op = "Conv"

@@ -19,7 +19,7 @@ _SHARED = ((6, 4), (7, 2), (9, 3), (14, 1))
 
 
 @dataclass(frozen=True)
-class Chunks:
+class FilterChunks:
     """How register tiles go through filters: `group` neighbouring tiles use `rows` filter rows in turn.
 
     During each row `ahead` lines of 64 bytes of the next chunk are fetched. Processors fetch ahead by themselves only
@@ -32,7 +32,9 @@ class Chunks:
     ahead: int
 
     @classmethod
-    def of(cls, rows: int, row_bytes: int, tiles: int, accumulators: int, blocks: int, device: DeviceInfo) -> Chunks:
+    def of(
+        cls, rows: int, row_bytes: int, tiles: int, accumulators: int, blocks: int, device: DeviceInfo
+    ) -> FilterChunks:
         """For `rows` filter rows of `row_bytes`, of each of `blocks` tiles of output channels.
 
         `tiles` neighbouring tiles of pixels share them, with `accumulators` vectors each.

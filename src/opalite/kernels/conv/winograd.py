@@ -19,13 +19,13 @@ from ...ops.conv import Conv
 from ...ops.operator import Cost
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..filter_window import Window, block_size, find_span, window_seconds
-from ..fma.tile_parameters import Sums, group_size, slab, tile_cycles, tile_defines, tile_size
+from ..fma.tile_parameters import GemmSize, group_size, slab, tile_cycles, tile_defines, tile_size
 from ..fma.tile_parameters import find_tile as find_shared_tile
 from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
-from .direct_split_k import seconds_beside_split
-from .implicit_gemm_local import filter_panels, takes_local
+from .direct_split_k import seconds_relative_to_split_k
+from .implicit_gemm_local import filter_panels, supports_local_tiles
 from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
 from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
 
@@ -39,7 +39,7 @@ _ROWS = 32  # filters that are transformed at a time
 
 
 @dataclass(frozen=True)
-class Tiles:
+class WinogradTiles:
     """The tiles of a node, and its matrix products as the groups of a pointwise convolution over them."""
 
     count: int
@@ -53,7 +53,7 @@ class Tiles:
     groups: Groups
 
     @classmethod
-    def of(cls, node: Node, device: DeviceInfo, f: int, strip_mib: int) -> Tiles:
+    def of(cls, node: Node, device: DeviceInfo, f: int, strip_mib: int) -> WinogradTiles:
         """Tiles of `f` x `f` outputs in strips of at most `strip_mib` MiB transformed, or as much as the filters."""
         pack = block_size(node, device)
         plain, elements = Groups.of(node, pack, pack), (f + 2) ** 2
@@ -79,14 +79,14 @@ class Tiles:
         return [(first, at_least([0, at_most([self.strip, self.count - first])])) for first in firsts]
 
 
-def product_tile(tiles: Tiles, device: DeviceInfo) -> dict[str, int]:
+def product_tile(tiles: WinogradTiles, device: DeviceInfo) -> dict[str, int]:
     """The tile in local memory for the products of a strip, on a device that takes such."""
     return find_shared_tile(_product_sums(tiles), device, whole=True)
 
 
-def _product_sums(t: Tiles) -> Sums:
+def _product_sums(t: WinogradTiles) -> GemmSize:
     """Tiles of a strip by output channels, for each element."""
-    return Sums(t.strip, t.groups.out_blocks * t.groups.pack, t.groups.in_blocks * t.groups.pack, t.groups.count)
+    return GemmSize(t.strip, t.groups.out_blocks * t.groups.pack, t.groups.in_blocks * t.groups.pack, t.groups.count)
 
 
 @register
@@ -137,11 +137,11 @@ class ConvWinograd(Kernel):
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
         strip, sides = self._strip(p.device), self.space["F"]
-        if takes_local(p.device):
+        if supports_local_tiles(p.device):
             f = min(sides, key=lambda f: self._cycles(p, f))
         else:
             f = min(sides, key=lambda f: self._estimate(p.node, p.device, f))
-        t = Tiles.of(p.node, p.device, f, strip)
+        t = WinogradTiles.of(p.node, p.device, f, strip)
         streamed = Winograd.of(p.device).streamed
         tw, tb = find_tile(t.strip, t.groups.count, t.groups.out_blocks, t.groups.pack, p.device, streamed=streamed)
         return {"F": f, "TW": tw, "TB": tb, "UNROLL": self.space["UNROLL"][0], "STRIP": strip}
@@ -151,13 +151,13 @@ class ConvWinograd(Kernel):
         return int(self.space["STRIP"][0 if device.is_cpu else -1])
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        if takes_local(p.device):
-            return seconds_beside_split(p, cost, min(self._cycles(p, f) for f in self.space["F"]))
+        if supports_local_tiles(p.device):
+            return seconds_relative_to_split_k(p, cost, min(self._cycles(p, f) for f in self.space["F"]))
         return min(self._estimate(p.node, p.device, f) for f in self.space["F"])
 
     def _cycles(self, p: ConvProblem, f: int) -> float:
         """Estimated clocks with products by tiles in local memory: those, and transforms as fast as memory."""
-        t, device, c = Tiles.of(p.node, p.device, f, self._strip(p.device)), p.device, SharedTile.of(p.device)
+        t, device, c = WinogradTiles.of(p.node, p.device, f, self._strip(p.device)), p.device, SharedTile.of(p.device)
         strips = ceil_div(hint_of(t.count), hint_of(t.strip))
         product = tile_cycles(product_tile(t, device), _product_sums(t), device)
         moved = 4 * hint_of(t.count) * t.elements * (t.in_blocks + t.out_blocks) * t.groups.pack
@@ -168,7 +168,7 @@ class ConvWinograd(Kernel):
 
     def _estimate(self, node: Node, device: DeviceInfo, f: int) -> float:
         """Seconds with tiles of `f` x `f` outputs."""
-        t = Tiles.of(node, device, f, self._strip(device))
+        t = WinogradTiles.of(node, device, f, self._strip(device))
         tiles = 2 * t.count * t.elements * (t.in_blocks + t.out_blocks) * t.groups.pack
         c = Winograd.of(device)
         nbytes = node.x.type.nbytes + node.y.type.nbytes + 4 * t.filters / c.fetch_speedup + 4 * tiles / c.cache_speedup
@@ -177,8 +177,8 @@ class ConvWinograd(Kernel):
         return seconds + more_launches * device.launch_s
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
-        tiles = Tiles.of(p.node, p.device, params["F"], params["STRIP"])
-        steps = _Steps(p.node, params, p.device, tiles)
+        tiles = WinogradTiles.of(p.node, p.device, params["F"], params["STRIP"])
+        steps = _StripLaunches(p.node, params, p.device, tiles)
         launches = []
         for first, count in tiles.strips():
             launches += [steps.input(first, count), steps.product(count), steps.output(first, count)]
@@ -186,13 +186,13 @@ class ConvWinograd(Kernel):
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _StripLaunches:
     """The launches that take one strip of tiles through."""
 
     node: Node
     params: Params
     device: DeviceInfo
-    tiles: Tiles
+    tiles: WinogradTiles
 
     def _memory(self, name: str, blocks: int) -> Scratch:
         """Scratch memory of a strip's transformed tiles in `blocks` channel blocks."""
@@ -225,7 +225,7 @@ class _Steps:
 
     def product(self, count: int) -> Launch:
         """Multiply `count` transformed tiles by the filters, each element by itself."""
-        if takes_local(self.device):
+        if supports_local_tiles(self.device):
             return self._local_product(count)
         g, tw, tb = self.tiles.groups, fitted(self.params["TW"], count), self.params["TB"]
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
@@ -291,7 +291,7 @@ class _Steps:
         }
         group = (1, 1) if self.device.is_cpu else None
         grid = (at_least([1, ceil_div(count, span)]), blocks)
-        source = "conv/winograd_gpu.cl" if takes_local(self.device) else ""
+        source = "conv/winograd_gpu.cl" if supports_local_tiles(self.device) else ""
         return Launch(entry, {**args, "span": span}, grid, group, defines, prelude, source)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ops.permute_rows import MoveRows, moved_shape, table_of
 from ..codegen.vector_types import Vec
-from ..kernel import Arg, Kernel, Launch, MadeTable, Params, Problem, Space, Table, ceil_div
+from ..kernel import Arg, Kernel, Launch, Params, PerShapeTable, Problem, Space, Table, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import ELEMENT
 from .strided_copy_axes import accesses
@@ -56,4 +56,4 @@ def _table(p: Problem) -> Table:
     if table is not None:
         return table
     given = op.rows_shape(shape), op.steps
-    return MadeTable("row_table", given, math.prod(moved_shape(*given)), np.dtype(np.int32))
+    return PerShapeTable("row_table", given, math.prod(moved_shape(*given)), np.dtype(np.int32))

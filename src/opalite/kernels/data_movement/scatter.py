@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ...cost.cost_tables import Movement, Walk
+from ...cost.cost_tables import Movement, SequentialSteps
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.operator import Cost
@@ -39,13 +39,13 @@ class _ScatterKernel(Kernel):
             reduction, stored = _OF_BOOLEANS[reduction], DType.UINT8
         defines["REDUCTION"] = REDUCTIONS.index(reduction)
         defines["STORAGE"] = STORAGE[stored]
-        defines["LAST"], defines["TUPLES"] = int(isinstance(self, _Last)), int(self.op == "ScatterND")
+        defines["LAST"], defines["TUPLES"] = int(isinstance(self, _LastUpdateScatter)), int(self.op == "ScatterND")
         return Launch(
             entry, args, (items,), (params["WG"],), defines, read_source("data_movement/gather_scatter_indices.cl")
         )
 
 
-class _Walk(_ScatterKernel):
+class _SequentialScatter(_ScatterKernel):
     """Copy x, then let each work-item apply the updates of its own places in order: exact for every reduction."""
 
     def _copy(self, node: Node, params: Params) -> Launch:
@@ -53,19 +53,21 @@ class _Walk(_ScatterKernel):
         spans = ceil_div(count, span(params))
         return self._launch("copy_all", node, params, spans, {"x": node.x, "y": node.y, "spans": spans, "count": count})
 
-    def _walks(self, node: Node) -> tuple[int, int]:
+    def _sequences(self, node: Node) -> tuple[int, int]:
         """(independent walks, steps of each)."""
         raise NotImplementedError
 
     def seconds(self, p: Problem, cost: Cost) -> float:
-        walks, steps = self._walks(p.node)
-        walk = Walk.named("Scatter", p.device)
+        sequences, steps = self._sequences(p.node)
+        walk = SequentialSteps.named("Scatter", p.device)
         return (
-            cost.bytes / p.device.bandwidth + walk.turns(walks, p.device) * steps * walk.step_s + 2 * p.device.launch_s
+            cost.bytes / p.device.bandwidth
+            + walk.turns(sequences, p.device) * steps * walk.step_s
+            + 2 * p.device.launch_s
         )
 
 
-class _Last(_ScatterKernel):
+class _LastUpdateScatter(_ScatterKernel):
     """Without reduction: find the last update of each place by atomic maxima, then write every row once."""
 
     def refuse(self, p: Problem) -> str | None:
@@ -106,7 +108,7 @@ def _tuples(node: Node) -> tuple[Table, int, int, int]:
 
 
 @register
-class ScatterElementsLastUpdate(_Last):
+class ScatterElementsLastUpdate(_LastUpdateScatter):
     """ScatterElements without reduction, in three launches that are parallel over elements."""
 
     op = "ScatterElements"
@@ -129,12 +131,12 @@ class ScatterElementsLastUpdate(_Last):
 
 
 @register
-class ScatterElementsSequential(_Walk):
+class ScatterElementsSequential(_SequentialScatter):
     """ScatterElements with any reduction; a work-item owns a line along the axis."""
 
     op = "ScatterElements"
 
-    def _walks(self, node: Node) -> tuple[int, int]:
+    def _sequences(self, node: Node) -> tuple[int, int]:
         indices = node.input(1)
         steps = indices.shape[node.as_(ScatterElements).axis]
         return indices.type.count // max(steps, 1), steps
@@ -142,7 +144,7 @@ class ScatterElementsSequential(_Walk):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         x, indices, updates, y, axis = node.x, node.input(1), node.input(2), node.y, node.as_(ScatterElements).axis
-        lines, length = self._walks(node)
+        lines, length = self._sequences(node)
         strides, steps = row_strides(x.shape), row_strides(indices.shape)
         others = [(indices.shape[a], steps[a], strides[a]) for a in range(x.type.rank) if a != axis]
         rows = others or [(1, 0, 0)]
@@ -160,7 +162,7 @@ class ScatterElementsSequential(_Walk):
 
 
 @register
-class ScatterNDLastUpdate(_Last):
+class ScatterNDLastUpdate(_LastUpdateScatter):
     """ScatterND without reduction, in three launches that are parallel over rows and their spans."""
 
     op = "ScatterND"
@@ -175,12 +177,12 @@ class ScatterNDLastUpdate(_Last):
 
 
 @register
-class ScatterNDSequential(_Walk):
+class ScatterNDSequential(_SequentialScatter):
     """ScatterND with any reduction; a work-item owns a span of columns and walks all tuples."""
 
     op = "ScatterND"
 
-    def _walks(self, node: Node) -> tuple[int, int]:
+    def _sequences(self, node: Node) -> tuple[int, int]:
         _, count, _, inner = _tuples(node)
         return inner, count
 

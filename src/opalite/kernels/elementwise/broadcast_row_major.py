@@ -14,7 +14,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.symbols import always_equal, runs_along
 from ...ops.elementwise import Elementwise
-from ..codegen.constant_scalars import is_round, is_scalar, lift_literals, literal, scalar_arg, steady_divisors
+from ..codegen.constant_scalars import is_round, is_scalar, lift_literals, literal, reciprocal_divisors, scalar_arg
 from ..codegen.expression_code import Coord, generate, generation_refusal
 from ..codegen.opencl_functions import helper
 from ..codegen.vector_types import Vec, compute_type, load, pointer_type, store
@@ -25,7 +25,7 @@ MAX_OPERANDS = 24
 
 
 @dataclass(frozen=True)
-class Walk:
+class BroadcastLoop:
     """Output axes after merging, outermost first, and the stride of each operand along each (0 where broadcast).
 
     `places` maps the output's own axes whose coordinates are wanted to axes of the walk.
@@ -46,7 +46,9 @@ class Walk:
         return math.prod(self.extents[:-1])
 
 
-def make_walk(shapes: Sequence[tuple[int, ...]], out: tuple[int, ...], kept: Collection[int] = ()) -> Walk:
+def make_broadcast_loop(
+    shapes: Sequence[tuple[int, ...]], out: tuple[int, ...], kept: Collection[int] = ()
+) -> BroadcastLoop:
     """How operands of `shapes` are read along `out`: neighbouring axes that every operand crosses evenly become one,
     except for the axes in `kept`."""
     strides = [_strides(shape, out) for shape in shapes]
@@ -66,7 +68,9 @@ def make_walk(shapes: Sequence[tuple[int, ...]], out: tuple[int, ...], kept: Col
                 merged.append((extent, steps))
             closed = False
     merged = merged or [(1, (0,) * len(shapes))]
-    return Walk(tuple(e for e, _ in merged), tuple(tuple(s[k] for _, s in merged) for k in range(len(shapes))), places)
+    return BroadcastLoop(
+        tuple(e for e, _ in merged), tuple(tuple(s[k] for _, s in merged) for k in range(len(shapes))), places
+    )
 
 
 def _strides(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
@@ -129,7 +133,7 @@ class _Source:
         self.scalars |= dict(enumerate(lifted[1], len(inputs)))
         self.tensors: dict[int, Value] = {k: v for k, v in enumerate(inputs) if not is_scalar(v)}
         wanted = {int(a.value) for i in self.expr.instrs if i.fn == "coord" for a in i.args if isinstance(a, Lit)}
-        self.walk = make_walk([v.shape for v in self.tensors.values()], self.node.y.shape, wanted)
+        self.walk = make_broadcast_loop([v.shape for v in self.tensors.values()], self.node.y.shape, wanted)
         self.strides = dict(zip(self.tensors, self.walk.strides, strict=True))
 
     def prelude(self, width: int) -> str:
@@ -183,8 +187,10 @@ class _Source:
             t = compute_type(v.dtype, width)
             lines.append(f"const {t} v{k} = ({t})(x{k});")
         y, coord = self.node.y, self._coord(width)
-        steady = steady_divisors(self.expr, self.scalars, self.device)
-        code = generate(self.expr, width, names, device=self.device, coord=coord, stored=y.type.storage, steady=steady)
+        steady = reciprocal_divisors(self.expr, self.scalars, self.device)
+        code = generate(
+            self.expr, width, names, device=self.device, coord=coord, stored=y.type.storage, reciprocals=steady
+        )
         self.helpers.update(code.helpers)
         if y.type.storage is DType.BFLOAT16:
             t = Vec("float", width)

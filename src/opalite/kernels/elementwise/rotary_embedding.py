@@ -67,7 +67,7 @@ class RotationProblem(Problem):
         return steps | {"half_row": size // 2, "second": second}
 
 
-class Rotation(Kernel):
+class RotaryKernel(Kernel):
     """PAIRS: how many pairs a work-item turns, in groups of WG; 0: all heads of a position."""
 
     problem = RotationProblem
@@ -107,14 +107,14 @@ class Rotation(Kernel):
 
 
 @register
-class RotateRows(Rotation):
+class RotateRows(RotaryKernel):
     """Into a tensor of its own."""
 
     op = "Rotate"
 
 
 @register
-class RotateAppendRows(Rotation):
+class RotateAppendRows(RotaryKernel):
     """Into memory of more rows, which is y's already."""
 
     op = "RotateAppend"

@@ -8,7 +8,7 @@ from ...cost.cost_tables import Unpacking
 from ...ops.operator import Cost
 from ..kernel import Launch, Params, Space, ceil_div
 from ..kernel_registry import register
-from ..quantized.pack_low_bit import VECTORS, Panels, panels_of
+from ..quantized.pack_low_bit import VECTORS, PanelLayout, panels_of
 from ..quantized.quantized_matmul_cpu import GROUP, TILES, most_rows
 from .expert_problem import ExpertKernel, ExpertProblem
 
@@ -20,7 +20,7 @@ class ExpertGemmCpu(ExpertKernel):
     source, entry = "experts/expert_gemm_cpu.cl", "expert_panel"
     space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2)}
 
-    def panels(self, p: ExpertProblem) -> Panels:
+    def panels(self, p: ExpertProblem) -> PanelLayout:
         return panels_of(p.device)
 
     def refuse(self, p: ExpertProblem) -> str | None:
@@ -42,4 +42,4 @@ class ExpertGemmCpu(ExpertKernel):
         return super().seconds(p, Cost(cost.flops * (padded + widened), cost.bytes))
 
     def launch(self, p: ExpertProblem, params: Params) -> list[Launch]:
-        return self.made(p, params, 1, GROUP[:2], {"MR": params["MR"], "NV": VECTORS, "PACK": p.device.pack})
+        return self._launch(p, params, 1, GROUP[:2], {"MR": params["MR"], "NV": VECTORS, "PACK": p.device.pack})

@@ -9,7 +9,7 @@ from ...ir.symbols import hint_of
 from ...ops.operator import Cost
 from ..kernel import Launch, Params, Space
 from ..kernel_registry import register
-from ..quantized.pack_low_bit import VECTORS, Panels, panels_of
+from ..quantized.pack_low_bit import VECTORS, PanelLayout, panels_of
 from ..quantized.quantized_matmul_cpu import GROUP, most_rows
 from .expert_problem import ExpertKernel, ExpertProblem
 
@@ -21,7 +21,7 @@ class ExpertGemvCpu(ExpertKernel):
     source, entry = "experts/expert_gemv_cpu.cl", "expert_rows"
     space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
 
-    def panels(self, p: ExpertProblem) -> Panels:
+    def panels(self, p: ExpertProblem) -> PanelLayout:
         return panels_of(p.device)
 
     def refuse(self, p: ExpertProblem) -> str | None:
@@ -50,4 +50,4 @@ class ExpertGemvCpu(ExpertKernel):
 
     def launch(self, p: ExpertProblem, params: Params) -> list[Launch]:
         own = {"MR": params["MR"], "NV": VECTORS, "KS": 2 if params["MR"] == 1 else 1, "PACK": p.device.pack}
-        return self.made(p, params, 1, GROUP[:2], own)
+        return self._launch(p, params, 1, GROUP[:2], own)

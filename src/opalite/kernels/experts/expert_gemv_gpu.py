@@ -8,7 +8,7 @@ from ...ir.symbols import hint_of
 from ...ops.operator import Cost
 from ..kernel import Launch, Params, Space
 from ..kernel_registry import register
-from ..quantized.pack_low_bit import STREAMED, Panels
+from ..quantized.pack_low_bit import STREAMED, PanelLayout
 from .expert_problem import ExpertKernel, ExpertProblem
 
 
@@ -19,7 +19,7 @@ class ExpertGemvGpu(ExpertKernel):
     source, entry = "experts/expert_gemv_gpu.cl", "expert_groups"
     space: ClassVar[Space] = {"MR": (1, 2, 4, 8), "PARTS": (8, 4, 2, 1)}
 
-    def panels(self, p: ExpertProblem) -> Panels:
+    def panels(self, p: ExpertProblem) -> PanelLayout:
         return STREAMED
 
     def refuse(self, p: ExpertProblem) -> str | None:
@@ -48,4 +48,4 @@ class ExpertGemvGpu(ExpertKernel):
 
     def launch(self, p: ExpertProblem, params: Params) -> list[Launch]:
         group = STREAMED.width * params["PARTS"]
-        return self.made(p, params, group, (group, 1), {"MR": params["MR"], "PARTS": params["PARTS"]})
+        return self._launch(p, params, group, (group, 1), {"MR": params["MR"], "PARTS": params["PARTS"]})

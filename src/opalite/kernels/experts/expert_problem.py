@@ -15,7 +15,7 @@ from ..codegen.epilogue import epilogue_refusal, rows_epilogue
 from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Scratch, Weight, ceil_div, flat_binding
 from ..kernel_sources import STORAGE
 from ..matmul.gemm_cpu import to_panels
-from ..quantized.pack_low_bit import Panels, words_args, words_refusal
+from ..quantized.pack_low_bit import PanelLayout, packed_args, packing_refusal
 
 
 class ExpertProblem(Problem):
@@ -59,7 +59,7 @@ class ExpertKernel(Kernel):
     problem = ExpertProblem
     entry: ClassVar[str]
 
-    def panels(self, p: ExpertProblem) -> Panels:
+    def panels(self, p: ExpertProblem) -> PanelLayout:
         """How the matrices are held."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class ExpertKernel(Kernel):
         if at_least(v.type.count for v in (node.x, node.y)) >= 1 << 31:
             return "a tensor is beyond 32-bit indices"
         if op.bits:
-            why = words_refusal(node.input(2), node.input(4), node.get(5), op.bits, op.block, p.k)
+            why = packing_refusal(node.input(2), node.input(4), node.get(5), op.bits, op.block, p.k)
             if why:
                 return why
         return epilogue_refusal(node, "rows")
@@ -79,7 +79,7 @@ class ExpertKernel(Kernel):
         flat = flat_binding(p.node)
         return (Binding(tuple(None if i in (2, 4, 5) else at for i, at in enumerate(flat.inputs)), flat.outputs),)
 
-    def made(
+    def _launch(
         self, p: ExpertProblem, params: Params, across: int, group: tuple[int, ...], own: dict[str, Any]
     ) -> list[Launch]:
         """Launches for panels of an expert side by side, of which work-groups take `across` items each."""
@@ -110,13 +110,15 @@ class ExpertKernel(Kernel):
         return [*launches, Launch(self.entry, {**args, **epilogue.args}, grid, group, defines, epilogue.prelude)]
 
 
-def _matrices(p: ExpertProblem, panels: Panels) -> tuple[dict[str, Arg], dict[str, Any]]:
+def _matrices(p: ExpertProblem, panels: PanelLayout) -> tuple[dict[str, Arg], dict[str, Any]]:
     """(arguments, defines) of the matrices, one below the other, and of their scales and zero points."""
     node, op, w = p.node, p.op, p.node.input(2)
     if op.bits:
-        args, defines = words_args(w, node.input(4), node.get(5), op.bits, True, panels)
+        args, defines = packed_args(w, node.input(4), node.get(5), op.bits, True, panels)
         return {**args, "block": op.block}, defines
     storage, width = node.y.type.storage, panels.width
-    made = np.dtype(storage.np), (ceil_div(w.shape[0], width), p.k, width)
-    held = Weight(w, f"panels{width}t:{storage}", to_panels(width, True, storage.np), by_slices=True, made=made)
+    packed_type = np.dtype(storage.np), (ceil_div(w.shape[0], width), p.k, width)
+    held = Weight(
+        w, f"panels{width}t:{storage}", to_panels(width, True, storage.np), by_slices=True, packed_type=packed_type
+    )
     return {"b": held}, {"BITS": 0}

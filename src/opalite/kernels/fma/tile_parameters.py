@@ -55,7 +55,7 @@ _SHAPES = (
 """Tiles that are considered untuned."""
 
 
-class Sums(NamedTuple):
+class GemmSize(NamedTuple):
     """`batches` times `rows` x `columns` sums of `terms` products; `operands` of their epilogue are as large."""
 
     rows: int
@@ -112,7 +112,7 @@ def legal_tiles(device: DeviceInfo, element: int = 4) -> Iterator[dict[str, int]
                 yield params
 
 
-def find_tile(sums: Sums, device: DeviceInfo, element: int = 4, *, whole: bool = False) -> dict[str, int]:
+def find_tile(sums: GemmSize, device: DeviceInfo, element: int = 4, *, whole: bool = False) -> dict[str, int]:
     """The tile with the least estimated time for `sums` of `element` bytes.
 
     whole: no parts, whose sums a second launch adds up.
@@ -121,7 +121,7 @@ def find_tile(sums: Sums, device: DeviceInfo, element: int = 4, *, whole: bool =
     return min(tiles, key=lambda p: tile_cycles(p, sums, device))
 
 
-def tile_cycles(params: Mapping[str, int], sums: Sums, device: DeviceInfo) -> float:
+def tile_cycles(params: Mapping[str, int], sums: GemmSize, device: DeviceInfo) -> float:
     """Estimated clock cycles from launch to launch.
 
     Groups are shared out over compute units, where as many as fit work together: each slab takes the busiest of

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from ...ir.device.device_info import DeviceInfo
 from ...ops.elementwise import Elementwise
-from ..elementwise.broadcast_row_major import make_walk
+from ..elementwise.broadcast_row_major import make_broadcast_loop
 from ..kernel import Arg, Launch, Params, Problem, ceil_div
 from ..kernel_registry import register
-from .generic_kernel import Build, GenericKernel, held_as, vector_defines
-from .interpreter_operations import HELD, Code, code_of, program_of
+from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
+from .interpreter_operations import HELD, Code, compile_expression, program_of
 
 OPERANDS, AXES = 6, 5  # of elementwise.cl
 _CPU_VECTORS = 16  # operations of one row's vectors share the cost of finding out what they are
@@ -29,20 +29,20 @@ class ElementwiseGeneric(GenericKernel):
         if len(node.inputs) > OPERANDS:
             return f"{len(node.inputs)} operands; the general kernel takes {OPERANDS}"
         for v in (*node.inputs, *node.outputs):
-            if v is not None and held_as(node, v) not in HELD:
-                return f"{v!r}, held as {held_as(node, v)}, is of a type that the general kernel does not hold"
-        code = code_of(node.as_(Elementwise).expr)
+            if v is not None and storage_of(node, v) not in HELD:
+                return f"{v!r}, held as {storage_of(node, v)}, is of a type that the general kernel does not hold"
+        code = compile_expression(node.as_(Elementwise).expr)
         if isinstance(code, str):
             return code
-        walk = make_walk([v.shape for v in node.inputs if v is not None], node.y.shape)
+        walk = make_broadcast_loop([v.shape for v in node.inputs if v is not None], node.y.shape)
         return f"{len(walk.extents)} axes that cannot be merged" if len(walk.extents) > AXES else None
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         inputs = [v for v in node.inputs if v is not None]
-        code = code_of(node.as_(Elementwise).expr)
+        code = compile_expression(node.as_(Elementwise).expr)
         assert isinstance(code, Code)
-        walk = make_walk([v.shape for v in inputs], node.y.shape)
+        walk = make_broadcast_loop([v.shape for v in inputs], node.y.shape)
         extents = (1,) * (AXES - len(walk.extents)) + walk.extents
         columns, rows = extents[-1], math.prod(extents[:-1])
         args: dict[str, Arg] = {"y": node.y, "ty": HELD[node.y.type.storage], "code": code.table, "steps": code.steps}

@@ -20,13 +20,13 @@ from ..kernel import Arg, Array, Launch, Params, Scratch, Weight, ceil_div
 from ..kernel_registry import register
 from ..matmul.matmul_problem import MatmulProblem
 from .generic_data_movement import MoveAxis, move_build, move_launch
-from .generic_kernel import INT_MAX, Build, GenericKernel, clamp_of, float_refusal, vector_defines
+from .generic_kernel import INT_MAX, Build, GenericKernel, clamp_bounds, float_refusal, vector_defines
 
 ROWS = 4  # of generic_conv_matmul.cl
 _BEYOND = 1 << 20  # more positions than a row's lanes reach
 
 
-class Product(GenericKernel):
+class GenericGemm(GenericKernel):
     """What convolutions and matrix products share."""
 
     source = "generic/generic_conv_matmul.cl"
@@ -38,9 +38,9 @@ class Product(GenericKernel):
 
     def refuse_epilogue(self, node: Node) -> str | None:
         """Why the program does not compute the node's epilogue, or None."""
-        if clamp_of(node.epilogue) is not None:
+        if clamp_bounds(node.epilogue) is not None:
             return float_refusal(node)
-        if clamp_of(node.epilogue, adds=True) is None:
+        if clamp_bounds(node.epilogue, adds=True) is None:
             return "of epilogues, the general kernel adds a tensor and clamps"
         added = node.inputs[node.op.arity]
         if added is None or not (
@@ -54,12 +54,12 @@ class Product(GenericKernel):
     def product(self, p: Any, args: dict[str, Arg], stacks: int) -> list[Launch]:
         """The launch with the given arguments, and those that follow from them."""
         node = p.node
-        defines = Product.builds(self, p.device)[0].defines
+        defines = GenericGemm.builds(self, p.device)[0].defines
         span = defines["PACK"] * defines["VECTORS"]
-        clamp = clamp_of(node.epilogue)
+        clamp = clamp_bounds(node.epilogue)
         args |= {"added": node.x, "has_added": 0} | {f"added_step_{axis}": 0 for axis in "smp"}
         if clamp is None:
-            clamp, added = clamp_of(node.epilogue, adds=True), node.inputs[node.op.arity]
+            clamp, added = clamp_bounds(node.epilogue, adds=True), node.inputs[node.op.arity]
             assert added is not None
             args |= {"added": added, "has_added": 1} | _added_steps(added.shape, node.y.shape, args)
         assert clamp is not None
@@ -82,7 +82,7 @@ class Product(GenericKernel):
 
 
 @register
-class ConvGeneric(Product):
+class ConvGeneric(GenericGemm):
     """Convolutions in groups, of up to three spatial axes."""
 
     op = "Conv"
@@ -107,7 +107,7 @@ class ConvGeneric(Product):
 
 
 @register
-class ConvTransposeGeneric(Product):
+class ConvTransposeGeneric(GenericGemm):
     """As a convolution by the filters read backwards, of x with zeros between its elements."""
 
     op = "ConvTranspose"
@@ -161,7 +161,7 @@ def _walk(win: Window) -> dict[str, Arg]:
 
 
 @register
-class MatmulGeneric(Product):
+class MatmulGeneric(GenericGemm):
     """Matrix products whose batch dimensions are two at most once merged."""
 
     op = "MatMul"
@@ -234,7 +234,7 @@ class _Side:
 
 def _transposed_weight(v: Value) -> Weight:
     made = np.dtype(np.float32), (*v.shape[:-2], v.shape[-1], v.shape[-2])
-    return Weight(v, "transposed", _transposed, by_slices=True, made=made)
+    return Weight(v, "transposed", _transposed, by_slices=True, packed_type=made)
 
 
 def _transposed(held: Array | LazyArray) -> Array:

@@ -69,7 +69,7 @@ def move_build(device: DeviceInfo) -> Build:
     )
 
 
-class Mover(GenericKernel):
+class GenericMovement(GenericKernel):
     """What all of them share."""
 
     source = "generic/generic_data_movement.cl"
@@ -78,7 +78,7 @@ class Mover(GenericKernel):
         return [move_build(device)]
 
 
-class Move(Mover):
+class GenericStridedCopy(GenericMovement):
     """Copies between strided views, as the special kernels have them."""
 
     special: StridedCopy
@@ -103,28 +103,28 @@ def _axes(copy: Copy) -> list[MoveAxis]:
 
 
 @register
-class TransposeGeneric(Move):
+class TransposeGeneric(GenericStridedCopy):
     """Reads strided, writes in order."""
 
     op, special = "Transpose", TransposeCopy()
 
 
 @register
-class SliceGeneric(Move):
+class SliceGeneric(GenericStridedCopy):
     """Reads strided, writes in order."""
 
     op, special = "Slice", SliceCopy()
 
 
 @register
-class ConcatGeneric(Move):
+class ConcatGeneric(GenericStridedCopy):
     """One launch for each input."""
 
     op, special = "Concat", ConcatCopy()
 
 
 @register
-class ResizeRepeatGeneric(Mover):
+class ResizeRepeatGeneric(GenericMovement):
     """Nearest neighbours where each element of x appears a whole number of times along each axis."""
 
     op = "Resize"
@@ -158,7 +158,7 @@ def repeats(node: Node) -> list[int] | None:
 
 
 @register
-class PadGeneric(Mover):
+class PadGeneric(GenericMovement):
     """All four modes."""
 
     op = "Pad"

@@ -13,13 +13,13 @@ from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
 from ..data_movement.gather import row_strides
 from ..kernel import Arg, Launch, Params, Problem, ceil_div, make_table
 from ..kernel_registry import register
-from .generic_kernel import Build, GenericKernel, held_as, vector_defines
+from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
 
 Axes = Sequence[tuple[int, int, int]]
 """(extent, step in x or y, step in indices) of each axis that a row or line runs along."""
 
 
-class Rows(GenericKernel):
+class GenericRowKernel(GenericKernel):
     """What all of them share."""
 
     source = "generic/generic_gather_scatter.cl"
@@ -49,7 +49,7 @@ class Rows(GenericKernel):
         return Launch(entry, all_args, grid, defines=build.defines)
 
 
-class _Reads(Rows):
+class _GenericGather(GenericRowKernel):
     def reads(self, p: Problem, axes: Axes, coordinates: Sequence[tuple[int, int]], inner: int) -> list[Launch]:
         """The launch that copies the row of each item of `axes`."""
         args: dict[str, Arg] = {"x": p.node.x, "rows": math.prod(axis[0] for axis in axes)}
@@ -57,7 +57,7 @@ class _Reads(Rows):
 
 
 @register
-class GatherGeneric(_Reads):
+class GatherGeneric(_GenericGather):
     """The row that each index names."""
 
     op = "Gather"
@@ -70,7 +70,7 @@ class GatherGeneric(_Reads):
 
 
 @register
-class GatherElementsGeneric(_Reads):
+class GatherElementsGeneric(_GenericGather):
     """Rows of one element."""
 
     op = "GatherElements"
@@ -84,7 +84,7 @@ class GatherElementsGeneric(_Reads):
 
 
 @register
-class GatherNDGeneric(_Reads):
+class GatherNDGeneric(_GenericGather):
     """The row that each tuple of coordinates names."""
 
     op = "GatherND"
@@ -98,9 +98,9 @@ class GatherNDGeneric(_Reads):
         return self.reads(p, axes, sizes[batch : batch + depth], math.prod(x.shape[batch + depth :]))
 
 
-class _Writes(Rows):
+class _GenericScatter(GenericRowKernel):
     def refuse(self, p: Problem) -> str | None:
-        reduction, stored = p.node.as_(Scatter).reduction, held_as(p.node, p.node.y)
+        reduction, stored = p.node.as_(Scatter).reduction, storage_of(p.node, p.node.y)
         if reduction != "none" and stored is not DType.FLOAT32:
             return f"the general kernel reduces float32, not {stored}"
         return None
@@ -128,7 +128,7 @@ class _Writes(Rows):
 
 
 @register
-class ScatterElementsGeneric(_Writes):
+class ScatterElementsGeneric(_GenericScatter):
     """A work-item for each line along the axis."""
 
     op = "ScatterElements"
@@ -142,7 +142,7 @@ class ScatterElementsGeneric(_Writes):
 
 
 @register
-class ScatterNDGeneric(_Writes):
+class ScatterNDGeneric(_GenericScatter):
     """A work-item for each span of a row, which goes through all tuples of coordinates."""
 
     op = "ScatterND"

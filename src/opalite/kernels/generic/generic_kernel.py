@@ -42,21 +42,21 @@ class GenericKernel(Kernel):
 def float_refusal(node: Node) -> str | None:
     """Why a kernel that computes float32 from float32 does not take `node`, or None."""
     for v in (*node.inputs, *node.outputs):
-        if v is not None and held_as(node, v) is not DType.FLOAT32:
-            return f"{v!r} is {held_as(node, v)}; the general kernel computes float32"
+        if v is not None and storage_of(node, v) is not DType.FLOAT32:
+            return f"{v!r} is {storage_of(node, v)}; the general kernel computes float32"
     if node.precision not in (Precision.FP32, Precision.WIDE):
         return f"the general kernel stores float32, not {node.precision.value}"
     return None
 
 
-def held_as(node: Node, v: Value) -> DType:
+def storage_of(node: Node, v: Value) -> DType:
     """Element type in memory of what `node` reads or writes of `v`, which may be cast for it."""
     return node.precision.override(v.dtype) or v.type.storage
 
 
 def clamped_refusal(node: Node) -> str | None:
     """Why a kernel that computes float32, and clamps what it stores, does not take `node`, or None."""
-    if clamp_of(node.epilogue) is None:
+    if clamp_bounds(node.epilogue) is None:
         return "of epilogues, the general kernel clamps alone"
     return float_refusal(node)
 
@@ -69,7 +69,7 @@ def vector_defines(device: DeviceInfo) -> dict[str, Any]:
     return {"PACK": pack, "VECTORS": 4 if pack == 16 else 2}
 
 
-def clamp_of(epilogue: Expr | None, adds: bool = False) -> tuple[float, float] | None:
+def clamp_bounds(epilogue: Expr | None, adds: bool = False) -> tuple[float, float] | None:
     """(low, high) of an epilogue that does no more than clamp the result between numbers; None for any other.
 
     adds: of one that first adds an operand, and does no more than that.

@@ -14,7 +14,7 @@ from ...ops.reduce import Reduce
 from ..filter_window import WindowProblem, window_refusal
 from ..kernel import Arg, Launch, Params, Problem, ceil_div
 from ..kernel_registry import register
-from .generic_kernel import Build, GenericKernel, clamp_of, clamped_refusal
+from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal
 
 _SUM, _MAX, _MIN, _PRODUCT, _MAX_NUMBER = range(5)  # `join` of generic_pool_reduce.cl
 _PLAIN, _ABS, _SQUARE = range(3)  # `change`
@@ -81,7 +81,7 @@ class _Axis:
         return {f"{name}{axis}": value for name, value in names.items()}
 
 
-class Windows(GenericKernel):
+class GenericWindowKernel(GenericKernel):
     """What pooling and reductions share."""
 
     source = "generic/generic_pool_reduce.cl"
@@ -92,7 +92,7 @@ class Windows(GenericKernel):
     def windows(self, p: Problem, kind: _Kind, first: tuple[int, int], axes: list[_Axis], x0: int = 0) -> list[Launch]:
         """The launch for outputs of extent and step `first`, and of three more axes."""
         node = p.node
-        clamp = clamp_of(node.epilogue)
+        clamp = clamp_bounds(node.epilogue)
         assert clamp is not None
         (build,) = self.builds(p.device)
         span = build.defines["SPAN"]
@@ -105,7 +105,7 @@ class Windows(GenericKernel):
 
 
 @register
-class PoolGeneric(Windows):
+class PoolGeneric(GenericWindowKernel):
     """Pooling over up to three spatial axes, without the positions of maxima."""
 
     op = "Pool"
@@ -135,7 +135,7 @@ class PoolGeneric(Windows):
 
 
 @register
-class ReduceGeneric(Windows):
+class ReduceGeneric(GenericWindowKernel):
     """Reductions along axes that merge into three, of which four remain."""
 
     op = "Reduce"

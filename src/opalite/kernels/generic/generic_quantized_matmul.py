@@ -14,14 +14,14 @@ from ...ops.quantized_matmul import QuantizedGather, QuantizedMatMul
 from ..kernel import Arg, Binding, Launch, Params, Problem, Scratch, Weight, ceil_div
 from ..kernel_registry import register
 from ..matmul.matmul_problem import MatmulProblem
-from ..quantized.dynamic_quantization_choice import columns_of, group_of, why_exact
-from ..quantized.pack_low_bit import panel_width, panels_of, to_panels, words_args, words_binding, words_refusal
-from .generic_kernel import INT_MAX, Build, GenericKernel, held_as, vector_defines
+from ..quantized.dynamic_quantization_choice import activation_quantization_refusal, scale_group, sum_length
+from ..quantized.pack_low_bit import packed_args, packed_binding, packing_refusal, panel_width, panels_of, to_panels
+from .generic_kernel import INT_MAX, Build, GenericKernel, storage_of, vector_defines
 
 ROWS = 4  # of generic_quantized_matmul.cl
 
 
-class Words(GenericKernel):
+class GenericPackedWeightKernel(GenericKernel):
     """What both share."""
 
     source = "generic/generic_quantized_matmul.cl"
@@ -32,13 +32,18 @@ class Words(GenericKernel):
         return [Build(self.source, defines if deep == 1 else defines | {"DEEP": deep})]
 
     def words(
-        self, p: Problem, entry: str, op: QuantizedMatMul | QuantizedGather, held: Sequence[Value | None], turned: bool
+        self,
+        p: Problem,
+        entry: str,
+        op: QuantizedMatMul | QuantizedGather,
+        held: Sequence[Value | None],
+        transposed: bool,
     ) -> Launch:
         """A launch of `entry` with the matrix `held` (integers, scales, zero points); grid and the rest are to come."""
         b, scale, zero = held
         assert b is not None
         assert scale is not None
-        args, _ = words_args(b, scale, zero, op.bits, turned, panels_of(p.device))
+        args, _ = packed_args(b, scale, zero, op.bits, transposed, panels_of(p.device))
         width = panel_width(p.device)
         offset = 1 << (op.bits - 1) if b.dtype is DType.INT8 else 0
         middle = args.pop("middle")
@@ -60,15 +65,15 @@ def _refusal(node: Node, *floats: Value) -> str | None:
     if node.epilogue is not None:
         return "the general kernel has no epilogue"
     for v in floats:
-        if held_as(node, v) is not DType.FLOAT32:
-            return f"{v!r} is {held_as(node, v)}; the general kernel computes float32"
+        if storage_of(node, v) is not DType.FLOAT32:
+            return f"{v!r} is {storage_of(node, v)}; the general kernel computes float32"
         if v.type.count > INT_MAX:
             return f"{v!r} is beyond 32-bit indices"
     return None
 
 
 @register
-class QuantizedMatmulGeneric(Words):
+class QuantizedMatmulGeneric(GenericPackedWeightKernel):
     """A few rows by a vector of columns."""
 
     op = "QuantizedMatMul"
@@ -78,11 +83,11 @@ class QuantizedMatmulGeneric(Words):
         node, op = p.node, p.node.as_(QuantizedMatMul)
         if op.table:
             return "the general kernel knows no tables of values"
-        why = words_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
+        why = packing_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
         return why or _refusal(node, node.x, node.y)
 
     def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
-        return (words_binding(p.node, 1),)
+        return (packed_binding(p.node, 1),)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
@@ -91,27 +96,27 @@ class QuantizedMatmulGeneric(Words):
         width = panel_width(p.device)
         grid = (ceil_div(s.n, width) * (width // made.defines["PACK"]), ceil_div(s.m, ROWS))
         product = Launch(made.entry, args, grid, defines=made.defines)
-        if why_exact(p) is not None:
+        if activation_quantization_refusal(p) is not None:
             return [product]
         args["a"] = Scratch("rounded", at_least([4, 4 * s.m * s.k]))
-        size = group_of(op.block, columns_of(p))
+        size = scale_group(op.block, sum_length(p))
         given: dict[str, Arg] = {"a": node.x, "rounded": args["a"], "M": s.m, "K": s.k, "group": size}
         return [Launch("round_floats", given, (ceil_div(s.k, size), s.m), defines=made.defines), product]
 
 
 @register
-class QuantizedGatherGeneric(Words):
+class QuantizedGatherGeneric(GenericPackedWeightKernel):
     """A word of a row for each work-item."""
 
     op = "QuantizedGather"
 
     def refuse(self, p: Problem) -> str | None:
         node, op = p.node, p.node.as_(QuantizedGather)
-        why = words_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
+        why = packing_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
         return why or _refusal(node, node.y)
 
     def bindings(self, p: Problem) -> Sequence[Binding]:
-        return (words_binding(p.node, 0),)
+        return (packed_binding(p.node, 0),)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node, op = p.node, p.node.as_(QuantizedGather)

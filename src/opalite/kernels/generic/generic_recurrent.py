@@ -18,7 +18,7 @@ from ..kernel import Arg, Launch, Params, Problem, Scratch
 from ..kernel_registry import register
 from ..recurrent.rnn_activations import EXPRESSIONS
 from ..recurrent.rnn_unit_blocks import KINDS
-from .generic_kernel import Build, GenericKernel, held_as, vector_defines
+from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
 
 _NUMBERS = {name: k for k, name in enumerate(EXPRESSIONS)}
 _LENGTHS = 4  # the one input of integers
@@ -37,8 +37,8 @@ class RnnGeneric(GenericKernel):
         if node.as_(Recurrent).rounds_state:
             return "the general kernel does not round the state"
         for i, v in enumerate((*node.inputs, *node.outputs)):
-            if v is not None and i != _LENGTHS and held_as(node, v) is not DType.FLOAT32:
-                return f"{v!r} is {held_as(node, v)}; the general kernel computes float32"
+            if v is not None and i != _LENGTHS and storage_of(node, v) is not DType.FLOAT32:
+                return f"{v!r} is {storage_of(node, v)}; the general kernel computes float32"
         if node.precision not in (Precision.FP32, Precision.WIDE):
             return f"the general kernel stores float32, not {node.precision.value}"
         return None

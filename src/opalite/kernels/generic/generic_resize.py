@@ -14,7 +14,7 @@ from ..kernel_registry import register
 from ..kernel_sources import ELEMENT, STORAGE
 from ..vision.resize import MAX_RANK, ResizeKernel
 from .generic_data_movement import repeats
-from .generic_kernel import Build, GenericKernel, float_refusal, held_as
+from .generic_kernel import Build, GenericKernel, float_refusal, storage_of
 
 
 class _ResizeGeneric(ResizeKernel, GenericKernel):
@@ -42,7 +42,7 @@ class ResizeNearestGeneric(_ResizeGeneric):
     nearest = True
 
     def refuse(self, p: Problem) -> str | None:
-        if held_as(p.node, p.node.y).size != 4:
+        if storage_of(p.node, p.node.y).size != 4:
             return "the general kernel moves elements of four bytes"
         if repeats(p.node):
             return "generic/generic_data_movement.cl repeats elements, a program that most models need anyway"

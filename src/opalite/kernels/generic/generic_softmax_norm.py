@@ -12,12 +12,12 @@ from ...ops.softmax import Softmax
 from ..kernel import Arg, Launch, Params, Problem
 from ..kernel_registry import register
 from ..norm.layer_norm_rows import RowView
-from .generic_kernel import Build, GenericKernel, clamp_of, clamped_refusal
+from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal
 
 _SOFTMAX, _LOG_SOFTMAX, _CENTRED, _MEAN_SQUARE = range(4)  # `kind` of lines.cl
 
 
-class Lines(GenericKernel):
+class GenericLineKernel(GenericKernel):
     """What both operators share: a work-item a line."""
 
     source = "generic/generic_softmax_norm.cl"
@@ -27,7 +27,7 @@ class Lines(GenericKernel):
 
     def lines(self, node: Node, kind: int, count: int, size: int, inner: int, more: Mapping[str, Arg]) -> list[Launch]:
         """The launch for `count` lines of `size` elements that lie `inner` apart; `more` arguments than the least."""
-        clamp = clamp_of(node.epilogue)
+        clamp = clamp_bounds(node.epilogue)
         assert clamp is not None
         args: dict[str, Arg] = {"x": node.x, "scale": node.x, "bias": node.x, "y": node.y, "kind": kind}
         args |= {"count": count, "size": size, "inner": inner, "has_scale": 0, "has_bias": 0, "epsilon": 0.0}
@@ -36,7 +36,7 @@ class Lines(GenericKernel):
 
 
 @register
-class SoftmaxGeneric(Lines):
+class SoftmaxGeneric(GenericLineKernel):
     """Along any axis."""
 
     op = "Softmax"
@@ -52,7 +52,7 @@ class SoftmaxGeneric(Lines):
 
 
 @register
-class NormalizeGeneric(Lines):
+class NormalizeGeneric(GenericLineKernel):
     """All kinds; scale and bias of trailing axes as large as these."""
 
     op = "Normalize"

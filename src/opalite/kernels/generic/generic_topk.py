@@ -12,7 +12,7 @@ from ...ops.topk import TopK
 from ..kernel import Arg, Launch, Params, Problem
 from ..kernel_registry import register
 from ..reduce.cumulative import split_at
-from .generic_kernel import Build, GenericKernel, held_as
+from .generic_kernel import Build, GenericKernel, storage_of
 
 TYPES = {DType.FLOAT32: 0, DType.INT32: 1, DType.INT64: 2, DType.UINT8: 3, DType.BOOL: 3, DType.INT8: 4}
 """Element types, and how order.cl is told of them."""
@@ -21,7 +21,7 @@ MOST = 1024
 """Elements that are found in order by insertion, which takes a time that grows with their square."""
 
 
-class Order(GenericKernel):
+class GenericOrderKernel(GenericKernel):
     """What both share: a work-item for each line."""
 
     source = "generic/generic_topk.cl"
@@ -30,7 +30,7 @@ class Order(GenericKernel):
         return [Build(self.source)]
 
     def refuse(self, p: Problem) -> str | None:
-        held = held_as(p.node, p.node.x)
+        held = storage_of(p.node, p.node.x)
         return None if held in TYPES else f"the general kernel orders no {held}"
 
     def order(self, p: Problem, axis: int, k: int, indices: Value, args: Mapping[str, Arg]) -> list[Launch]:
@@ -44,7 +44,7 @@ class Order(GenericKernel):
 
 
 @register
-class TopKGeneric(Order):
+class TopKGeneric(GenericOrderKernel):
     """By insertion, where few are wanted."""
 
     op = "TopK"
@@ -64,7 +64,7 @@ class TopKGeneric(Order):
 
 
 @register
-class ArgReduceGeneric(Order):
+class ArgReduceGeneric(GenericOrderKernel):
     """The first of a line, which is NaN where there is any."""
 
     op = "ArgReduce"

@@ -83,7 +83,7 @@ class Code:
     is_float: bool
 
 
-def code_of(expr: Expr) -> Code | str:
+def compile_expression(expr: Expr) -> Code | str:
     """`expr` as code, or why the interpreter does not compute it.
 
     Floats of 16 bits are computed as float32, which they are stored as.

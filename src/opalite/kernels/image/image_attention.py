@@ -15,9 +15,9 @@ from ..attention.attention_problem import (
     attention_args,
     attention_defines,
     attention_refusal,
-    blocks_seconds,
-    factors,
-    most_queries,
+    max_queries,
+    scale_args,
+    tiled_seconds,
 )
 from ..kernel import Arg, Binding, Launch, Params, Space, ceil_div
 from ..kernel_registry import register
@@ -30,6 +30,7 @@ MOST_TEXELS = 4  # texels of a row of the output that a work-item keeps in regis
 class ImageAttention(ImageKernel):
     """RM queries and KN keys for each of TX x TY work-items; heads of whole texels, up to three dimensions."""
 
+    rank = 2
     op = "Attention"
     problem = AttentionProblem
     source = "image/image_attention.cl"
@@ -45,7 +46,7 @@ class ImageAttention(ImageKernel):
         if not is_multiple(p.sizes.columns, 4):
             return f"a row of {p.sizes.columns} columns is not made of whole texels"
         for name, v, view in zip("qkv", _operands(node), p.sizes.places, strict=False):
-            place = texel_place(view, v.shape[-1])
+            place = texel_strides(view, v.shape[-1])
             if isinstance(place, str):
                 return f"{name}: {place}"
         return None
@@ -65,12 +66,12 @@ class ImageAttention(ImageKernel):
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
         s = p.sizes
         legal = list(self.points(p))
-        fitting = [t for t in legal if t["TY"] * t["RM"] <= most_queries(p)] or legal
+        fitting = [t for t in legal if t["TY"] * t["RM"] <= max_queries(p)] or legal
         wide = ceil_div(s.columns, 4)
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * min(t["TX"], wide) * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
-        return blocks_seconds(p, super().seconds(p, cost), self.defaults(p))
+        return tiled_seconds(p, super().seconds(p, cost), self.defaults(p))
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         node, s = p.node, p.sizes
@@ -83,10 +84,10 @@ class ImageAttention(ImageKernel):
         args |= {name: shared[name] for name in ("y_at", "y_b", "y_h", "y_s")}
         args["mask"] = node.get(3) or node.y  # any buffer, where nothing reads it
         for name, v, view in zip("qkv", _operands(node), s.places, strict=False):
-            place = texel_place(view, v.shape[-1])
+            place = texel_strides(view, v.shape[-1])
             assert isinstance(place, dict), place
             args |= {f"{name}_{key}": step for key, step in place.items()}
-        args |= {"texels_q": ceil_div(s.size, 4), "texels_v": texels, **factors(node), "parts": parts}
+        args |= {"texels_q": ceil_div(s.size, 4), "texels_v": texels, **scale_args(node), "parts": parts}
         grid = (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts)
         defines = attention_defines(p) | {"PACK": 4, "OWN": own, **params}
         return [Launch("image_attention", args, grid, (tx, ty, 1), defines, image_prelude(node))]
@@ -96,7 +97,7 @@ def _operands(node: Node) -> list[Any]:
     return [node.input(i) for i in range(3)]
 
 
-def texel_place(view: View, columns: int) -> dict[str, Any] | str:
+def texel_strides(view: View, columns: int) -> dict[str, Any] | str:
     """Where the rows of `view` of B, H, S, D begin in the image of a tensor whose rows have `columns` elements.
 
     x, y: the first one's texel; bx, by, hx, hy: from a batch or head to the next; sy: from a row to the next. Or a

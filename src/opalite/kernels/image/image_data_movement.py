@@ -16,7 +16,7 @@ from ..kernel_sources import STORAGE
 from .image_layout import AXES, RANKS, ImageKernel, image_prelude, image_refusal
 
 
-class Source(NamedTuple):
+class OperandSource(NamedTuple):
     """Where an element comes from: an expression for each axis of an image, its parameters, and what is known of it.
 
     whole: texels move as they are. borders: an expression may be -1. mode, fill: of the border.
@@ -41,7 +41,7 @@ class _ImageMove(ImageKernel):
         sides = ((IMAGE, IMAGE), (FLAT, IMAGE), (IMAGE, FLAT))
         return tuple(Binding((x, *(None,) * (len(p.node.inputs) - 1)), (y,)) for x, y in sides)
 
-    def find_source(self, node: Node) -> Source:
+    def find_source(self, node: Node) -> OperandSource:
         """Where the elements of the node's output come from."""
         raise NotImplementedError
 
@@ -75,10 +75,10 @@ class ImageTranspose(_ImageMove):
 
     op = "Transpose"
 
-    def find_source(self, node: Node) -> Source:
+    def find_source(self, node: Node) -> OperandSource:
         axes, perm = AXES[len(node.x.shape)], node.as_(Transpose).perm
         expressions = {axes[of]: axes[to] for to, of in enumerate(perm)}
-        return Source(expressions, {}, whole=expressions["c"] == "c")
+        return OperandSource(expressions, {}, whole=expressions["c"] == "c")
 
 
 @register
@@ -87,7 +87,7 @@ class ImageSlice(_ImageMove):
 
     op = "Slice"
 
-    def find_source(self, node: Node) -> Source:
+    def find_source(self, node: Node) -> OperandSource:
         op, expressions, params = node.as_(Slice), {}, {}
         whole = True
         for axis, start, step in zip(AXES[len(node.x.shape)], op.starts, op.steps, strict=True):
@@ -100,7 +100,7 @@ class ImageSlice(_ImageMove):
                 expressions[axis] += f" + start_{axis}"
                 params[f"start_{axis}"] = start
                 whole = whole and (axis != "c" or is_multiple(start, 4))
-        return Source(expressions, params, whole)
+        return OperandSource(expressions, params, whole)
 
 
 @register
@@ -109,7 +109,7 @@ class ImagePad(_ImageMove):
 
     op = "Pad"
 
-    def find_source(self, node: Node) -> Source:
+    def find_source(self, node: Node) -> OperandSource:
         op, rank = node.as_(Pad), len(node.x.shape)
         expressions, params = {}, {}
         for i, axis in enumerate(AXES[rank]):
@@ -123,4 +123,4 @@ class ImagePad(_ImageMove):
             params[f"begin_{axis}"] = op.pads[i]
         borders = op.mode == "constant" and bool(params)
         whole = expressions["c"] == "c"
-        return Source(expressions, params, whole, borders, MODES[op.mode], float(op.value))
+        return OperandSource(expressions, params, whole, borders, MODES[op.mode], float(op.value))

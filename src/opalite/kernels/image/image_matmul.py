@@ -89,7 +89,7 @@ class ImageMatmul(ImageKernel):
         to_buffer = node.y.type.layout.is_row_major
         epilogue = (rows_epilogue if to_buffer else image_epilogue)(node, p.device)
         constant = _is_packed(p)
-        right: Arg = product_texels(b, s.trans_b, node.x.type.storage) if constant else b
+        right: Arg = matmul_texels(b, s.trans_b, node.x.type.storage) if constant else b
         args: dict[str, Arg] = {"a": node.x, "b": right, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"H": node.y.shape[-2], "spread": s.m if s.a_count > 1 or s.batches == 1 else 0, "batches": s.batches}
         defines = {
@@ -116,7 +116,7 @@ def _is_packed(p: MatmulProblem) -> bool:
     return p.node.input(1).is_const and p.sizes.b_count == 1
 
 
-def product_texels(b: Value, transposed: bool, storage: DType) -> Weight:
+def matmul_texels(b: Value, transposed: bool, storage: DType) -> Weight:
     """The one matrix of `b`, [K,N] or [N,K] where `transposed`, as an image: terms along the width, blocks of columns
     along the height."""
 

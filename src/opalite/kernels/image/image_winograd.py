@@ -14,7 +14,7 @@ from ...ops.conv import Conv
 from ...ops.operator import Cost
 from ..codegen.epilogue import image_epilogue
 from ..conv.pack_filters import ConvProblem, Groups, pack_filters
-from ..conv.winograd import Tiles, transform_filters
+from ..conv.winograd import WinogradTiles, transform_filters
 from ..kernel import Arg, Array, Launch, Params, Scratch, Space, Weight, ceil_div
 from ..kernel_registry import register
 from .image_conv import bias_texels
@@ -66,7 +66,10 @@ class ImageWinograd(ImageKernel):
     def _estimate(self, p: ConvProblem, f: int) -> float:
         """Tiles move through memory, in and out of each launch, and products read them from buffers."""
         node, device = p.node, p.device
-        t, gain = Tiles.of(node, device, f, STRIP), Windows.of(device).texture_gain if device.prefers_images else 1.0
+        t, gain = (
+            WinogradTiles.of(node, device, f, STRIP),
+            Windows.of(device).texture_gain if device.prefers_images else 1.0,
+        )
         flops = 2.0 * hint_of(t.count) * t.filters / (device.peak_flops * self.share(device))
         tiles = 2 * 4 * hint_of(t.count) * t.elements * (t.in_blocks + t.out_blocks) * t.groups.pack
         textures = hint_of(node.x.type.nbytes + node.y.type.nbytes) + 4 * t.filters * t.number
@@ -74,7 +77,7 @@ class ImageWinograd(ImageKernel):
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node, win, f = p.node, image_window(p.node), params["F"]
-        t, g, bias, y = Tiles.of(node, p.device, f, STRIP), p.groups(4, 4), node.get(2), node.y
+        t, g, bias, y = WinogradTiles.of(node, p.device, f, STRIP), p.groups(4, 4), node.get(2), node.y
         (th, tw), per_block = t.sides, t.strip * t.elements * 16
         v, m = Scratch("tiles", per_block * t.in_blocks), Scratch("products", per_block * t.out_blocks)
         tb = min(params["TB"], t.out_blocks)

@@ -18,7 +18,14 @@ from ..kernel import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_di
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from .dot4_common import PACK, TiledDot4, digest, dot_defines, tile_cycles, words
-from .int8_filter_window import integer_binding, integer_refusal, less_zero, padded, start_sums, zero_define
+from .int8_filter_window import (
+    initial_sums_int32,
+    integer_binding,
+    integer_refusal,
+    padded,
+    subtract_zero_point,
+    zero_define,
+)
 
 
 @register
@@ -75,7 +82,7 @@ class ConvDot4(TiledDot4):
             "ib": ib,
             "ob": blocks,
         }
-        start = start_sums(node, tc * PACK)
+        start = initial_sums_int32(node, tc * PACK)
         args |= {} if start is None else {"start": start}
         if x_zero is not None and x_zero.data is not None:
             args["zero"] = int(x_zero.data.reshape(()))
@@ -125,6 +132,6 @@ def _sums(w: Value, w_zero: Value | None, tile: int) -> Weight:
     """Sums over each output channel's filter, less its zero point."""
 
     def pack(data: Array) -> Array:
-        return padded(less_zero(data, w_zero).reshape(data.shape[0], -1).sum(1), tile * PACK)
+        return padded(subtract_zero_point(data, w_zero).reshape(data.shape[0], -1).sum(1), tile * PACK)
 
     return Weight(w, f"filter sums less {digest(w_zero)}, tile {tile}", pack)

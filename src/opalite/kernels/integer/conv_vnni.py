@@ -25,7 +25,7 @@ from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from .dot4_common import WORD, digest
 from .int8_filter_window import integer_binding, padded, zero_define
-from .vnni_common import fours_refusal, has_filter_zeros, start_of, turns_seconds, zero_args
+from .vnni_common import has_filter_zeros, initial_sums, vnni_refusal, vnni_seconds, zero_point_args
 
 _REGISTERS = {16: 32}  # vector registers of a CPU, by the lanes of its vectors; 16 of others
 
@@ -40,7 +40,7 @@ class ConvVnni(Kernel):
     space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        why = fours_refusal(p)
+        why = vnni_refusal(p)
         if why is not None:
             return why
         op, channels = p.node.as_(Convolution), p.node.x.shape[1]
@@ -68,7 +68,7 @@ class ConvVnni(Kernel):
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         tile = self.defaults(p)
-        return turns_seconds(p, self._turns(p, tile["TW"], tile["TB"]), self.share(p.device), cost)
+        return vnni_seconds(p, self._turns(p, tile["TW"], tile["TB"]), self.share(p.device), cost)
 
     def _turns(self, p: ConvProblem, tw: int, tb: int) -> float:
         """What one core takes, in instructions of four products to a lane."""
@@ -95,8 +95,8 @@ class ConvVnni(Kernel):
         tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
         span = find_span(tiles, blocks * x.shape[0], p.device, math.prod(win.kernel) * g.channels * tb * pack)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "weights": _filters(w, g, tb), "start": start_of(node, pack), "y": y}
-        args |= zero_args(node, pack)
+        args: dict[str, Arg] = {"x": x, "weights": _filters(w, g, tb), "start": initial_sums(node, pack), "y": y}
+        args |= zero_point_args(node, pack)
         if has_filter_zeros(node):
             args["w_zero"] = _zeros(node, pack)
         args |= {"span": span, "batch": x.shape[0], "groups": g.count, "cg": g.channels}

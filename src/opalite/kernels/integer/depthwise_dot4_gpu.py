@@ -19,7 +19,7 @@ from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight,
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from .dot4_common import digest, dot_seconds
-from .int8_filter_window import integer_binding, integer_refusal, less_zero, padded, zero_define
+from .int8_filter_window import integer_binding, integer_refusal, padded, subtract_zero_point, zero_define
 
 
 @register
@@ -74,7 +74,7 @@ def _filters(w: Value, zero: Value | None, pack: int) -> Weight:
     """Filters [C,1,K...] less their zero points as int32[blocks, taps, pack]."""
 
     def blocks(data: Array) -> Array:
-        taps = less_zero(data, zero).reshape(data.shape[0], -1)
+        taps = subtract_zero_point(data, zero).reshape(data.shape[0], -1)
         padded = np.zeros((ceil_div(taps.shape[0], pack) * pack, taps.shape[1]), np.int32)
         padded[: taps.shape[0]] = taps
         return np.ascontiguousarray(padded.reshape(-1, pack, taps.shape[1]).swapaxes(1, 2))

@@ -22,7 +22,7 @@ from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from .dot4_common import WORD
 from .int8_filter_window import integer_binding, zero_define
-from .vnni_common import fours_refusal, has_filter_zeros, start_of, turns_seconds, zero_args
+from .vnni_common import has_filter_zeros, initial_sums, vnni_refusal, vnni_seconds, zero_point_args
 
 _MOST_SUMS = {16: 20}  # of a tile, by the lanes of a vector; 8 of others
 
@@ -37,7 +37,7 @@ class DepthwiseVnni(Kernel):
     space: ClassVar[Space] = {"TG": (4, 7, 5, 3, 2, 1)}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        why = fours_refusal(p)
+        why = vnni_refusal(p)
         if why is not None:
             return why
         channels, group = (p.node.x.shape[1], p.node.y.shape[1]), p.node.as_(Convolution).group
@@ -61,7 +61,7 @@ class DepthwiseVnni(Kernel):
         return min(self.points(p), key=lambda point: self._turns(p, point["TG"]))
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        return turns_seconds(p, self._turns(p, self.defaults(p)["TG"]), self.share(p.device), cost)
+        return vnni_seconds(p, self._turns(p, self.defaults(p)["TG"]), self.share(p.device), cost)
 
     def _turns(self, p: ConvProblem, tg: int) -> float:
         """What one core takes, in instructions of four products to a lane."""
@@ -82,9 +82,13 @@ class DepthwiseVnni(Kernel):
         tiles = ceil_div(width, tg * share) * d * h
         span = find_span(tiles, blocks * x.shape[0], p.device)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "weights": _filters(node.input(1), win, pack), "start": start_of(node, pack)}
+        args: dict[str, Arg] = {
+            "x": x,
+            "weights": _filters(node.input(1), win, pack),
+            "start": initial_sums(node, pack),
+        }
         args |= {"y": y, "span": span, "batch": x.shape[0], "blocks": blocks, "channels": y.shape[1]}
-        args |= {**zero_args(node, pack), **win.args(), **epilogue.args}
+        args |= {**zero_point_args(node, pack), **win.args(), **epilogue.args}
         defines = win.defines() | {"PACK": pack, "TG": tg, "NG": fours, "SHARE": share, "DOTS": 2}
         defines |= {"A_SIGNED": x.dtype is DType.INT8, "X_ZERO": zero_define(node.get(3))}
         defines |= {"MASK": y.shape[1] % pack != 0, "STORAGE": STORAGE[y.type.storage]}

@@ -40,7 +40,7 @@ def zero_define(zero: Value | None) -> int:
     return 0 if zero is None else 2 if zero.data is None else 1
 
 
-def less_zero(filters: Array, zero: Value | None) -> Array:
+def subtract_zero_point(filters: Array, zero: Value | None) -> Array:
     """Filters [M, C / group, K...] less their zero point in int32."""
     wide = filters.astype(np.int32)
     if zero is None or zero.data is None:
@@ -55,7 +55,7 @@ def padded(data: Array, block: int) -> Array:
     return out
 
 
-def start_sums(node: Node, block: int) -> Weight | None:
+def initial_sums_int32(node: Node, block: int) -> Weight | None:
     """What the sums of products begin with, by output channel: the bias, and what a constant zero point of x adds."""
     bias, x_zero, w_zero = node.get(2), node.get(3), node.get(4)
     zero = 0 if x_zero is None or x_zero.data is None else int(x_zero.data.reshape(()))
@@ -63,7 +63,7 @@ def start_sums(node: Node, block: int) -> Weight | None:
         return None
 
     def pack(data: Array) -> Array:
-        start = -zero * less_zero(data, w_zero).reshape(data.shape[0], -1).sum(1)
+        start = -zero * subtract_zero_point(data, w_zero).reshape(data.shape[0], -1).sum(1)
         return padded(start if bias is None or bias.data is None else start + bias.data, block)
 
     return Weight(node.input(1), f"start of sums {digest(bias)} {digest(x_zero)} {digest(w_zero)} by {block}", pack)

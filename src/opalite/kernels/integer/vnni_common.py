@@ -9,17 +9,17 @@ from ..codegen.epilogue import epilogue_refusal
 from ..conv.pack_filters import ConvProblem
 from ..kernel import Arg, Array, Weight
 from .dot4_common import digest
-from .int8_filter_window import integer_refusal, less_zero, padded
+from .int8_filter_window import integer_refusal, padded, subtract_zero_point
 
 
-def fours_refusal(p: ConvProblem) -> str | None:
+def vnni_refusal(p: ConvProblem) -> str | None:
     """Why no convolution of a CPU's vectors that sum four products of bytes takes the node, or None."""
     if not p.device.is_cpu or p.device.byte_dots != "fours":
         return "the device has no sums of four products of bytes in vectors"
     return integer_refusal(p.node) or epilogue_refusal(p.node, "packed")
 
 
-def turns_seconds(p: ConvProblem, turns: float, share: float, cost: Cost) -> float:
+def vnni_seconds(p: ConvProblem, turns: float, share: float, cost: Cost) -> float:
     """Of a launch whose instructions of four products to a lane, `turns` on one core, go at a share of the peak."""
     busy = turns * p.device.compute_units * 2 * p.device.pack
     arithmetic = busy / (p.device.peak_flops * share)
@@ -34,11 +34,11 @@ def has_filter_zeros(node: Node) -> bool:
 
 def _wide_sums(node: Node, data: Array) -> Array:
     """Sums over each output channel's filter, less its zero point."""
-    found: Array = less_zero(data, node.get(4)).reshape(data.shape[0], -1).sum(1)
+    found: Array = subtract_zero_point(data, node.get(4)).reshape(data.shape[0], -1).sum(1)
     return found
 
 
-def start_of(node: Node, block: int) -> Weight:
+def initial_sums(node: Node, block: int) -> Weight:
     """What sums begin with, by output channel: the bias, and what the zero point of x adds where it is known."""
     bias, x_zero, w_zero = node.get(2), node.get(3), node.get(4)
     shift = 128 if node.x.dtype is DType.INT8 else 0
@@ -52,7 +52,7 @@ def start_of(node: Node, block: int) -> Weight:
     return Weight(node.input(1), f"start of fours {digest(bias)} {less} {digest(w_zero)} by {block}", pack)
 
 
-def zero_args(node: Node, block: int) -> dict[str, Arg]:
+def zero_point_args(node: Node, block: int) -> dict[str, Arg]:
     """The arguments of integer/zero_point_params.cl."""
     zero = node.get(3)
     if zero is None:

@@ -100,7 +100,7 @@ class MatmulPanelsCpu(Kernel):
             return "the tile has more rows than the product"
         return None
 
-    def no_point(self, p: MatmulProblem) -> str | None:
+    def no_legal_point(self, p: MatmulProblem) -> str | None:
         return None  # one row of one panel is always legal, and the space has hundreds of points before it
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tup
     if b.is_const:
         form = f"panels{width}{'t' if p.trans_b else ''}:{storage}"
         made = np.dtype(storage.np), (*b.shape[:-2], ceil_div(p.n, width), p.k, width)
-        return Weight(b, form, to_panels(width, p.trans_b, storage.np), by_slices=True, made=made), []
+        return Weight(b, form, to_panels(width, p.trans_b, storage.np), by_slices=True, packed_type=made), []
     scratch = Scratch("panels", math.prod((p.b_count, panel_size(p, width), storage.size)))
     launch = Launch(
         "matmul_pack",

@@ -10,7 +10,7 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
 from ..fma.tile_parameters import (
     SPACE,
-    Sums,
+    GemmSize,
     find_tile,
     full_operands,
     group_size,
@@ -33,6 +33,7 @@ VECTOR = 4
 class MatmulLocalTile(Kernel):
     """Register tiles of any element type; a constant b lies in panels, from which tiles load straight."""
 
+    rank = 3
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem
@@ -51,7 +52,7 @@ class MatmulLocalTile(Kernel):
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         s = p.sizes
-        sums = Sums(s.m, s.n, s.k, s.batches, full_operands(p.node))
+        sums = GemmSize(s.m, s.n, s.k, s.batches, full_operands(p.node))
         return find_tile(sums, p.device, _element(p), whole=may_leave_rest(s.n, VECTOR))
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:

@@ -21,6 +21,7 @@ _FEW = 2048  # work-items of a compute unit from which each takes more columns
 class MatmulRegisterTile(Kernel):
     """TM rows by TN vectors of columns to a work-item, any element type; a constant b lies in panels."""
 
+    rank = 1
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem

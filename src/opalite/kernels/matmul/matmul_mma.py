@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Arg, Launch, Params, Space, Weight, ceil_div
 from ..kernel_registry import register
-from ..mma.matmul_base import Form, MmaProduct, packed_weight
+from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
 from ..mma.mma_tile import COLUMNS, QUADS, SPACE, WAVE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
 from .matmul_any import common_defines
 from .matmul_problem import MatmulProblem
@@ -15,7 +15,7 @@ from .matmul_problem import MatmulProblem
 
 def packed_weights(p: MatmulProblem) -> Weight:
     """The constant right side as tiles read it."""
-    return packed_weight(p.node.input(1), p.sizes, Form("mma", COLUMNS, 4 * QUADS, 1, (WAVE, 8)), pack_weights)
+    return packed_weight(p.node.input(1), p.sizes, WeightOrder("mma", COLUMNS, 4 * QUADS, 1, (WAVE, 8)), pack_weights)
 
 
 @register

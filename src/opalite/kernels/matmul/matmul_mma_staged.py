@@ -9,7 +9,7 @@ from ...ir.graph import Node
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Arg, Array, Launch, Params, Space, ceil_div
 from ..kernel_registry import register
-from ..mma.matmul_base import Form, MmaProduct, packed_weight
+from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
 from ..mma.mma_cost import FEWEST_POSITIONS
 from ..mma.mma_tile import COLUMNS, QUADS, WAVE
 from ..mma.staged_tile import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
@@ -26,7 +26,7 @@ class MatmulMmaStaged(MmaProduct):
     staged = True
     further_defines: ClassVar[Mapping[str, Any]] = {}
 
-    def further_args(self, node: Node) -> dict[str, Arg]:
+    def extra_args(self, node: Node) -> dict[str, Arg]:
         """What a kernel that does more takes behind the sizes."""
         return {}
 
@@ -56,12 +56,12 @@ class MatmulMmaStaged(MmaProduct):
         def pack(quads: Array) -> Array:
             return pack_stages(quads, slabs, paired=True)  # a lane reads two neighbouring quads at once
 
-        form = Form("stages", COLUMNS, 4 * SLAB * slabs, SLAB // QUADS * slabs, (WAVE, 8))
+        form = WeightOrder("stages", COLUMNS, 4 * SLAB * slabs, SLAB // QUADS * slabs, (WAVE, 8))
         weights = packed_weight(node.input(1), s, form, pack)
         grid, group = tile_grid(params, s.m, s.n)
         turns = ceil_div(s.k, 4 * SLAB * slabs)
         args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n, "k": s.k}
         args |= {"tiles": ceil_div(s.n, 16), "steps": turns * 2 * slabs, "turns": turns}
-        args |= {**self.further_args(node), **epilogue.args}
+        args |= {**self.extra_args(node), **epilogue.args}
         defines = common_defines(node, s, 4) | tile_defines(params) | dict(self.further_defines)
         return [Launch("matmul_staged", args, grid, group, defines, epilogue.prelude)]

@@ -11,12 +11,12 @@ from ..codegen.epilogue import rows_epilogue
 from ..fma.tile_parameters import full_operands
 from ..kernel import Arg, Array, Launch, Params, Scratch, Space, ceil_div
 from ..kernel_registry import register
-from ..mma.matmul_base import Form, MmaProduct, packed_weight
+from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
 from ..mma.mma_cost import FEWEST_POSITIONS, warpgroup_seconds
 from ..mma.wgmma_tile import (
     CHUNK,
     SPACE,
-    Work,
+    WgmmaProblem,
     find_tile,
     pack_chunks,
     tile_defines,
@@ -37,14 +37,14 @@ class MatmulWgmma(MmaProduct):
     space: ClassVar[Space] = SPACE
     further_defines: ClassVar[Mapping[str, Any]] = {}
 
-    def further_args(self, node: Node) -> dict[str, Arg]:
+    def extra_args(self, node: Node) -> dict[str, Arg]:
         """What a kernel that does more takes behind the sizes."""
         return {}
 
-    def work(self, p: MatmulProblem) -> Work:
+    def work(self, p: MatmulProblem) -> WgmmaProblem:
         """The product as warpgroups have it."""
         s = p.sizes
-        return Work(s.m, s.n, ceil_div(s.k, 4), pieces=False, operands=full_operands(p.node))
+        return WgmmaProblem(s.m, s.n, ceil_div(s.k, 4), pieces=False, operands=full_operands(p.node))
 
     def refuse(self, p: MatmulProblem) -> str | None:
         s = p.sizes
@@ -75,14 +75,16 @@ class MatmulWgmma(MmaProduct):
         def pack(quads: Array) -> Array:
             return pack_chunks(quads, columns, paired=True)  # a work-item has two neighbouring quads
 
-        form = Form("warpgroup", columns, 4 * CHUNK, 1, (2, columns // 8, 2, 8, 8))
+        form = WeightOrder("warpgroup", columns, 4 * CHUNK, 1, (2, columns // 8, 2, 8, 8))
         weights = packed_weight(node.input(1), s, form, pack)
         high, wide = ceil_div(s.m, rows), ceil_div(s.n, columns)
         grid, group = tile_grid(params, high, wide)
         args: dict[str, Arg] = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}
-        args |= {"chunks": chunks, "high": high, "wide": wide, **self.further_args(node)}
+        args |= {"chunks": chunks, "high": high, "wide": wide, **self.extra_args(node)}
         finish: dict[str, Arg] = {"y": node.y, **epilogue.args}
-        defines = common_defines(node, s, 4) | tile_defines(params, node, looks=self.work(p).looks)
+        defines = common_defines(node, s, 4) | tile_defines(
+            params, node, finds_statistics=self.work(p).finds_statistics
+        )
         defines |= self.further_defines
         if (parts := params["PARTS"]) == 1:
             return [Launch("matmul_warpgroup", args | finish, grid, group, defines, epilogue.prelude)]

@@ -17,7 +17,7 @@ from ..kernel import Arg, Array, Params, Weight, ceil_div
 from ..kernel_registry import register
 from ..mma.mma_cost import warpgroup_share
 from ..mma.staged_tile import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
-from ..mma.wgmma_tile import Work
+from ..mma.wgmma_tile import WgmmaProblem
 from .matmul_mma_staged import MatmulMmaStaged
 from .matmul_problem import MatmulProblem, sizes_of
 from .matmul_wgmma import MatmulWgmma
@@ -50,10 +50,10 @@ class NormMatmulMmaStaged(MatmulMmaStaged):
         """That of the product, and every column of tiles looks at all rows."""
         s = p.sizes
         columns = tile_size(find_tile(s.m, s.n, s.k // 4, p.device, paired=True))[1]
-        looks = s.m * s.k * ceil_div(s.n, columns)
-        return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
+        reads = s.m * s.k * ceil_div(s.n, columns)
+        return super().seconds(p, cost) + reads * MatrixUnits.of(p.device).normalize / p.device.peak_flops
 
-    def further_args(self, node: Node) -> dict[str, Arg]:
+    def extra_args(self, node: Node) -> dict[str, Arg]:
         return _norm_args(node)
 
 
@@ -79,10 +79,10 @@ class NormMatmulWgmma(MatmulWgmma):
             return "who sees a part of a row does not know its statistics"
         return super().illegal(p, params)
 
-    def work(self, p: MatmulProblem) -> Work:
-        return replace(super().work(p), looks=True)
+    def work(self, p: MatmulProblem) -> WgmmaProblem:
+        return replace(super().work(p), finds_statistics=True)
 
-    def further_args(self, node: Node) -> dict[str, Arg]:
+    def extra_args(self, node: Node) -> dict[str, Arg]:
         return _norm_args(node)
 
 

@@ -13,7 +13,7 @@ from ...ops.operator import Cost
 from ...ops.row_norm_matmul import RowNormMatMul
 from ..kernel import Arg, Array, Launch, Params, Weight, ceil_div
 from ..kernel_registry import register
-from .skinny_mma import FewProblem, MatmulSkinnyMma, fits, round_of, rows_of
+from .skinny_mma import MatmulSkinnyMma, SkinnyProblem, chunk_terms, fits, rows_of
 
 _MOST_HELD = 8  # vectors that a work-item keeps of all rows, where it has more than one of each
 _MOST_OF_ROW = 4
@@ -25,7 +25,7 @@ class NormMatmulSkinnyMma(MatmulSkinnyMma):
 
     op = "RowNormMatMul"
 
-    def refuse(self, p: FewProblem) -> str | None:
+    def refuse(self, p: SkinnyProblem) -> str | None:
         k = p.sizes.k
         for what, v in zip(("scale", "bias"), _parameters(p), strict=True):
             if v is not None and not v.is_const:
@@ -36,30 +36,30 @@ class NormMatmulSkinnyMma(MatmulSkinnyMma):
             return f"{rows_of(p)} rows of {k} terms are more than a work-group holds as a whole"
         return None
 
-    def illegal(self, p: FewProblem, params: Params) -> str | None:
+    def illegal(self, p: SkinnyProblem, params: Params) -> str | None:
         if why := super().illegal(p, params):
             return why
-        rows, rounds = params["MR"], _rounds(p, params)
+        rows, rounds = params["MR"], _chunks_per_row(p, params)
         if rows < rows_of(p):
             return "groups of fewer rows would read the matrix several times"
         if not rounds or not fits(params, rounds, p.device):
             return f"rows of {p.sizes.k} terms do not fit the local memory as a whole"
-        held = ceil_div(rounds * round_of(params), params["PARTS"] * 32 * _vector(p))
+        held = ceil_div(rounds * chunk_terms(params), params["PARTS"] * 32 * _vector(p))
         if held > 1 and (held > _MOST_OF_ROW or held * rows > _MOST_HELD):
             return f"a work-item would keep {held} vectors of each of {rows} rows"
         return None
 
-    def seconds(self, p: FewProblem, cost: Cost) -> float:
+    def seconds(self, p: SkinnyProblem, cost: Cost) -> float:
         """That of the product, and every group looks at all rows."""
         s = p.sizes
-        looks = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
-        return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
+        reads = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
+        return super().seconds(p, cost) + reads * MatrixUnits.of(p.device).normalize / p.device.peak_flops
 
-    def launch(self, p: FewProblem, params: Params) -> list[Launch]:
+    def launch(self, p: SkinnyProblem, params: Params) -> list[Launch]:
         (launch,) = super().launch(p, params)
         op = p.node.as_(RowNormMatMul)
         args, defines = normal_args(op.kind, op.epsilon, *_parameters(p), p.sizes.k)
-        defines |= {"VECTOR": _vector(p), "ROUNDS": _rounds(p, params)}
+        defines |= {"VECTOR": _vector(p), "ROUNDS": _chunks_per_row(p, params)}
         return [replace(launch, args={**launch.args, **args}, defines={**launch.defines, **defines})]
 
 
@@ -74,16 +74,16 @@ def normal_args(
     return args, defines | {"HAS_SCALE": int(scale is not None), "HAS_BIAS": int(bias is not None)}
 
 
-def _parameters(p: FewProblem) -> tuple[Value | None, Value | None]:
+def _parameters(p: SkinnyProblem) -> tuple[Value | None, Value | None]:
     return p.node.get(2), p.node.get(3)
 
 
-def _rounds(p: FewProblem, params: Params) -> int:
+def _chunks_per_row(p: SkinnyProblem, params: Params) -> int:
     """Rounds of the loads of a group that go over a whole row; what the matrix has behind it is zeros."""
-    return ceil_div(p.sizes.k, round_of(params))
+    return ceil_div(p.sizes.k, chunk_terms(params))
 
 
-def _vector(p: FewProblem) -> int:
+def _vector(p: SkinnyProblem) -> int:
     """Halves of a row that are read at once."""
     return 4 if p.sizes.k % 8 else 8
 

@@ -9,13 +9,15 @@ from ..kernel import Weight, ceil_div
 from ..weight_packing import pack_panels
 
 
-def columns_weight(b: Value, turned: bool, columns: int, depth: int) -> Weight:
-    """The one matrix of `b`, [K, N], or [N, K] if `turned`, as [panels, K in whole `depth`s, `columns`].
+def columns_weight(b: Value, transposed: bool, columns: int, depth: int) -> Weight:
+    """The one matrix of `b`, [K, N], or [N, K] if `transposed`, as [panels, K in whole `depth`s, `columns`].
 
     Zeros fill what is past K and N.
     """
-    n, k = b.shape[-2:] if turned else b.shape[:-3:-1]
+    n, k = b.shape[-2:] if transposed else b.shape[:-3:-1]
     dtype = np.dtype(b.type.storage.np)
     shape = ceil_div(n, columns), ceil_div(k, depth) * depth, columns
-    form = f"{'nk' if turned else 'kn'} panels of {columns} columns by {depth} {b.type.storage}"
-    return Weight(b, form, lambda held: pack_panels(held, shape, turned, dtype), by_slices=True, made=(dtype, shape))
+    form = f"{'nk' if transposed else 'kn'} panels of {columns} columns by {depth} {b.type.storage}"
+    return Weight(
+        b, form, lambda held: pack_panels(held, shape, transposed, dtype), by_slices=True, packed_type=(dtype, shape)
+    )

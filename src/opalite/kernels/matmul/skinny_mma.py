@@ -39,7 +39,7 @@ _ON_ITS_WAY = 8  # loads of a work-item that are enough
 _LARGEST = 256  # work-items of a group
 
 
-class Packed(NamedTuple):
+class PackedWeight(NamedTuple):
     """A constant matrix in the order of a kernel for matrix units.
 
     form: as few.cl has it. steps: of 16 terms. columns: of a tile. weight: the matrix.
@@ -51,23 +51,25 @@ class Packed(NamedTuple):
     weight: Weight
 
 
-class FewProblem(MatmulProblem):
+class SkinnyProblem(MatmulProblem):
     """A product of few rows."""
 
     @cached_property
-    def packed(self) -> Packed:
+    def packed(self) -> PackedWeight:
         """The matrix as the fastest kernel on matrix units takes it for a prompt, else as MatmulMma does."""
         long = self._of_prompt()
         legal = [(k.seconds(long, long.node.cost()), form, k) for form, k in FORMS.items() if k.refuse(long) is None]
         if not legal:
-            return Packed(1, ceil_div(self.sizes.k, _STEP), 16, packed_weights(self))
+            return PackedWeight(1, ceil_div(self.sizes.k, _STEP), 16, packed_weights(self))
         _, form, kernel = min(legal, key=lambda found: found[0])
         params = kernel.defaults(long)
         launch = kernel.launch(long, params)[0]
         weight, steps = launch.args["weights"], launch.args["chunks" if form == 3 else "steps"]
         assert isinstance(weight, Weight)
         assert isinstance(steps, int)
-        return Packed(form, 2 * steps, params["BN"], weight) if form == 3 else Packed(form, steps, 16, weight)
+        return (
+            PackedWeight(form, 2 * steps, params["BN"], weight) if form == 3 else PackedWeight(form, steps, 16, weight)
+        )
 
     def _of_prompt(self) -> MatmulProblem:
         """The product of PROMPT rows, without an epilogue."""
@@ -85,11 +87,11 @@ class MatmulSkinnyMma(Kernel):
     """PARTS warps to 16 columns; each work-item has UNROLL loads of 16 bytes on their way at any time."""
 
     op = "MatMul"
-    problem = FewProblem
+    problem = SkinnyProblem
     source = "matmul/skinny_mma.cl"
     space: ClassVar[Space] = {"PARTS": (8, 4), "UNROLL": (8, 4, 16), "MR": (1, 2, 4, 8, 16)}
 
-    def refuse(self, p: FewProblem) -> str | None:
+    def refuse(self, p: SkinnyProblem) -> str | None:
         s, rows = p.sizes, p.sizes.m
         if PTX_MMA not in p.device.quirks:
             return "the device has no matrix units, in whose order it reads weights"
@@ -105,7 +107,7 @@ class MatmulSkinnyMma(Kernel):
             return f"the device's work-groups are smaller than {min(self.space['PARTS']) * _WAVE} work-items"
         return common_refusal(p.node, p.device)
 
-    def illegal(self, p: FewProblem, params: Params) -> str | None:
+    def illegal(self, p: SkinnyProblem, params: Params) -> str | None:
         items, rows = params["PARTS"] * _WAVE, params["MR"]
         if items > min(_LARGEST, p.device.max_work_group_size, p.device.max_work_item_sizes[0]):
             return f"the device runs fewer than {items} work-items in a group"
@@ -115,23 +117,23 @@ class MatmulSkinnyMma(Kernel):
             return "the rows do not fit the local memory"
         return None
 
-    def defaults(self, p: FewProblem) -> dict[str, Any]:
+    def defaults(self, p: SkinnyProblem) -> dict[str, Any]:
         """Most rows at once, and as much on its way as a column's terms fill; not so much that the code, which is
         unrolled, comes late itself."""
 
         def order(point: dict[str, Any]) -> tuple[int, ...]:
-            wasted = -p.sizes.k % round_of(point)
+            wasted = -p.sizes.k % chunk_terms(point)
             return -point["MR"], wasted >= p.sizes.k, -point["PARTS"], point["UNROLL"] > _ON_ITS_WAY, -point["UNROLL"]
 
         return min(self.points(p), key=order)
 
-    def seconds(self, p: FewProblem, cost: Cost) -> float:
+    def seconds(self, p: SkinnyProblem, cost: Cost) -> float:
         device = p.device
         arithmetic = cost.flops / (device.peak_flops * self.share(device))
         seconds = max(arithmetic, cost.bytes / device.bandwidth * MatrixUnits.of(device).streamed) + device.launch_s
         return seconds * 20 if device.is_cpu else seconds
 
-    def launch(self, p: FewProblem, params: Params) -> list[Launch]:
+    def launch(self, p: SkinnyProblem, params: Params) -> list[Launch]:
         node, s, packed = p.node, p.sizes, p.packed
         epilogue = rows_epilogue(node, p.device)
         group = params["PARTS"] * _WAVE
@@ -142,7 +144,7 @@ class MatmulSkinnyMma(Kernel):
         args: dict[str, Arg] = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"steps": packed.steps, "blocks": blocks, **epilogue.args}
         defines = common_defines(node, s, 4) | {"FORM": packed.form, "TILE": packed.columns, **params}
-        defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // (2 * params["MR"] * round_of(params))))
+        defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // (2 * params["MR"] * chunk_terms(params))))
         return [Launch("matmul_few", args, grid, (group, 1), defines, epilogue.prelude)]
 
 
@@ -151,12 +153,12 @@ def rows_of(p: MatmulProblem) -> int:
     return int(min(MOST_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
 
 
-def round_of(params: Params) -> int:
+def chunk_terms(params: Params) -> int:
     """Terms of a row that the loads of a group that are on their way at once multiply."""
     return int(params["PARTS"] * params["UNROLL"] * _STEP)
 
 
 def fits(params: Params, rounds: int, device: DeviceInfo) -> bool:
     """Whether `rounds` of a group's rows, and its sums, fit the local memory."""
-    nbytes = params["MR"] * (2 * rounds * round_of(params) + 2 * 64 * 2 * params["PARTS"])
+    nbytes = params["MR"] * (2 * rounds * chunk_terms(params) + 2 * 64 * 2 * params["PARTS"])
     return bool(nbytes <= min(_LOCAL_BYTES, device.local_mem // 4 * 3))

@@ -20,6 +20,7 @@ _SMALLEST, _LARGEST = 64, 256  # work-items of a group
 class MatmulSkinnySplitK(Kernel):
     """MR rows by TX vectors of columns (b by rows) or TY columns (b transposed) for each work-group."""
 
+    rank = 2
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem

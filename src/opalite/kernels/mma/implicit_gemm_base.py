@@ -16,14 +16,14 @@ from ..codegen.epilogue import operand_layouts
 from ..conv.pack_filters import ConvProblem
 from ..filter_window import Window
 from ..kernel import Arg, Array, Binding, Kernel, ceil_div
-from .mma_cost import copies_pair, mma_seconds
+from .mma_cost import has_aligned_pairs, mma_seconds
 from .mma_tile import mma_refusal
 
 PACK = 4
 
 
 @dataclass(frozen=True)
-class ConvProduct:
+class ImplicitGemm:
     """A convolution as a product of positions by channels: `positions` x `channels` results of `quads` quads of terms.
 
     filters: of the node's weights, as [channels, quads, 4], in the form that `form` names. defines and args: of
@@ -45,19 +45,19 @@ class ConvProduct:
         return self.positions, self.channels, self.quads
 
 
-def conv_product(p: ConvProblem) -> ConvProduct:
+def implicit_gemm(p: ConvProblem) -> ImplicitGemm:
     """The product that `p` is computed by."""
-    return _spread_product(p) if isinstance(p.node.op, ConvTranspose) else _plain_product(p)
+    return _conv_transpose_gemm(p) if isinstance(p.node.op, ConvTranspose) else _conv_gemm(p)
 
 
-def _plain_product(p: ConvProblem) -> ConvProduct:
+def _conv_gemm(p: ConvProblem) -> ImplicitGemm:
     node = p.node
     quads = math.prod(node.input(1).shape[2:]) * ceil_div(node.x.shape[1], PACK)
     positions = node.y.shape[0] * math.prod(node.y.shape[2:])
-    return ConvProduct(p.window, positions, node.y.shape[1], quads, "filter", filter_quads)
+    return ImplicitGemm(p.window, positions, node.y.shape[1], quads, "filter", filter_quads)
 
 
-def _spread_product(p: ConvProblem) -> ConvProduct:
+def _conv_transpose_gemm(p: ConvProblem) -> ImplicitGemm:
     """A transposed convolution: of each position as many results, one beside the other, as strides are long.
 
     Of output i, i + pad = stride * a + r: all that have the same a meet the same inputs a - j, for j below
@@ -79,15 +79,15 @@ def _spread_product(p: ConvProblem) -> ConvProduct:
     quads = math.prod(reach) * ceil_div(node.x.shape[1], PACK)
 
     def filters(data: Array) -> Array:
-        return filter_quads(_spread_filters(data, win))
+        return filter_quads(_conv_transpose_filters(data, win))
 
     form = f"filter spread by {win.strides}"
-    return ConvProduct(
+    return ImplicitGemm(
         inner, positions, math.prod(win.strides) * channels, quads, form, filters, defines, {**size, **crop}
     )
 
 
-def _spread_filters(data: Array, win: Window) -> Array:
+def _conv_transpose_filters(data: Array, win: Window) -> Array:
     """Filters [C, M, K...] of a transposed convolution as [phases * M in whole blocks, C, taps...] of a plain one."""
     (c, m), reach = data.shape[:2], tuple(map(ceil_div, win.kernel, win.strides))
     whole = np.zeros(
@@ -121,8 +121,8 @@ class MmaConv(Kernel):
         return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        product = conv_product(p)
-        paired = copies_pair(product.window)
+        product = implicit_gemm(p)
+        paired = has_aligned_pairs(product.window)
         return mma_seconds(*product.sizes, p.device, cost, staged=self.staged, paired=paired)
 
 

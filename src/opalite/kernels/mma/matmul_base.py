@@ -17,11 +17,11 @@ from ..matmul.matmul_problem import MatmulProblem, MatmulSizes
 from ..weight_packing import one_matrix
 from .mma_cost import mma_seconds
 from .mma_tile import mma_refusal
-from .pack_half_quads import quads_of
+from .pack_half_quads import to_half_quads
 
 
 @dataclass(frozen=True)
-class Form:
+class WeightOrder:
     """An order of halves, [tiles of `columns`, `steps` to each `terms` terms, *inner]."""
 
     name: str
@@ -49,7 +49,7 @@ class MmaProduct(Kernel):
         return mma_seconds(s.m, s.n, ceil_div(s.k, 4), p.device, cost, staged=self.staged, paired=True)
 
 
-def packed_weight(b: Value, p: MatmulSizes, form: Form, pack: Callable[[Array], Array]) -> Weight:
+def packed_weight(b: Value, p: MatmulSizes, form: WeightOrder, pack: Callable[[Array], Array]) -> Weight:
     """The constant right side, packed by slices. pack: gives quads of halves [n, k / 4, 4] in that form, zeros past
     both."""
     shape = (ceil_div(p.n, form.columns), ceil_div(p.k, form.terms) * form.steps, *form.inner)
@@ -59,7 +59,7 @@ def packed_weight(b: Value, p: MatmulSizes, form: Form, pack: Callable[[Array], 
         out = page_empty(shape, np.float16)
         unit = form.columns if p.trans_b else form.terms
         for part, found in read_slices(matrix, unit):
-            packed = pack(quads_of(found, p.trans_b))
+            packed = pack(to_half_quads(found, p.trans_b))
             first, last = part.start // unit, ceil_div(part.stop, unit)
             if p.trans_b:
                 out[first:last] = packed
@@ -68,4 +68,4 @@ def packed_weight(b: Value, p: MatmulSizes, form: Form, pack: Callable[[Array], 
         return out
 
     name = f"{form.name} {'nk' if p.trans_b else 'kn'} of {form.columns} x {form.terms}"
-    return Weight(b, name, fn, by_slices=True, made=(np.dtype(np.float16), shape))
+    return Weight(b, name, fn, by_slices=True, packed_type=(np.dtype(np.float16), shape))

@@ -16,7 +16,7 @@ from . import wgmma_tile
 FEWEST_POSITIONS = 17  # fewer leave most of a stage empty: reading the weights is all there is to do
 
 
-def copies_pair(win: Window) -> bool:
+def has_aligned_pairs(win: Window) -> bool:
     """Whether neighbours from an even position on are neighbours in x, where 16 bytes are then aligned."""
     return win.is_pointwise and math.prod(win.size) % 2 == 0
 
@@ -36,12 +36,12 @@ def mma_seconds(
     return best * cycles[staged] / min(cycles) + device.launch_s
 
 
-def warpgroup_seconds(work: wgmma_tile.Work, device: DeviceInfo, cost: Cost, *, paired: bool = False) -> float:
+def warpgroup_seconds(work: wgmma_tile.WgmmaProblem, device: DeviceInfo, cost: Cost, *, paired: bool = False) -> float:
     """As mma_seconds, by Hopper's warpgroups: beside the better one of those two kinds."""
     return _best_seconds(device, cost) * warpgroup_share(work, device, paired=paired) + device.launch_s
 
 
-def warpgroup_share(work: wgmma_tile.Work, device: DeviceInfo, *, paired: bool = False) -> float:
+def warpgroup_share(work: wgmma_tile.WgmmaProblem, device: DeviceInfo, *, paired: bool = False) -> float:
     """What Hopper's warpgroups are expected to take of the better one's time of those two kinds, with caution."""
     mine = wgmma_tile.tile_cycles(wgmma_tile.find_tile(work, device), work, device) * WarpgroupTile.of(device).caution
     return mine / min(_cycles(work.positions, work.channels, work.quads, device, paired))

@@ -14,7 +14,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ..kernel import Array, Space, ceil_div
-from .pack_half_quads import words_of
+from .pack_half_quads import quads_to_words
 
 ROWS = 16  # positions of a tile
 COLUMNS = 16  # output channels of a tile
@@ -112,7 +112,7 @@ def pack_weights(quads: Array, steps: int | None = None, paired: bool = False) -
     """
     channels, count, _ = quads.shape
     tiles, steps = ceil_div(channels, COLUMNS), steps or ceil_div(count, QUADS)
-    words = words_of(quads, tiles * COLUMNS, steps * QUADS, np.uint64)
+    words = quads_to_words(quads, tiles * COLUMNS, steps * QUADS, np.uint64)
     # Channel 4h + 2j + l of a tile is column 2h + l of fragment j; lane 4 * column + t holds quad t.
     together = 2 if paired else 1
     split = words.reshape(tiles, 4, 2, 2, steps // together, QUADS, together)

@@ -11,7 +11,7 @@ from ..kernel import Array, ceil_div
 QUAD = 4  # halves
 
 
-def quads_of(matrix: Array, by_rows: bool) -> Array:
+def to_half_quads(matrix: Array, by_rows: bool) -> Array:
     """Floats [n, k] (`by_rows`) or [k, n] as halves [n, ceil(k / 4), 4], zeros past k; a quad's lie side by side."""
     if by_rows:
         n, k = matrix.shape
@@ -28,7 +28,7 @@ def quads_of(matrix: Array, by_rows: bool) -> Array:
     return quads.swapaxes(0, 1)
 
 
-def words_of(quads: Array, channels: int, count: int, word: Any) -> Array:
+def quads_to_words(quads: Array, channels: int, count: int, word: Any) -> Array:
     """Quads [.., .., 4] of floats as words of halves [channels, count, 8 / bytes of a word], zeros past the quads."""
     if quads.shape[:2] != (channels, count) or quads.dtype != np.float16 or quads.strides[-1] != 2:
         whole = np.zeros((channels, count, QUAD), np.float16)

@@ -16,7 +16,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ..codegen.fast_math import SHORT
 from ..kernel import Array, Space, ceil_div
-from .pack_half_quads import words_of
+from .pack_half_quads import quads_to_words
 
 CHUNK = 8  # quads that two instructions take
 
@@ -69,18 +69,20 @@ def tile_illegal(params: Mapping[str, int]) -> str | None:
     return None
 
 
-def legal_tiles(*, looks: bool = False) -> Iterator[dict[str, int]]:
-    """Tiles worth considering; `looks` as in Work."""
-    for columns, groups, parts in itertools.product(SPACE["BN"], SPACE["PW"], (1,) if looks else SPACE["PARTS"]):
+def legal_tiles(*, finds_statistics: bool = False) -> Iterator[dict[str, int]]:
+    """Tiles worth considering; `finds_statistics` as in Work."""
+    for columns, groups, parts in itertools.product(
+        SPACE["BN"], SPACE["PW"], (1,) if finds_statistics else SPACE["PARTS"]
+    ):
         params = {"BN": columns, "PW": groups, "STAGES": 6 if columns > 128 else 4, "SEATS": 4, "PARTS": parts}
-        if columns % 64 and not (looks and groups == 3):
+        if columns % 64 and not (finds_statistics and groups == 3):
             continue  # others of 192 and 256 columns were faster: 18.2 us for 18.9 with 3072
         if tile_illegal(params) is None:
             yield params
 
 
 @dataclass(frozen=True)
-class Work:
+class WgmmaProblem:
     """A product: `positions` x `channels` results of `quads` quads of terms.
 
     pieces: x comes in quads, not in longer pieces. operands: of the epilogue, with a value for each result. looks:
@@ -92,15 +94,15 @@ class Work:
     quads: int
     pieces: bool
     operands: int
-    looks: bool = False
+    finds_statistics: bool = False
 
 
-def find_tile(work: Work, device: DeviceInfo) -> dict[str, int]:
+def find_tile(work: WgmmaProblem, device: DeviceInfo) -> dict[str, int]:
     """The tile with the least estimated time for `work`."""
-    return min(legal_tiles(looks=work.looks), key=lambda p: tile_cycles(p, work, device))
+    return min(legal_tiles(finds_statistics=work.finds_statistics), key=lambda p: tile_cycles(p, work, device))
 
 
-def tile_cycles(params: Mapping[str, int], work: Work, device: DeviceInfo) -> float:
+def tile_cycles(params: Mapping[str, int], work: WgmmaProblem, device: DeviceInfo) -> float:
     """Estimated clock cycles from launch to launch.
 
     The groups of a multiprocessor take turns at its units: a chunk takes the longest of the instructions, of what the
@@ -111,7 +113,7 @@ def tile_cycles(params: Mapping[str, int], work: Work, device: DeviceInfo) -> fl
     groups = ceil_div(work.positions, rows) * ceil_div(work.channels, columns) * parts
     chunks = ceil_div(ceil_div(work.quads, CHUNK), parts)
     times = [c.multiply * rows * columns, (rows + columns) * CHUNK * 8 / c.l2_bytes, c.pieces * rows * work.pieces]
-    times.append(c.look * rows * work.looks)
+    times.append(c.look * rows * work.finds_statistics)
     busy = (1 - c.mixed) * max(times) + c.mixed * sum(times)
     per_unit = (1 - c.even) * ceil_div(groups, device.compute_units) + c.even * max(1.0, groups / device.compute_units)
     alone = max(c.step, c.latency / min(params["STAGES"] - 1, params["SEATS"]))
@@ -142,7 +144,7 @@ def pack_chunks(quads: Array, columns: int, paired: bool = False) -> Array:
     """
     channels, count, _ = quads.shape
     tiles, chunks = ceil_div(channels, columns), ceil_div(count, CHUNK)
-    words = words_of(quads, tiles * columns, chunks * CHUNK, np.uint32)
+    words = quads_to_words(quads, tiles * columns, chunks * CHUNK, np.uint32)
     # Channel 4h + 2j + l of 16 is column 2h + l of eight j; of a quad, terms 2 * e + f are terms 2t + f of eight e.
     split = words.reshape(tiles, columns // 16, 4, 2, 2, chunks, *((4, 2) if paired else (2, 4)), 2)
     step, thread = (7, 6) if paired else (6, 7)
@@ -150,14 +152,14 @@ def pack_chunks(quads: Array, columns: int, paired: bool = False) -> Array:
     return np.ascontiguousarray(packed).view(np.float16).reshape(tiles, chunks, 2, columns // 8, 2, 8, 8)
 
 
-def tile_defines(params: Mapping[str, int], node: Node, *, looks: bool = False) -> dict[str, Any]:
-    """The defines of mma/wgmma_tile.cl, with the epilogue of `node`; `looks` as in Work."""
+def tile_defines(params: Mapping[str, int], node: Node, *, finds_statistics: bool = False) -> dict[str, Any]:
+    """The defines of mma/wgmma_tile.cl, with the epilogue of `node`; `finds_statistics` as in Work."""
     defines = {name: params[name] for name in SPACE} | {"KEEP": params["SEATS"] - 1, "SHARED": local_bytes(params)}
-    turn, together = _finished(params, node, looks)
+    turn, together = _finished(params, node, finds_statistics)
     return defines | {"SUMS": params["BN"] // 2, "TURN": turn, "TOGETHER": together}
 
 
-def _finished(params: Mapping[str, int], node: Node, looks: bool) -> tuple[int, int]:
+def _finished(params: Mapping[str, int], node: Node, finds_statistics: bool) -> tuple[int, int]:
     """(vectors of a turn of the loop that stores, vectors that are finished side by side).
 
     Side by side, what they read is on its way together, as registers allow: a GELU by the built-in erf, behind a
@@ -168,7 +170,7 @@ def _finished(params: Mapping[str, int], node: Node, looks: bool) -> tuple[int, 
     is_long = len(instrs) > _SHORT
     is_slow = is_long and any(i.fn not in _SIMPLE for i in instrs)
     vectors = turn = params["BN"] // 8
-    if is_long or looks:
+    if is_long or finds_statistics:
         turn = max(n for n in range(2, _LONGEST_TURN + 1, 2) if vectors % n == 0)
     together = 1 if is_slow else 4 if params["BN"] * params["PW"] > 512 else 8
     return turn, math.gcd(together, turn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...cost.cost_tables import Walk
+from ...cost.cost_tables import SequentialSteps
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -87,7 +87,7 @@ class SoftmaxAnyAxis(_Softmax):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Softmax).axis)
-        walk = Walk.named(self.name, p.device)
+        walk = SequentialSteps.named(self.name, p.device)
         lanes = min(inner, p.device.native_float_width) if p.device.is_cpu else 1
         rounds = walk.turns(outer * ceil_div(inner, lanes), p.device)
         return cost.bytes / p.device.bandwidth + rounds * length * walk.step_s + p.device.launch_s

@@ -23,7 +23,7 @@ from ..matmul.matmul_mma import MatmulMma
 from ..matmul.matmul_mma_staged import MatmulMmaStaged
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.matmul_wgmma import MatmulWgmma
-from .pack_low_bit import panels_of, table_defines, words_args
+from .pack_low_bit import codebook_defines, packed_args, panels_of
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 _PIECE = 16  # bytes that a work-item writes for matrix units
@@ -62,6 +62,7 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
     form: the order in which that reads it, as dequantize_weights.cl has it.
     """
 
+    rank = 1
     problem = DequantizedProblem
     source = "quantized/dequantize_weights.cl"
     on_gpu = True
@@ -101,12 +102,12 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
         inner, panels = self.inner(p), panels_of(p.device)
         launches = self.product.launch(inner, params)
-        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
+        args, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
         middle = args.pop("middle")
         assert isinstance(middle, float)
         args |= {"N": s.n, "K": s.k, "block": op.block, "zero": (middle - 1.0) * (1 << op.bits)}
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 1, "WIDTH": panels.width, "FORM": self.form}
-        table, values = table_defines(p.device, op.table)
+        table, values = codebook_defines(p.device, op.table)
         own |= table
         grid: tuple[int, ...] = (ceil_div(s.n, panels.width) * panels.width, ceil_div(s.k, 32 // op.bits))
         to = Scratch("widened", inner.node.input(1).type.nbytes)
@@ -123,7 +124,7 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
                 return node.y
             return to if a is matrix or (isinstance(a, Weight) and a.value is matrix) else a
 
-        products = [replace(x.with_arguments(given), source=x.source or self.product.source) for x in launches]
+        products = [replace(x.replace_arguments(given), source=x.source or self.product.source) for x in launches]
         return [Launch("widen", {**args, "to": to}, grid, defines=own, prelude=values), *products]
 
     def tiles(self, launch: Launch, params: Params) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ LONGEST = 128
 """Numbers of a row that share a scale at most: dot_low_bit_int8.cl has room for so many."""
 
 
-def group_of(block: int, columns: int) -> int:
+def scale_group(block: int, columns: int) -> int:
     """Numbers of a row that share a scale: a block's, or a part of a block that goes into it; 0 where none does."""
     if block >= columns:
         return min(LONGEST, columns)
@@ -21,13 +21,13 @@ def group_of(block: int, columns: int) -> int:
     return 0 if size % 16 or block % size else size
 
 
-def columns_of(p: MatmulProblem) -> int:
+def sum_length(p: MatmulProblem) -> int:
     """The terms of a sum: the matrix is a constant."""
     b = p.node.input(1)
     return int(b.shape[1 if p.node.as_(QuantizedMatMul).trans_b else 0])
 
 
-def why_exact(p: MatmulProblem) -> str | None:
+def activation_quantization_refusal(p: MatmulProblem) -> str | None:
     """Why the rows of a QuantizedMatMul stay floats, or None where they are rounded."""
     op, dots = p.node.as_(QuantizedMatMul), p.device.byte_dots
     if not op.rounds or op.table:
@@ -36,7 +36,7 @@ def why_exact(p: MatmulProblem) -> str | None:
         return "the device has no sums of products of bytes in vectors"
     if dots == "pairs" and op.bits > 4:
         return "pairs of products of 8 bits exceed the 16 bits that they are summed in"
-    if not group_of(op.block, columns_of(p)):
+    if not scale_group(op.block, sum_length(p)):
         return f"blocks of {op.block} numbers are no whole number of groups"
     zero = p.node.get(3)
     if zero is not None and zero.dtype.is_float and zero.type.count == 1:

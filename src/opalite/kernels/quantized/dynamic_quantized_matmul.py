@@ -13,8 +13,8 @@ from ..kernel import Arg, Launch, Params, Scratch, Space, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from ..matmul.matmul_problem import MatmulProblem
-from .dynamic_quantization_choice import columns_of, group_of
-from .pack_low_bit import VECTORS, panel_width, panels_of, words_args
+from .dynamic_quantization_choice import scale_group, sum_length
+from .pack_low_bit import VECTORS, packed_args, panel_width, panels_of
 from .quantized_matmul_cpu import GROUP, TILES, QuantizedMatmulKernel, balanced_rows, most_rows, tile_rows
 
 _DOTS = {"": 0, "pairs": 1, "fours": 2}
@@ -32,16 +32,16 @@ class DynamicQuantizedMatmul(QuantizedMatmulKernel):
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         return "the sums do not fit the registers" if params["MR"] > most_rows(p.device.pack) else None
 
-    def rounded(self, p: MatmulProblem, params: Params, grid: tuple[Any, ...], **more: Arg) -> list[Launch]:
+    def _quantized_launches(self, p: MatmulProblem, params: Params, grid: tuple[Any, ...], **more: Arg) -> list[Launch]:
         """The launch that rounds rows, and that of the product, which has `more` arguments."""
-        node, op, s, k = p.node, p.node.as_(QuantizedMatMul), p.sizes, columns_of(p)
-        size = group_of(op.block, k)
+        node, op, s, k = p.node, p.node.as_(QuantizedMatMul), p.sizes, sum_length(p)
+        size = scale_group(op.block, k)
         groups = ceil_div(k, size)
         stride = s.m + max(self.space["MR"]) - 1  # the last tile reads as many rows past the end
         args: dict[str, Arg] = {"M": s.m, "K": k, "stride": stride, "group": size}
         args["q"] = Scratch("bytes", stride * groups * ceil_div(size, 16) * 16)
         args |= {name: Scratch(name, 4 * stride * groups) for name in ("by", "sums")}
-        weights, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels_of(p.device))
+        weights, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels_of(p.device))
         middle = weights.pop("middle")
         assert isinstance(middle, float)
         defines = {"STORAGE": STORAGE[node.y.type.storage], "PACK": p.device.pack, "BITS": op.bits}
@@ -59,10 +59,10 @@ class DynamicQuantizedMatmul(QuantizedMatmulKernel):
         defines |= {**own, **self.defines(p.device, params)}
         return [first, Launch(self.entry, args, grid, GROUP, defines, epilogue.prelude)]
 
-    def cost_of(self, p: MatmulProblem, tiles: float, rows: float, spread: float) -> float:
+    def _gemm_seconds(self, p: MatmulProblem, tiles: float, rows: float, spread: float) -> float:
         """Seconds of `tiles` tiles of `rows` rows that spread numbers into bytes `spread` times."""
         c, s, op = ByteDots.of(p.device), p.sizes, p.node.as_(QuantizedMatMul)
-        size = max(1, group_of(op.block, columns_of(p)))
+        size = max(1, scale_group(op.block, sum_length(p)))
         pair = c.pairs if p.device.byte_dots == "pairs" else 1.0
         vectors = s.n * s.k / p.device.pack
         dots = tiles * rows * vectors * (pair / 4 + c.finish / size)
@@ -83,11 +83,13 @@ class Int8ActivationGemvCpu(DynamicQuantizedMatmul):
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         rows = tile_rows(p)
         tiles = ceil_div(max(1, p.sizes.m), rows)
-        return max(self.cost_of(p, tiles, rows, tiles), cost.bytes / p.device.bandwidth) + 2 * p.device.launch_s
+        return max(self._gemm_seconds(p, tiles, rows, tiles), cost.bytes / p.device.bandwidth) + 2 * p.device.launch_s
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         s = p.sizes
-        return self.rounded(p, params, (ceil_div(s.n, panel_width(p.device)), ceil_div(s.m, params["MR"]), 1))
+        return self._quantized_launches(
+            p, params, (ceil_div(s.n, panel_width(p.device)), ceil_div(s.m, params["MR"]), 1)
+        )
 
 
 @register
@@ -107,7 +109,7 @@ class Int8ActivationGemmCpu(DynamicQuantizedMatmul):
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         m, tile = max(1, p.sizes.m), most_rows(p.device.pack)
-        clocks = self.cost_of(p, ceil_div(m, tile), tile, 2 * ceil_div(m, TILES * tile))
+        clocks = self._gemm_seconds(p, ceil_div(m, tile), tile, 2 * ceil_div(m, TILES * tile))
         return max(clocks, cost.bytes / p.device.bandwidth) + 2 * p.device.launch_s
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
@@ -115,4 +117,4 @@ class Int8ActivationGemmCpu(DynamicQuantizedMatmul):
         panels = ceil_div(s.n, panel_width(p.device))
         rows = params["ROWS"] or balanced_rows(s.m, panels, tile, p.device.compute_units)
         rows = ceil_div(rows, tile) * tile
-        return self.rounded(p, params, (panels, ceil_div(s.m, rows), 1), rows=rows)
+        return self._quantized_launches(p, params, (panels, ceil_div(s.m, rows), 1), rows=rows)

@@ -13,7 +13,13 @@ from ..kernel_registry import register
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.norm_skinny_mma import normal_args
 from ..matmul.skinny_mma import rows_of
-from .skinny_mma_quantized import QuantizedSkinnyMma, held_words, round_of, rounds_held, rounds_of
+from .skinny_mma_quantized import (
+    QuantizedSkinnyMma,
+    chunk_terms,
+    chunks_in_local_memory,
+    chunks_per_row,
+    quad_registers,
+)
 
 _VECTOR = 8  # halves of a row that are read at once
 _WORDS = 4  # of such a vector
@@ -39,14 +45,14 @@ class QuantizedNormSkinnyMma(QuantizedSkinnyMma):
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         if why := super().illegal(p, params):
             return why
-        rows, rounds = params["MR"], rounds_of(p, params)
+        rows, rounds = params["MR"], chunks_per_row(p, params)
         if rows < rows_of(p):
             return "groups of fewer rows would read the matrix several times"
-        if rounds_held(p, params) < rounds:
+        if chunks_in_local_memory(p, params) < rounds:
             return f"{rows} rows of {p.sizes.k} terms do not fit the local memory as a whole"
-        vectors = ceil_div(rounds * round_of(p, params), params["PARTS"] * 32 * _VECTOR)
+        vectors = ceil_div(rounds * chunk_terms(p, params), params["PARTS"] * 32 * _VECTOR)
         given = sum(v is not None for v in _parameters(p))
-        if params["UNROLL"] * held_words(p) + vectors * (rows + given) * _WORDS > _HELD:
+        if params["UNROLL"] * quad_registers(p) + vectors * (rows + given) * _WORDS > _HELD:
             return f"a work-item would keep {vectors} vectors of each of {rows} rows beside {params['UNROLL']} quads"
         return None
 

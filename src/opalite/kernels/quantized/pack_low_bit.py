@@ -18,20 +18,20 @@ VECTORS = 4
 """Vectors of a panel on CPUs: with fewer, kernels wait for memory; with more, sums leave the registers."""
 
 
-class Panels(NamedTuple):
+class PanelLayout(NamedTuple):
     """How panels hold words: `deep` neighbouring words of a column side by side, for `width` columns in turn."""
 
     width: int
     deep: int
 
 
-STREAMED = Panels(32, 4)
+STREAMED = PanelLayout(32, 4)
 """For GPUs: a work-item reads 16 bytes of one column, its neighbours those of the next."""
 
 
-def panels_of(device: DeviceInfo) -> Panels:
+def panels_of(device: DeviceInfo) -> PanelLayout:
     """The same for all kernels of a device, so that they share one copy."""
-    return Panels(VECTORS * device.pack, 1) if device.is_cpu else STREAMED
+    return PanelLayout(VECTORS * device.pack, 1) if device.is_cpu else STREAMED
 
 
 def panel_width(device: DeviceInfo) -> int:
@@ -39,7 +39,7 @@ def panel_width(device: DeviceInfo) -> int:
     return panels_of(device).width
 
 
-def words_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block: int, columns: int) -> str | None:
+def packing_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block: int, columns: int) -> str | None:
     """Why kernels cannot hold the matrix, or None."""
     if not b.is_const or not scale.is_const or not (zero is None or zero.is_const):
         return "the integers, their scales and zero points must be constants"
@@ -64,17 +64,19 @@ def _offset(b: Value, bits: int) -> int:
     return 1 << (bits - 1) if b.dtype is DType.INT8 else 0
 
 
-def words_args(
-    b: Value, scale: Value, zero: Value | None, bits: int, turned: bool, panels: Panels
+def packed_args(
+    b: Value, scale: Value, zero: Value | None, bits: int, transposed: bool, panels: PanelLayout
 ) -> tuple[dict[str, Arg], dict[str, Any]]:
     """(arguments, defines) of a matrix with a row of `scale` for each column; turned: it is stored by those columns."""
     offset = _offset(b, bits)
     width, deep = panels
-    form = f"words{bits}x{width}{f'x{deep}' if deep > 1 else ''}{'t' if turned else ''}{offset}"
-    n, k = b.shape if turned else b.shape[::-1]
+    form = f"words{bits}x{width}{f'x{deep}' if deep > 1 else ''}{'t' if transposed else ''}{offset}"
+    n, k = b.shape if transposed else b.shape[::-1]
     shape = ceil_div(n, width), ceil_div(k, 32 // bits * deep), width, deep
     made = np.dtype(np.uint32), shape if deep > 1 else shape[:-1]
-    args: dict[str, Arg] = {"b": Weight(b, form, to_words(bits, panels, turned, offset), by_slices=True, made=made)}
+    args: dict[str, Arg] = {
+        "b": Weight(b, form, pack_words(bits, panels, transposed, offset), by_slices=True, packed_type=made)
+    }
     halves = scale.dtype is DType.FLOAT16
     args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np), by_slices=True)
     kind, middle = 0, shared_zero(b, zero, bits)
@@ -89,7 +91,7 @@ def words_args(
     return args, own if deep == 1 else own | {"DEEP": deep}
 
 
-def table_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[str, Any], str]:
+def codebook_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[str, Any], str]:
     """(defines, prelude) for numbers of 4 bits that number the values of `table`, if there is one."""
     if not table:
         return {}, ""
@@ -98,8 +100,8 @@ def table_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[st
     return defines, f"#define TABLE_VALUES {', '.join(f'{v!r}f' for v in table)}\n"
 
 
-def to_words(bits: int, panels: Panels, turned: bool, offset: int) -> Callable[[Array | LazyArray], Array]:
-    """Function from integers [K, N] ([N, K] if `turned`) plus `offset` to words [panels, groups, width, deep].
+def pack_words(bits: int, panels: PanelLayout, transposed: bool, offset: int) -> Callable[[Array | LazyArray], Array]:
+    """Function from integers [K, N] ([N, K] if `transposed`) plus `offset` to words [panels, groups, width, deep].
 
     Of one word each, groups have no axis: [panels, groups, width].
     """
@@ -107,12 +109,12 @@ def to_words(bits: int, panels: Panels, turned: bool, offset: int) -> Callable[[
     per = 32 // bits * deep
 
     def fn(b: Array | LazyArray) -> Array:
-        n, k = b.shape if turned else b.shape[::-1]
+        n, k = b.shape if transposed else b.shape[::-1]
         out = page_zeros((ceil_div(n, width), ceil_div(k, per), width, deep), np.dtype(np.uint32))
-        for part, held in read_slices(b, width if turned else per):
-            rows = held if turned else held.T  # [columns, k]
+        for part, held in read_slices(b, width if transposed else per):
+            rows = held if transposed else held.T  # [columns, k]
             words = _words(rows, bits, offset)
-            if turned:
+            if transposed:
                 _fill(out[part.start // width : ceil_div(part.stop, width)], words)
             else:
                 _fill(out[:, part.start // per : ceil_div(part.stop, per)], words)
@@ -162,7 +164,7 @@ def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Ar
     return fn
 
 
-def words_binding(node: Node, first: int) -> Binding:
+def packed_binding(node: Node, first: int) -> Binding:
     """Everything in plain buffers, but for the matrix (input `first`) and what an operator has from input 2 on, which
     become Weights."""
     flat = flat_binding(node)

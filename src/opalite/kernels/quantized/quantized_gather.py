@@ -12,7 +12,7 @@ from ..kernel import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from ..launch_workgroups import group_refusal
-from .pack_low_bit import panels_of, words_args, words_binding, words_refusal
+from .pack_low_bit import packed_args, packed_binding, packing_refusal, panels_of
 
 
 @register
@@ -25,10 +25,10 @@ class QuantizedGatherRows(Kernel):
 
     def refuse(self, p: Problem) -> str | None:
         node, op = p.node, p.node.as_(QuantizedGather)
-        return words_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
+        return packing_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
 
     def bindings(self, p: Problem) -> Sequence[Binding]:
-        return (words_binding(p.node, 0),)
+        return (packed_binding(p.node, 0),)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
@@ -40,7 +40,7 @@ class QuantizedGatherRows(Kernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node, op = p.node, p.node.as_(QuantizedGather)
         panels, (size, columns), count = panels_of(p.device), node.x.shape, node.input(1).type.count
-        args, own = words_args(node.x, node.input(2), node.get(3), op.bits, True, panels)
+        args, own = packed_args(node.x, node.input(2), node.get(3), op.bits, True, panels)
         args["x"] = args.pop("b")
         args |= {"indices": node.input(1), "y": node.y, "count": count, "size": size, "columns": columns}
         args["block"] = op.block

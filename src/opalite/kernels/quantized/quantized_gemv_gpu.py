@@ -13,7 +13,7 @@ from ..kernel import Launch, Params, Space, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from ..matmul.matmul_problem import MatmulProblem
-from .pack_low_bit import STREAMED, table_defines, words_args
+from .pack_low_bit import STREAMED, codebook_defines, packed_args
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 MOST_ROWS = 64
@@ -82,7 +82,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
         aligned = not may_leave_rest(s.k, 4)
         epilogue = rows_epilogue(node, p.device)
-        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, STREAMED)
+        args, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, STREAMED)
         middle = args.pop("middle")
         assert isinstance(middle, float)
         zero = (middle - 1.0) * (1 << op.bits)
@@ -92,7 +92,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         own.pop("DEEP")
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(aligned), **params}
         own["SPAN"] = op.block * op.bits // 32 if blocks > 1 else 0
-        table, values = table_defines(p.device, op.table)
+        table, values = codebook_defines(p.device, op.table)
         own |= table
         own["FRACTION"] = int(own["ZEROS"] == 2 or not zero.is_integer() or abs(zero) > 1 << 9)
         group = params["COLS"] * params["PARTS"]

@@ -15,8 +15,16 @@ from ..kernel import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from ..matmul.matmul_problem import MatmulProblem
-from .dynamic_quantization_choice import why_exact
-from .pack_low_bit import VECTORS, panel_width, panels_of, table_defines, words_args, words_binding, words_refusal
+from .dynamic_quantization_choice import activation_quantization_refusal
+from .pack_low_bit import (
+    VECTORS,
+    codebook_defines,
+    packed_args,
+    packed_binding,
+    packing_refusal,
+    panel_width,
+    panels_of,
+)
 
 GROUP = (1, 1, 1)
 TILES = 24  # tiles of a work-item of panel.cl, whose sums are kept
@@ -38,31 +46,31 @@ class QuantizedMatmulKernel(Kernel):
         node, op = p.node, p.node.as_(QuantizedMatMul)
         if at_least(v.type.count for v in (node.x, node.input(1), node.y)) >= 1 << 31:
             return "a tensor is beyond 32-bit indices"
-        exact = why_exact(p)
+        exact = activation_quantization_refusal(p)
         if self.rounds and exact:
             return exact
         if not self.rounds and exact is None:
             return "accuracy_level 4: all kernels of this device round rows to 8 bits"
-        why = words_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
+        why = packing_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
         return why or epilogue_refusal(node, "rows")
 
     def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
-        return (words_binding(p.node, 1),)
+        return (packed_binding(p.node, 1),)
 
     def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
         """The defines that depend on the device and parameters alone."""
         raise NotImplementedError
 
-    def made(
+    def _launch(
         self, entry: str, p: MatmulProblem, params: Params, grid: tuple[Any, ...], group: tuple[int, ...], **more: Arg
     ) -> list[Launch]:
         """A launch of `entry`, which has `more` arguments than those that all have."""
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
         epilogue = rows_epilogue(node, p.device)
         panels = panels_of(p.device)
-        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
+        args, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels)
         args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, "block": op.block}
-        table, values = table_defines(p.device, op.table)
+        table, values = codebook_defines(p.device, op.table)
         own |= {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device, params), **table}
         return [Launch(entry, {**args, **more, **epilogue.args}, grid, group, own, values + epilogue.prelude)]
 
@@ -95,7 +103,7 @@ class QuantizedGemvCpu(QuantizedMatmulKernel):
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         s = p.sizes
         grid = (ceil_div(s.n, panel_width(p.device)), ceil_div(s.m, params["MR"]), 1)
-        return self.made("quantized_rows", p, params, grid, GROUP)
+        return self._launch("quantized_rows", p, params, grid, GROUP)
 
 
 def tile_refusal(p: MatmulProblem, params: Params) -> str | None:
@@ -148,7 +156,7 @@ class QuantizedGemmCpu(QuantizedMatmulKernel):
         rows = params["ROWS"] or balanced_rows(s.m, panels, tile, p.device.compute_units)
         rows = ceil_div(rows, tile) * tile
         grid = (panels, ceil_div(s.m, rows), 1)
-        return self.made("quantized_panel", p, params, grid, GROUP, rows=rows)
+        return self._launch("quantized_panel", p, params, grid, GROUP, rows=rows)
 
 
 def balanced_rows(m: int, panels: int, tile: int, cores: int) -> int:

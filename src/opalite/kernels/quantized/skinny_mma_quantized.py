@@ -19,7 +19,7 @@ from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.skinny_mma import rows_of
-from .pack_low_bit import STREAMED, shared_zero, words_args
+from .pack_low_bit import STREAMED, packed_args, shared_zero
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
 MOST_ROWS = FEW
@@ -54,7 +54,7 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
             return f"blocks of {op.block} numbers end inside the 8 that are multiplied at once"
         if min(p.device.max_work_group_size, p.device.max_work_item_sizes[0]) < min(self.space["PARTS"]) * _WAVE:
             return f"the device's work-groups are smaller than {min(self.space['PARTS']) * _WAVE} work-items"
-        return super().refuse(p) or _zero_refusal(p) or self.no_point(p)
+        return super().refuse(p) or _zero_refusal(p) or self.no_legal_point(p)
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         items, rows, at_once = params["PARTS"] * _WAVE, params["MR"], params["UNROLL"]
@@ -62,11 +62,11 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
             return f"the device runs fewer than {items} work-items in a group"
         if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # it would be right, and slower
             return "the group has more rows than the product, or too few of them"
-        if at_once > 1 and at_once * held_words(p) > _HELD:
+        if at_once > 1 and at_once * quad_registers(p) > _HELD:
             return f"{at_once} quads with their scales do not fit the registers"
         if at_once // _split(p, params) >= 2 * _steps(p, params):
             return "a work-item has fewer quads than it would ask for"
-        return None if rounds_held(p, params) else "the rows do not fit the local memory"
+        return None if chunks_in_local_memory(p, params) else "the rows do not fit the local memory"
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         """Most rows at once, and as many quads on their way as pay, if they do not lead past a column's end."""
@@ -90,14 +90,14 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
         epilogue = rows_epilogue(node, p.device)
-        args, own = words_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, STREAMED)
+        args, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, STREAMED)
         del args["middle"], own["DEEP"]
         sixteens = _sixteens(p, params)
         args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, **epilogue.args}
         args |= {"blocks": ceil_div(s.k, op.block), "sixteens": sixteens}
         args["zero"] = _pair_of(-(shared_zero(node.input(1), node.get(3), op.bits) or 0.0) * _UNIT)
         own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(not may_leave_rest(s.k, 4))}
-        own |= {**params, "SPLIT": _split(p, params), "ROUNDS": rounds_held(p, params), "SPAN": _span(p)}
+        own |= {**params, "SPLIT": _split(p, params), "ROUNDS": chunks_in_local_memory(p, params), "SPAN": _span(p)}
         group = params["PARTS"] * _WAVE
         grid = (ceil_div(ceil_div(s.n, _COLUMNS), sixteens) * group, ceil_div(s.m, params["MR"]))
         return [Launch("quantized_few", args, grid, (group, 1), own, epilogue.prelude)]
@@ -137,7 +137,7 @@ def _scales(p: MatmulProblem) -> int:
     return 1 if span % 4 == 0 else 2 if span % 2 == 0 else 4
 
 
-def held_words(p: MatmulProblem) -> int:
+def quad_registers(p: MatmulProblem) -> int:
     """Registers that a quad takes, with its scales and zero points."""
     scales = _scales(p)
     return 4 + 2 * scales + (scales if _has_zeros(p) else 0)
@@ -166,21 +166,21 @@ def _split(p: MatmulProblem, params: Params) -> int:
     return next(fits, 1)
 
 
-def round_of(p: MatmulProblem, params: Params) -> int:
+def chunk_terms(p: MatmulProblem, params: Params) -> int:
     """Terms of a row that the quads of a group that are on their way at once multiply."""
     return int(params["UNROLL"] // _split(p, params) * 2 * params["PARTS"] * _quad(p))
 
 
-def rounds_of(p: MatmulProblem, params: Params) -> int:
+def chunks_per_row(p: MatmulProblem, params: Params) -> int:
     """Times the quads on their way that go over a whole row."""
-    return max(1, ceil_div(p.sizes.k, round_of(p, params)))
+    return max(1, ceil_div(p.sizes.k, chunk_terms(p, params)))
 
 
-def rounds_held(p: MatmulProblem, params: Params) -> int:
+def chunks_in_local_memory(p: MatmulProblem, params: Params) -> int:
     """Times the quads on their way whose part of the rows lies in local memory: all, or even parts; 0 if none fits."""
     split, rows, parts = _split(p, params), params["MR"], params["PARTS"]
-    each = 2 * rows * round_of(p, params)
+    each = 2 * rows * chunk_terms(p, params)
     sums = (1 if rows > 4 else 2) * split * rows * parts * _COLUMNS * 4
     most = (p.device.local_mem // 8 * 7 - sums - 4 * _quad(p)) // each
-    rounds = rounds_of(p, params)
+    rounds = chunks_per_row(p, params)
     return ceil_div(rounds, ceil_div(rounds, most)) if most > 0 else 0

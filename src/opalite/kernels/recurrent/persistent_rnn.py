@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cost.cost_tables import Walk
+from ...cost.cost_tables import SequentialSteps
 from ...ir.device.device_family import PTX_MMA
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
@@ -66,9 +66,9 @@ class RnnPersistent(Kernel):
         if _work_bytes(node, params) > device.local_mem:
             return f"the state does not fit the {device.local_mem} bytes of local memory"
         if params["WALK"] == "meet":
-            if not may_meet(device):
+            if not has_grid_barrier(device):
                 return "groups of this device are not known to run at once"
-            if groups_room(p, params["NB"]) < 1:
+            if max_resident_groups(p, params["NB"]) < 1:
                 return "there are more sequences than compute units"
         elif params["WALK"] == "launches" and (refusal := split_refusal(node)) is not None:
             return refusal
@@ -82,12 +82,12 @@ class RnnPersistent(Kernel):
         node, device = p.node, p.device
         op = node.as_(Recurrent)
         gates, batch = GATES[op.kind], node.x.shape[1]
-        walk = "meet" if may_meet(device) else "launches" if split_refusal(node) is None else "alone"
+        walk = "meet" if has_grid_barrier(device) else "launches" if split_refusal(node) is None else "alone"
         # Sequences share what is read of the weights, unless those are held.
         for nb in (1, 2, 4, 8):
             if batch <= nb:
                 break
-        room = groups_room(p, nb) if walk == "meet" else device.compute_units
+        room = max_resident_groups(p, nb) if walk == "meet" else device.compute_units
         sizes = sorted(self.space["BLOCK"])
         block = next((b for b in sizes if ceil_div(op.hidden, b) <= room), sizes[-1])
         most = min(ITEMS, device.max_work_group_size)
@@ -116,7 +116,7 @@ class RnnPersistent(Kernel):
         walk *= max(1.0, p.device.compute_units / groups)
         each = p.device.launch_s if params["WALK"] == "launches" else 0.0
         if params["WALK"] == "meet":
-            each = Walk.named(self.name, p.device).step_s
+            each = SequentialSteps.named(self.name, p.device).step_s
         return walk + ticks * each + 3 * p.device.launch_s + cost.bytes / p.device.bandwidth
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -132,7 +132,7 @@ class RnnPersistent(Kernel):
         words = 1 + count * max(1, chunks)
         sync = Scratch("sync", 4 * words)
         bias, lens, h0, c0, peep = (node.get(i) for i in (3, 4, 5, 6, 7))
-        recurrent = block_weight(node, node.input(2), f"resident{ways}", block, partial(resident_rows, ways))
+        recurrent = block_weight(node, node.input(2), f"resident{ways}", block, partial(persistent_rows, ways))
         added = None if bias is None else block_weight(node, bias, "bias", block, bias_blocks)
         holes = None if peep is None else block_weight(node, peep, "peepholes", block, peephole_blocks)
         defines = {
@@ -190,19 +190,19 @@ class RnnPersistent(Kernel):
         return [*launches, *(walk(shares, first, last) for first, last in turns)]
 
 
-def may_meet(device: DeviceInfo) -> bool:
+def has_grid_barrier(device: DeviceInfo) -> bool:
     """Whether a work-group of each compute unit runs at once with the others, and can wait for them: known of NVIDIA,
     whose instructions for that the compiler takes."""
     return PTX_MMA in device.quirks
 
 
-def groups_room(p: Problem, nb: int) -> int:
+def max_resident_groups(p: Problem, nb: int) -> int:
     """Groups that `nb` sequences of a direction may have if all are to run at once."""
     sets = max(1, ceil_div(p.node.x.shape[1], nb) * directions(p.node.as_(Recurrent)))
     return int(p.device.compute_units // sets)
 
 
-def resident_rows(ways: int, r: Array, gates: int, block: int) -> Array:
+def persistent_rows(ways: int, r: Array, gates: int, block: int) -> Array:
     """r[D, gates * H, H] as [D, shares, chunks, gates, block, ways, 4], zeros past H."""
     d, _, hidden = r.shape
     rows = in_blocks(r.reshape(d, abs(gates), hidden, hidden), block)
@@ -225,7 +225,7 @@ def _group_count(p: Problem, params: Params) -> int:
     if params["WALK"] == "alone":
         return 1
     shares = _shares(p.node, params)
-    return min(shares, groups_room(p, params["NB"])) if params["WALK"] == "meet" else shares
+    return min(shares, max_resident_groups(p, params["NB"])) if params["WALK"] == "meet" else shares
 
 
 def _holds(node: Node, params: Params) -> bool:

@@ -263,4 +263,4 @@ def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> lis
         return rows if arg is w else z if arg is y else arg
 
     launches = kernel.launch(problem, params)
-    return [replace(one.with_arguments(given), source=one.source or kernel.source) for one in launches]
+    return [replace(one.replace_arguments(given), source=one.source or kernel.source) for one in launches]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...cost.cost_tables import Walk
+from ...cost.cost_tables import SequentialSteps
 from ...ir.graph import Node
 from ...ops.cumulative import Cumulative
 from ...ops.operator import Cost
@@ -64,7 +64,7 @@ class CumulativeSequential(_Cumulative):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)
-        walk = Walk.named(self.name, p.device)
+        walk = SequentialSteps.named(self.name, p.device)
         steps = walk.turns(outer * inner, p.device) * length
         return cost.bytes / p.device.bandwidth + steps * walk.step_s + p.device.launch_s
 
@@ -84,7 +84,7 @@ class CumulativeParallelScan(_Cumulative):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)
-        walk, tiles = Walk.named(self.name, p.device), ceil_div(length, 256)
+        walk, tiles = SequentialSteps.named(self.name, p.device), ceil_div(length, 256)
         return (
             cost.bytes / p.device.bandwidth
             + walk.turns(outer * inner, p.device) * tiles * walk.step_s

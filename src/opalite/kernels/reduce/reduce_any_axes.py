@@ -16,6 +16,7 @@ from .reduction_view import reduce_defines, reduce_refusal, reduced_count
 class ReduceAnyAxes(Kernel):
     """Any pattern of kept and reduced axes."""
 
+    rank = 1
     op = "Reduce"
     source = "reduce/reduce_any_axes.cl"
     space: ClassVar[Space] = {}

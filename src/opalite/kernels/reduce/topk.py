@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from ...cost.cost_tables import Walk
+from ...cost.cost_tables import SequentialSteps
 from ...ir.graph import Node
 from ...ops.operator import Cost
 from ...ops.topk import TopK
@@ -51,7 +51,7 @@ class TopKHeap(_TopK):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(TopK).axis)
-        walk = Walk.named(self.name, p.device)
+        walk = SequentialSteps.named(self.name, p.device)
         k = int(p.node.as_(TopK).k)
         kept = k * math.log2(k + 1)
         return walk.turns(outer * inner, p.device) * (length + 4 * kept) * walk.step_s + p.device.launch_s
@@ -81,5 +81,8 @@ class TopKSelect(_TopK):
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(TopK).axis)
         room = 1 << max(int(p.node.as_(TopK).k) - 1, 0).bit_length()
         stages = room.bit_length() * (room.bit_length() + 1) // 2
-        walk, steps = Walk.named(self.name, p.device), 5 * ceil_div(length, 256) + stages * ceil_div(room, 512)
+        walk, steps = (
+            SequentialSteps.named(self.name, p.device),
+            5 * ceil_div(length, 256) + stages * ceil_div(room, 512),
+        )
         return walk.turns(outer * inner, p.device) * steps * walk.step_s + p.device.launch_s

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cost.cost_tables import Walk
+from ...cost.cost_tables import SequentialSteps
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -96,7 +96,7 @@ class NmsHeap(_NonMaxSuppression):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         batch, classes, size = p.node.input(1).shape
-        walk = Walk.named(self.name, p.device)
+        walk = SequentialSteps.named(self.name, p.device)
         return walk.turns(batch * classes, p.device) * 10 * size * walk.step_s + 3 * p.device.launch_s
 
 
@@ -113,6 +113,6 @@ class NmsRounds(_NonMaxSuppression):
     def seconds(self, p: Problem, cost: Cost) -> float:
         batch, classes, size = p.node.input(1).shape
         rounds = min(int(p.node.as_(NonMaxSuppression).max_output), size, 100)
-        walk = Walk.named(self.name, p.device)
+        walk = SequentialSteps.named(self.name, p.device)
         steps = walk.turns(batch * classes, p.device) * rounds * ceil_div(size, 256)
         return steps * walk.step_s + 3 * p.device.launch_s

@@ -15,7 +15,19 @@ from ...ir.symbols import is_symbolic
 from ...ops.resize import Resize
 from ...ops.resize_tables import COPIED, Axis, merged_axes, offset_table, taps_of, weight_table
 from ...ops.resize_weights import is_untouched
-from ..kernel import Arg, Binding, Kernel, Launch, MadeTable, Params, Problem, Space, Table, ceil_div, uniform_binding
+from ..kernel import (
+    Arg,
+    Binding,
+    Kernel,
+    Launch,
+    Params,
+    PerShapeTable,
+    Problem,
+    Space,
+    Table,
+    ceil_div,
+    uniform_binding,
+)
 from ..kernel_registry import register
 from ..kernel_sources import ELEMENT, STORAGE
 from ..launch_workgroups import group_refusal
@@ -105,8 +117,8 @@ class ResizeKernel(Kernel):
         axes = merged_axes(op, sizes, counts, self.rank)
         count = 4 * len(axes) + sum((1 if a.taps == COPIED else taps_of(op)) * a.count for a in axes if a.taps)
         return (
-            MadeTable("resize_offsets", given, count, np.dtype(np.int32)),
-            MadeTable("resize_weights", given, count, np.dtype(np.float32)),
+            PerShapeTable("resize_offsets", given, count, np.dtype(np.int32)),
+            PerShapeTable("resize_weights", given, count, np.dtype(np.float32)),
         )
 
 

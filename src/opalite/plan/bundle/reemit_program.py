@@ -30,7 +30,7 @@ from ...ir.symbols import Trace, agree, is_dim
 from ...ir.tensor_type import TensorType
 from ...kernels.kernel import Binding, Kernel, Weight
 from ...kernels.kernel_registry import kernels_for
-from ...kernels.launch_config import Setting
+from ...kernels.launch_config import LaunchConfig
 from ...layout.kernel_candidates import Choice, Option, unsupported, view_options
 from ...ops.data_movement import Reshape
 from ...ops.elementwise import PlaceCast
@@ -172,17 +172,17 @@ def _node(record: NodeRecord, values: Sequence[Value]) -> Node:
     return node
 
 
-def _setting(record: NodeRecord) -> Setting | None:
+def _setting(record: NodeRecord) -> LaunchConfig | None:
     if not record.kernel:
         return None
     group = None if record.group is None else tuple(record.group)
-    return Setting(dict(record.params), group)
+    return LaunchConfig(dict(record.params), group)
 
 
 # What is checked of a node
 
 
-def _check_node(node: Node, setting: Setting | None, device: DeviceInfo) -> list[Array | LazyArray]:
+def _check_node(node: Node, setting: LaunchConfig | None, device: DeviceInfo) -> list[Array | LazyArray]:
     """ValueError or OpaliteError unless the node is computed as this version may compute it; the arrays whose contents
     were looked at."""
     _need(not node.op.in_place, "it writes to memory that lasts, which bundles have none of")
@@ -246,7 +246,7 @@ def _check_epilogue(node: Node) -> None:
         _need(instr.fn != "coord" and function.takes(expr.ref_dtype(instr.args[0])), f"its epilogue has {instr}")
 
 
-def _check_kernel(node: Node, kernel: Kernel, setting: Setting, device: DeviceInfo) -> None:
+def _check_kernel(node: Node, kernel: Kernel, setting: LaunchConfig, device: DeviceInfo) -> None:
     """The kernel takes the node, in these layouts and by these parameters."""
     apart = node if isinstance(node.op, PlaceCast) else _unplaced(node)
     asked = kernel.problem(apart, device)

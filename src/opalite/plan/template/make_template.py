@@ -8,8 +8,8 @@ from typing import Any
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.symbols import SymbolicFloat, SymbolicInt, Trace, hint_of
-from ...kernels.kernel import MadeTable, SizedTable
-from ...kernels.lower_arguments import SizedNumber
+from ...kernels.kernel import PerShapeTable, SymbolicTable
+from ...kernels.lower_arguments import SymbolicNumber
 from ..memory.arena_planner import plan_memory
 from ..memory.liveness import Lifetime, arena_requests
 from ..program import Program
@@ -21,7 +21,7 @@ def make_template(
     trace: Trace,
     program: Program,
     lifetimes: Sequence[Lifetime],
-    tables: Mapping[int, SizedTable | MadeTable],
+    tables: Mapping[int, SymbolicTable | PerShapeTable],
     align: int,
     device: DeviceInfo,
     strategy: str,
@@ -47,8 +47,8 @@ def make_template(
     )
 
 
-def _table_terms(table: SizedTable | MadeTable) -> TableTerms | SymbolicRecord:
-    if isinstance(table, SizedTable):
+def _table_terms(table: SymbolicTable | PerShapeTable) -> TableTerms | SymbolicRecord:
+    if isinstance(table, SymbolicTable):
         return TableTerms(lift(table.numbers), table.dtype.name)
     return SymbolicRecord(table.maker, lift(table.args))
 
@@ -61,4 +61,4 @@ def lift(x: Any) -> Any:
 def _term_of(x: Any) -> Any:
     if type(x) in (SymbolicInt, SymbolicFloat):
         return Term(x.text)
-    return TypedTerm(x.value.text, x.dtype.name) if isinstance(x, SizedNumber) else x
+    return TypedTerm(x.value.text, x.dtype.name) if isinstance(x, SymbolicNumber) else x

@@ -79,7 +79,7 @@ def weight_form(weight: Weight) -> Form:
         assert whole is not None
         return fn(whole)
 
-    return _form(held, how, make, weight.made)
+    return _form(held, how, make, weight.packed_type)
 
 
 def placed_form(v: Value) -> Form:

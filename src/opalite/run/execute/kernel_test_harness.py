@@ -15,7 +15,7 @@ from ...ir.graph import Node, Origin, Value
 from ...ir.place import FLAT, Place, Target
 from ...ir.tensor_type import TensorType
 from ...kernels.kernel import Binding, Kernel
-from ...kernels.launch_workgroups import open_launch, uneven_group
+from ...kernels.launch_workgroups import launch_with_open_group, uneven_group
 from ...kernels.weight_packing import pack_array, unpack_array
 from ...ops.operator import make_op
 from .single_node_executable import SingleNodeExecutable
@@ -71,7 +71,7 @@ def run_node(
     found = one.prepare(kernel, params).run()
     problem = kernel.problem(node, rt.info)
     chosen = kernel.defaults(problem) if params is None else params
-    launch = open_launch(kernel.launch(problem, chosen))
+    launch = launch_with_open_group(kernel.launch(problem, chosen))
     if launch is not None:
         group = uneven_group(launch.grid, rt.info)
         for v, want, got in zip(node.outputs, found, one.prepare(kernel, chosen, group).run(), strict=True):

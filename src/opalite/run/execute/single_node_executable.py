@@ -15,7 +15,7 @@ from ...errors import DeviceError
 from ...ir.graph import Node, Value
 from ...kernels.image.image_layout import texels_to_blocks
 from ...kernels.kernel import Grid, Kernel, Params
-from ...kernels.launch_config import Setting
+from ...kernels.launch_config import LaunchConfig
 from ...kernels.weight_packing import unpack_array
 from ...plan.program import LaunchStep
 from ...plan.single_node_program import NodeProgram, plan_node, stored_inputs
@@ -48,7 +48,7 @@ class SingleNodeExecutable:
         if sum(a.nbytes for a in self._forms.values()) > _KEPT_FORMS:
             self._forms.clear()
         planned = plan_node(
-            *(self.node, kernel, Setting(chosen, group), rt.info, self._stored),
+            *(self.node, kernel, LaunchConfig(chosen, group), rt.info, self._stored),
             forms=self._forms,
             guard=GUARD,
             key=self._key,

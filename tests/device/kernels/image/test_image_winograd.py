@@ -43,7 +43,7 @@ def test_strips(rt: Runtime, f: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 8, 31, 37), (12, 8, 3, 3)))
     node = make_node("Conv", attrs, [x, w, None], const=(1,))
-    assert image_winograd.Tiles.of(node, rt.info, f, 0).number > 3
+    assert image_winograd.WinogradTiles.of(node, rt.info, f, 0).number > 3
     check_image(rt, "Conv", "ImageWinograd", attrs, [x, w, None], const=(1,), F=f)
 
 

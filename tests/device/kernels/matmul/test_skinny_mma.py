@@ -53,7 +53,7 @@ def test_product(
     node, arrays = product(m, n, k, trans_b)
     monkeypatch.setattr(skinny_mma, "FORMS", {form: skinny_mma.FORMS[form]})
     other = with_units(rt)
-    assert skinny_mma.FewProblem(node, other.info).packed.form == form
+    assert skinny_mma.SkinnyProblem(node, other.info).packed.form == form
     check_kernel(other, KERNEL, node, arrays)
 
 

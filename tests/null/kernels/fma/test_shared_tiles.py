@@ -11,7 +11,7 @@ from opalite.ir import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
-from opalite.kernels.fma.tile_parameters import Sums, find_tile, local_bytes, tile_illegal, tile_size
+from opalite.kernels.fma.tile_parameters import GemmSize, find_tile, local_bytes, tile_illegal, tile_size
 from opalite.kernels.kernel import Binding
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.run.execute.kernel_test_harness import make_node
@@ -40,8 +40,10 @@ def expected(node: Node, device: DeviceInfo) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [n for n, d in DEVICES.items() if d.max_work_group_size >= 64 and not d.is_cpu])
-@pytest.mark.parametrize("sums", [Sums(197, 768, 3072), Sums(1009, 131, 17), Sums(4096, 4096, 4096), Sums(1, 3, 5, 7)])
-def test_a_tile_fits_every_gpu(name: str, sums: Sums) -> None:
+@pytest.mark.parametrize(
+    "sums", [GemmSize(197, 768, 3072), GemmSize(1009, 131, 17), GemmSize(4096, 4096, 4096), GemmSize(1, 3, 5, 7)]
+)
+def test_a_tile_fits_every_gpu(name: str, sums: GemmSize) -> None:
     device = DEVICES[name]
     tile = find_tile(sums, device)
     assert tile_illegal(tile, device) is None
@@ -51,17 +53,17 @@ def test_a_tile_fits_every_gpu(name: str, sums: Sums) -> None:
 
 
 def test_large_products_take_large_tiles_and_few_rows_are_shared_out() -> None:
-    large, thin = find_tile(Sums(4096, 4096, 4096), H200), find_tile(Sums(197, 768, 3072), H200)
+    large, thin = find_tile(GemmSize(4096, 4096, 4096), H200), find_tile(GemmSize(197, 768, 3072), H200)
     assert tile_size(large) == (128, 128)
     assert (large["SPLIT"], large["PARTS"]) == (1, 1)
     assert tile_size(thin) == (64, 64)
     assert thin["PARTS"] == 8
-    assert find_tile(Sums(197, 767, 3072), H200, whole=True)["PARTS"] == 1
+    assert find_tile(GemmSize(197, 767, 3072), H200, whole=True)["PARTS"] == 1
 
 
 def test_a_residual_asks_for_groups_that_hide_it() -> None:
-    assert tile_size(find_tile(Sums(6272, 1024, 256), H200)) == (128, 128)
-    assert tile_size(find_tile(Sums(100352, 256, 64, 1, 1), H200)) == (128, 64)
+    assert tile_size(find_tile(GemmSize(6272, 1024, 256), H200)) == (128, 128)
+    assert tile_size(find_tile(GemmSize(100352, 256, 64, 1, 1), H200)) == (128, 64)
 
 
 def test_which_convolution_is_expected_to_be_fastest() -> None:

@@ -80,7 +80,7 @@ def test_weights_are_packed_by_slices(
     weight = kernel.launch(problem, kernel.defaults(problem))[0].args["weights"]
     assert isinstance(weight, Weight)
     whole = weight.fn(b)
-    assert (whole.dtype, whole.shape) == weight.made
+    assert (whole.dtype, whole.shape) == weight.packed_type
     flat, halves = np.sort(whole.ravel()), np.sort(b.astype(np.float16).ravel())
     np.testing.assert_array_equal(flat[flat != 0], halves[halves != 0])
     monkeypatch.setattr("opalite.ir.constants.lazy_array.SLICE", 100 * columns)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opalite.kernels.mma.mma_tile import pack_weights
-from opalite.kernels.mma.pack_half_quads import quads_of, words_of
+from opalite.kernels.mma.pack_half_quads import quads_to_words, to_half_quads
 from opalite.kernels.mma.staged_tile import SLAB, pack_stages
 from opalite.kernels.mma.wgmma_tile import CHUNK, pack_chunks
 
@@ -22,10 +22,10 @@ def test_quads_lie_side_by_side(n: int, k: int, dtype: type) -> None:
     want = np.zeros((n, -(-k // 4) * 4), np.float16)
     want[:, :k] = rows
     for matrix, by_rows in ((rows, True), (np.ascontiguousarray(rows.T), False)):
-        found = quads_of(matrix, by_rows)
+        found = to_half_quads(matrix, by_rows)
         assert found.shape == (n, -(-k // 4), 4)
         np.testing.assert_array_equal(found.reshape(n, -1), want)
-        words = words_of(found, n + 2, found.shape[1] + 3, np.uint64)
+        words = quads_to_words(found, n + 2, found.shape[1] + 3, np.uint64)
         assert words.shape == (n + 2, found.shape[1] + 3, 1)
         np.testing.assert_array_equal(words.view(np.float16)[:n, : found.shape[1]], found)
         assert not words[n:].any()
@@ -42,7 +42,7 @@ def swapped(quads: np.ndarray, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("channels", "count"), [(32, 16), (20, 9), (48, 24), (1, 1)])
 def test_pairs_of_quads(channels: int, count: int) -> None:
-    quads = quads_of(halves(4 * count, channels), False)  # strided, as a matrix [K, N] gives them
+    quads = to_half_quads(halves(4 * count, channels), False)  # strided, as a matrix [K, N] gives them
     for slabs in (1, 2, 4):
         want = pack_stages(swapped(quads, SLAB), slabs)
         np.testing.assert_array_equal(pack_stages(quads, slabs, paired=True), want)

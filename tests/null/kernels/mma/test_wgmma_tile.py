@@ -18,7 +18,7 @@ from opalite.ir.symbols import Trace
 from opalite.kernels.kernel import Binding, Kernel
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.mma.wgmma_tile import (
-    Work,
+    WgmmaProblem,
     find_tile,
     legal_tiles,
     local_bytes,
@@ -74,9 +74,9 @@ def test_the_units_read_what_the_kernel_means(columns: int) -> None:
 def test_found_tiles_are_legal() -> None:
     for sizes in ((49, 512, 288), (8192, 8192, 2048), (17, 64, 1), (100352, 256, 16)):
         for pieces in (False, True):
-            assert tile_illegal(find_tile(Work(*sizes, pieces, 1), WARPGROUPS)) is None
+            assert tile_illegal(find_tile(WgmmaProblem(*sizes, pieces, 1), WARPGROUPS)) is None
     assert all(local_bytes(p) <= 227 << 10 for p in legal_tiles())
-    looking = find_tile(Work(1576, 3072, 192, False, 0, looks=True), WARPGROUPS)
+    looking = find_tile(WgmmaProblem(1576, 3072, 192, False, 0, finds_statistics=True), WARPGROUPS)
     assert (looking["BN"], looking["PW"], looking["PARTS"]) == (224, 3, 1)
     assert 224 not in {p["BN"] for p in legal_tiles()}
     assert "local memory" in str(tile_illegal({"BN": 256, "PW": 3, "STAGES": 14, "SEATS": 4}))
@@ -84,16 +84,16 @@ def test_found_tiles_are_legal() -> None:
 
 
 def test_few_tiles_of_many_terms_are_shared_out() -> None:
-    few, many = (find_tile(Work(n, 256, 4608, True, 0), WARPGROUPS) for n in (4225, 270400))
+    few, many = (find_tile(WgmmaProblem(n, 256, 4608, True, 0), WARPGROUPS) for n in (4225, 270400))
     assert few["PARTS"] > 2
     assert many["PARTS"] == 1
 
 
 def test_what_costs_is_counted() -> None:
     tile = {"BN": 64, "PW": 2, "STAGES": 4, "SEATS": 4, "PARTS": 1}
-    plain = tile_cycles(tile, Work(65536, 64, 144, False, 0), WARPGROUPS)
-    assert tile_cycles(tile, Work(65536, 64, 144, True, 0), WARPGROUPS) > plain
-    assert tile_cycles(tile, Work(65536, 64, 144, False, 1), WARPGROUPS) > plain
+    plain = tile_cycles(tile, WgmmaProblem(65536, 64, 144, False, 0), WARPGROUPS)
+    assert tile_cycles(tile, WgmmaProblem(65536, 64, 144, True, 0), WARPGROUPS) > plain
+    assert tile_cycles(tile, WgmmaProblem(65536, 64, 144, False, 1), WARPGROUPS) > plain
 
 
 def refusal(device: DeviceInfo, m: int = 1024, k: int = 1024, n: int = 1024) -> str | None:

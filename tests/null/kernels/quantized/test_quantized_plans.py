@@ -16,7 +16,7 @@ from opalite.ir.graph import Node
 from opalite.kernels.kernel import Kernel, Weight
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
-from opalite.kernels.quantized.pack_low_bit import table_defines
+from opalite.kernels.quantized.pack_low_bit import codebook_defines
 from opalite.run.execute.kernel_test_harness import make_node
 
 DEVICES = {
@@ -166,7 +166,7 @@ def test_all_rows_share_the_weights() -> None:
         node = product(rows, 2048, 2048)
         for kernel in kernels_for("QuantizedMatMul"):
             problem = kernel.problem(node, device)
-            if kernel.refuse(problem) is None and kernel.no_point(problem) is None and kernel.tier == "optimized":
+            if kernel.refuse(problem) is None and kernel.no_legal_point(problem) is None and kernel.tier == "optimized":
                 launch = kernel.launch(problem, kernel.defaults(problem))[0]
                 forms.add(tuple(a.form for a in launch.args.values() if isinstance(a, Weight)))
     assert len(forms) == 1
@@ -175,5 +175,5 @@ def test_all_rows_share_the_weights() -> None:
 def test_values_of_a_table_are_picked_by_assembly_where_that_compiles() -> None:
     device = replace(DEVICES["pocl_avx512"], quirks=(BYTE_PAIRS,))
     table = tuple(map(float, range(16)))
-    assert table_defines(device, table)[0] == {"TABLE": 1, "PERMUTE": 1}
-    assert table_defines(replace(device, quirks=(BYTE_PAIRS, NO_ASSEMBLY)), table)[0] == {"TABLE": 1, "PERMUTE": 0}
+    assert codebook_defines(device, table)[0] == {"TABLE": 1, "PERMUTE": 1}
+    assert codebook_defines(replace(device, quirks=(BYTE_PAIRS, NO_ASSEMBLY)), table)[0] == {"TABLE": 1, "PERMUTE": 0}

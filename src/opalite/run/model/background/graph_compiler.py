@@ -375,10 +375,10 @@ class Compiler:
         started = time.perf_counter()
         planner = TunedPlanner(self.rt, options, onnx_runner(), tuning.watch, tuning.tell)
         if level != "none" and (tuning.resumes or not planner.is_tuned(prepared, level)):
-            planned = planner.plan_searched(prepared, level)
+            planned = planner.plan_with_search(prepared, level)
             trace.tune_s += time.perf_counter() - started
         else:
-            planned = planner.plan_known(prepared)
+            planned = planner.plan_from_database(prepared)
             planned.set_tuning(record(self.rt.info, key, prepared.graph.nodes, stamp))
             trace.import_s += time.perf_counter() - started
         return planned
