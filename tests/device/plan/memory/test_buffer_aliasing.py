@@ -15,7 +15,7 @@ from opalite.errors import BundleError
 from opalite.ir import Graph
 from opalite.ir.device.device_family import SLOW_SUB_BUFFERS
 from opalite.passes.pipeline import place
-from opalite.plan.bundle.bundle import read_bundle as bundles
+from opalite.plan.bundle import read_bundle as bundles
 from opalite.plan.emit_program import emit
 from opalite.plan.program import LaunchStep, Program
 from opalite.run.execute.executable import Executable

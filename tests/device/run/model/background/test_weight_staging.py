@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 from opalite.cl.memory import shared_weights as device_weights
 from opalite.cl.runtime import Runtime
 from opalite.ir.constants.lazy_array import LARGE, LazyArray
-from opalite.plan.bundle.bundle import write_bundle as bundles
+from opalite.plan.bundle import write_bundle as bundles
 from opalite.plan.weights import packed_weights
 
 from .....helpers.small_models import make_model, noise, port
