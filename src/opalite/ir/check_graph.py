@@ -1,4 +1,4 @@
-"""The checker: run after every pass, it names the pass and prints the neighbourhood of what broke."""
+"""Graph checker, run after every pass: an error names the pass and prints the neighbouring nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .graph import Graph, Node, Value
 
 
 def check_graph(graph: Graph, after: str) -> None:
-    """Raise CheckError unless every value is defined once before its uses and every type is what its op infers."""
+    """Raise CheckError unless each value is defined once, before its uses, and has the type that its op infers."""
     defined: set[Value] = set(graph.inputs)
     names: dict[str, Value] = {v.name: v for v in graph.inputs}
     for i, node in enumerate(graph.nodes):

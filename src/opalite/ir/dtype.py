@@ -60,7 +60,7 @@ class DType(Enum):
 
     @cached_property
     def size(self) -> int:
-        """Bytes an element takes in memory."""
+        """Bytes of one element in memory."""
         return int(self.np.itemsize)
 
     @property
@@ -71,22 +71,22 @@ class DType(Enum):
 
     @cached_property
     def on_device(self) -> bool:
-        """Whether kernels can hold this type."""
+        """Whether kernels support this type."""
         return self.value[2] is not None
 
     @property
     def is_float(self) -> bool:
-        """f16, f32, f64 and bf16."""
+        """Whether the type is f16, f32, f64 or bf16."""
         return self in _FLOATS
 
     @property
     def is_int(self) -> bool:
-        """Signed and unsigned integers of 8 to 64 bits (bool is not one)."""
+        """Whether the type is an integer of 8 to 64 bits (bool is not one)."""
         return self in _INTS
 
     @property
     def is_unsigned(self) -> bool:
-        """Unsigned integers and bool."""
+        """Whether the type is an unsigned integer or bool."""
         return self in _UNSIGNED
 
     @classmethod
@@ -123,4 +123,4 @@ _FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16}
 _UNSIGNED = {DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64, DType.BOOL}
 _INTS = {DType.INT8, DType.INT16, DType.INT32, DType.INT64} | (_UNSIGNED - {DType.BOOL})
 _BY_NUMPY = {d.value[1]: d for d in DType}
-_BY_DTYPE: dict[np.dtype[Any], DType] = {}  # those met so far; a name takes NumPy a microsecond
+_BY_DTYPE: dict[np.dtype[Any], DType] = {}  # a cache: dtype.name takes NumPy a microsecond

@@ -1,4 +1,4 @@
-"""Feeds: what a caller gives to a model's inputs, checked before anything is compiled for it."""
+"""Feeds: checks of the arrays that a caller passes as model inputs, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ Dims = Sequence["int | str | None"]
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is an array, or stands for one by `shape` and `dtype`."""
+    """Whether a value is an array, or has `shape` and `dtype` as an array does."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def dtype_of(value: Any) -> DType:
-    """Element type of an array or of what stands for one."""
+    """Element type of an array or array-like value."""
     return value.dtype if isinstance(value.dtype, DType) else DType.of(value.dtype)
 
 
 def check_names(who: str, known: Collection[str], required: Iterable[str], given: Collection[Any]) -> None:
-    """MissingInputError for a name that is required and not in `given`, InputError for one that `who` does not know."""
+    """Check input names: MissingInputError for an absent required name, InputError for an unknown one.
+
+    who: the model's name in messages.
+    """
     unknown = [name for name in given if name not in known]
     missing = [name for name in required if name not in given]
     hint = ""
@@ -37,17 +40,17 @@ def check_names(who: str, known: Collection[str], required: Iterable[str], given
             f"did you mean '{close[0]}'?" if close else f"its inputs are {_listed(known)}"
         )
     if missing:
-        told = f": {hint}" if hint else f"; given: {_listed(given)}"
-        raise MissingInputError(f"'{who}' needs {_listed(missing)}, which the feeds lack{told}")
+        detail = f": {hint}" if hint else f"; given: {_listed(given)}"
+        raise MissingInputError(f"'{who}' needs {_listed(missing)}, which the feeds lack{detail}")
     if unknown:
         raise InputError(hint)
 
 
 def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any) -> Any:
-    """`value` as an input of this type takes it: Python numbers and lists made arrays, text made objects.
+    """`value` as an array of this type and shape: Python numbers and lists are converted.
 
-    dtype, shape: None where they are open. What is no array but stands for one (on a device, or its type alone) is
-    given back. InputError says what does not fit.
+    dtype, shape: None if open. Device values and type-only values are returned unchanged. InputError if the value does
+    not fit.
     """
     if isinstance(value, np.ndarray) and dtype is not None and value.dtype == dtype.np:
         _check_shape(name, dtype, shape, value.shape)
@@ -75,7 +78,7 @@ def check_tensor(name: str, dtype: DType | None, shape: Dims | None, value: Any)
 
 
 def _all_text(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Objects as text: as they are, or as Python writes what is none."""
+    """Object elements as str."""
     if all(isinstance(v, str) for v in value.flat):
         return value
     found = np.empty(value.size, object)
@@ -84,7 +87,7 @@ def _all_text(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _decoded(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Bytes as text: of elements of type void all of them, for they may hold zeros."""
+    """Bytes decoded as UTF-8. Elements of a void type are decoded whole, zero bytes included."""
     try:
         texts = [bytes(v).decode() for v in value.reshape(-1)]
     except UnicodeDecodeError as e:
@@ -95,13 +98,13 @@ def _decoded(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def dtype_name(dtype: DType) -> str:
-    """The element type as NumPy's users know it; 'string' for text."""
+    """The NumPy name of an element type; 'string' for text."""
     return "string" if dtype is DType.STRING else str(dtype.np.name)
 
 
 def _check_shape(name: str, dtype: DType | None, want: Dims | None, got: tuple[int, ...]) -> None:
     if want is None or (not want and all(d == 1 for d in got)):
-        return  # one element for a scalar: exporters and callers mix these up, and onnxruntime lets them
+        return  # one element for a scalar: onnxruntime accepts it too
     if len(want) != len(got):
         expected = _expected(dtype, want)
         raise InputError(f"input '{name}' has rank {len(want)} ({expected}), got shape {got} of rank {len(got)}")

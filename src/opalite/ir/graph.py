@@ -1,7 +1,7 @@
-"""Graph, Node and Value: the one representation from the importer to the planner.
+"""Graph, Node and Value: the graph representation from the importer to the planner.
 
-A Graph is a list of Nodes in execution order over Values with known types. Only `Patch` (patch.py) and the
-importer's builder edit one.
+A Graph is a list of Nodes in execution order over Values of known types. Only `Patch` (patch.py) and the importer's
+builder edit a Graph.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MOST_NAMED = 3  # operators of the model by which a node is called
 class Value:
     """A tensor in the graph: a graph input, a constant (`data` set) or the output of one node.
 
-    data: the contents of a constant; one that lies elsewhere (StoredArray) is read whenever somebody asks for it.
-    unnumbered: whether the graph that adopts it makes its name unique.
+    data: the contents of a constant. The contents of a LazyArray are read at each access. levels: the integers from
+    which a dequantized constant was computed. unnumbered: whether `Graph.adopt` gives the name a number.
     """
 
     __slots__ = ("__weakref__", "_answers", "_data", "levels", "name", "producer", "type", "unnumbered")
@@ -57,7 +57,7 @@ class Value:
 
     @property
     def data(self) -> Array | None:
-        """The contents of a constant, in memory."""
+        """The contents of a constant, in memory. This loads a LazyArray; `is_const` does not."""
         return self._data.read() if isinstance(self._data, LazyArray) else self._data
 
     @data.setter
@@ -67,16 +67,16 @@ class Value:
 
     @property
     def held(self) -> Array | LazyArray | None:
-        """The contents as they are held, for another Value to share."""
+        """The contents as stored: an array, a LazyArray that is not loaded yet, or None."""
         return self._data
 
     def share(self, other: Value) -> None:
-        """Have the contents of `other`, wherever they lie."""
+        """Share the contents of `other` without loading them."""
         self._data = other._data
         self._answers = other._answers
 
     def ask(self, question: Callable[[Array | LazyArray], _T]) -> _T:
-        """What `question` says of the contents of a constant; asked once for all values that share them."""
+        """The result of `question(contents)`, cached for all values with the same contents."""
         held = self._data
         assert held is not None, f"%{self.name} is no constant"
         if isinstance(held, LazyArray):
@@ -88,7 +88,7 @@ class Value:
 
     @property
     def is_const(self) -> bool:
-        """Known ahead of time."""
+        """Whether the contents are known ahead of time. This does not load them."""
         return self._data is not None
 
     @property
@@ -106,20 +106,20 @@ class Value:
 
 
 def fresh_value(like: str, type_: TensorType) -> Value:
-    """A new value whose name starts with `like`; the graph that takes it gives it its number (Graph.adopt)."""
+    """A new value whose name starts with `like`; the graph that adopts the value numbers it (Graph.adopt)."""
     return Value(like.split("~")[0], type_, unnumbered=True)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A node of the model: its operator and its name."""
+    """A node of the ONNX model: its operator and its name."""
 
     op_type: str
     name: str
 
 
 class _Same(Enum):
-    """Says to `Node.with_` that a field stays, where None is a value of its own."""
+    """Default of `Node.with_` for a field whose None is a value of its own: the field stays."""
 
     SAME = "same"
 
@@ -128,10 +128,10 @@ class _Same(Enum):
 class Node:
     """One operator between values.
 
-    op: the operator with its attributes. name: the model's own name for the node, used in messages.
-    epilogue: an expression of output 0, for operators that take one; its operands follow the operator's own inputs.
-    origin: nodes of the model that it computes, several after fusion; none where a pass added it beside them.
-    choice: what picking decided. precision: how its float32 values are stored.
+    op: the operator with its attributes. name: the model's own name for the node, used in messages. epilogue: an
+    expression of output 0; its operands follow the operator's own inputs. origin: the ONNX nodes that this node
+    computes, several after fusion; empty for nodes that a pass added. choice: the chosen kernel and layouts. precision:
+    how float32 values are stored.
     """
 
     op: Op
@@ -159,31 +159,31 @@ class Node:
         return self.outputs[0]
 
     def input(self, i: int) -> Value:
-        """Input `i`, which must be there."""
+        """Input `i`. AssertionError if it is absent."""
         v = self.inputs[i]
         assert v is not None, f"{self.label} has no input {i}"
         return v
 
     def get(self, i: int) -> Value | None:
-        """Input `i`, or None where it is absent."""
+        """Input `i`, or None if it is absent."""
         return self.inputs[i] if i < len(self.inputs) else None
 
     @property
     def chosen(self) -> Choice:
-        """What picking decided, which must have come before."""
+        """The chosen kernel and layouts. CheckError before kernel selection."""
         if self.choice is None:
             raise CheckError(f"no kernel was chosen for {self.label} yet")
         return self.choice
 
     def as_(self, kind: type[_O]) -> _O:
-        """The operator, which must be of class `kind`: its attributes, typed."""
+        """The operator as class `kind`, with typed attributes. CheckError if it is of another class."""
         if not isinstance(self.op, kind):
             raise CheckError(f"{self.label} computes {self.op.name}; {kind.__name__} was expected")
         return self.op
 
     @property
     def host_dtype(self) -> DType | None:
-        """An element type of its inputs or outputs that no device holds, which makes it the host's; None if all are."""
+        """The first element type among inputs and outputs that no device supports; None if there is none."""
         values = (*self.inputs, *self.outputs)
         return next((v.dtype for v in values if v is not None and not v.dtype.on_device), None)
 
@@ -192,7 +192,7 @@ class Node:
         return [None if v is None else v.type for v in self.inputs]
 
     def infer(self) -> list[TensorType]:
-        """Check the inputs and attributes (ShapeError), and give the types that the outputs have, epilogue included."""
+        """Output types, epilogue included. ShapeError if inputs and attributes do not fit."""
         ins = self.input_types()
         self.op.check_shape(ins)
         types = self.op.infer_shape(ins)
@@ -201,11 +201,11 @@ class Node:
         return types
 
     def cost(self) -> Cost:
-        """Operations and bytes of the operator between values of these types."""
+        """Operations and bytes of the operator for these input and output types."""
         return self.op.cost(self.input_types(), [v.type for v in self.outputs])
 
     def stored_input(self, i: int) -> DType | None:
-        """The element type that input `i` is cast to where it lies otherwise; None for its own."""
+        """The element type to which input `i` is cast; None to keep its own type."""
         v = self.input(i)
         if i in self.op.kept_wide and v.dtype is DType.FLOAT32 and v.type.storage is DType.FLOAT32:
             return None
@@ -221,9 +221,9 @@ class Node:
         name: str | None = None,
         origin: tuple[Origin, ...] | None = None,
     ) -> Node:
-        """A new node for the place of this one, which keeps whatever is not given; picking starts anew.
+        """A copy of this node with the given fields replaced; its kernel is not chosen yet.
 
-        Without `outputs` it has new ones of the same types.
+        Without `outputs` the copy has new outputs of the same types.
         """
         return Node(
             self.op if op is None else op,
@@ -237,10 +237,10 @@ class Node:
         )
 
     def beside(self, op: Op, inputs: Sequence[Value | None], like: str = "") -> Node:
-        """A new node that helps this one: `op` on `inputs`, with outputs of the types that follow.
+        """A new helper node of this node: `op` on `inputs`, with inferred output types.
 
-        It has this node's name and precision, for messages and policies. `like`: a name for its outputs, by default
-        that of the first input.
+        The helper has this node's name and precision, for messages and policies. `like`: a name for the outputs, by
+        default that of the first input.
         """
         made = Node(op, list(inputs), [], name=self.name, precision=self.precision)
         made.precision_reason = self.precision_reason
@@ -252,13 +252,13 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """What the node is, for people: the model's operators that it computes, or its own where those are many."""
+        """The display name of the operator: up to three ONNX operators that the node computes, else its own name."""
         types = dict.fromkeys(o.op_type for o in self.origin)
         return "+".join(types) if 0 < len(types) <= _MOST_NAMED else self.op.name
 
     @property
     def label(self) -> str:
-        """How messages call the node: operator and the model's own name."""
+        """The node in messages: operator and model name."""
         return f"{self.kind} node '{self.name}'"
 
     def __repr__(self) -> str:
@@ -268,8 +268,8 @@ class Node:
 class Graph:
     """Inputs, outputs and nodes in execution order.
 
-    trace: of the Dims in its shapes and operators; None where all sizes are plain numbers. reserved: numbers of inputs
-    and outputs that are memory which lasts from run to run: before and after what the graph appends to it.
+    trace: the Trace of symbolic sizes in shapes and operators; None if all sizes are plain integers. reserved: pairs of
+    an input's and an output's number that share persistent memory: a KV cache before and after the append.
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -283,7 +283,7 @@ class Graph:
         self._taken: frozenset[str] | None = None  # names of the model's own that look like numbered ones
 
     def adopt(self, value: Value) -> Value:
-        """`value`, its name made unique by a number of this graph if it awaits one: 'x' becomes 'x~7'.
+        """`value`, with a unique name: an unnumbered 'x' becomes 'x~7'.
 
         Numbers are counted within the graph, so that compiling a model again gives the same names.
         """
@@ -297,7 +297,7 @@ class Graph:
         return value
 
     def copy(self) -> Graph:
-        """A graph of its own nodes and values; constants share their data, and no choices are taken along."""
+        """A copy with its own nodes and values; constants share their data, and kernel choices are dropped."""
         made: dict[Value, Value] = {}
 
         def copied(v: Value) -> Value:
@@ -339,7 +339,7 @@ class Graph:
         return seen.keys()
 
     def sort(self) -> None:
-        """Put nodes in execution order, keeping the present order where it already holds."""
+        """Sort nodes into execution order; the sort is stable."""
         done: set[Node] = set()
         order: list[Node] = []
         for root in self.nodes:
@@ -365,7 +365,7 @@ class Graph:
         self.nodes = order
 
     def prune(self) -> int:
-        """Drop nodes whose outputs nobody needs; returns how many went."""
+        """Remove nodes whose outputs are unused; returns their number."""
         needed: set[Value] = set(self.outputs)
         kept: list[Node] = []
         for node in reversed(self.nodes):

@@ -1,5 +1,4 @@
-"""GrowableTensor: a tensor at the beginning of memory that is reserved for more of it, where what comes next is
-appended."""
+"""GrowableTensor: a tensor with spare capacity along one axis, to which a run appends (KV cache)."""
 
 from __future__ import annotations
 
@@ -9,20 +8,22 @@ from typing import Any
 import numpy as np
 
 FEW = 16
-"""Positions that are added at once by the kernels for single tokens."""
+"""Most positions that the single-token append kernels add at once."""
 
 SHORT, LONG, PROMPT = 256, 512, 2048
-"""Positions of a prompt, where its length is open: kernels are chosen for SHORT if there are fewer than LONG, else for
-PROMPT, as which those for single tokens hold the weights."""
+"""Prompt lengths for kernel selection with an open length: SHORT below LONG positions, else PROMPT.
+
+Kernels chosen for PROMPT hold the weights as single-token kernels do.
+"""
 
 
 @dataclass(frozen=True)
 class GrowableTensor:
-    """What arrives as an input in place of an array: a tensor of `shape` in memory for `capacity` along `axis`.
+    """An input passed in place of an array: a tensor of `shape` in memory for `capacity` along `axis`.
 
-    present: the output that is the tensor after the run. grows: by what is behind it; else it fills its memory, and is
-    written into. narrow: the memory holds its rows as int8 (ir/constants/int8_rows.py). No contents: whoever runs the
-    model knows the memory.
+    present: the name of the output that is the tensor after the run. grows: whether the run appends to the tensor; else
+    the tensor has its full capacity and is overwritten in place. narrow: whether memory holds rows as int8
+    (ir/constants/int8_rows.py). It has no contents: the caller of the model owns the memory.
     """
 
     dtype: np.dtype[Any]

@@ -1,5 +1,4 @@
-"""ModelEdits: what a caller changes in a model before it is loaded. Plain data; importer/proto/apply_edits.py applies
-it."""
+"""ModelEdits: a caller's changes to a model before it is loaded. importer/proto/apply_edits.py applies them."""
 
 from __future__ import annotations
 
@@ -15,14 +14,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ModelEdits:
-    """Sizes for open dimensions of the inputs, other values for initializers, and less of outputs.
+    """Sizes for open input dimensions, replacement initializers, and reduced outputs.
 
-    dims: sizes by symbol. dims_by_denotation: sizes by what a dimension is denoted as ('DATA_BATCH').
-    initializers: arrays by name, in place of the model's own. external: arrays in place of initializers that refer to
-    a data file. files: contents of data files by location. folder: where data files lie, if not beside the model.
-    last: outputs [batch, positions, ...] that give their last position only, [batch, 1, ...]. likeliest: outputs
-    [batch, positions, n] beside which two others, [batch, 1] each, tell where the largest number of the last position
-    is, and what it is.
+    dims: sizes by symbol. dims_by_denotation: sizes by denotation ('DATA_BATCH'). initializers: replacement arrays by
+    name. external: arrays in place of initializers that refer to a data file. files: contents of data files by
+    location. folder: the folder of data files, by default the model's. last: outputs [batch, positions, ...] reduced to
+    their last position, [batch, 1, ...]. likeliest: outputs [batch, positions, n] with two added outputs, [batch, 1]
+    each: the index of the largest number at the last position (argmax) and the number.
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -39,7 +37,7 @@ class ModelEdits:
         return any((*given, self.folder, self.last, self.likeliest))
 
     def digest(self) -> str:
-        """Changes with everything that the edits change; '' where there are none."""
+        """Digest of all edits; '' if there are none."""
         if not self:
             return ""
         found = hashlib.blake2b(repr((sorted(self.dims.items()), sorted(self.dims_by_denotation.items()))).encode())
@@ -55,10 +53,10 @@ class ModelEdits:
 
 
 def likeliest_name(output: str) -> str:
-    """Of the output that tells where the largest number of `output` is."""
+    """Name of the added output with the argmax of `output`."""
     return f"{output}/likeliest"
 
 
 def largest_name(output: str) -> str:
-    """Of the output that tells the largest number of `output`."""
+    """Name of the added output with the largest number of `output`."""
     return f"{output}/largest"

@@ -1,4 +1,4 @@
-"""ModelMetadata: what a model's file says of itself."""
+"""ModelMetadata: metadata fields of a model file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the file says of itself."""
+    """Metadata fields of a model file."""
 
     producer_name: str = ""
     graph_name: str = ""

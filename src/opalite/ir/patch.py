@@ -1,7 +1,7 @@
 """Patch: the only way a pass edits a Graph.
 
-A rule returns a Patch or a string saying why it does not apply. `apply` checks that every replaced value keeps
-its dtype and shape, so a rule cannot change what the graph computes by accident.
+A rule returns a Patch or a string that says why the rule does not apply. `apply_patches` checks that every replaced
+value keeps its dtype and shape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .graph import Graph, Node, Value
 
 @dataclass
 class Patch:
-    """Remove `remove`, add `add`, and let every use of a key of `replace` read its value instead."""
+    """Nodes to remove, nodes to add, and values to replace: each use of a key of `replace` reads its value instead."""
 
     remove: Sequence[Node] = ()
     add: Sequence[Node] = ()
@@ -23,14 +23,14 @@ class Patch:
 
     @classmethod
     def replacing(cls, node: Node, *made: Node, also: Sequence[Node] = ()) -> Patch:
-        """`made`, whose last node gives what `node` gave, in its place; the nodes `also` go with it."""
+        """Replace `node` by `made`, whose last node computes the output of `node`; also remove the nodes `also`."""
         return cls([*also, node], made, {node.y: made[-1].y})
 
 
 def apply_patches(graph: Graph, patches: Sequence[Patch], rule: str) -> None:
     """Apply patches that touch disjoint nodes. CheckError names `rule` if a replacement changes a type.
 
-    New nodes go where the last node they replace stood; one sort at the end restores execution order.
+    New nodes are inserted at the last node that they replace. One sort at the end restores execution order.
     """
     if not patches:
         return

@@ -1,4 +1,4 @@
-"""Places: where a value lives, in what precision and in what layout (Paddle-Lite's `Place`)."""
+"""Place: the memory, element type and layout of a value (Paddle-Lite's `Place`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .dtype import DType
 
 
 class Target(Enum):
-    """Which memory holds a value."""
+    """The memory that holds a value."""
 
     HOST = "host"
     OPENCL = "opencl"
@@ -24,7 +24,7 @@ class Memory(Enum):
 
 
 class LayoutKind(Enum):
-    """The order of elements in memory. Code asks for the kinds that it knows, by name, and refuses any other."""
+    """The order of elements in memory. Code matches the kinds that it supports by name and rejects others."""
 
     ROW_MAJOR = "row-major buffer"
     PACKED = "channel-packed buffer"
@@ -33,12 +33,11 @@ class LayoutKind(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """How the elements of a tensor N,C,D... are ordered.
+    """The order of the elements of a tensor N,C,D....
 
-    ROW_MAJOR is plain order (NCHW for rank 4). PACKED with blocks of c channels stores [N, ceil(C/c), D..., c]: the
-    channel axis in blocks of c neighbours (NC4HW4, NC8HW8, NC16HW16). Lanes past C hold zero: whoever writes a packed
-    value keeps them zero, so that readers need not mask. TEXELS are blocks of 4: one RGBA texel is a block; a tensor
-    of less than four dimensions is held as `texel_dims` says.
+    ROW_MAJOR is plain order (NCHW for rank 4). PACKED with blocks of c channels stores [N, ceil(C/c), D..., c] (NC4HW4,
+    NC8HW8, NC16HW16). Lanes past C hold zero: kernels write zeros there, so that readers need no mask. TEXELS are
+    blocks of 4 channels: one RGBA texel is a block; `texel_dims` maps tensors of fewer than four dimensions.
     """
 
     kind: LayoutKind = LayoutKind.ROW_MAJOR
@@ -61,21 +60,21 @@ class Layout:
 
     @property
     def pack(self) -> int:
-        """Channels that lie side by side at each position, 1 in row-major order. ValueError for any further kind."""
+        """Adjacent channels at each position: 1 in row-major order. ValueError for an unknown kind."""
         if not (self.is_row_major or self.is_packed or self.is_image):
             known = (LayoutKind.ROW_MAJOR, LayoutKind.PACKED, LayoutKind.TEXELS)
             raise ValueError(f"layout {self} is none of {', '.join(kind.value for kind in known)}")
         return self.block
 
     def storage_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of the stored array: [N, ceil(C/c), D..., c] where channels are packed, else `shape` itself."""
+        """Shape of the stored array: [N, ceil(C/c), D..., c] if channels are packed, else `shape`."""
         if self.is_row_major:
             return shape
         n, c, *rest = texel_dims(shape) if self.is_image else shape
         return (n, -(-c // self.pack), *rest, self.pack)
 
     def image_size(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """(width, height) in texels: W * ceil(C/4), H * N, of N,C,H,W as `texel_dims` has them, as in Paddle-Lite."""
+        """(width, height) in texels: (W * ceil(C/4), H * N) of `texel_dims(shape)`, as in Paddle-Lite."""
         n, c, h, w = texel_dims(shape)
         return w * -(-c // 4), h * n
 
@@ -88,10 +87,10 @@ class Layout:
 
 
 def texel_dims(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """(N, C, H, W) of the image that holds a tensor of up to four dimensions: those of four as they are.
+    """(N, C, H, W) of the image that holds a tensor of up to four dimensions. ValueError for more.
 
-    With less, texels lie along the last dimension, as matrix products and norms of rows read it: [a, b, c] is held as
-    (a, c, b, 1), rows of ceil(c / 4) texels; dimensions that are missing in front are 1. ValueError for more than four.
+    Four dimensions are kept. [a, b, c] becomes (a, c, b, 1): rows of ceil(c / 4) texels along the last dimension, as
+    matrix products and row norms read them. Missing leading dimensions are 1.
     """
     if len(shape) > 4:
         raise ValueError(f"images hold up to four dimensions, not {len(shape)}")
@@ -114,7 +113,7 @@ def packed(c: int) -> Layout:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and how a Value lives. `precision` is the stored element type; None means the value's own dtype."""
+    """Memory, layout and stored element type of a Value. `precision` None means the value's own dtype."""
 
     target: Target
     layout: Layout = FLAT

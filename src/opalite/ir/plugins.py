@@ -1,7 +1,7 @@
-"""What other packages have registered here: kernels, operators, importer functions. Kept plans depend on their code.
+"""Registry of code from other packages: kernels, operators and importer functions; cached plans depend on it.
 
-A registry tells how its entries are listed (`watch`). Of those that are not this package's own, `foreign_state` digests
-the code, so that a plan made with a kernel is not taken where that is no longer registered, or has changed.
+Each registry calls `watch` to list its entries. `foreign_state` digests the code of entries from other packages. A
+cached plan is rejected if that digest has changed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _listings: list[Callable[[], Iterable[Any]]] = []
 
 
 def watch(entries: Callable[[], Iterable[Any]]) -> None:
-    """`entries` gives what a registry holds now: classes, functions, or instances of registered classes."""
+    """Add a registry: `entries` lists its classes, functions or instances."""
     _listings.append(entries)
 
 
 def foreign_state() -> str:
-    """Digest of the code of everything registered by other packages; '' if there is nothing."""
+    """Digest of the code of everything that other packages registered; '' if there is nothing."""
     found = sorted({text for entries in _listings for entry in entries() if (text := _describe(entry))})
     return hashlib.sha256("\0".join(found).encode("utf-8", "surrogatepass")).hexdigest() if found else ""
 
 
 def _describe(entry: Any) -> str:
-    """All that decides what `entry` does; '' for what is this package's own."""
+    """Text of all code that decides the behaviour of `entry`; '' for an entry of this package."""
     holder = entry if isinstance(entry, type | FunctionType) else type(entry)
     foreign = [c for c in holder.__mro__ if _is_foreign(c)] if isinstance(holder, type) else [holder]
     if not foreign or not any(map(_is_foreign, foreign)):
@@ -52,7 +52,7 @@ def _is_foreign(c: Any) -> bool:
 
 
 def _member(member: Any) -> Iterator[str]:
-    """What is known of one attribute of a class: a function's code, a plain value; nothing of other objects."""
+    """Text of one attribute of a class: a function's code or a plain value; nothing for other objects."""
     if isinstance(member, property):
         for part in (member.fget, member.fset):
             yield from _member(part)
@@ -77,7 +77,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _code(code: CodeType) -> Iterator[str]:
-    """What a function does, wherever it was defined."""
+    """Text of a function's code, independent of where it was defined."""
     yield code.co_code.hex()
     yield repr((code.co_names, code.co_varnames, code.co_freevars))
     for constant in code.co_consts:
@@ -85,7 +85,7 @@ def _code(code: CodeType) -> Iterator[str]:
 
 
 def _constant(value: Any) -> Iterator[str]:
-    """A constant; of the path of a kernel's source the file's contents too."""
+    """Text of a constant; for an absolute path of a .cl file the file's contents too."""
     yield repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
     if isinstance(value, str) and value.endswith(".cl") and Path(value).is_absolute():
         with suppress(OSError):
@@ -93,7 +93,7 @@ def _constant(value: Any) -> Iterator[str]:
 
 
 def _file_state(module: str) -> str:
-    """The contents of a module's file, which holds the functions that a class calls; '' where there is none."""
+    """The contents of a module's file, with the functions that a class calls; '' if there is no file."""
     with suppress(OSError, TypeError):
         return Path(inspect.getfile(sys.modules[module])).read_text(errors="replace") if module in sys.modules else ""
     return ""

@@ -1,4 +1,4 @@
-"""Precision: how float32 values are stored on the device, and in what they are summed; policies that mix precisions."""
+"""Precision of float32 values: stored type, accumulation type, and policies that mix precisions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from .dtype import DType
 HALF_MAX = 65504.0
 """Largest finite half."""
 HALF_TINY = 2.0**-14
-"""Smallest half with all its digits."""
+"""Smallest normal half."""
 _FORMAT = "opalite-precision"
 _VERSION = 1
 
 
 class Precision(Enum):
-    """What a node does with float32: keep it, store halves and sum in float, or store and sum halves.
+    """Storage and accumulation of a node's float32 values.
 
-    WIDE keeps float32 and stores a model's own 16-bit floats as float32 too, for devices that convert them slowly, and
-    where they were seen to overflow. It is the engine's choice and none of the user's (`ASKED`).
+    FP32 keeps float32. FP16 stores halves and accumulates in float32. FP16_FAST stores halves and accumulates in
+    halves. WIDE keeps float32 and also stores the model's own 16-bit floats as float32: for devices that convert halves
+    slowly, and after an overflow. The engine alone selects WIDE (`ASKED`).
     """
 
     FP32 = "fp32"
@@ -32,29 +33,29 @@ class Precision(Enum):
     FP16_FAST = "fp16_fast"
 
     def override(self, dtype: DType) -> DType | None:
-        """The storage that a Place of a value of `dtype` states: None where the value keeps its own type."""
+        """The storage type of a Place for a value of `dtype`; None if the value keeps its own type."""
         if self is Precision.WIDE:
             return DType.FLOAT32 if dtype in NARROW else None
         return DType.FLOAT16 if self is not Precision.FP32 and dtype is DType.FLOAT32 else None
 
     def stored(self, dtype: DType) -> DType:
-        """What values of `dtype` are stored as."""
+        """The stored element type of values of `dtype`."""
         return self.override(dtype) or dtype
 
 
 ASKED = (Precision.FP32, Precision.FP16, Precision.FP16_FAST)
-"""What a session may be asked for."""
+"""Precisions that a user may request."""
 ROUNDED = "int8"
-"""What asks for float32 whose products with weights of few bits round their rows to 8 bits."""
+"""Requests float32, with dynamic quantization of activations in matmuls of weights of 8 bits or fewer."""
 NARROW = (DType.FLOAT16, DType.BFLOAT16)
-"""The 16-bit floats that a model may have of its own."""
+"""The 16-bit floats of a model's own tensors."""
 
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """`precision` for every node of a model but those in `fp32`, which has the reason by the node's name.
+    """`precision` for every node except those in `fp32`, which maps node names to reasons.
 
-    rounds: products with weights of 8 bits or fewer may round their rows to 8 bits, but for those nodes.
+    rounds: matmuls with weights of 8 bits or fewer may quantize their activations to 8 bits, except in nodes of `fp32`.
     """
 
     precision: Precision = Precision.FP16
@@ -63,12 +64,12 @@ class PrecisionPolicy:
 
     @classmethod
     def named(cls, word: str) -> PrecisionPolicy:
-        """That of 'int8', which is float32 that `rounds`, or of a Precision's value for every node."""
+        """The policy of a word: 'int8' (float32 with `rounds`) or a Precision's value."""
         return cls(Precision.FP32, rounds=True) if word == ROUNDED else cls(Precision(word))
 
     @property
     def word(self) -> str:
-        """What `named` takes for it, its exceptions apart."""
+        """The argument of `named` for this policy, without its exceptions."""
         return ROUNDED if self.rounds and self.precision is Precision.FP32 else self.precision.value
 
     def to_json(self) -> str:
@@ -80,7 +81,7 @@ class PrecisionPolicy:
 
     @classmethod
     def from_json(cls, text: str, where: str = "the text") -> PrecisionPolicy:
-        """The policy that `to_json` wrote. InputError, calling it `where`, for anything else."""
+        """The policy that `to_json` wrote. InputError names the source as `where`."""
         try:
             raw = json.loads(text)
         except ValueError as e:

@@ -1,6 +1,6 @@
-"""Which argument of the random kernels is the upper word of the key, which changes from run to run."""
+"""Position of the RNG key argument in the random kernels; the key changes with each run."""
 
 from __future__ import annotations
 
 KEY_ARGUMENTS = {"random_bernoulli": 5, "random_real": 4}
-"""Number of the argument by the kernel's entry. What runs a compiled program knows it without the kernels."""
+"""Number of the argument with the upper key word, by kernel entry point."""

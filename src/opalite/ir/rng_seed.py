@@ -1,4 +1,4 @@
-"""Seeds of random operators that have none of their own: new ones, or repeatable ones by a base that the caller set."""
+"""Seeds for random operators without a seed: random, or derived from a base seed that the caller set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _drawn = count()
 
 
 def set_base(seed: int) -> None:
-    """From now on every seed follows from this one."""
+    """Derive all further seeds from this one."""
     global _base, _drawn
     _base, _drawn = seed, count()
 

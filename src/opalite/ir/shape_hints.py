@@ -1,4 +1,4 @@
-"""Nodes at the sizes at hand: what is chosen by cost is chosen for those, and records no guard."""
+"""Nodes with symbolic sizes replaced by their hints, for choices by cost that record no guard."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .tensor_type import TensorType
 
 
 def hinted(node: Node) -> Node:
-    """`node` with plain numbers for the symbols of its operator and of its values' shapes; itself if there are none.
+    """A copy of `node` with plain integers for symbols in its operator and shapes; `node` itself if it has none.
 
-    It stands apart from the graph: its outputs have no readers.
+    The copy is detached from the graph: its outputs have no readers.
     """
     values = [v for v in (*node.inputs, *node.outputs) if v is not None]
     if not any(is_symbolic(v.type.shape) for v in values):
@@ -39,9 +39,9 @@ def _hinted_value(v: Value) -> Value:
 
 
 def hinted_record(x: Any, number: Callable[[Any], Any] = hint_of) -> Any:
-    """`x`, a number, record or container of them, with plain numbers; itself if there are no others.
+    """`x`, a number, dataclass or container, with plain numbers for symbols; `x` itself if it has none.
 
-    number: gives the plain number for one of a trace.
+    number: converts one symbolic number to a plain one.
     """
     if type(x) in (tuple, list):
         made = [hinted_record(i, number) for i in x]

@@ -1,4 +1,4 @@
-"""TensorType: dtype, shape and place of a value."""
+"""TensorType: element type, shape and place of a value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class TensorType:
-    """What a Value is: element type, shape (numbers, or Dims of the graph's trace) and Place."""
+    """Element type, shape (integers, or SymbolicInts of the graph's trace) and Place of a Value."""
 
     dtype: DType
     shape: Shape
@@ -26,7 +26,7 @@ class TensorType:
         """Number of dimensions."""
         return len(self.shape)
 
-    @cached_property  # of symbols it takes a while
+    @cached_property  # slow for symbolic shapes
     def count(self) -> int:
         """Number of logical elements."""
         return math.prod(self.shape)
@@ -41,7 +41,7 @@ class TensorType:
         """Element type in memory: the place's precision, else the dtype."""
         return self.place.precision or self.dtype
 
-    @cached_property  # of symbols it takes a while
+    @cached_property  # slow for symbolic shapes
     def nbytes(self) -> int:
         """Bytes in memory, channel padding of a packed layout included."""
         return math.prod(self.layout.storage_shape(self.shape)) * self.storage.size
@@ -51,7 +51,7 @@ class TensorType:
         return replace(self, place=place)
 
     def fits(self, other: TensorType) -> bool:
-        """Same dtype and shape, whatever the place."""
+        """Whether dtype and shape are equal; places may differ."""
         return self.dtype is other.dtype and self.shape == other.shape
 
     def __str__(self) -> str:

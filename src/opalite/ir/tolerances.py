@@ -1,6 +1,7 @@
-"""The one table of what is let pass between two results that should be equal, by what is compared and how it is stored.
+"""Tolerances of comparisons between two results, by kind of comparison and stored element type.
 
-Shares of the expected output's largest magnitude. `verify`, the tuner, the tests of models and the benchmarks use it.
+A tolerance is a share of the expected output's largest magnitude. `verify`, the tuner, the tests of models and the
+benchmarks use this table.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ _F64, _F32, _F16, _BF16 = DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFL
 _FAST = Precision.FP16_FAST
 
 TOLERANCES: Mapping[str, Mapping[Column, float]] = {
-    # One node on inputs that are equal: its roundings and the order of its sums.
+    # One node on equal inputs: rounding and summation order.
     "node": {_F64: 1e-9, _F32: 1e-4, _F16: 1e-2, _FAST: 3e-2, _BF16: 5e-2},
-    # A product whose rows were rounded to 8 bits, a scale for each group: half a step of 127, in sums that are random.
+    # A matmul with rows quantized to 8 bits, a scale for each group: half a step of 127, in random sums.
     "rounded node": {_F32: 3e-2, _F16: 3e-2, _FAST: 5e-2},
-    # Outputs of a model, to which every node adds its part.
+    # Outputs of a model: errors of all nodes.
     "model": {_F64: 1e-8, _F32: 1e-3, _F16: 2e-2, _FAST: 5e-2, _BF16: 2e-1},
-    # Outputs of a model quantised to 8 bits, or with such products: one beside a rounding boundary moves by a step.
+    # Outputs of a model quantized to 8 bits: a value near a rounding boundary changes by one step.
     "quantised model": {_F32: 2.5e-1, _F16: 2.5e-1, _FAST: 2.5e-1},
-    # Two kernels on the same inputs: either may be off by a node's tolerance.
+    # Two kernels on the same inputs: each may differ by a node's tolerance.
     "tuning": {_F64: 1e-9, _F32: 1e-3, _F16: 2e-2, _FAST: 6e-2, _BF16: 6e-2},
 }
-"""Rows by what is compared; columns by storage, or by precision where sums are in half. Integers are exact."""
+"""Rows by kind of comparison; columns by storage, or by precision for half accumulation. Integers are exact."""
 
 
 SAFETY = 0.5
-"""Share of a tolerance that half may use up on the inputs it is chosen by: other inputs and devices differ more."""
+"""Share of a tolerance that fp16 may use on the calibration inputs: other inputs and devices differ more."""
 
 
 def tolerance(what: str, stored: Column) -> float:
-    """The share of the largest magnitude that is let pass: 0 for integers. KeyError for a row that there is not."""
+    """Tolerance as a share of the largest magnitude; 0 for integers. KeyError for an unknown row."""
     if stored is Precision.FP32 or stored is Precision.FP16:
         stored = stored.stored(DType.FLOAT32)
     return TOLERANCES[what].get(stored, 0.0)
 
 
 def column(precision: Precision, dtype: DType) -> Column:
-    """The column for a value of `dtype` that was computed in `precision`: a model's own halves end as halves."""
+    """The column for a value of `dtype` computed in `precision`."""
     if precision is Precision.WIDE:
         return dtype
     return _FAST if precision is _FAST and dtype is DType.FLOAT32 else precision.stored(dtype)
@@ -73,10 +74,7 @@ def largest_difference(got: Array, want: Array) -> float:
 
 
 def relative_difference(got: Array, want: Array) -> float:
-    """`largest_difference` as a share of the largest magnitude; for integers the share that differs.
-
-    Infinite where shapes or types differ.
-    """
+    """`largest_difference` as a share of the largest magnitude; for integers the share of unequal elements."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return float("inf")
     if want.dtype.kind not in "fcV":

@@ -1,4 +1,4 @@
-"""Names for the contents of arrays, by which equal weights are found; what is known of arrays that are not there."""
+"""Content hashes of arrays, by which equal weights are found, and cached facts about arrays not in memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 PIECE = 8 << 20
-"""Bytes of an array that are digested together."""
+"""Bytes of an array that are hashed as one piece."""
 
 
 def content_key(
     array: np.ndarray[Any, Any],
     each: Callable[[Callable[[Any], bytes], Iterable[Any]], Iterable[bytes]] = map,
 ) -> str:
-    """Digest of dtype, shape and bytes, hexadecimal. each: computes the digests of pieces, perhaps side by side."""
+    """SHA-256 of dtype, shape and bytes, hexadecimal. each: maps the hash over pieces, perhaps in parallel."""
     sha = hashlib.sha256(f"{array.dtype.name} {array.shape}".encode())
     if array.size:
         whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -36,10 +36,10 @@ def _digest(piece: memoryview) -> bytes:
 
 
 class Contents:
-    """What is known of an array that is made in one certain way, so that it need not be made to be told.
+    """Cached facts about the contents of arrays with equal keys, so that they need not be computed again.
 
-    digest: its `content_key`. checksum: its `plan.sums.byte_sum`. kind: its type and shape. '' and None: nobody has
-    looked yet.
+    digest: the array's `content_key`. checksum: its `plan.weights.checksum.byte_sum`. kind: its dtype and shape. '' and
+    None mean unknown.
     """
 
     __slots__ = ("__weakref__", "checksum", "digest", "kind")
@@ -54,7 +54,7 @@ _known: weakref.WeakValueDictionary[Hashable, Contents] = weakref.WeakValueDicti
 
 
 def contents_of(key: Hashable) -> Contents:
-    """What is known of arrays that are made as `key` says, as long as somebody holds it; equal keys give the same."""
+    """The cached facts for `key`, shared by equal keys as long as one holder exists."""
     with _lock:
         found = _known.get(key)
         if found is None:

@@ -1,8 +1,8 @@
-"""Byte rows: floats of the last axis as int8, each row followed by the scale that they are multiples of.
+"""int8 rows: floats of the last axis as int8, each row followed by its float32 scale (int8 KV caches).
 
-A row of D floats, D a multiple of four, is D + TAIL bytes: numbers from -127 to 127, then a float32, its largest
-magnitude / 127. A float is off by half a scale at most, 1/254 of that magnitude. A row with an infinity or NaN is all
-NaN.
+A row of D floats, D a multiple of four, takes D + TAIL bytes: integers from -127 to 127, then a float32 scale, the
+row's largest magnitude / 127. The error is at most half a scale, 1/254 of that magnitude. A row with an infinity or NaN
+becomes all NaN.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Array = np.ndarray[Any, Any]
 TAIL = 4
 """Bytes of a scale."""
 STEPS = 127
-"""Of a row's largest magnitude."""
+"""Quantization steps up to a row's largest magnitude."""
 CACHES = ("model", "int8")
-"""How a state may keep the caches that grow: as the model has them, or as such rows."""
+"""Storage of growing KV caches: the model's own type, or int8 rows."""
 
 
 def refuse_row(size: int) -> str:
-    """Why rows of `size` floats have no such form; '' if they have."""
+    """The reason why rows of `size` floats cannot be int8 rows; '' if they can."""
     return "" if size and size % TAIL == 0 else f"rows of {size} numbers are no multiple of {TAIL}"
 
 

@@ -1,7 +1,7 @@
-"""Arrays that lie elsewhere, such as in a model's file, and are in memory as long as somebody works with them.
+"""LazyArray: an array in the model file or computed on demand, in memory only while in use.
 
-Weights are needed while a graph is rewritten and packed, and again where it is planned anew; in between the device has
-them in a form of its own. So a graph's large constants are held as StoredArray, read when their contents are asked for.
+Weights are needed while a graph is rewritten and packed, and again when it is planned anew. Between these, only the
+device holds them, in a layout of its own.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ Array = np.ndarray[Any, Any]
 _T = TypeVar("_T")
 
 LARGE = 1 << 18
-"""Bytes from which an array gets memory pages of its own, which the system has back at once when it goes."""
+"""Bytes from which an array gets memory pages of its own, which return to the system when it is freed."""
 
 
 SLICE = 4 << 20
-"""Bytes of an array that are in memory at a time where it is read by slices."""
+"""Bytes of an array that are in memory at a time when it is read by slices."""
 
-_ALIGN = (
-    512  # bytes; the most that a driver asks for of memory that it uses in place (plan/weights/safetensors_file.py)
-)
+_ALIGN = 512  # bytes; the largest alignment that a driver requires for zero copy (plan/weights/safetensors_file.py)
 _HUGE_PAGE = 2 << 20  # bytes, of x86-64 and of most AArch64 kernels; another size costs nothing but alignment
 
 
 class LazyArray:
-    """An array of known type that `load` brings to memory. All who ask at one time are given the same one."""
+    """An array of known dtype and shape that `load` brings into memory. Concurrent readers share one copy."""
 
     def __init__(
         self,
@@ -47,19 +45,21 @@ class LazyArray:
         key: Hashable = None,
         mapped: Callable[[], LazyArray] | None = None,
     ) -> None:
-        """`load` gives an array of exactly that type, and raises where it cannot. held: what it would give now, kept
-        until `let_go`. load_bytes: gives as many bytes of it from one on, as uint8, where parts can be read apart;
-        load_rows: the part of the first axis from one position to before another, where that is computed. key: equal
-        for arrays that hold the same; by default of this one alone. mapped: gives the same array in a file's own pages,
-        where it lies in one as it is."""
+        """load() returns the whole array and raises if it cannot.
+
+        held: the loaded array, kept until `let_go`. load_bytes(offset, n) reads n bytes from an offset, as uint8, if
+        the array can be read in parts. load_rows(start, stop) computes that range of the first axis, if the array is
+        computed on demand. key: equal for arrays with equal contents; by default unique. mapped() returns the same
+        array memory-mapped, if a file holds it unchanged.
+        """
         self.dtype = dtype
         self.shape = shape
         self._load = load
         self._load_bytes = load_bytes
         self._load_rows = load_rows
         self.mapped = mapped
-        self.is_mapped = False  # what `load` gives are a file's own pages
-        self.source: tuple[str, int] | None = None  # of these: the file's path, and where they begin
+        self.is_mapped = False  # `load` maps pages of a file
+        self.source: tuple[str, int] | None = None  # of a mapped array: file path and offset in bytes
         self.key: Hashable = object() if key is None else key
         self._contents: Contents | None = None
         self._answers: dict[Callable[[Any], Any], Any] = {}
@@ -74,21 +74,21 @@ class LazyArray:
 
     @property
     def contents(self) -> Contents:
-        """What is known of all arrays with this one's key."""
+        """Cached facts about all arrays with this key."""
         if self._contents is None:
             self._contents = contents_of(self.key)
         return self._contents
 
     def hold(self) -> None:
-        """Load it now, and keep it until `let_go`."""
+        """Load the array and keep it in memory until `let_go`."""
         self._held = self.read()
 
     def let_go(self) -> None:
-        """Load it again when it is asked for, unless somebody else has it still."""
+        """Stop keeping the array in memory; the next read loads it again unless another reader still holds it."""
         self._held = None
 
     def read_rows(self, first: int, last: int) -> Array:
-        """The part from `first` to before `last` of the first axis, read only; memory of its own where that can be."""
+        """Rows `first` to before `last` of the first axis, read only; a copy of these rows alone if possible."""
         with self._lock:
             found = self._found()
         if found is None and self._load_rows is not None:
@@ -103,14 +103,14 @@ class LazyArray:
         return (self.read() if found is None else found)[first:last]
 
     def ask(self, question: Callable[[LazyArray], _T]) -> _T:
-        """What `question` says of the contents; found once, for every plan asks."""
+        """The result of `question(self)`, cached because every plan asks."""
         if question not in self._answers:
             self._answers[question] = question(self)
         found: _T = self._answers[question]
         return found
 
     def read(self) -> Array:
-        """The array, read only."""
+        """The whole array, read only."""
         with self._lock:
             found = self._found()
             if found is None:
@@ -129,9 +129,9 @@ def hold_all(
     each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
     is_elsewhere: Callable[[LazyArray], bool] = lambda _: False,
 ) -> None:
-    """Have in memory what is stored, until it is let go, but for what `is_elsewhere` as it is wanted, and not read.
+    """Load lazy arrays and keep them in memory until `let_go`, except those for which `is_elsewhere` is true.
 
-    each: loads what is not there, perhaps side by side.
+    each: maps the loading, perhaps in parallel.
     """
     stored = dict.fromkeys(a for a in arrays if isinstance(a, LazyArray))
     for _ in each(LazyArray.hold, [a for a in stored if not is_elsewhere(a)]):
@@ -139,19 +139,19 @@ def hold_all(
 
 
 def let_go_all(arrays: Iterable[Array | LazyArray]) -> None:
-    """Have what is stored in memory no longer than others hold it."""
+    """Stop keeping lazy arrays in memory."""
     for array in arrays:
         if isinstance(array, LazyArray):
             array.let_go()
 
 
 def read_part(held: Array | LazyArray, first: int, last: int) -> Array:
-    """Rows `first` to before `last` of an array, wherever it lies."""
+    """Rows `first` to before `last` of an array."""
     return held.read_rows(first, last) if isinstance(held, LazyArray) else held[first:last]
 
 
 def reshaped(held: LazyArray, shape: tuple[int, ...]) -> LazyArray:
-    """The same elements in another shape, read from where they are."""
+    """The same elements in another shape; a lazy array that reads from `held`."""
     load_bytes = held._load_bytes
     key = (held.key, shape)
     mapped = None if held.mapped is None else lambda: reshaped(held.mapped(), shape)  # type: ignore[misc]
@@ -168,15 +168,17 @@ def mapped_part(
     load: Callable[[], Array],
     source: tuple[str, int] | None = None,
 ) -> LazyArray:
-    """An array in pages of a file, of which nobody reads all: `name` stands for its contents. load: gives its bytes.
-    source: the file's path, and at which byte it begins there, by which other processes find it."""
+    """A memory-mapped lazy array. `load` returns its bytes; `name` identifies its contents.
+
+    source: the file's path and the offset in bytes, by which other processes find it.
+    """
     made = LazyArray(dtype, shape, lambda: load().view(dtype).reshape(shape), key=(name, dtype, shape))
     made.contents.digest, made.is_mapped, made.source = name, True, source
     return made
 
 
 def converted(held: Array | LazyArray, dtype: Any) -> Array | LazyArray:
-    """The same elements in another type, by rows where they lie elsewhere."""
+    """The same elements in another dtype; lazy arrays are converted by rows on demand."""
     if held.dtype == dtype:
         return held
     if not isinstance(held, LazyArray):
@@ -190,8 +192,10 @@ def converted(held: Array | LazyArray, dtype: Any) -> Array | LazyArray:
 
 
 def read_slices(held: Array | LazyArray, multiple: int = 1) -> Iterator[tuple[slice, Array]]:
-    """Parts of an array along its first axis, in order: where each lies, and its contents. Of a stored array one part
-    of about SLICE bytes is in memory at a time. multiple: of which each part but the last has rows.
+    """Slices of an array along its first axis, in order: (slice, contents).
+
+    About SLICE bytes of a lazy array are in memory at a time. multiple: the rows of each part but the last are a
+    multiple of it.
     """
     rows = held.shape[0]
     step = max(1, SLICE * rows // max(1, held.nbytes) // multiple) * multiple
@@ -201,7 +205,7 @@ def read_slices(held: Array | LazyArray, multiple: int = 1) -> Iterator[tuple[sl
 
 
 def largest(held: Array | LazyArray) -> float:
-    """The largest absolute value of floats, but for those that are not finite; 0 of none."""
+    """The largest finite absolute value of floats; 0 if there is none."""
     if isinstance(held, LazyArray):
         return max((_largest(part) for _, part in read_slices(held)), default=0.0)
     return _largest(held)
@@ -215,7 +219,7 @@ def _largest(part: Array) -> float:
 
 
 def page_empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An uninitialised array; a large one begins at a page, as devices want of memory that they use in place."""
+    """An uninitialized array; a large one starts at a page boundary, as zero copy requires."""
     kind = np.dtype(dtype)
     count = int(np.prod(shape, dtype=np.int64))
     if count * kind.itemsize < LARGE or kind.hasobject:
@@ -224,11 +228,11 @@ def page_empty(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _pages(nbytes: int) -> mmap.mmap | memoryview:
-    """Zeroed memory of this process's own; on Linux in huge pages, as many as it fills."""
+    """Zeroed private memory; on Linux in huge pages as far as they fit."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, nbytes)
     huge = nbytes // _HUGE_PAGE * _HUGE_PAGE if hasattr(mmap, "MADV_HUGEPAGE") else 0
-    # More addresses than bytes are used, so that huge pages can begin with them.
+    # One huge page more than needed, so that the array can start at a huge page boundary.
     held = mmap.mmap(-1, nbytes + (_HUGE_PAGE if huge else 0), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if not huge:
         return held
@@ -239,15 +243,15 @@ def _pages(nbytes: int) -> mmap.mmap | memoryview:
 
 
 def page_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
-    """`page_empty` of zeros."""
+    """`page_empty`, filled with zeros."""
     found = page_empty(shape, dtype)
-    if found.nbytes < LARGE:  # the system's pages are zeros already
+    if found.nbytes < LARGE:  # fresh pages are zero
         found.fill(0)
     return found
 
 
 def at_page(array: Array) -> Array:
-    """`array`, or a large one that does not begin where devices could use it in place, copied to where they can."""
+    """`array`, copied if it is large and not aligned for zero copy."""
     if array.nbytes < LARGE or array.dtype.hasobject or array.__array_interface__["data"][0] % _ALIGN == 0:
         return array
     found = page_empty(array.shape, array.dtype)
@@ -256,7 +260,7 @@ def at_page(array: Array) -> Array:
 
 
 def page_contiguous(array: Array, dtype: Any = None) -> Array:
-    """`array` in C order and as `dtype`; a large one that is not so yet becomes one of `page_empty`."""
+    """`array` in C order and as `dtype`; a large copy is a `page_empty`."""
     kind = array.dtype if dtype is None else np.dtype(dtype)
     if array.flags.c_contiguous and array.dtype == kind:
         return array

@@ -1,7 +1,7 @@
-"""A model's file, or a file of its tensors' data, of which a part is read when it is asked for.
+"""ModelFile: an open model or tensor data file, read in parts on demand.
 
-The file stays open, so that it may be moved, removed or replaced by another. What is written into it while a session
-works with it is found out: nothing is mapped, and no part is taken from a file that is no longer what it was.
+The file stays open, so that it may be moved, removed or replaced. Every read checks that the file is unchanged. Nothing
+is memory-mapped except on request (`map`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .lazy_array import LazyArray, mapped_part, page_empty
 Array = np.ndarray[Any, Any]
 
 HASHED = 1 << 28
-"""Bytes of a file up to which its contents name it; a larger one is named by its path, number, size and times."""
+"""Largest file, in bytes, that is identified by its contents; a larger one by path, inode, size and times."""
 
 
 def file_name(path: Path, state: os.stat_result) -> str:
-    """Names the contents of a large file, hexadecimal, as long as nobody writes to it."""
+    """Identifier of a large file's contents, hexadecimal; it changes when the file is written."""
     parts = (os.path.realpath(path), state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class ModelFile:
-    """An open file. Thread-safe; processes forked from this one may read on."""
+    """An open file. Thread-safe; usable in forked processes."""
 
     def __init__(self, path: Path) -> None:
-        """OSError if there is no such file, or if it is not a regular file, which is found out without a wait."""
+        """OSError if the file does not exist or is not a regular file. Opening a pipe does not block."""
         self.path = path
         self._file = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115  (it stays open)
         self._lock = Lock()
@@ -48,8 +48,7 @@ class ModelFile:
         self.size = self._stamp.st_size
 
     def digest(self) -> str:
-        """Digest of all bytes (BLAKE2), from which on a file that was only touched counts as the same; of a large file
-        its name (`file_name`)."""
+        """BLAKE2 of all bytes, so that a touched file counts as unchanged; of a large file its `file_name`."""
         if self.size > HASHED:
             return file_name(self.path, self._stamp)
         if not self._digest:
@@ -59,7 +58,7 @@ class ModelFile:
         return self._digest
 
     def read(self, offset: int, nbytes: int) -> Array:
-        """`nbytes` bytes from `offset` on, as uint8. ModelFormatError if the file is no longer what it was."""
+        """`nbytes` bytes from `offset` on, as uint8. ModelFormatError if the file has changed."""
         found = page_empty((nbytes,), np.uint8)
         done = 0
         while done < nbytes:
@@ -71,19 +70,21 @@ class ModelFile:
         return found
 
     def map(self, offset: int, nbytes: int) -> Array:
-        """The same, of which pages are read when they are touched. What is written into the file shows, and the process
-        ends where it was cut short: for large tables, of which a few rows are read."""
+        """The same bytes memory-mapped, for large tables of which few rows are read.
+
+        Later writes to the file show in the array. A truncated file ends the process.
+        """
         self.check()
         before = offset % mmap.ALLOCATIONGRANULARITY
         held = mmap.mmap(self._file.fileno(), before + nbytes, access=mmap.ACCESS_COPY, offset=offset - before)
         return np.frombuffer(held, np.uint8, nbytes, before)
 
     def name_of(self, offset: int, nbytes: int) -> str:
-        """Names `nbytes` bytes from `offset` on, hexadecimal, as long as nobody writes to the file."""
+        """Identifier of `nbytes` bytes from `offset` on, hexadecimal; it changes when the file is written."""
         return hashlib.sha256(f"{file_name(self.path, self._stamp)} {offset} {nbytes}".encode()).hexdigest()
 
     def check(self) -> None:
-        """ModelFormatError if the file is no longer what it was."""
+        """ModelFormatError if the file has changed."""
         now, stamp = self._now(), self._stamp
         if _key(now) == _key(stamp):
             return
@@ -97,12 +98,12 @@ class ModelFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it is what it was, and still the file of its name."""
+        """Whether the file is unchanged and its path still refers to it."""
         now = self._now()
         return _key(now) == _key(self._stamp) and not self._is_moved(now)
 
     def _is_moved(self, now: os.stat_result) -> bool:
-        """Whether another file has its name, or none, which alone changes the time of its state."""
+        """Whether the path refers to another file or to none. A move alone changes the ctime."""
         try:
             return not os.path.samestat(os.stat(self.path), now)
         except OSError:
@@ -134,12 +135,12 @@ def _key(state: os.stat_result) -> tuple[int, ...]:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """An opener that waits for nobody at the other end of a pipe."""
+    """An opener that does not block on a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class FilePart:
-    """`nbytes` of a ModelFile from `offset` on, which nobody has read yet."""
+    """A part of a ModelFile: `nbytes` bytes from `offset` on, not read yet."""
 
     def __init__(self, file: ModelFile, offset: int, nbytes: int) -> None:
         self.file = file
@@ -147,14 +148,14 @@ class FilePart:
         self.nbytes = nbytes
 
     def read(self) -> Array:
-        """The bytes, as uint8. ModelFormatError if the file is no longer what it was."""
+        """The bytes, as uint8. ModelFormatError if the file has changed."""
         return self.file.read(self.offset, self.nbytes)
 
     def mapped(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LazyArray:
-        """The array of that type that they are, mapped (ModelFile.map)."""
+        """The bytes memory-mapped as an array of that dtype and shape (ModelFile.map)."""
         name, source = self.file.name_of(self.offset, self.nbytes), (os.path.realpath(self.file.path), self.offset)
         return mapped_part(dtype, shape, name, lambda: self.file.map(self.offset, self.nbytes), source)
 
     def read_bytes(self, first: int, count: int) -> Array:
-        """`count` of the bytes from the one numbered `first` on, as `read`."""
+        """`count` bytes from byte `first` of this part, as `read`."""
         return self.file.read(self.offset + first, count)

@@ -1,5 +1,4 @@
-"""QuantizedConstant: the integers of a few bits that a constant was dequantised from, with their scales and zero
-points."""
+"""QuantizedConstant: low-bit integers, scales and zero points of a dequantized constant."""
 
 from __future__ import annotations
 
@@ -11,18 +10,18 @@ import numpy as np
 from .lazy_array import Array, LazyArray, page_empty, read_part, read_slices
 
 SMALLEST = 1 << 14
-"""Elements of a constant from which on its integers are kept: fewer stay in a core's cache as floats too."""
+"""Fewest elements of a constant whose integers are kept: smaller ones fit in a core's cache as floats."""
 
 
 @dataclass(frozen=True, eq=False)
 class QuantizedConstant:
-    """A constant that is (q - zero) * scale, computed in float32.
+    """A constant (codes - zero) * scale, computed in float32.
 
-    codes: q, which may lie in the model's file and be read by parts. bits: of each of its elements that count. scale,
-    zero (None: 0): they broadcast against q after each element was repeated `block` times along `axis`, as far as q
-    goes; `block` 0 repeats nothing. A scale that lies elsewhere is a matrix with a row for each of q's. turned: the
-    constant is the transpose of that matrix. rounds: what it is multiplied by may be rounded to 8 bits, in groups.
-    table: what q numbers, where it does not stand for itself.
+    codes: the integers, perhaps lazy. bits: significant bits of each. scale, zero (None: 0): broadcast against codes
+    after each element is repeated `block` times along `axis`; `block` 0 repeats nothing. A lazy scale is a matrix with
+    a row for each row of codes. turned: the constant is the transpose of that matrix. rounds: activations multiplied
+    with the constant may be quantized to 8 bits, in groups. table: float values that the codes index; () if codes are
+    numbers.
     """
 
     codes: Array | LazyArray
@@ -46,7 +45,7 @@ class QuantizedConstant:
         return self.scale.read() if isinstance(self.scale, LazyArray) else self.scale
 
     def rows(self, first: int, last: int, dtype: Any = np.float32) -> Array:
-        """Rows `first` to before `last` of what the integers stand for, the first axis being that of `codes`."""
+        """Dequantized rows `first` to before `last` along the first axis of `codes`."""
         read = read_part(self.codes, first, last)
         real = np.array(self.table, np.float32)[read] if self.table else read.astype(np.float32)
         if self.zero is not None:
@@ -55,7 +54,7 @@ class QuantizedConstant:
         return real.astype(dtype, copy=False)
 
     def contents(self, dtype: Any) -> LazyArray:
-        """The constant, computed whenever somebody asks for it, by rows where they are asked for."""
+        """The dequantized constant, computed at each load, by rows on demand."""
         shape = self.codes.shape
 
         def load() -> Array:
@@ -70,7 +69,7 @@ class QuantizedConstant:
         return LazyArray(np.dtype(dtype), shape, load, load_rows=lambda a, b: self.rows(a, b, dtype))
 
     def _spread(self, part: Array | LazyArray, first: int, last: int) -> Array:
-        """A scale or zero point in float32, as it broadcasts against those rows of q."""
+        """A scale or zero point in float32, broadcast to those rows of codes."""
         if isinstance(part, LazyArray):
             part, first, last = part.read_rows(first, last), 0, last - first
         shape, axis = self.codes.shape, self.axis % max(1, len(self.codes.shape))

@@ -1,4 +1,4 @@
-"""Work-group sizes where a launch leaves the choice open: chunks for CPUs, waves for GPUs."""
+"""Default work-group sizes for launches without a tuned size: chunks on CPUs, waves on GPUs."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ Grid = tuple[int, ...]
 CPU_GROUPS = 32  # enough work-groups to balance a few cores; each costs well under a microsecond
 CPU_ITEMS = 256
 GPU_ITEMS = 128  # any compute unit holds several such groups, and small grids reach every unit
-WAVE = 32  # work-items in lock step on a GPU that does not tell, or that joins narrow waves
-NEARLY = 0.9  # of the best share of busy lanes: below, a larger group's fewer starts make up for it no more
+WAVE = 32  # wave size of a GPU that reports none, or that combines narrow waves
+NEARLY = 0.9  # least share of the best lane occupancy: fewer group starts of a larger group outweigh the rest
 
 
 def default_group(grid: Grid, device: DeviceInfo) -> Grid | None:
-    """The untuned work-group size for `grid`; None for an empty grid."""
+    """The default work-group size for `grid`; None for an empty grid."""
     if not all(grid):
         return None
     return _cpu_group(grid) if device.is_cpu else _gpu_group(grid, device)
 
 
 def size_grid(grid: Grid, group: Grid | None, device: DeviceInfo) -> tuple[Grid, Grid]:
-    """`grid` rounded up to its work-group, and that: `group`, else the untuned one. No axis of the grid is empty."""
+    """(`grid` rounded up to the work-group, the work-group). No axis of the grid is empty."""
     local = group or default_group(grid, device)
     assert local is not None
     return tuple(-(-g // w) * w for g, w in zip(grid, local, strict=True)), local
 
 
 def _gpu_group(grid: Grid, device: DeviceInfo) -> Grid:
-    """At most GPU_ITEMS work-items: small groups spread over all units.
+    """A work-group of at most GPU_ITEMS work-items: small groups spread over all compute units.
 
-    Divisors of the axes, innermost first, if that gives a wave or the whole grid. Where axes have too few divisors, as
-    primes have, the grid is rounded up: kernels return beyond its end.
+    Divisors of the axes are preferred, innermost first, if they give a wave or the whole grid. Otherwise, as for prime
+    axes, the grid is rounded up; kernels return beyond its end.
     """
     limit, group = min(GPU_ITEMS, device.max_work_group_size), []
     left = limit
@@ -49,7 +49,7 @@ def _gpu_group(grid: Grid, device: DeviceInfo) -> Grid:
 
 
 def _rounded_group(grid: Grid, device: DeviceInfo, limit: int, wave: int) -> Grid:
-    """The group whose waves have the most lanes at work, or nearly so, with the most work-items, innermost first."""
+    """The group with (almost) the best lane occupancy, then the most work-items, innermost first."""
     sizes = [
         sorted({min(1 << i, most, extent) for i in range(limit.bit_length())})
         for extent, most in zip(grid, device.max_work_item_sizes, strict=False)

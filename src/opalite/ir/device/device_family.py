@@ -1,7 +1,7 @@
-"""What a device's name tells: family, generation, wave size, width and quirks.
+"""Device families from names and version strings: generation, wave size, lanes and quirks.
 
-Drivers report neither the generation of a GPU nor how many work-items run in lock step, so both are read from the
-name and version strings, as TensorFlow Lite's GPU delegate does.
+Drivers report neither the GPU generation nor the wave size. Both are parsed from name and version strings, as in
+TensorFlow Lite's GPU delegate.
 """
 
 from __future__ import annotations
@@ -15,41 +15,37 @@ FEW_EVENTS = "few_events"  # many outstanding events slow the driver: wait for e
 FP16_UNLISTED = "fp16_unlisted"  # half arithmetic builds though cl_khr_fp16 is not listed
 HALF_VECTORS = "half_vectors"  # vectors of halves and functions on them build, too, though it is not listed
 HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but not OpenCL C's functions on them
-SLOW_SUB_BUFFERS = "slow_sub_buffers"  # launches on sub-buffers take the host 15 µs, on whole buffers 5 (NVIDIA)
-ADDRESSES = "addresses"  # launches take parts of buffers by address: cl/memory/device_pointers.py, found by a trial run
-PLAIN_BUILDS = "plain_builds"  # what its own optimiser makes is refused or run wrongly (Oclgrind: noalias, abs, freeze)
+SLOW_SUB_BUFFERS = "slow_sub_buffers"  # host time of a launch: 15 µs on sub-buffers, 5 µs on whole buffers (NVIDIA)
+ADDRESSES = "addresses"  # kernel arguments may be device addresses (cl/memory/device_pointers.py), found by a trial run
+PLAIN_BUILDS = "plain_builds"  # the optimizer's output is rejected or miscomputes: build without it (Oclgrind)
 NO_ASSEMBLY = "no_assembly"  # inline assembly in a kernel ends the process that compiles it (PoCL 5, 6)
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
 FRAGILE_COMPILER = "fragile_compiler"  # some programs end the process that compiles them (PoCL 5 and 6)
-SOFTWARE = "software"  # a processor does a GPU's work at a hundredth of what it could do (llvmpipe): a warning says so
-SHARED_VALUES = (
-    "shared_values"  # work-items that meet at barriers at times share one (PoCL 5, 6): kernels/barrier_quirk.py
-)
-SHORT_LOOPS = "short_loops"  # loops end after 65,535 turns in all (llvmpipe of Mesa 22.3): layout/loop_trip_count.py
-SHALLOW_FLOW = "shallow_flow"  # 80 branches in each other, as cases of a switch are, crash or do nothing (llvmpipe)
-UNLINKED_FMA = (
-    "unlinked_fma"  # programs with fma, sin or cos do not build (Mesa 26 with LLVM's libclc), found by a trial
-)
-UNBUILT = (
-    "unbuilt:"  # with the name of a kernel: its program did not compile here (run/model/background/graph_compiler.py)
-)
-PTX_MMA = "ptx_mma"  # OpenCL C takes inline PTX with mma.sync (matrix units), found by a trial build
-SUB_GROUPS = "sub_groups"  # sub_group_reduce_add and its like build, found by a trial where extensions list them
-BLOCK_LOADS = "block_loads"  # intel_sub_group_block_read and its like build, found likewise
-PTX_WGMMA = "ptx_wgmma"  # PTX with wgmma and much local memory is taken for binaries (Hopper), found by a trial run
-PTX_DOT = "ptx_dot"  # OpenCL C takes inline PTX with dp4a (sums of four products of bytes), found by a trial build
-BYTE_PAIRS = "byte_pairs"  # vpmaddubsw and vpmaddwd (AVX2, AVX-512) build by Clang's names, found by a trial
+SOFTWARE = "software"  # software rendering at 1 % of the CPU's speed (llvmpipe); a warning is printed
+# Private variables of work-items are sometimes shared across barriers (PoCL 5, 6): kernels/barrier_quirk.py
+SHARED_VALUES = "shared_values"
+SHORT_LOOPS = "short_loops"  # loops end after 65,535 iterations (llvmpipe of Mesa 22.3): layout/loop_trip_count.py
+SHALLOW_FLOW = "shallow_flow"  # 80 nested branches, such as a switch's cases, crash or do nothing (llvmpipe)
+# Programs with fma, sin or cos do not build (Mesa 26 with LLVM's libclc), found by a trial build
+UNLINKED_FMA = "unlinked_fma"
+# Prefix of a kernel's name: its program failed to compile here (run/model/background/graph_compiler.py)
+UNBUILT = "unbuilt:"
+PTX_MMA = "ptx_mma"  # OpenCL C accepts inline PTX with mma.sync (tensor cores), found by a trial build
+SUB_GROUPS = "sub_groups"  # sub-group reductions build, found by a trial build if extensions list them
+BLOCK_LOADS = "block_loads"  # intel_sub_group_block_read builds, found by a trial build
+PTX_WGMMA = "ptx_wgmma"  # PTX programs with wgmma and large local memory run (Hopper), found by a trial run
+PTX_DOT = "ptx_dot"  # OpenCL C accepts inline PTX with dp4a (4-way int8 dot product), found by a trial build
+BYTE_PAIRS = "byte_pairs"  # Clang's builtins for vpmaddubsw and vpmaddwd (AVX2, AVX-512) build, found by a trial build
 BYTE_FOURS = "byte_fours"  # the processor has vpdpbusd (VNNI), and assembly in OpenCL C builds
-_LONG_LOOPS = 25  # a Mesa whose llvmpipe was seen to end no loop early
+_LONG_LOOPS = 25  # first Mesa version whose llvmpipe ends no loop early
 
 
 @dataclass(frozen=True)
 class Family:
-    """What names tell about a device.
+    """Properties of a device family.
 
-    wave_size: work-items in lock step, 1 where unknown. full_wave: how many where kernels take few registers, if that
-    is more (Adreno runs waves of both sizes). lanes: float32 multiply-adds that one compute unit (as the
-    driver counts them) starts each clock.
+    wave_size: work-items in lock step, 1 if unknown. full_wave: the wave size of kernels with few registers, if larger
+    (Adreno). lanes: float32 multiply-adds per clock of one compute unit, as the driver counts units.
     """
 
     family: str = "generic"
@@ -69,9 +65,9 @@ def find_family(
     float_width: int = 1,
     driver: str = "",
 ) -> Family:
-    """Family of a device from its OpenCL strings. `float_width` is the native vector width of float, for CPUs."""
+    """Family of a device from its OpenCL strings. float_width: native vector width of float, for CPUs."""
     if lanes := re.match(r"llvmpipe \(.*\b(\d+) bits\)", name):
-        # Mesa's software driver runs work-items as the lanes of vectors, as GPUs do.
+        # Mesa's software driver runs work-items as vector lanes, as GPUs do.
         width = int(lanes[1]) // 32
         major = re.match(r"\d+", driver)
         is_old = major is not None and int(major[0]) < _LONG_LOOPS
@@ -96,7 +92,7 @@ def _cpu(name: str, platform: str, version: str, float_width: int, driver: str) 
             family = vendor
     quirks: tuple[str, ...] = (PLAIN_BUILDS, SERIAL_BUILDS) if "oclgrind" in platform.lower() else ()
     if family == "pocl" and (major := re.match(r"\d+", driver)) and int(major[0]) >= 4:
-        # Seen with 5.0 and 6.0 and not with 3.1; 4.0, which was not tried, is taken to be like these.
+        # Seen with 5.0 and 6.0, not with 3.1; 4.0 is untested and assumed to be affected.
         quirks = (FRAGILE_COMPILER, SHARED_VALUES, NO_ASSEMBLY)
     # Two multiply-add units a core, each as wide as a vector register.
     return Family(family, "neon" if is_arm else wide, 1, 2 * max(float_width, 4), quirks)

@@ -1,4 +1,4 @@
-"""DeviceInfo: a device as plain data, so that everything before the session can be planned and tested without one."""
+"""DeviceInfo: a device as plain data, so that planning needs no device."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SUB_GROUP_EXTENSIONS = ("cl_khr_subgroups", "cl_intel_subgroups")
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What planning needs to know of an OpenCL device. JSON both ways; sizes in bytes.
+    """Properties of an OpenCL device that planning uses. JSON both ways; sizes in bytes.
 
-    Defaults describe a minimal OpenCL 1.2 device, so that a fixture states only what differs.
+    Defaults describe a minimal OpenCL 1.2 device, so that a fixture states only differences.
     """
 
     name: str = "generic"
@@ -65,17 +65,17 @@ class DeviceInfo:
 
     @cached_property
     def is_cpu(self) -> bool:
-        """Work-groups run as loops on CPU cores, one work-item after the other; not lanes of a vector (llvmpipe)."""
+        """Whether work-groups run as loops on CPU cores, one work-item after the other (not llvmpipe)."""
         return self.on_host and self.wave_size == 1
 
     @cached_property
     def on_host(self) -> bool:
-        """The device is the host's own processor, with its memory."""
+        """Whether the device is the host's CPU and memory."""
         return self.kind == "cpu"
 
     @property
     def is_mobile(self) -> bool:
-        """A phone's GPU: launches are dear and memory is slow."""
+        """Whether the device is a phone's GPU, with expensive launches and slow memory."""
         return self.family in ("adreno", "mali", "powervr")
 
     @cached_property
@@ -96,12 +96,12 @@ class DeviceInfo:
 
     @cached_property
     def launch_s(self) -> float:
-        """Seconds that one more launch costs: 3 to 5 µs measured on PoCL and on an H200, more on phones."""
+        """Seconds of one launch: 3 to 5 µs measured on PoCL and on an H200, more on phones."""
         return 4e-6 if self.on_host else 2e-5 if self.is_mobile else 5e-6
 
     @cached_property
     def prefers_images(self) -> bool:
-        """Whether image2d usually beats buffers: Adreno and PowerVR (MNN's choice)."""
+        """Whether image2d is usually faster than buffers: Adreno and PowerVR (MNN's choice)."""
         return self.image_support and self.family in ("adreno", "powervr")
 
     @property
@@ -111,39 +111,39 @@ class DeviceInfo:
 
     @property
     def half_functions(self) -> bool:
-        """Whether the compiler brings OpenCL C's functions on halves: loads, conversions, fma, select."""
+        """Whether OpenCL C's functions on halves build: loads, conversions, fma, select."""
         return self.has("cl_khr_fp16") or HALF_VECTORS in self.quirks
 
     @property
     def fast_half(self) -> bool:
-        """Whether half storage pays: on GPUs it halves the traffic, CPUs convert at every access."""
+        """Whether half storage is faster: it halves a GPU's traffic, CPUs convert at every access."""
         return self.fp16 and not self.on_host
 
     @property
     def dot_product(self) -> str:
-        """How sums of four products of 8-bit integers are one instruction: "ptx", "khr" (the extension's), or ""."""
+        """The 4-way int8 dot product instruction: "ptx", "khr" (the extension), or ""."""
         if PTX_DOT in self.quirks:
             return "ptx"
         return "khr" if self.has("cl_khr_integer_dot_product") else ""
 
     @property
     def byte_dots(self) -> str:
-        """What a CPU sums products of bytes by, in vectors of `pack` lanes: "fours", "pairs" (in 16 bits), or ""."""
+        """The int8 dot product of a CPU's vectors: "fours" (VNNI), "pairs" (vpmaddubsw, 16-bit sums), or ""."""
         return "fours" if BYTE_FOURS in self.quirks else "pairs" if BYTE_PAIRS in self.quirks else ""
 
     @property
     def assembly(self) -> bool:
-        """Whether its compiler is known to stand inline assembly of x86."""
+        """Whether the compiler accepts inline x86 assembly."""
         return NO_ASSEMBLY not in self.quirks
 
     @property
     def sub_groups(self) -> bool:
-        """Whether kernels may reduce by sub-groups: extensions list them, and a trial program of theirs builds."""
+        """Whether kernels may use sub-group reductions: listed as an extension, and a trial build works."""
         return SUB_GROUPS in self.quirks and any(self.has(e) for e in SUB_GROUP_EXTENSIONS)
 
     @property
     def block_loads(self) -> bool:
-        """Whether sub-groups may read blocks of memory by one instruction (cl_intel_subgroups), found likewise."""
+        """Whether kernels may use sub-group block reads (cl_intel_subgroups): listed, and a trial build works."""
         return self.sub_groups and BLOCK_LOADS in self.quirks and self.has("cl_intel_subgroups")
 
     @property
@@ -153,38 +153,38 @@ class DeviceInfo:
 
     @property
     def recordable_queues(self) -> bool:
-        """Whether they can be by Qualcomm's extension (cl_qcom_recordable_queues)."""
+        """Whether launches can be recorded by Qualcomm's extension (cl_qcom_recordable_queues)."""
         return self.has("cl_qcom_recordable_queues")
 
     @property
     def replay_pays(self) -> bool:
-        """Whether replaying what was recorded is worth it; on PoCL's CPU it is as fast or slower (docs/running.md)."""
+        """Whether replaying a recording is faster than launching; on PoCL's CPU it is not (docs/running.md)."""
         return not self.on_host
 
     @property
     def links_launches(self) -> bool:
-        """Whether launches may be linked into one kernel (docs/running.md): where that was tried."""
+        """Whether launches may be linked into a persistent kernel (docs/running.md)."""
         return self.family == "nvidia" and ADDRESSES in self.quirks
 
     @property
     def flush_every(self) -> int:
-        """Launches after which the queue should be flushed so that the GPU starts early; 0 leaves it to the driver.
+        """Launches between queue flushes, so that the GPU starts early; 0 leaves it to the driver.
 
-        The numbers are TensorFlow Lite's: 24 on Mali, 16 on PowerVR.
+        24 on Mali and 16 on PowerVR, as in TensorFlow Lite.
         """
         return {"mali": 24, "powervr": 16}.get(self.family, 0)
 
     @property
     def one_address_space(self) -> bool:
-        """Whether private and global pointers may stand for each other: CPUs that run kernels as plain functions."""
+        """Whether private and global pointers are interchangeable: on CPUs that run kernels as plain functions."""
         return self.is_cpu and self.family in ("pocl", "intel")
 
     @property
     def build_options(self) -> str:
-        """Options that every program is compiled with besides its own.
+        """Compiler options of every program.
 
-        NVIDIA's compiler multiplies by an approximate reciprocal unless it is told to divide, and quantised values
-        beside a half become other integers then. Its own CUDA divides exactly by default.
+        NVIDIA's compiler divides by an approximate reciprocal by default. That rounds values near a half to another
+        quantized integer.
         """
         if self.family == "nvidia":
             return "-cl-fp32-correctly-rounded-divide-sqrt"
@@ -192,7 +192,7 @@ class DeviceInfo:
 
     @cached_property
     def pack(self) -> int:
-        """Channels in a block of the packed layout: the vector registers' width on a CPU, RGBA's four on a GPU."""
+        """Channels in a block of the packed layout: a CPU's vector width, 4 (RGBA) on a GPU."""
         return max(4, min(16, self.native_float_width)) if self.is_cpu else 4
 
     def has(self, extension: str) -> bool:
@@ -200,7 +200,7 @@ class DeviceInfo:
         return extension in self.extensions
 
     def fits_image(self, width: int, height: int) -> bool:
-        """Whether a 2-D image of `width` × `height` texels is within the device's limits."""
+        """Whether a 2-D image of `width` x `height` texels is within the device's limits."""
         return self.image_support and width <= self.image2d_max[0] and height <= self.image2d_max[1]
 
     def to_json(self) -> str:
@@ -209,7 +209,7 @@ class DeviceInfo:
 
     @classmethod
     def from_json(cls, text: str) -> DeviceInfo:
-        """The device that `to_json` wrote; unknown keys are ignored so that newer files load."""
+        """The device that `to_json` wrote; unknown keys are ignored."""
         raw: dict[str, Any] = json.loads(text)
         names = {f.name for f in dataclasses.fields(cls)}
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items() if k in names}
