@@ -1,14 +1,13 @@
-"""Sizes as symbols: integers that remember how they came from the open dimensions of a model.
+"""Symbolic sizes: integers and floats with the expression that computes them from a model's open dimensions.
 
-A `SymbolicInt` stands where a size stands. It has the size at hand (`hint`), and the expression that gives it for any
-size. All arithmetic keeps the expression. What is decided by a comparison, or becomes a plain number, records a guard:
-a condition under which everything that was decided holds for other sizes too. So what is traced once is right wherever
-its guards hold, whatever code it went through; a needless guard costs generality, never correctness. PyTorch's SymInt
-("backed" symbols) works so.
+A `SymbolicInt` stands where a size stands. It holds the current size (`hint`) and the expression for any size.
+Arithmetic keeps the expression. A comparison, or a conversion to a plain number, records a guard: a condition under
+which the decision holds for other sizes too. A trace is valid for all sizes that satisfy its guards. A needless guard
+costs generality, never correctness. PyTorch's backed SymInts work in the same way.
 
-Integers are polynomials over atoms: symbols, and quotients, remainders, minima and maxima that no rule resolves. Equal
-polynomials are one object, so that comparing them records nothing. Bounds of the symbols decide what they can. An
-expression that would be too long fixes sizes in it (`lengths`).
+Integers are polynomials over atoms: symbols, and quotients, remainders, minima and maxima that no rule simplifies.
+Equal polynomials are one object, so that comparing them records no guard. Bounds of symbols decide comparisons where
+they can. Sizes in an expression that is too long are fixed (`expression_limits`).
 """
 
 from .compile_expressions import Numbers, compile_numbers

@@ -1,7 +1,7 @@
-"""Expressions over symbols, compiled into one Python function: guards first, then all numbers.
+"""Compiler from texts of symbolic expressions to one Python function: guards first, then all numbers.
 
-Texts may come from a file, so they are parsed and only arithmetic passes: names of symbols, numbers, operators,
-comparisons and FUNCTIONS. What occurs several times is computed once.
+Texts may come from a file. They are parsed, and only arithmetic is accepted: names of symbols, numbers, operators,
+comparisons and FUNCTIONS. Common subexpressions are computed once.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _COMPARED: dict[type[ast.AST], str] = {
 }
 _MOST_POWER = 64
 _MOST_NESTED = 40
-"""Operations in one line within each other: Python takes 200 parentheses."""
+"""Nested operations in one line; Python accepts 200 parentheses."""
 
 
 def compile_numbers(symbols: int, guards: Sequence[str], terms: Sequence[str]) -> Numbers:
-    """f(s0, s1, ...): the values of `terms`, in order, or None where one of `guards` does not hold.
+    """A function f(s0, s1, ...) that returns the values of `terms`, or None if a guard does not hold.
 
-    It raises ArithmeticError or ValueError where a guard cannot be computed, as does a division by zero. ValueError for
-    a text that is no such expression.
+    The function raises ArithmeticError or ValueError if a guard cannot be computed. ValueError for an invalid
+    expression.
     """
     writer = _Writer(symbols)
     wanted_guards = [writer.read(text) for text in guards]
@@ -62,7 +62,7 @@ def compile_numbers(symbols: int, guards: Sequence[str], terms: Sequence[str]) -
 
 
 class _Writer:
-    """Expressions as a graph in which equal ones are one, and the lines that compute them."""
+    """Expressions as a graph with common subexpressions merged, and the lines of code that compute them."""
 
     def __init__(self, symbols: int) -> None:
         self.lines: list[str] = []
@@ -71,11 +71,11 @@ class _Writer:
         self._parts: list[tuple[str, tuple[int, ...]]] = []  # a format, and the expressions that go into it
         self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
         self._names: dict[int, str] = {}
-        self._nested: list[int] = []  # operations within each other, by number of an expression whose text is made
+        self._nested: list[int] = []  # nesting depth by number of the expression
         self._known: dict[str, int] = {}
 
     def read(self, text: str) -> int:
-        """The number of an expression; ValueError if it is none."""
+        """The number of an expression; ValueError for an invalid one."""
         if text not in self._known:
             try:
                 self._known[text] = self._add(ast.parse(text, mode="eval").body)
@@ -117,8 +117,7 @@ class _Writer:
         return number
 
     def text(self, number: int) -> str:
-        """What stands for an expression in a line: a name, which a line before defines, if it occurs several times or
-        holds many others."""
+        """Code for an expression: inline, or a name assigned in an earlier line if it is used twice or nests deep."""
         if number in self._names:
             return self._names[number]
         form, parts = self._parts[number]

@@ -1,4 +1,4 @@
-"""What a trace has fixed or asked, in sentences for people."""
+"""Sentences for people about a trace's guards."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ _SYMBOL = re.compile(r"\bs(\d+)\b")
 
 
 def fixed_sizes(trace: Trace) -> list[str]:
-    """A sentence for each size that can be no other: which, and what node and line of code fixed it."""
-    told: dict[int, str] = {}
+    """A sentence for each fixed size: the size, and the node and line of code that fixed it."""
+    sentences: dict[int, str] = {}
     for guard in trace.guards:
         found = set(map(int, _SYMBOL.findall(guard.text)))
         if guard.fixes and len(found) == 1:
             (number,) = found
-            told.setdefault(number, f"size {trace.symbols[number].hint} of {trace.names[number]} is fixed {_by(guard)}")
-    return [told[number] for number in sorted(told)]
+            sentences.setdefault(
+                number, f"size {trace.symbols[number].hint} of {trace.names[number]} is fixed {_by(guard)}"
+            )
+    return [sentences[number] for number in sorted(sentences)]
 
 
 def conditions(trace: Trace) -> list[str]:
-    """A sentence for each other condition on sizes, in terms of their names."""
+    """A sentence for each other guard, with the sizes' names."""
     found = []
     for guard in trace.guards:
         numbers = set(map(int, _SYMBOL.findall(guard.text)))

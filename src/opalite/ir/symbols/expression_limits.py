@@ -1,7 +1,7 @@
-"""How long an expression may become.
+"""Length limits of symbolic expressions.
 
-What a model computes of its sizes may hold each earlier size several times, so that texts would be twice as long with
-every layer. The sizes in one that is too long are fixed (`Trace.dim`): from then on they are plain numbers.
+An expression may contain each earlier size several times, so that texts could double with every layer. Sizes in a too
+long expression are fixed (`Trace.dim`): they become plain numbers.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 import re
 
 LONGEST = 4000
-"""Characters of an expression."""
+"""Most characters of an expression."""
 
 MOST_FACTORS = 8
-"""Of one product."""
+"""Most factors of one product."""
 
 MOST_BITS = 128
-"""Of a plain number."""
+"""Most bits of a plain number."""
 
 _MOST_NESTED = 64
-"""Parentheses within each other; Python takes 200."""
+"""Deepest nesting of parentheses; Python accepts 200."""
 
 _SYMBOL = re.compile(r"\bs(\d+)\b")
 
 
 def symbols_in(text: str) -> frozenset[int]:
-    """The numbers of the symbols that an expression holds."""
+    """The numbers of the symbols in an expression."""
     return frozenset(map(int, _SYMBOL.findall(text)))
 
 
 def is_too_long(text: str) -> bool:
-    """Whether an expression has too many characters, or too many parentheses within each other."""
+    """Whether an expression has too many characters or nests too deep."""
     if len(text) <= _MOST_NESTED or text.count("(") <= _MOST_NESTED:
         return len(text) > LONGEST
     return len(text) > LONGEST or _depth(text) > _MOST_NESTED

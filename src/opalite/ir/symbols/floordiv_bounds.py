@@ -1,7 +1,7 @@
-"""Bounds of polynomials that hold quotients beside what they are quotients of.
+"""Bounds of polynomials that contain both a quotient and its dividend.
 
-Of `2 * ((h + 1) // 2) - h`, the least and the largest of each part say little, for h is in both. With what is divided
-in the quotient's place, `(h + 1 - rest) - h` for a rest of 0 or 1, it is seen to be 0 or 1.
+In `2 * ((h + 1) // 2) - h` the bounds of each term alone give little. With the quotient replaced by its dividend, `(h +
+1 - r) - h` for a remainder r of 0 or 1, the bounds are 0 and 1.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Callable, Mapping
 from .polynomial import Bounds, Monomial, Poly, add
 
 _MOST_STEPS = 6
-"""Quotients that are taken apart, one after the other: each may hold another."""
+"""Quotients replaced one after the other; each may contain another."""
 
 
 def bounds_by_dividends(
     poly: Poly, quotients: Mapping[Monomial, tuple[Poly, int]], known: Callable[[Poly], Bounds]
 ) -> Bounds:
-    """What `poly` is at least and at most, by what is `known` of it with dividends in place of quotients.
+    """Bounds of `poly` after replacing quotients by their dividends.
 
-    quotients: the dividend and the divisor, a plain number above 0, by the monomial that is the quotient.
+    quotients: dividend and divisor, a plain positive integer, by the monomial of the quotient. known: bounds of a
+    polynomial.
     """
     low, high = known(poly)
     scale, least, most = 1, 0, 0  # scale * poly is between taken + least and taken + most

@@ -1,4 +1,4 @@
-"""Quotients and remainders of sizes: polynomials where division leaves no rest, else atoms with what bounds them."""
+"""Floor division and remainder of sizes: polynomials if the division is exact, else bounded atoms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def quotient_and_remainder(trace: Trace, p: Poly, q: Poly) -> tuple[Any, Any]:
-    """Of p by q, which is not 0, as Python rounds them. What the divisor divides exactly leaves both."""
+    """Quotient and remainder of p by q (not 0), rounded as in Python."""
     p, q = trace.shortened(p, LONGEST // 2), trace.shortened(q, LONGEST // 2)
     if p == q:
         return 1, 0
@@ -41,10 +41,11 @@ def quotient_and_remainder(trace: Trace, p: Poly, q: Poly) -> tuple[Any, Any]:
 
 
 def _quotient(trace: Trace, p: Poly, q: Poly) -> Any:
-    """p // q as an atom. A quotient within is joined: (a // 2 + 3) // 5 is (a + 6) // 10.
+    """p // q as an atom, in a normal form.
 
-    By a plain number, a dividend that begins with a negative term is turned round: -a // 8, whose negative is a divided
-    by 8 and rounded up, is -((a + 7) // 8). So both forms of a quotient that is rounded up are one atom.
+    Nested quotients are merged: (a // 2 + 3) // 5 becomes (a + 6) // 10. For a plain divisor, a dividend with a
+    negative leading term is negated: -a // 8 becomes -((a + 7) // 8), so that both spellings of ceil division are one
+    atom.
     """
     by = q[0][1] if len(q) == 1 and not q[0][0] else 0
     inner = [term for term in p if term[0]]

@@ -1,4 +1,4 @@
-"""What may be a number of a trace or a plain one."""
+"""Functions on numbers that may be symbolic or plain."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NOT_PLAIN = frozenset((SymbolicInt, SymbolicFloat, tuple, list))
 
 
 def _is_plain(values: Sequence[Any]) -> bool:
-    """Whether there are neither symbols nor sequences among `values`, as in most shapes."""
+    """Whether `values` contain neither symbols nor sequences, as most shapes."""
     return _NOT_PLAIN.isdisjoint(map(type, values))
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether `value` is a Dim or Real, or a tuple or list with one."""
+    """Whether `value` is a SymbolicInt or SymbolicFloat, or a tuple or list with one."""
     kind = type(value)
     if kind is tuple or kind is list:
         return not _is_plain(value) and any(map(is_symbolic, value))
@@ -28,7 +28,7 @@ def is_symbolic(value: Any) -> bool:
 
 
 def hint_of(value: Any) -> Any:
-    """The numbers at hand in `value`, a number, tuple or list, without a guard: for costs and what is shown."""
+    """`value`, a number, tuple or list, with hints in place of symbols; records no guard."""
     kind = type(value)
     if kind is tuple or kind is list:
         return value if kind is tuple and _is_plain(value) else kind(map(hint_of, value))
@@ -36,12 +36,15 @@ def hint_of(value: Any) -> Any:
 
 
 def is_multiple(value: Any, of: int) -> bool:
-    """Whether `value` is one of a plain integer: guarded where it is at hand, for what is right where it is not too."""
+    """Whether `value` is a multiple of a plain integer; guarded if it is at present.
+
+    For choices that are correct without it.
+    """
     return bool(hint_of(value) % of == 0 and value % of == 0)
 
 
 def fixed(value: Any) -> Any:
-    """`value`, a number, tuple or list, with plain numbers in it, to which its sizes are fixed from now on."""
+    """`value`, a number, tuple or list, with its sizes fixed to plain numbers by guards."""
     if type(value) in (SymbolicInt, SymbolicFloat):
         return value.fix()
     if type(value) in (tuple, list):
@@ -50,37 +53,37 @@ def fixed(value: Any) -> Any:
 
 
 def as_float32(value: Any) -> Any:
-    """A number rounded to float32: a Real where it came from sizes."""
+    """A number rounded to float32; symbolic for symbolic numbers."""
     if type(value) is SymbolicInt:
         value = real(value)
     return value.float32() if type(value) is SymbolicFloat else _float32(value)
 
 
 def is_dim(value: Any) -> TypeGuard[SymbolicInt]:
-    """Whether `value`, which may say that it is an int, is a Dim."""
+    """Whether `value` is a SymbolicInt, typed."""
     return type(value) is SymbolicInt
 
 
 def is_real(value: Any) -> TypeGuard[SymbolicFloat]:
-    """Whether `value`, which may say that it is a float, is a Real."""
+    """Whether `value` is a SymbolicFloat, typed."""
     return type(value) is SymbolicFloat
 
 
 def as_float(value: Any) -> Any:
-    """`float(value)`, but a Real stays what it is, and a Dim becomes one."""
+    """`float(value)`, or a SymbolicFloat for a symbolic number."""
     return real(value) if is_symbolic(value) else float(value)
 
 
 def same_or_int(value: Any) -> int:
-    """A Dim as it is; another number, such as NumPy's, as a plain integer."""
+    """`int(value)`, or the SymbolicInt itself."""
     found: int = value if is_dim(value) else int(value)  # type: ignore[assignment]
     return found
 
 
 def always_equal(a: Any, b: Any) -> bool:
-    """Whether two integers, or sequences of them, are equal whatever the symbols are; it records no guard.
+    """Whether two integers, or sequences of them, are equal for all sizes; records no guard.
 
-    For what is right, if slower, where equal sizes are taken for different ones.
+    For optimizations that are correct without it.
     """
     if isinstance(a, tuple | list):
         if _is_plain(a) and _is_plain(b):
@@ -92,10 +95,9 @@ def always_equal(a: Any, b: Any) -> bool:
 
 
 def agree(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Whether two shapes are equal: guarded where they are so at hand.
+    """Whether two shapes are equal; guarded if they are at present. For optimizations that are correct without it.
 
-    For what is right, if slower, where equal shapes are taken for different ones: those that differ at hand are, and so
-    is an axis that has one element at hand beside one that has one always.
+    Shapes that differ at present count as different. So does a symbolic 1 compared with a plain 1.
     """
     if always_equal(tuple(a), tuple(b)):
         return True
@@ -107,8 +109,7 @@ def agree(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 def runs_along(size: Any, along: Any) -> bool:
-    """Whether an axis of `size` elements runs along one of `along`, of which a single element is repeated, and not only
-    at the sizes at hand: as sizes that are always equal do, but for plain ones."""
+    """Whether an axis of `size` elements is not broadcast against `along`, for all sizes if that can be proved."""
     if type(size) is SymbolicInt and always_equal(size, along):
         return True
     return bool(size != 1)
@@ -127,4 +128,4 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "round": round,
     "float32": _float32,
 }
-"""What expressions' texts may call."""
+"""Functions that texts of expressions may call."""

@@ -1,4 +1,4 @@
-"""The smallest and the largest of sizes, as expressions."""
+"""Minimum and maximum of sizes as expressions, and comparisons with plain numbers that record no guard."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .symbolic_int import SymbolicInt, as_poly
 
 
 def at_most(values: Iterable[Any]) -> Any:
-    """The smallest of integers, as an expression: `min` would guard which one it is."""
+    """The minimum of integers as an expression; Python's `min` would record guards."""
     return _extreme("min", min, values)
 
 
 def at_least(values: Iterable[Any]) -> Any:
-    """The largest of integers, as an expression: `max` would guard which one it is."""
+    """The maximum of integers as an expression; Python's `max` would record guards."""
     return _extreme("max", max, values)
 
 
 def fitted(limit: int, size: Any) -> int:
-    """A tile of at most `limit` that the size at hand is no smaller than, as a plain number.
+    """min(limit, current size) as a plain number, for tile sizes.
 
-    Other sizes of a trace may be smaller: `may_be_less(size, tile)` says whether.
+    Other sizes of the trace may be smaller than the tile: see `may_be_less`.
     """
     tile: int = min(limit, hint_of(size))
     return tile
 
 
 def may_be_less(size: Any, least: int) -> bool:
-    """Whether a size is, or is at others of its trace, less than `least`. It records no guard."""
+    """Whether a size may be less than `least` for some sizes of its trace. Records no guard."""
     if type(size) is not SymbolicInt:
         return bool(size < least)
     low, _ = size.trace.bounds(size.poly)
@@ -39,7 +39,7 @@ def may_be_less(size: Any, least: int) -> bool:
 
 
 def may_leave_rest(size: Any, of: int) -> bool:
-    """Whether a size is, or is at others of its trace, no multiple of a plain number. It records no guard."""
+    """Whether a size may be no multiple of a plain number for some sizes of its trace. Records no guard."""
     rest = size % of
     return type(rest) is SymbolicInt or bool(rest != 0)
 
@@ -52,7 +52,7 @@ def _extreme(name: str, pick: Callable[[Iterable[Any]], Any], values: Iterable[A
     sign = 1 if name == "max" else -1
     kept = [
         v
-        for i, v in enumerate(found)  # drop what another one is known to reach
+        for i, v in enumerate(found)  # drop values dominated by another
         if not any(_is_past(trace, w, v, sign) for w in found[:i])
         and not any(_is_past(trace, w, v, sign) and not _is_past(trace, v, w, sign) for w in found[i + 1 :])
     ]

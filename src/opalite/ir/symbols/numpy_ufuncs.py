@@ -1,4 +1,4 @@
-"""NumPy's scalars in arithmetic with numbers of a trace: they count as Python's numbers, so expressions are kept."""
+"""NumPy scalars in arithmetic with symbolic numbers: they count as Python numbers, so that expressions are kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 def call_ufunc(
     function: Any, method: str, inputs: Sequence[Any], options: Mapping[str, Any], fixed: Callable[[Any], Any]
 ) -> Any:
-    """What `__array_ufunc__` returns. With arrays, and for other functions than arithmetic, inputs are `fixed(x)`."""
+    """The result of `__array_ufunc__`; arrays and functions other than arithmetic get `fixed(x)` for each input."""
     sign = _OPERATORS.get(function.__name__)
     arrays = any(isinstance(x, np.ndarray) for x in inputs)
     if sign is not None and method == "__call__" and not options and not arrays:

@@ -1,5 +1,4 @@
-"""Reading expressions over sizes back into numbers of a trace: the inverse of `SymbolicInt.text` and
-`SymbolicFloat.text`."""
+"""Parser of expressions over sizes: the inverse of `SymbolicInt.text` and `SymbolicFloat.text`."""
 
 from __future__ import annotations
 
@@ -43,10 +42,10 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def read_expression(text: str, trace: Trace) -> Any:
-    """The number that `text`, an expression over the symbols s0, s1, ... of `trace`, stands for.
+    """The number of `text`, an expression over the symbols s0, s1, ... of `trace`.
 
-    A comparison becomes a bool, and a guard of the trace. ValueError for a text that is no such expression,
-    ArithmeticError where it cannot be computed.
+    A comparison becomes a bool and a guard of the trace. ValueError for an invalid text, ArithmeticError if it cannot
+    be computed.
     """
     try:
         body = ast.parse(text, mode="eval").body

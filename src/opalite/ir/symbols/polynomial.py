@@ -26,12 +26,12 @@ def multiply(a: Poly, b: Poly) -> Poly:
 
 
 def constant(value: int) -> Poly:
-    """A plain integer."""
+    """A plain integer as a polynomial."""
     return (((), value),) if value else ()
 
 
 def divide(p: Poly, q: Poly) -> Poly | None:
-    """The polynomial whose product with q is p, if there is one: (8*a*b + 8*b) / (a + 1) is 8*b."""
+    """p / q if the division is exact, else None: (8*a*b + 8*b) / (a + 1) is 8*b."""
     lead, by = max(q, key=_order)
     whole: dict[Monomial, int] = {}
     for _ in range(len(p) + 8):
@@ -57,7 +57,7 @@ def _order(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
 
 
 def split(p: Poly, q: Poly) -> tuple[Poly, Poly]:
-    """whole, rest with p = whole * q + rest; q a single monomial, else whole is 0."""
+    """(whole, rest) with p = whole * q + rest; whole is 0 unless q is a single monomial."""
     if len(q) != 1:
         return (), p
     ((factors, by),) = q

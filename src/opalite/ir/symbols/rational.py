@@ -1,13 +1,13 @@
-"""Ratios: what a float that came from sizes is a rounding of, so that it can be rounded to a whole number exactly.
+"""Rational: the exact ratio behind a float computed from sizes, so that floor and ceiling are exact.
 
-Models compute sizes in floats, too: `ceil(float(h) / 2.0)`. Floor and ceiling of the float are those of the ratio of
-integers as long as the dividend is a whole number that the float's type holds, one of 24 bits for float32:
+Models compute sizes in floats too: `ceil(float(h) / 2.0)`. Floor and ceiling of the float equal those of the ratio of
+integers if the float's type holds the dividend exactly (24 bits for float32):
 
-- a ratio that is whole is held exactly;
-- one that is not is 1 / divisor at least from the next whole number, and half the spacing of floats near it is less, if
-  |dividend| <= 2^24. So rounding, which keeps order, does not reach that number.
+- a ratio that is a whole number is held exactly;
+- any other ratio differs from the next whole number by at least 1 / divisor, more than half the spacing of floats
+  there if |dividend| <= 2^24, so that rounding does not reach the whole number.
 
-Of ratios that are rounded already only those by a power of two, which are exact, are computed with any further.
+Only ratios with a power-of-two divisor, which are exact, take part in further arithmetic.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from .symbol_trace import Trace
 
 _MOST = 1 << 20
-"""Plain numbers of a ratio are no larger, so that their products with sizes are below 2^53."""
+"""Largest plain number in a ratio, so that products with sizes are below 2^53."""
 
 
 @dataclass(frozen=True)
 class Rational:
-    """top / by, in lowest terms; by is above 0."""
+    """The ratio top / by in lowest terms; by is positive."""
 
     top: Poly
     by: int
 
     @property
     def is_exact(self) -> bool:
-        """Whether a float holds the ratio itself: the divisor is a power of two."""
+        """Whether a float holds the ratio exactly: the divisor is a power of two."""
         return self.by & (self.by - 1) == 0
 
     def floor(self, trace: Trace) -> Any:
-        """The largest integer that is no larger."""
+        """The largest integer not above the ratio."""
         return trace.dim(self.top) // self.by
 
     def ceil(self, trace: Trace) -> Any:
-        """The smallest integer that is no smaller."""
+        """The smallest integer not below the ratio."""
         return -(trace.dim(multiply(self.top, constant(-1))) // self.by)
 
 
 def make_ratio(top: Poly, by: int) -> Rational | None:
-    """top / by; None where plain numbers of it are too large for floats."""
+    """The ratio top / by; None if its plain numbers are too large for floats."""
     if by < 0:
         top, by = multiply(top, constant(-1)), -by
     shared = math.gcd(by, *(c for _, c in top))
@@ -59,7 +59,7 @@ def make_ratio(top: Poly, by: int) -> Rational | None:
 
 
 def plain_ratio(value: float) -> Rational | None:
-    """Of a plain number."""
+    """The ratio of a plain number."""
     if not abs(value) <= _MOST:  # which NaN is not, either
         return None
     top, by = float(value).as_integer_ratio()
@@ -67,7 +67,7 @@ def plain_ratio(value: float) -> Rational | None:
 
 
 def combined(sign: str, a: Rational | None, b: Rational | None) -> Rational | None:
-    """a (sign) b, of which floor and ceiling are those of the float that comes of it; None where that is not known."""
+    """The ratio a (sign) b; None if its floor and ceiling could differ from the float's."""
     if a is None or b is None or not a.is_exact or not b.is_exact:
         return None
     match sign:

@@ -1,5 +1,4 @@
-"""Substituted: what was made with symbols, with plain numbers for given sizes in their place. Moved: with other sizes
-at hand."""
+"""Substitution of sizes for symbols: by plain numbers (Substituted), or by new hints in a new trace (Moved)."""
 
 from __future__ import annotations
 
@@ -14,7 +13,10 @@ from .symbolic_int import SymbolicInt
 
 
 class Substituted:
-    """Numbers for one choice of sizes, which the caller has checked against the guards."""
+    """A function that replaces symbolic numbers by plain ones for given sizes.
+
+    The caller has checked the guards for these sizes.
+    """
 
     def __init__(self, trace: Trace, sizes: Sequence[int]) -> None:
         """sizes: the values of the trace's symbols, in order."""
@@ -23,7 +25,7 @@ class Substituted:
         self._known: dict[str, Any] = {}
 
     def learn(self, values: Sequence[Any]) -> None:
-        """Compute all of `values` in one go, which is faster than one by one."""
+        """Compute all of `values` at once, which is faster than one by one."""
         texts = list(
             dict.fromkeys(
                 v.text for v in values if type(v) in (SymbolicInt, SymbolicFloat) and v.text not in self._known
@@ -35,7 +37,7 @@ class Substituted:
             self._known.update(zip(texts, found, strict=True))
 
     def __call__(self, value: Any) -> Any:
-        """`value` with plain numbers: a number, a tuple, a list, or a dataclass with those in its fields."""
+        """`value`, a number, tuple, list or dataclass, with plain numbers."""
         if type(value) in (SymbolicInt, SymbolicFloat):
             return self._number(value)
         if type(value) in (tuple, list):
@@ -53,8 +55,10 @@ class Substituted:
 
 
 class Moved(Substituted):
-    """The same expressions with other sizes at hand; in a trace of their own, so that what is decided about them is no
-    guard of the first."""
+    """A function that replaces symbolic numbers by the same expressions with other hints, in a new trace.
+
+    Guards recorded there do not reach the original trace.
+    """
 
     def __init__(self, trace: Trace, sizes: Sequence[int]) -> None:
         super().__init__(trace, sizes)
@@ -67,7 +71,7 @@ class Moved(Substituted):
 
 
 def holds_symbols(value: Any) -> bool:
-    """Whether a number, a tuple, a list, or a dataclass with those in its fields came from sizes."""
+    """Whether a number, tuple, list or dataclass contains symbolic numbers."""
     if type(value) in (SymbolicInt, SymbolicFloat):
         return True
     if type(value) in (tuple, list):

@@ -1,4 +1,4 @@
-"""Trace: the symbols of a model, and what was decided about them."""
+"""Trace: the symbols of a model and the guards recorded about them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .symbolic_int import SymbolicInt
 from .value_bounds import KnownBounds
 
 SYMBOLS_OWN = "symbols are at least 2"
-"""Where the guards of symbols themselves come from."""
+"""Origin of the guards that each symbol implies."""
 
 TOO_LONG = f"what is computed of it would take more than {LONGEST} characters"
-"""Where guards come from that keep expressions from growing."""
+"""Origin of the guards that limit the length of expressions."""
 
 _HERE = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True)
 class Guard:
-    """`text` is true of the sizes that a trace was made with, and has to be for those it is used with.
+    """A condition on sizes: true for the sizes of tracing, required of all others.
 
-    where: the line of code that asked. fixes: it holds a size to one value. node: the model's node that was imported
-    then, or "".
+    where: the line of code that recorded it. fixes: whether it fixes a size to one value. node: the model's node
+    imported at that time, or "".
     """
 
     text: str
@@ -41,31 +41,31 @@ class Guard:
 
 
 class Trace:
-    """Symbols and what was decided about them. Not thread-safe."""
+    """Symbols and the guards recorded about them. Not thread-safe."""
 
     def __init__(self) -> None:
         self.symbols: list[SymbolicInt] = []
         self.names: list[str] = []
-        self.node = ""  # of the model, that is imported now: guards tell it
+        self.node = ""  # the model's node that is being imported; recorded in guards
         self._guards: dict[str, Guard] = {}
         self._texts: list[str] = []
         self._hints: list[int] = []
-        self._symbols_of: list[frozenset[int]] = []  # by number of the atom, as the others
+        self._symbols_of: list[frozenset[int]] = []  # by number of the atom, as _texts, _hints and _lengths
         self._lengths: list[int] = []
-        self._plain: frozenset[int] = frozenset()  # symbols that are plain numbers from now on
+        self._plain: frozenset[int] = frozenset()  # symbols fixed because of an expression's length
         self._bounds = KnownBounds()
-        self._bounds_of: dict[Poly, Bounds] = {}  # what is known until the next guard
+        self._bounds_of: dict[Poly, Bounds] = {}  # a cache, valid until the next guard
         self._atoms: dict[str, int] = {}
         self._dims: dict[Poly, SymbolicInt] = {}
-        self.quotients: dict[Monomial, tuple[Poly, int]] = {}  # what was divided by which number, by the atom for it
+        self.quotients: dict[Monomial, tuple[Poly, int]] = {}  # dividend and divisor by the quotient's atom
         self.recorded = 0
-        self._checked = -1  # of them, when `_check` was made
+        self._checked = -1  # `recorded` when `_check` was compiled
         self._check: Callable[..., Any]
 
     def symbol(self, hint: int, name: str = "") -> int:
-        """A size that may be any other; 0 and 1, which broadcasting and much else treats apart, stay themselves.
+        """A new symbol with hint `hint`; 0 and 1, which broadcasting treats specially, stay plain.
 
-        A symbol is at least 2, which is a condition of its trace. name: as the model calls it, for messages.
+        A symbol is at least 2, which is a guard. name: the model's name of the dimension, for messages.
         """
         if hint < 2:
             return hint
@@ -79,7 +79,7 @@ class Trace:
         return made
 
     def moved(self, sizes: Sequence[int]) -> Trace:
-        """The same symbols and guards with other sizes at hand, for which the guards hold."""
+        """A copy of this trace with other hints; the guards must hold for them."""
         numbers = compile_numbers(len(self.symbols), (), self._texts)(*sizes)
         assert numbers is not None, "there is no guard"
         made = Trace()
@@ -93,17 +93,17 @@ class Trace:
 
     @property
     def guards(self) -> list[Guard]:
-        """What has to hold, in the order in which it was asked."""
+        """All guards, in the order of recording."""
         return list(self._guards.values())
 
     def guard(self, text: str, *, fixes: bool = False, where: str = "") -> None:
-        """Record a condition. It is true now. where: by default the line of code that asks."""
+        """Record a condition, which holds for the hints. where: by default the line of code that asks."""
         if text not in self._guards:
             self._guards[text] = Guard(text, where or _caller(), fixes, self.node)
             self.recorded += 1
 
     def holds(self, sizes: Sequence[int]) -> bool:
-        """Whether every guard does for these values of the symbols: those recorded since the last time included."""
+        """Whether all guards hold for these values of the symbols."""
         if self.recorded != self._checked:
             self._checked = self.recorded
             fixing_first = sorted(self._guards.values(), key=lambda g: not g.fixes)
@@ -127,11 +127,11 @@ class Trace:
         return number
 
     def atom(self, text: str, hint: int, bounds: Bounds) -> int:
-        """An integer that is opaque but for its bounds, as a Dim."""
+        """An opaque integer with bounds, as a SymbolicInt."""
         return self.dim((((self._atom(text, hint, bounds),), 1),))
 
     def dim(self, poly: Poly) -> int:
-        """The Dim of a polynomial; a plain integer for a constant, and where the sizes that it holds are fixed."""
+        """The SymbolicInt of a polynomial; a plain integer if it is constant or its sizes are fixed."""
         if self._plain:
             poly = self.reduced(poly)
         found = self._dims.get(poly)
@@ -150,10 +150,10 @@ class Trace:
             found = self._dims[poly] = SymbolicInt(self, poly, self.hint(poly))
         return found
 
-    # What keeps expressions short
+    # Limits on the length of expressions
 
     def reduced(self, poly: Poly) -> Poly:
-        """The same polynomial with plain numbers in place of atoms of nothing but sizes that are fixed for length."""
+        """The polynomial with plain numbers in place of atoms that contain only fixed sizes."""
         if not self._plain:
             return poly
         terms: dict[Monomial, int] = {}
@@ -169,15 +169,14 @@ class Trace:
         return tuple(sorted((m, c) for m, c in terms.items() if c))
 
     def shortened(self, poly: Poly, limit: int = LONGEST) -> Poly:
-        """The same polynomial, of about `limit` characters at most: sizes in its longest parts are fixed where it has
-        more."""
+        """The polynomial within about `limit` characters: sizes in its longest atoms are fixed if it is longer."""
         while numbers := self._to_fix(poly, limit):
             self._fix(numbers)
             poly = self.reduced(poly)
         return poly
 
     def _to_fix(self, poly: Poly, limit: int) -> frozenset[int]:
-        """The symbols in the longest part of a polynomial that is too long; none of one that is not."""
+        """The symbols in the longest atom of a too long polynomial; empty for others."""
         lengths = self._lengths
         total = 0
         for monomial, coefficient in poly:
@@ -199,7 +198,7 @@ class Trace:
         self._plain |= numbers
 
     def fixed_for_length(self, text: str) -> bool:
-        """Whether the sizes in the text of a float are fixed, because it is too long or because another was."""
+        """Whether all sizes in the text of a float are fixed, because it or an earlier text is too long."""
         if not self._plain and not is_too_long(text):
             return False
         found = symbols_in(text)
@@ -208,16 +207,16 @@ class Trace:
         return found <= self._plain
 
     def hint(self, poly: Poly) -> int:
-        """The value of a polynomial for the sizes at hand."""
+        """The value of a polynomial for the hints."""
         return sum(c * math.prod(self._hints[a] for a in m) for m, c in poly)
 
     def is_one_symbol(self, poly: Poly) -> bool:
-        """Whether a polynomial holds one symbol, to the first power, and else constants."""
+        """Whether a polynomial is one symbol, to the first power, and constants."""
         atoms = [m for m, _ in poly if m]
         return len(atoms) == 1 and len(atoms[0]) == 1 and self._texts[atoms[0][0]] in {s.text for s in self.symbols}
 
     def bounds(self, poly: Poly) -> Bounds:
-        """What a polynomial is at least and at most; None where nothing is known."""
+        """Lower and upper bound of a polynomial; None if unknown."""
         found = self._bounds_of.get(poly)
         if found is None:
             if len(poly) > 1 and any(m in self.quotients for m, _ in poly):
@@ -228,7 +227,7 @@ class Trace:
         return found
 
     def learn(self, poly: Poly, sign: str, text: str) -> None:
-        """Take `poly (sign) 0`, a guard of that text, for what it says of bounds; drop one that follows from it."""
+        """Update bounds from the guard `poly (sign) 0`; drop an earlier guard that follows from it."""
         follows = self._bounds.learn(poly, sign, text)
         self._bounds_of.clear()
         if follows is not None:

@@ -1,4 +1,4 @@
-"""SymbolicFloat: a float that came from sizes."""
+"""SymbolicFloat: a float computed from symbolic sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _Step = tuple[str, Any, Any]
-"""A sign of arithmetic and what is on both sides of it."""
+"""An arithmetic sign and its two operands."""
 
 
 def _real_text(value: Any) -> str:
@@ -29,20 +29,21 @@ def _real_text(value: Any) -> str:
 
 
 class SymbolicFloat:
-    """A float that came from sizes: costs, scales, reciprocals.
+    """A float computed from symbolic sizes: costs, scales, reciprocals.
 
-    Order is not guarded: `<` between reals decides what is faster, never what is right. Equality and plain numbers are.
+    `<` records no guard: comparisons of floats decide speed, never correctness. Equality and conversion to a plain
+    number record one.
     """
 
     __slots__ = ("_of", "hint", "text", "trace")
 
     def __init__(self, trace: Trace, text: str, hint: float, of: Rational | _Step | None = None) -> None:
-        """of: its ratio, if there is one, or the step in which it is computed, of which the ratio follows."""
+        """of: the exact ratio, if known, or the arithmetic step from which it can be derived."""
         self.trace, self.text, self.hint, self._of = trace, text, hint, of
 
     @property
     def ratio(self) -> Rational | None:
-        """Of integers, with the same floor and ceiling; None where there is none. Most are not asked for it."""
+        """The ratio of integers with the same floor and ceiling; None if unknown. Computed on first use."""
         if type(self._of) is tuple:
             sign, a, b = self._of
             self._of = combined(sign, ratio_of(a), ratio_of(b))
@@ -54,17 +55,17 @@ class SymbolicFloat:
 
     @__class__.setter
     def __class__(self, value: type) -> None:
-        raise TypeError("the class of a Real is not to be set")
+        raise TypeError("the class of a SymbolicFloat cannot be set")
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Arithmetic with NumPy's scalars is that of floats; arrays take plain numbers."""
+        """Arithmetic with NumPy scalars stays symbolic; with arrays the value is fixed."""
         return call_ufunc(function, method, inputs, options, lambda x: x.fix() if hasattr(x, "fix") else x)
 
     def __repr__(self) -> str:
         return f"<{self.text} = {self.hint}>"
 
     def fix(self) -> float:
-        """The plain float, to which this is fixed from now on."""
+        """The plain float; a guard fixes this value."""
         self.trace.guard(f"{self.text} == {self.hint!r}", fixes=True)
         return self.hint
 
@@ -185,7 +186,7 @@ class SymbolicFloat:
         return self.trace.atom(f"round({self.text})", round(self.hint), (None, None))
 
     def float32(self) -> Any:
-        """Rounded to float32, as NumPy's arithmetic in it is at every step."""
+        """The value rounded to float32, as in each step of NumPy's float32 arithmetic."""
         ratio = self.ratio
         if ratio is not None:
             low, high = self.trace.bounds(ratio.top)
@@ -194,7 +195,7 @@ class SymbolicFloat:
         return self._as_float32(ratio)
 
     def float32_where_exact(self) -> Any:
-        """The same; sizes at which the ratio's dividend is no whole number of float32 are guarded against."""
+        """`float32`, with a guard that the ratio's dividend is exact in float32."""
         ratio = self.ratio
         if ratio is not None:
             top = self.trace.dim(ratio.top)
@@ -207,18 +208,18 @@ class SymbolicFloat:
 
 
 FLOAT32_WHOLE = 1 << 24
-"""Up to here a float32 holds every whole number."""
+"""Largest integer below which float32 holds every integer."""
 
 
 def _made(trace: Trace, text: str, hint: float, of: Rational | _Step | None = None) -> Any:
-    """A Real; a plain float where its text is too long, or nests too deep, and its sizes are fixed for that."""
+    """A SymbolicFloat; a plain float if its text is too long, whose sizes are then fixed."""
     if trace.fixed_for_length(text):
         return hint
     return SymbolicFloat(trace, text, hint, of)
 
 
 def ratio_of(value: Any) -> Rational | None:
-    """Of integers, with the same floor and ceiling as a number that came from sizes, or a plain one."""
+    """The ratio of a symbolic or plain number; None if unknown."""
     if type(value) is SymbolicFloat:
         return value.ratio
     if hasattr(value, "poly"):
@@ -227,7 +228,7 @@ def ratio_of(value: Any) -> Rational | None:
 
 
 def is_less(a: Any, b: Any, or_equal: bool = False) -> bool:
-    """Whether a < b (or a <= b), as a guard where either came from sizes: for what has to be right, not only fast."""
+    """Whether a < b (or a <= b), with a guard: for comparisons that decide correctness."""
     if (whole := _less_of_ratios(a, b, or_equal)) is not None:
         return whole
     is_so = bool(_at_hand(a) <= _at_hand(b) if or_equal else _at_hand(a) < _at_hand(b))
@@ -239,7 +240,7 @@ def is_less(a: Any, b: Any, or_equal: bool = False) -> bool:
 
 
 def _less_of_ratios(a: Any, b: Any, or_equal: bool) -> bool | None:
-    """The same by integers, of which bounds may be known; None where these are not what is asked."""
+    """The comparison by integers, whose bounds may decide it; None if the ratios are unknown."""
     trace = next((v.trace for v in (a, b) if hasattr(v, "trace")), None)
     p, q = ratio_of(a), ratio_of(b)
     if trace is None or p is None or q is None or not (p.by == 1 or q.by == 1 or (p.is_exact and q.is_exact)):

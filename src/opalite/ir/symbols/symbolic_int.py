@@ -1,4 +1,4 @@
-"""SymbolicInt: an integer that remembers how it came from symbols."""
+"""SymbolicInt: an integer with the expression that computes it from symbols."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .symbolic_float import SymbolicFloat
 if TYPE_CHECKING:
     from .symbol_trace import Trace
 
-_TELLERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
-"""Folders in which text made of sizes is for messages only, and so takes the size at hand."""
+_MESSAGE_FOLDERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
+"""Folders in which text of sizes occurs in messages only; there str() gives the hint and records no guard."""
 
 _SHOWN = re.compile(r"<[^<>]+ = (-?\d+)>")
 
 
 def with_plain_sizes(text: str) -> str:
-    """`text` with the size at hand in place of each Dim that it shows as `repr` does, inside a tuple for instance."""
+    """`text` with hints in place of the `repr` of SymbolicInts."""
     return _SHOWN.sub(r"\1", text)
 
 
-def _is_told() -> bool:
-    """Whether the caller's caller makes text for people."""
-    return sys._getframe(2).f_code.co_filename.startswith(_TELLERS)
+def _formats_message() -> bool:
+    """Whether the caller's caller formats a message."""
+    return sys._getframe(2).f_code.co_filename.startswith(_MESSAGE_FOLDERS)
 
 
 def _is_float(other: Any) -> bool:
@@ -40,14 +40,14 @@ def _is_float(other: Any) -> bool:
 
 
 def real(value: Any) -> Any:
-    """A Dim as a Real, exactly (sizes are below 2^53); other numbers as they are."""
+    """A SymbolicInt as a SymbolicFloat, exactly (sizes are below 2^53); other numbers unchanged."""
     if type(value) is not SymbolicInt:
         return value
     return SymbolicFloat(value.trace, f"({value.text})", float(value.hint), Rational(value.poly, 1))
 
 
 class SymbolicInt:
-    """An integer of a trace; see the module. Code that takes an `int` takes one: it says that it is one."""
+    """An integer of a trace (see the module docstring). `isinstance(x, int)` is true; type(x) is SymbolicInt."""
 
     __slots__ = ("_hash", "hint", "poly", "trace")
 
@@ -56,37 +56,37 @@ class SymbolicInt:
         self._hash = hash((id(trace), poly))
 
     @property
-    def __class__(self) -> type:  # isinstance(d, int) is true; type(d) is Dim
+    def __class__(self) -> type:  # isinstance(d, int) is true; type(d) is SymbolicInt
         return int
 
     @__class__.setter
     def __class__(self, value: type) -> None:
-        raise TypeError("the class of a Dim is not to be set")
+        raise TypeError("the class of a SymbolicInt cannot be set")
 
     @property
     def text(self) -> str:
-        """The expression over the trace's symbols s0, s1, ..., in Python."""
+        """The Python expression over the trace's symbols s0, s1, ...."""
         return self.trace.text(self.poly)
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Arithmetic with NumPy's scalars is that of integers; arrays take plain numbers."""
+        """Arithmetic with NumPy scalars stays symbolic; with arrays the value is fixed."""
         return call_ufunc(function, method, inputs, options, _fixed)
 
     def __repr__(self) -> str:
         return f"<{self.text} = {self.hint}>"
 
     def fix(self) -> int:
-        """The plain integer, to which this size is fixed from now on."""
+        """The plain integer; a guard fixes this size."""
         self.trace.guard(f"{self.text} == {self.hint}", fixes=True)
         return self.hint
 
     __int__ = __index__ = __trunc__ = fix
 
     def __str__(self) -> str:
-        return str(self.hint if _is_told() else self.fix())
+        return str(self.hint if _formats_message() else self.fix())
 
     def __format__(self, spec: str) -> str:
-        return format(self.hint if _is_told() else self.fix(), spec)
+        return format(self.hint if _formats_message() else self.fix(), spec)
 
     def __float__(self) -> float:
         return float(self.fix())
@@ -101,7 +101,7 @@ class SymbolicInt:
         return None if p is None else self.trace.reduced(add(self.poly, p, -1))
 
     def _compare(self, other: Any, sign: str, decide: Callable[[int], bool]) -> bool:
-        """Whether `self - other` (sign) 0. decide: the same of a number."""
+        """Whether `self - other` (sign) 0; a guard unless bounds decide it. decide: the comparison of an int."""
         if _is_float(other):
             return _order(self.hint, _hint(other), sign)
         difference = self._difference(other)
@@ -276,19 +276,19 @@ class SymbolicInt:
     __floor__ = __ceil__
 
     def bit_length(self) -> int:
-        """As int's, which holds for all sizes between two powers of two."""
+        """int.bit_length, with guards that hold between two powers of two."""
         if self < 1:
             return self.fix().bit_length()
         bits = self.hint.bit_length()
         return bits if self >= 1 << (bits - 1) and self < 1 << bits else self.fix().bit_length()
 
     def is_integer(self) -> bool:
-        """As int's."""
+        """True, as for int."""
         return True
 
     @property
     def real(self) -> Any:
-        """As int's."""
+        """The number itself, as for int."""
         return self
 
     def __reduce__(self) -> Any:
@@ -302,7 +302,7 @@ class SymbolicInt:
 
 
 def as_poly(value: Any) -> Poly | None:
-    """An integer as a polynomial; None for what is none."""
+    """An integer as a polynomial; None for other values."""
     if type(value) is SymbolicInt:
         return value.trace.reduced(value.poly)
     if isinstance(value, int) or type(value).__name__.startswith(("int", "uint")):
@@ -323,7 +323,7 @@ def _order(a: float, b: float, sign: str) -> bool:
 
 
 def _known(low: int | None, high: int | None, sign: str) -> bool | None:
-    """Whether a number between `low` and `high` is (sign) 0, if that follows."""
+    """Whether a number between `low` and `high` is (sign) 0; None if the bounds do not decide it."""
     if sign == "==":
         return False if (low is not None and low > 0) or (high is not None and high < 0) else None
     if sign == "<":
@@ -336,7 +336,7 @@ def _known(low: int | None, high: int | None, sign: str) -> bool | None:
 
 
 def _divide(a: Any, b: Any) -> tuple[Any, Any]:
-    """Quotient and remainder as Python rounds them, of which one is a Dim at least."""
+    """Quotient and remainder, rounded as in Python, where at least one operand is symbolic."""
     p, q = as_poly(a), as_poly(b)
     if p is None or q is None:
         return NotImplemented, NotImplemented

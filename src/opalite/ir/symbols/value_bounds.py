@@ -1,4 +1,4 @@
-"""What is known of the least and the largest value of atoms, and so of polynomials over them."""
+"""Lower and upper bounds of atoms and of polynomials over them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from .polynomial import Bounds, Monomial, Poly
 
 
 class KnownBounds:
-    """The bounds that atoms have from the start, and what guards have taught since."""
+    """Initial bounds of atoms, and bounds learnt from guards."""
 
     def __init__(self) -> None:
         self._atoms: list[Bounds] = []
         self._learnt: dict[Monomial, Bounds] = {}
-        self._limiting: dict[tuple[Monomial, bool], str] = {}  # the guard that each bound, lower or upper, comes from
+        self._limiting: dict[tuple[Monomial, bool], str] = {}  # text of the guard behind each bound (upper: True)
 
     def copy(self) -> KnownBounds:
-        """The same, to learn other things."""
+        """A copy that learns independently."""
         made = KnownBounds()
         made._atoms, made._learnt, made._limiting = [*self._atoms], dict(self._learnt), dict(self._limiting)
         return made
 
     def add_atom(self, bounds: Bounds) -> None:
-        """Of the next atom, by number."""
+        """Add the bounds of the next atom."""
         self._atoms.append(bounds)
 
     def of(self, poly: Poly) -> Bounds:
-        """What a polynomial is at least and at most; None where nothing is known."""
+        """Lower and upper bound of a polynomial; None if unknown."""
         low, high = self._sum_bounds(poly)
         if len(poly) > 1 and (low is None or high is None or any(c < 0 for _, c in poly)):
             least, most = self._product_bounds(poly)
@@ -37,7 +37,7 @@ class KnownBounds:
         return low, high
 
     def _product_bounds(self, poly: Poly) -> Bounds:
-        """The bounds of f * rest + c, f being what all monomials share: s0*s1 - s0 is s0 * (s1 - 1)."""
+        """Bounds of f * rest + c, where f is the common factor: s0*s1 - s0 is s0 * (s1 - 1)."""
         fixed = sum(c for m, c in poly if not m)
         open_terms = [(m, c) for m, c in poly if m]
         shared = list(open_terms[0][0])
@@ -66,9 +66,9 @@ class KnownBounds:
         return low, high
 
     def learn(self, poly: Poly, sign: str, text: str) -> str | None:
-        """Take `poly (sign) 0`, a guard of that text, for what it says of the bounds of a single monomial.
+        """Update the bounds of a single monomial from the guard `poly (sign) 0`.
 
-        The text of an earlier guard that follows from this one, if there is one.
+        Returns the text of an earlier guard that follows from this one, or None.
         """
         terms = [term for term in poly if term[0]]
         if len(terms) != 1 or sign == "==":
@@ -95,10 +95,10 @@ class KnownBounds:
         return follows
 
     def _learn_parts(self, monomial: Monomial, limit: int) -> None:
-        """What `monomial <= limit` says of the product of some of its factors, if the others are at least 1.
+        """Bounds of partial products that follow from `monomial <= limit`, if the other factors are at least 1.
 
-        That product is at most `limit` / others. Of a limit of 0 or more that is the most where the others are least;
-        of one below 0, where they are largest, and if nothing bounds them, the product is only known to be negative.
+        A partial product is at most `limit` / others. For a limit of 0 or more the others are at their least, for a
+        negative one at their largest; without a bound of the others, the partial product is only known to be negative.
         """
         for size in range(1, len(monomial)):
             for part in combinations(monomial, size):
@@ -112,7 +112,7 @@ class KnownBounds:
                     self._learnt[part] = low, most_of_part
 
     def _learn_end(self, term: tuple[Monomial, int], rest: int) -> None:
-        """`term + rest != 0` moves a bound that is excluded."""
+        """Tighten a bound that `term + rest != 0` excludes."""
         monomial, by = term
         if rest % by:
             return
@@ -134,7 +134,7 @@ class KnownBounds:
 
 
 def _product(a: Bounds, b: Bounds) -> Bounds:
-    """The bounds of a product of two numbers between such bounds."""
+    """Bounds of the product of two bounded numbers."""
     low, high = (-math.inf if a[0] is None else a[0]), (math.inf if a[1] is None else a[1])
     least, most = (-math.inf if b[0] is None else b[0]), (math.inf if b[1] is None else b[1])
     ends = [x * y if x and y else 0 for x in (low, high) for y in (least, most)]
