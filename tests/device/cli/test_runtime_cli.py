@@ -50,5 +50,5 @@ def test_doctor_finds_this_machine_fit(rt: Runtime) -> None:
 
 
 def test_doctor_fails_where_nothing_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_module.checks, "check_devices", lambda: ([], []))
+    monkeypatch.setattr(doctor_module.doctor_checks, "check_devices", lambda: ([], []))
     assert CliRunner().invoke(doctor_module.command).exit_code == 1
