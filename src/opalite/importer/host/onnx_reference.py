@@ -23,7 +23,7 @@ from ..walk.graph_builder import GraphBuilder
 from .numpy_ops import Step, find_native, is_native
 
 BORROWED = {
-    ("", "BatchNormalization"): "it trains, in the form that opsets before 14 have",
+    ("", "BatchNormalization"): "it trains, in the form of opsets before 14",
     ("", "DeformConv"): "its spatial axes are not two",
     ("", "Dropout"): "it trains",
     ("", "ImageDecoder"): "it decodes pictures, by Pillow",
