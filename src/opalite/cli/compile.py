@@ -85,7 +85,7 @@ def command(
         strict=strict,
         tolerance=tolerance,
         inputs=arrays,
-        tell=click.echo,
+        report=click.echo,
     )
     for variant in made.variants:
         inputs = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in variant.needs.shapes.items())

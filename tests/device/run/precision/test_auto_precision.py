@@ -462,7 +462,7 @@ def test_a_bundle_is_compiled_by_what_its_inputs_show(rt: Runtime, tmp_path: Pat
             device=rt.info.id,
             precision="auto",
             inputs=inputs,
-            tell=told.append,
+            report=told.append,
         )
         with opalite.InferenceSession(tmp_path / "t.opal", device=rt.info.id) as session:
             np.testing.assert_allclose(session.run(None, {"x": ONES})[0], ONES, rtol=1e-3)

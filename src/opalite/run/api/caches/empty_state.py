@@ -1,4 +1,4 @@
-"""EmptyState: a state before its first run."""
+"""EmptyState: the values of a state before its first run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Array = np.ndarray[Any, Any]
 
 
 class EmptyState:
-    """Empty caches and states of zeros.
+    """Creates empty KV caches and zero recurrent states.
 
-    sizes: of dimensions by name. max_length: of positions, where caches do not grow.
+    sizes: of dimensions, by name. max_length: positions of caches that do not grow.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class EmptyState:
         self._computed: dict[tuple[str, int], int] = {}
 
     def values(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Empty caches and states of zeros, of the sizes that `feeds` have."""
+        """Empty caches and zero states by input name, with the batch and other sizes of `feeds`."""
         sizes = dict(self._sizes)
         for name, value in feeds.items():
             info = self._inputs.get(name)
@@ -42,9 +42,7 @@ class EmptyState:
         if any(None in shape for shape in shapes.values()):
             if not self._computed:
                 tried = {n: self._zeros(n, [1 if d is None else d for d in shape]) for n, shape in shapes.items()}
-                from .infer_cache_sizes import (
-                    infer_cache_sizes,  # brings the importer, which a session with plans does without
-                )
+                from .infer_cache_sizes import infer_cache_sizes  # imports the importer, which few sessions need
 
                 self._computed = infer_cache_sizes(self._session, feeds, tried, self.pairs)
             shapes = {n: [self._size(n, i, d) for i, d in enumerate(shape)] for n, shape in shapes.items()}
@@ -56,18 +54,18 @@ class EmptyState:
         return np.zeros(shape, dtype.np)
 
     def _size(self, name: str, axis: int, known: int | None) -> int:
-        """The size of an axis of a state. OptionError where it follows from nothing."""
+        """The size of an axis of a state. Raises OptionError if nothing determines it."""
         found = self._computed.get((name, axis)) if known is None else known
         if found is not None:
             return found
         info = self._inputs[name]
         raise OptionError(
             f"the size of axis {axis} ({info.shape[axis]}) of the state '{name}' {info.shape} follows from no input: "
-            f"say what it is by session.state(sizes={{{info.shape[axis]!r}: ...}}), or, of positions, by max_length=..."
+            f"give it as session.state(sizes={{{info.shape[axis]!r}: ...}}), or max_length=... if it counts positions"
         )
 
     def _shape(self, pair: StatePair, sizes: Mapping[str, int], feeds: Mapping[str, Any]) -> list[int | None]:
-        """Of an empty cache, or another state at first; None for a last axis whose size no input tells."""
+        """The shape of a state before the first run; None for a last axis whose size no input determines."""
         info = self._inputs[pair.past]
         shape: list[int | None] = []
         for axis, dim in enumerate(info.shape):

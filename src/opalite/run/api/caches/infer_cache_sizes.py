@@ -1,4 +1,4 @@
-"""Sizes of caches that a model leaves open, where they follow from its weights: the size of heads, for example."""
+"""infer_cache_sizes: open sizes of KV caches that follow from the model's weights, such as the head size."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ..session.inference_session import InferenceSession
 
 Array = np.ndarray[Any, Any]
-Place = tuple[str, int]
-"""An axis of an input."""
+Axis = tuple[str, int]
+"""An input and the index of an axis."""
 
 
 def infer_cache_sizes(
     session: InferenceSession, feeds: Mapping[str, Any], blanks: Mapping[str, Array], pairs: Sequence[StatePair]
-) -> dict[Place, int]:
-    """Sizes of the last axes of caches, as the model computes those that come after the empty ones `blanks`, whose last
-    axes may have any size; {} where that is not to be known without running it.
+) -> dict[Axis, int]:
+    """Infer the sizes of the caches' last axes by shape inference; {} if they depend on a run.
 
-    GroupQueryAttention, for one, gives of an empty past what is new, however wide the past is.
+    blanks: empty caches, with arbitrary sizes of the last axis. The shapes of the model's outputs for these give the
+    sizes, because GroupQueryAttention, for example, ignores the last axis of an empty cache.
     """
     model = kv_cache_model(session)
     if model is None:
@@ -41,7 +41,7 @@ def infer_cache_sizes(
         graph = segment.graph_at(run.sizes)
     except OpaliteError:
         return {}
-    found: dict[Place, int] = {}
+    found: dict[Axis, int] = {}
     for p in pairs:
         export = segment.exports.get(p.present)
         if isinstance(export, Output):

@@ -1,4 +1,4 @@
-"""KVCaches: the growing part of a state in memory that is reserved in steps, so that runs append to it in place."""
+"""KVCaches: the KV caches of a state, in device memory with spare capacity, so that runs append in place."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ if TYPE_CHECKING:
     from ..session.inference_session import InferenceSession
 
 Array = np.ndarray[Any, Any]
-Place = tuple[str, int]
-"""An axis of an input."""
-_SPARE = 2  # runs between the last copy and the one that needs it
+Axis = tuple[str, int]
+"""An input and the index of an axis."""
+_SPARE = 2  # runs between the last copy into larger memory and the run that needs it
 
 
 class KVCaches:
-    """Where the caches of a state go.
+    """Allocates, enlarges and tracks the caches of one State.
 
-    pairs: those that grow, and those that may be written into where they lie. refusal: why none is appended to in
-    place; '' if they may be.
+    pairs: the state pairs that are caches, growing or of fixed size. refusal: the reason why runs cannot append in
+    place, '' if they can.
     """
 
     def __init__(self, session: InferenceSession, pairs: Sequence[StatePair], reserve: int, *, as_int8: bool) -> None:
-        """reserve: positions in a step. as_bytes: keep rows of floats as int8."""
+        """reserve: positions by which the capacity grows. as_int8: store float rows as int8 with scales."""
         self._session = session
         self._reserve, self._as_int8 = reserve, as_int8
         self._set_pairs(p for p in pairs if not p.is_cross)
-        self._growth: set[Place] | None = None  # sizes of inputs by which each run so far has grown
+        self._growth: set[Axis] | None = None  # input axes whose size has equalled the growth in every run so far
+        # The state after the last run, its caches, and its other values.
         self._known: tuple[Any, dict[str, GrowableDeviceTensor], dict[str, Any]] | None = None
-        self._prepared: dict[
-            str, tuple[GrowableDeviceTensor, GrowableDeviceTensor]
-        ] = {}  # caches, and what takes their place next
-        self._spare: dict[str, GrowableDeviceTensor] = {}  # of a sequence that is over
+        # Caches, each with a larger copy that will replace it.
+        self._prepared: dict[str, tuple[GrowableDeviceTensor, GrowableDeviceTensor]] = {}
+        self._spare: dict[str, GrowableDeviceTensor] = {}  # caches of a finished sequence, for reuse
         self.refusal = ""
         if not self.pairs:
-            self.refusal = "nothing of the state is a cache"
+            self.refusal = "no part of the state is a cache"
         elif isinstance(session._model, BundleModel):
-            self.refusal = "it is run from a bundle"
+            self.refusal = "the model is a bundle"
 
     def _set_pairs(self, pairs: Iterable[StatePair]) -> None:
         self.pairs = list(pairs)
-        self._times = {p.past: p.time for p in self.pairs if p.time is not None}  # of those that grow
+        self._times = {p.past: p.time for p in self.pairs if p.time is not None}  # growing axis by input
         self._first = next(iter(self._times), None)
 
     def drop_fixed_size(self) -> bool:
-        """Leave out what does not grow, after it was seen not to be written into alone; whether there is a rest."""
+        """Remove caches of fixed size, which runs cannot write in place; returns whether growing caches remain."""
         grown = [p for p in self.pairs if p.time is not None]
         if not grown or len(grown) == len(self.pairs):
             return False
@@ -67,7 +67,7 @@ class KVCaches:
 
     @cached_property
     def runs(self) -> KVCacheRuns:
-        """How runs go on the caches."""
+        """The runs that append to the caches in place."""
         model = kv_cache_model(self._session)
         assert model is not None
         filled = [p.past for p in self.pairs if p.time is None]
@@ -85,38 +85,38 @@ class KVCaches:
     def reserve(
         self, given: Mapping[str, Any], past: Mapping[str, Any]
     ) -> tuple[dict[str, GrowableDeviceTensor], dict[str, Any]]:
-        """The caches of `past` with room for the run on `given`, and what else there is in `past`.
+        """The caches of `past` with capacity for the run on `given`, and the other values of `past`.
 
-        A cache for which there is no room gets more, for a step at least and a quarter more than it had, so that
-        copying it counts for little.
+        A full cache is copied to memory with at least `reserve` more positions and a quarter more than before, so that
+        the amortised cost of copies is small.
         """
         known = self._known
         if known is not None and past is known[0]:
             first = None if self._first is None else known[1][self._first]
             if first is None or first.length + self._growth_of(given) < first.capacity:
                 return known[1:]
-        held = self._capacity_for(given, [past[n] for n in self._times], list(self._times.values()))
+        capacity = self._capacity_for(given, [past[n] for n in self._times], list(self._times.values()))
         caches: dict[str, GrowableDeviceTensor] = {}
         for p in self.pairs:
             value = past[p.past]
             if isinstance(value, GrowableDeviceTensor):
-                moves = p.time is not None and value.capacity != held
-                caches[p.past] = self._enlarged(p.past, value, held) if moves else value
+                is_full = p.time is not None and value.capacity != capacity
+                caches[p.past] = self._enlarged(p.past, value, capacity) if is_full else value
                 continue
             array = np.asarray(value)
             axis = max(array.ndim - 2, 0) if p.time is None else p.time
-            room = array.shape[axis] if p.time is None else held
-            spare = self._spare.pop(p.past, None)
-            if spare is None or not spare.reuse_as(array.shape, array.dtype, axis, room):
+            size = array.shape[axis] if p.time is None else capacity
+            cache = self._spare.pop(p.past, None)
+            if cache is None or not cache.reuse_as(array.shape, array.dtype, axis, size):
                 stored = np.dtype(np.int8) if self._as_int8 and _has_rows(array, axis) else None
-                spare = GrowableDeviceTensor(self._session.runtime, array.shape, array.dtype, axis, room, stored=stored)
-            caches[p.past] = spare
+                cache = GrowableDeviceTensor(self._session.runtime, array.shape, array.dtype, axis, size, stored=stored)
+            caches[p.past] = cache
             if array.size:
-                spare.write(array)
+                cache.write(array)
         return caches, {n: v for n, v in past.items() if n not in caches}
 
     def _capacity_for(self, given: Mapping[str, Any], values: Sequence[Any], axes: Sequence[int]) -> int:
-        """Positions to reserve for caches that grow."""
+        """The capacity of growing caches for the run on `given`, in positions."""
         if not values:
             return 0
         lengths = (
@@ -132,11 +132,11 @@ class KVCaches:
         return prepared if prepared >= needed else self._larger_capacity(held, needed)
 
     def _larger_capacity(self, held: int, needed: int) -> int:
-        """Positions to reserve in place of `held` where `needed` are."""
+        """The next capacity after `held` that holds `needed` positions."""
         return -(-max(needed, held + held // 4) // self._reserve) * self._reserve
 
     def _enlarged(self, name: str, cache: GrowableDeviceTensor, capacity: int) -> GrowableDeviceTensor:
-        """The cache in memory for more, which may have been prepared."""
+        """A copy of the cache with a larger capacity: the prepared one if it fits, else a new one."""
         old, new = self._prepared.pop(name, (None, None))
         if old is not cache or new is None or (new.capacity, new.stored) != (capacity, cache.stored):
             return cache.copy(capacity)
@@ -144,8 +144,10 @@ class KVCaches:
         return new
 
     def _enlarge_ahead(self, caches: Mapping[str, GrowableDeviceTensor], grown: int) -> None:
-        """Copy one more cache to memory for more, when as few runs like the last one are left as there are caches: so
-        that none of them takes the time that all copies take."""
+        """Prepare the larger copy of one cache, if the capacity is nearly used up.
+
+        The copies are spread over the remaining runs, so that no single run waits for all of them.
+        """
         if self._first is None or grown < 1:
             return
         first = caches[self._first]
@@ -153,7 +155,7 @@ class KVCaches:
             return
         name = next((n for n in self._times if self._prepared.get(n, (None,))[0] is not caches[n]), None)
         if name is not None:
-            with suppress(DeviceMemoryError):  # which the run that needs it then tells
+            with suppress(DeviceMemoryError):  # the run that needs the memory raises it
                 cache = caches[name]
                 self._prepared[name] = (
                     cache,
@@ -161,27 +163,27 @@ class KVCaches:
                 )
 
     def drop_prepared(self) -> None:
-        """Caches have been cut: what was copied ahead is no longer theirs."""
+        """Drop the prepared copies, which are outdated after caches were truncated."""
         self._prepared = {}
 
     def release(self, values: Mapping[str, Any]) -> None:
-        """A sequence is over: the next one may have its memory."""
+        """Keep the caches of a finished sequence for reuse by the next one."""
         self.drop_prepared()
         self._spare = {n: v for n, v in values.items() if isinstance(v, GrowableDeviceTensor)}
 
     def _growth_of(self, given: Mapping[str, Any]) -> int:
-        """By how many positions the run on `given` lets caches grow, as far as can be told; else more than that."""
+        """The number of positions that the run on `given` adds to caches, or an upper bound."""
         known = [d for d in (_size(given, *p) for p in self._growth or ()) if d is not None]
         return min(known) if known else max((d for v in given.values() for d in np.shape(v)), default=1)
 
     def match(self, caches: Mapping[str, GrowableDeviceTensor], now: Any) -> bool:
-        """Whether the state `now` is known to hold these caches, by what `record_growth` was told last."""
+        """Whether the last `record_growth` was of this state and these caches."""
         return self._known is not None and self._known[0] is now and self._known[1] is caches
 
     def record_growth(
         self, given: Mapping[str, Any], grown: int, caches: dict[str, GrowableDeviceTensor], now: Any
     ) -> None:
-        """Take note of how many positions a run on `given` has added to `caches`, which are part of the state `now`."""
+        """Record that a run on `given` has added `grown` positions to `caches`, which are part of the state `now`."""
         if self._known is None or self._known[0] is not now:
             self._known = now, caches, {n: v for n, v in now.items() if n not in caches}
         self._enlarge_ahead(caches, grown)
@@ -199,24 +201,24 @@ def _size(given: Mapping[str, Any], name: str, axis: int) -> int | None:
 
 
 def _has_rows(array: Array, axis: int) -> bool:
-    """Whether a cache holds rows of floats that may be int8, whole at each position along `axis`."""
+    """Whether a cache has float rows that int8 can store, one or more at each position along `axis`."""
     return array.dtype in (np.float32, np.float16) and 1 < axis + 1 < array.ndim and not refuse_row(array.shape[-1])
 
 
 def kv_cache_model(session: InferenceSession) -> CachedModel | OnnxModel | None:
-    """The session's model, of precision 'auto' what was chosen so far; None where it runs on no caches in place."""
+    """The session's model, with precision 'auto' the chosen one; None if runs cannot append to caches in place."""
     model = session._model if session._auto is None else session._auto.chosen_model()
     return None if isinstance(model, BundleModel) else cast("CachedModel | OnnxModel", model)
 
 
 def as_array(value: Any) -> Array:
-    """A piece of state on the host."""
+    """A state value as an array on the host."""
     array: Array = value.numpy() if isinstance(value, GrowableDeviceTensor) else np.asarray(value)
     return array
 
 
 def constant(array: Array) -> Array:
-    """The same contents in an array that nobody can change, so that it crosses to a device once."""
+    """A read-only copy of `array`, which a session uploads only once."""
     if array.base is None and not array.flags.writeable:
         return array
     found = array.copy()
@@ -225,7 +227,7 @@ def constant(array: Array) -> Array:
 
 
 def cut(value: Any, axis: int, length: int) -> Any:
-    """Its first positions."""
+    """Truncate a cache to its first `length` positions along `axis`."""
     if isinstance(value, GrowableDeviceTensor):
         value.length = length
         return value

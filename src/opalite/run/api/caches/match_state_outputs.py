@@ -1,4 +1,4 @@
-"""Which outputs of a model are the state that its inputs take in the next run, found by names and types."""
+"""find_pairs: pairs of an input and the output that holds its next value, matched by names and types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AFTER = re.compile(
 )
 _IN = re.compile(r"^(input|in)[._]|[._](input|in)$|0$")
 _OUT = re.compile(r"^(output|out)[._]|[._](output|out)$|[1nN]$")
-"""Words that say much, and words that say little: those count in names of what is state by another word alone."""
+"""_BEFORE and _AFTER mark state by themselves. _IN and _OUT count only in names that match _STATE."""
 _STATE = re.compile(r"(^|[._])(h|c|hx|cx|hidden|cell)($|[._])|state|cache|memory|lstm|gru|rnn|buffer")
 _OF_TIME = ("past", "seq", "total", "time", "len", "cache")
 _CROSS = ("encoder", "cross")
@@ -25,11 +25,10 @@ _CROSS = ("encoder", "cross")
 
 @dataclass(frozen=True)
 class StatePair:
-    """A piece of state: the input `past` takes what the output `present` gave.
+    """One state of a model: the input `past` takes the value of the output `present` of the run before.
 
-    time: the axis along which it grows by a run's tokens; None where its size stays. batch: that of the sequences; None
-    where the model has no such. is_cross: of attention to an encoder's output, whose length tells nothing of the
-    tokens so far.
+    time: the axis along which it grows by the tokens of a run; None for a fixed size. batch: the axis of sequences, if
+    any. is_cross: whether it is a cache of cross-attention, whose length is not the number of tokens.
     """
 
     past: str
@@ -40,24 +39,24 @@ class StatePair:
 
 
 def find_pairs(
-    inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapping[str, str] | None = None
+    inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], pairs: Mapping[str, str] | None = None
 ) -> list[StatePair]:
-    """The pairs of a model, in the order of its inputs; those `told`, output by input, or those that names show.
+    """The state pairs of a model, in the order of its inputs. pairs: output by input; None matches by names.
 
-    By names: past_key_values.N.key and present.N.key, past_N and present_N, cache_k and cache_k_out, state and stateN,
-    h0 and hn, and the like, of equal types. OptionError for names that are not the model's, and where there are none.
+    Matching names have equal types, such as past_key_values.N.key and present.N.key, past_N and present_N, cache_k and
+    cache_k_out, state and stateN, h0 and hn. Raises OptionError for unknown names, and if there are no pairs.
     """
     given = {a.name: a for a in outputs}
-    if told is not None:
+    if pairs is not None:
         known = {a.name: a for a in inputs}
-        for past, present in told.items():
+        for past, present in pairs.items():
             if past not in known:
                 raise OptionError(f"no input is named {past!r}; the model's inputs are {', '.join(known)}")
             if present not in given:
                 raise OptionError(f"no output is named {present!r}; the model's outputs are {', '.join(given)}")
             if reason := _misfit(known[past], given[present]):
                 raise OptionError(f"the output '{present}' cannot be the next '{past}': {reason}")
-        return [_pair(a, given[told[a.name]]) for a in inputs if a.name in told]
+        return [_pair(a, given[pairs[a.name]]) for a in inputs if a.name in pairs]
     free = dict(given)
     found: list[StatePair] = []
     for a in inputs:
@@ -69,7 +68,7 @@ def find_pairs(
                 break
     if not found:
         raise OptionError(
-            "no input and output look like state, such as 'past_key_values.0.key' and 'present.0.key'; tell which are: "
+            "no input and output look like state, such as 'past_key_values.0.key' and 'present.0.key'; name them: "
             f"session.state({{input: output}}), with inputs {', '.join(a.name for a in inputs)} and outputs "
             f"{', '.join(given)}"
         )
@@ -77,7 +76,7 @@ def find_pairs(
 
 
 def _keys(name: str, strong: re.Pattern[str], weak: re.Pattern[str]) -> set[str]:
-    """What a name is called without the words that tell before from after."""
+    """A name without the words that mark inputs or outputs; none if it does not look like state."""
     bare = strong.sub("", name, 1)
     found = {bare} if bare != name or _STATE.search(name.lower()) else set()
     cut = weak.sub("", name, 1)
@@ -87,7 +86,7 @@ def _keys(name: str, strong: re.Pattern[str], weak: re.Pattern[str]) -> set[str]
 
 
 def _misfit(past: NodeArg, present: NodeArg) -> str:
-    """Why one cannot be the other's next; '' if it may."""
+    """The reason why `present` cannot be the next value of `past`, '' if it can."""
     if past.dtype is None or past.dtype is not present.dtype:
         return f"they are {past.type} and {present.type}"
     if past.any_rank or present.any_rank:

@@ -1,4 +1,4 @@
-"""Caches that are bound as input and as output, as onnxruntime's shared buffers are: written where they lie."""
+"""KV caches bound as input and as output (onnxruntime's past-present buffer sharing), written in place."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class SharedCaches:
-    """How a binding's runs go. tensors: by input, and the output that each is; runs: None where they are copied."""
+    """The shared caches of a binding.
+
+    tensors: output name and tensor by input. runs: the runs that write in place, None if caches are copied.
+    """
 
     tensors: dict[str, tuple[str, DeviceTensor]]
     runs: KVCacheRuns | None
 
 
 def run_with_binding(session: InferenceSession, binding: IOBinding, request: RunRequest) -> list[Any]:
-    """The model's outputs in order, those that are on the device as tensors.
+    """Run on a binding; returns the model's outputs in order, those on the device as tensors.
 
-    What is bound as an input and an output is written in place where the model writes into it alone (TensorScatter,
-    GroupQueryAttention); else it is copied, by the usual way.
+    A tensor bound as input and output is written in place if the model only writes into it (TensorScatter,
+    GroupQueryAttention). Otherwise the output is copied into it.
     """
     feeds = binding.fed()
     tensors = _tensors(binding, feeds)
@@ -56,7 +59,7 @@ def run_with_binding(session: InferenceSession, binding: IOBinding, request: Run
 
 
 def _tensors(binding: IOBinding, feeds: dict[str, Any]) -> dict[str, tuple[str, DeviceTensor]]:
-    """Tensors by the input that they are bound to, with the output that they are bound to as well."""
+    """Output name and tensor by input, for tensors bound as both."""
     given = {
         id(o.result.value): name
         for name, o in binding.outputs.items()

@@ -1,4 +1,4 @@
-"""AsyncRuns: a session's runs that the caller does not wait for, told by a callback or awaited in asyncio."""
+"""AsyncRuns: asynchronous runs of a session, by callback or in asyncio."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..options.run_options import RunOptions, check_run_options
 
 Callback = Callable[[list[Any], Any, str], None]
 
-_MAX_THREADS = 8  # more runs of one session at once only wait for each other
+_MAX_THREADS = 8  # more concurrent runs of one session only wait for each other
 
 
 class AsyncRuns:
-    """Part of InferenceSession. Its threads are started when they are first needed, and end with the session."""
+    """Part of InferenceSession. The first asynchronous run starts the threads; `close` ends them."""
 
     _model: Model
     _threads: ThreadPoolExecutor | None = None
@@ -32,7 +32,7 @@ class AsyncRuns:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
-        """Outputs for inputs by name."""
+        """Run the model on inputs by name; returns the outputs."""
 
     def run_async(
         self,
@@ -42,10 +42,10 @@ class AsyncRuns:
         user_data: Any = None,
         run_options: RunOptions | None = None,
     ) -> None:
-        """`run` in another thread, which calls `callback(outputs, user_data, error)`: error is '' or a sentence.
+        """Call `run` in another thread, then `callback(outputs, user_data, error)`; error is '' or a message.
 
-        MissingInputError and InputTypeError are raised at once. The arrays must stay as they are until the callback.
-        Runs begin in the order of the calls. What a callback raises goes to `threading.excepthook`.
+        Raises MissingInputError and InputTypeError at once. The arrays must not change before the callback is called.
+        Runs begin in the order of the calls. Exceptions of the callback go to `threading.excepthook`.
         """
         if not callable(callback):
             raise InputTypeError(f"run_async takes a function of (outputs, user_data, error), got {callback!r}")
@@ -54,7 +54,7 @@ class AsyncRuns:
         def work() -> None:
             try:
                 outputs = self.run(output_names, input_feed, run_options)
-            except Exception as e:  # told to the callback, in whose thread nobody could catch it
+            except Exception as e:  # no caller in this thread could catch it
                 _call(callback, [], user_data, str(e) or type(e).__name__)
                 return
             _call(callback, outputs, user_data, "")
@@ -64,27 +64,27 @@ class AsyncRuns:
     async def arun(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
-        """`run` for asyncio: the loop goes on while a thread of the session computes. Raises what `run` raises.
+        """Call `run` in a thread of the session without blocking the event loop. Raises the errors of `run`.
 
-        A task that is cancelled before its run has begun takes no time of the device; a run under way is called off
-        as by `RunOptions.terminate` (between two parts of the model), unless `run_options` are the caller's own. The
-        arrays must stay as they are until the run is over, which may be a moment after the task was cancelled.
+        Cancelling the task before its run has begun removes the run. Cancelling it later ends the run between two
+        segments of the model, as `RunOptions.terminate` does, unless the caller gave `run_options`. The arrays must not
+        change before the run has ended, which may be shortly after the cancellation.
         """
-        import asyncio  # who awaits has it; others do not wait for it
+        import asyncio  # slow to import; callers of arun have imported it
 
         self._check_call(input_feed, run_options)
-        told = RunOptions() if run_options is None else run_options
+        options = RunOptions() if run_options is None else run_options
         context = contextvars.copy_context()
-        future = self._thread_pool().submit(context.run, self.run, output_names, input_feed, told)
+        future = self._thread_pool().submit(context.run, self.run, output_names, input_feed, options)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             if run_options is None:
-                told.terminate = True
+                options.terminate = True
             raise
 
     def _check_call(self, feed: Mapping[str, Any], options: RunOptions | None) -> None:
-        """What is said against a call at once, as onnxruntime does; all else is what the run raises."""
+        """Raise the errors that onnxruntime raises before an asynchronous run begins."""
         check_fork()
         if not isinstance(feed, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feed).__name__}")
@@ -101,7 +101,7 @@ class AsyncRuns:
             return self._threads
 
     def _shutdown_threads(self) -> None:
-        """Let them end once they have done what they were given."""
+        """End the threads after the runs accepted so far."""
         with self._threads_lock:
             threads, self._threads = self._threads, None
         if threads is not None:

@@ -1,4 +1,4 @@
-"""Compiling a model to an .opal bundle ahead of time."""
+"""compile_model: ahead-of-time compilation of a model to an .opal bundle."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def compile_model(
     strict: bool = False,
     tolerance: float | None = None,
     inputs: Mapping[str, Any] | None = None,
-    tell: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """Write `model` (.onnx path or bytes), compiled, to the bundle at `path`.
+    """Compile `model` (.onnx path or bytes) and write it to the bundle at `path`.
 
-    shapes: input shapes by name where the model leaves dimensions open; several mappings give several variants.
-    device: one or more requests as InferenceSession takes them. precision, tolerance: likewise;
-        None takes OPALITE_PRECISION and OPALITE_TOLERANCE.
-    inputs: arrays by name, by which precision 'auto' is decided for each device; for a variant of other shapes, and
-        without any, they are random numbers. tell: told what was decided.
+    shapes: input shapes by name, for models with open dimensions; several mappings give several variants.
+    device: one or more device requests, as of InferenceSession. precision, tolerance: as of InferenceSession; None
+        takes OPALITE_PRECISION and OPALITE_TOLERANCE.
+    inputs: arrays by name on which precision 'auto' is decided for each device. Inputs that are missing, or have other
+        shapes than the variant, are replaced by random numbers. report: called with the decision, as text.
     Raises InputError for open dimensions without a shape, BundleError for a model whose shapes depend on data.
     """
     from ...model.imported_model import ImportedModel
@@ -87,8 +87,8 @@ def compile_model(
                 policy, lines = _choose(model, compiler.rt, options, feeds, inputs or {})
                 compiler = compiler.by(policy)
                 notes += lines
-                if tell is not None:
-                    tell("\n".join(lines))
+                if report is not None:
+                    report("\n".join(lines))
             variants.append(_compiled(imported, compiler, feeds))
         imported.reset()
     bundle = Bundle(variants, describe_model(imported) | {"notes": notes})
@@ -97,11 +97,11 @@ def compile_model(
 
 
 def _compiled(imported: ImportedModel, compiler: Compiler, feeds: Mapping[str, TensorType]) -> Variant:
-    """The variant for inputs of these types: one program, or a flow of several where data decides which of them run."""
+    """Compile the variant for these input types: one program, or a control flow of several programs."""
     shapes = {name: t.shape for name, t in feeds.items()}
     try:
         segment = imported.only_segment(feeds)
-    except BundleError:  # more than one program, if it can be compiled at all
+    except BundleError:  # the model needs more than one program, or cannot be compiled
         flow = imported.flow(feeds)
         if not flow.graphs:
             raise
@@ -125,7 +125,7 @@ def _compiled_flow(imported: ImportedModel, compiler: Compiler, found: Imported,
 def _is_same(model: str | os.PathLike[str], target: Path) -> bool:
     try:
         return os.path.samefile(model, target)
-    except (OSError, ValueError):  # one of them is not there, or is no name
+    except (OSError, ValueError):  # one of the files does not exist, or its name is invalid
         return False
 
 
@@ -136,7 +136,7 @@ def _choose(
     types: Mapping[str, TensorType],
     inputs: Mapping[str, Any],
 ) -> tuple[PrecisionPolicy, list[str]]:
-    """What precision 'auto' comes to for inputs of `types` on a device, and the sentences that tell it."""
+    """The policy that precision 'auto' chooses for inputs of `types` on a device, and sentences that explain it."""
     from ....tune.measure_candidates import random_array
 
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
@@ -154,7 +154,7 @@ def _choose(
 
 
 def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
-    """One mapping for each variant. InputError for anything else, and for sizes that no axis has."""
+    """One mapping of shapes for each variant. Raises InputError for other types and for negative sizes."""
     wanted = [{}] if shapes is None else [shapes] if isinstance(shapes, Mapping) else list(shapes)
     for one in wanted:
         if not isinstance(one, Mapping):
@@ -163,10 +163,10 @@ def _parse_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
 
 
 def _with_binaries(rt: Runtime, program: Content, needs: DispatchKey, graph: GraphText) -> Variant:
-    """`program` with what the driver makes of its sources, so that it starts without a compiler where it may."""
+    """A variant with `program` and the driver's binaries of its sources, which spare the compiler at loading."""
     specs = [s.parts for p in programs_of(program) for s in p.sources]
-    with build_progress() as tell:
-        rt.build_all(specs, tell)
+    with build_progress() as progress:
+        rt.build_all(specs, progress)
     made = {i: binary for i, spec in enumerate(specs) if (binary := rt.programs.binary(*spec))}
     binaries = {i: partial(bytes, binary) for i, binary in made.items()}
     return Variant(rt.info, program, needs=needs, binaries=binaries, fingerprint=rt.fingerprint, graph=lambda: graph)

@@ -1,7 +1,7 @@
-"""Recovery: a session's runs after a kernel's fault has ended the context of its device.
+"""Recovery: repeats a session's runs after a kernel's fault has ended the context of its device.
 
-The model is loaded again in a new context. Where the driver makes none in the same process (NVIDIA's), runs go on in a
-process of their own. Either way the run that met the fault is repeated. What lay on the device alone is lost.
+The session loads the model again in a new context. NVIDIA's driver creates no second context in the same process; there
+the runs continue in another process. The run that met the fault is repeated. Values that only the device held are lost.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Found = tuple[list[Any], RunTrace, Ran]
 
 
 class Recovery(RepeatConcurrentRuns):
-    """Part of InferenceSession."""
+    """Part of InferenceSession. may_recover: False raises DeviceLostError to the caller instead."""
 
     _rt: Runtime
     _arguments: dict[str, Any]
     _fallback_process: SessionProcess | None = None
-    may_recover = True  # or leave it to who has asked
+    may_recover = True
     _recovery_lock: threading.Lock
 
     @abstractmethod
@@ -46,12 +46,15 @@ class Recovery(RepeatConcurrentRuns):
     def _execute_here(
         self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
     ) -> Found:
-        """A run in this process."""
+        """Run the model in this process."""
 
     def _execute(
         self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
     ) -> Found:
-        """All outputs in order, arrays, or DeviceTensors that were targets or fed; what the run did, and by what."""
+        """Run the model; returns all outputs in order, the trace of the run, and the executables that it used.
+
+        An output is an array, or a DeviceTensor if it was a target or is an input.
+        """
         rt = self._rt
         fault: DeviceError | None = None
         if not rt.lost:
@@ -63,7 +66,7 @@ class Recovery(RepeatConcurrentRuns):
                 fault = e
         self._recover(rt)
         if appending is not None or request.targets:
-            raise DeviceLostError(self._loss_message(rt, "what the run was to read or write")) from fault
+            raise DeviceLostError(self._loss_message(rt, "a tensor of this run")) from fault
         if self._fallback_process is None:
             return self._execute_here(input_feed, request)
         values = {n: v.value if isinstance(v, OrtValue) else v for n, v in input_feed.items()}
@@ -77,11 +80,11 @@ class Recovery(RepeatConcurrentRuns):
         return outputs, self._trace, Ran()
 
     def _is_lost_by(self, error: DeviceError, rt: Runtime) -> bool:
-        """Whether a run failed because the context is dead, and may be repeated."""
+        """Whether a run failed because the context has ended, and may be repeated."""
         return self.may_recover and rt.check_lost(error)
 
     def _recover(self, rt: Runtime) -> None:
-        """Load the model in a context that takes the place of `rt`'s, or find out that there is none."""
+        """Load the model in a new context of the device of `rt`, or prepare another process if there is none."""
         with self._recovery_lock:
             if self._rt is not rt or self._fallback_process is not None:
                 return
@@ -98,10 +101,10 @@ class Recovery(RepeatConcurrentRuns):
                 self._start(check_providers(self._arguments["providers"], self._arguments["provider_options"]))
 
     def check_not_lost(self, what: str, rt: Runtime) -> None:
-        """DeviceLostError where `what` was made on a Runtime that is lost."""
+        """Raise DeviceLostError if `what` was in the memory of a Runtime that is lost."""
         if rt.lost:
             raise DeviceLostError(self._loss_message(rt, what))
 
     def _loss_message(self, rt: Runtime, what: str) -> str:
         advice = "start the process again" if self._fallback_process is not None else "make it anew"
-        return f"{what} lay on {rt.info.name}, where a kernel's fault ended the context ({rt.lost}): {advice}"
+        return f"{what} was on {rt.info.name}, where a kernel's fault ended the context ({rt.lost}): {advice}"

@@ -1,9 +1,8 @@
-"""InferenceSession: a model on a device, with the calls of onnxruntime's, so that one import line is the port.
+"""InferenceSession: a model on a device, with the methods of onnxruntime's class of that name.
 
-Longer than 400 lines: what a session holds, and every way in which it is run.
+Longer than 400 lines: loading, running and closing share the session's state.
 
-Here it is loaded, run and closed; session_queries.py has the other calls of onnxruntime's class, profile_and_tune.py
-Opalite's own (explain, profile, tune, ...).
+session_queries.py has the other methods of onnxruntime's class, profile_and_tune.py the methods of Opalite alone.
 """
 
 from __future__ import annotations
@@ -69,33 +68,29 @@ if TYPE_CHECKING:
 class InferenceSession(Recovery, SessionTools):
     """A model ready to run on one OpenCL device. Thread-safe, picklable, a context manager.
 
-    Runs of several threads go in turn on the device; what must be compiled first keeps no other run waiting
-    (docs/threads.md).
+    Runs of several threads share the device. Compilation for one run does not block other runs (docs/threads.md).
 
     path_or_bytes: path of an .onnx file or .opal bundle, or the bytes of an ONNX model.
-    sess_options: what onnxruntime's SessionOptions say (docs/dropin.md has what acts). providers, provider_options:
-        onnxruntime's names of where to run, and what they mean here (api/options/execution_providers.py); `device`
-        counts for more.
-    device: stable id, index '0:1', 'cpu', 'gpu', vendor or part of a name, or one of `opalite.devices()`; None takes
-        OPALITE_DEVICE, else the best.
-    precision: 'fp32', 'fp16' (half storage, float sums), 'fp16_fast' (half sums too), 'int8' (fp32, but products with
-        weights of few bits round their rows to 8), 'auto' (half where the first inputs show that outputs agree with
-        fp32's and that it is faster, docs/precision.md), or a PrecisionPolicy or its .json file, which keeps some nodes
-        in fp32. None takes OPALITE_PRECISION, else 'fp32'.
-    tolerance: what 'auto' lets half change an output by, as a share of its largest value; None takes
+    sess_options: onnxruntime's SessionOptions; docs/dropin.md lists those with an effect. providers, provider_options:
+        onnxruntime's execution providers (api/options/execution_providers.py); `device` overrides them.
+    device: stable id, index '0:1', 'cpu', 'gpu', vendor, part of a name, or one of `opalite.devices()`; None takes
+        OPALITE_DEVICE, else the best device.
+    precision: 'fp32'; 'fp16' (fp16 storage, float sums); 'fp16_fast' (fp16 sums too); 'int8' (fp32, but matmuls with
+        low-bit weights quantize their activations to 8 bits); 'auto' (fp16 if it is faster, and accurate enough on the
+        first inputs, docs/precision.md); a PrecisionPolicy or its .json file, which keeps some nodes in fp32. None
+        takes OPALITE_PRECISION, else 'fp32'.
+    tolerance: the error of an output that 'auto' accepts, as a fraction of the output's largest magnitude; None takes
         OPALITE_TOLERANCE, else 0.001.
-    memory: 'auto', 'buffer' or 'image' for tensors (docs/image2d.md); 'low' keeps float weights of products and
-        embeddings in 8 bits (docs/weights.md), 'normal' as the model has them. None takes OPALITE_MEMORY, else 'auto'.
+    memory: 'auto', 'buffer' or 'image' for tensors (docs/image2d.md); 'low' stores float weights of matmuls and
+        embeddings in 8 bits (docs/weights.md), 'normal' in the model's type. None takes OPALITE_MEMORY, else 'auto'.
     tune: 'none', 'fast', 'normal', 'wide' or 'exhaustive'.
-    performance, priority: 'high', 'normal' or 'low', hints to the driver for clocks and for who comes first on the
-        device (docs/devices.md), where it takes them; None takes OPALITE_PERFORMANCE and OPALITE_PRIORITY, else leaves
-        both to the driver.
-    strict: PlacementError for nodes that would run on the host.
-    trust: take the programs and the machine code that a bundle brings as they are; else programs are emitted again from
-        the graphs in it, and compiled where this machine's cache does not have them. The default is
-        OPALITE_TRUST_BUNDLES.
+    performance, priority: 'high', 'normal' or 'low', hints to drivers that support them for clock rates and scheduling
+        (docs/devices.md); None takes OPALITE_PERFORMANCE and OPALITE_PRIORITY, else the driver's defaults.
+    strict: raise PlacementError for nodes that would run on the host.
+    trust: run the sources and binaries stored in a bundle. Otherwise programs are emitted again from the graphs in the
+        bundle, and compiled unless the cache has them. None takes OPALITE_TRUST_BUNDLES.
 
-    Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without half sums.
+    Raises ModelFormatError, UnsupportedOpError, NoDeviceError, InputError, DeviceError for fp16_fast without fp16 sums.
     """
 
     def __init__(
@@ -118,7 +113,7 @@ class InferenceSession(Recovery, SessionTools):
         read_config_from_model: int = 0,
         disabled_optimizers: Any = None,
     ) -> None:
-        """The last three are onnxruntime's, accepted and without effect."""
+        """The last three arguments are onnxruntime's and have no effect."""
         request = device.id if isinstance(device, DeviceInfo) else device
         if not isinstance(request, str | None):
             raise InputError(f"device is a text such as 'gpu' or '0:1', got {device!r}; `opalite devices` lists them")
@@ -139,14 +134,14 @@ class InferenceSession(Recovery, SessionTools):
         }
         self._fallback = bool(enable_fallback)
         self._lock = RunLock()
-        self._record_lock = threading.Lock()  # of what is noted of runs
+        self._record_lock = threading.Lock()  # guards the records of runs: _trace, _ran, _other_runs
         self._recovery_lock = threading.Lock()
         self._lock.beside.on_drop = weakref.WeakMethod(self._drop_replica)
-        self._generation = 0  # how often it was closed, or loaded
+        self._generation = 0  # incremented by loading and closing
         self._start(check_providers(providers, provider_options))
 
     def _start(self, asked: ProviderRequest) -> None:
-        """Load the model for the providers asked for. What failed leaves the session as it was."""
+        """Load the model for the requested providers. If loading fails, the session is unchanged."""
         started, started_ns = time.perf_counter(), time.monotonic_ns()
         given = self._arguments
         sess_options: SessionOptions = given["sess_options"]
@@ -159,25 +154,25 @@ class InferenceSession(Recovery, SessionTools):
         rt = find_runtime(choice.device, hints)
         edits = parse_edits(sess_options)
         counters = SessionCounters()
-        background = self._make_in_background(rt, options)
+        background = self._start_background(rt, options)
         compiler = Compiler(rt, options, background, counters)
         compiler.prestart_workers()
         with host_memory("loading the model"):
             model, auto = open_model(given["path_or_bytes"], compiler, edits)
         self._background, self._counters = background, counters
-        _ = compiler.policy  # an unsupported precision is told now rather than at the first run
+        _ = compiler.policy  # raises for an unsupported precision now instead of at the first run
         self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
         self._hints = hints
         self._load_s = time.perf_counter() - started
         self._trace = RunTrace()  # of the last run
-        self._ran = Ran()  # what it used
+        self._ran = Ran()  # the executables of the last run
         self._repeats, self._other_runs = counters.runs, counters.others
-        self._reported_runs = 0  # of which the figures were told
+        self._reported_runs = 0  # runs in the statistics written so far
         log_at_exit(self)
         self._first_s: float | None = None
-        self._has_run = False  # since it was made or closed
-        self._last_repeat: RepeatRun | None = None  # how runs like the last one go
-        self._repeat_runs: WeakValueDictionary[Hashable, RepeatRun] = WeakValueDictionary()  # by the types of inputs
+        self._has_run = False  # since loading or closing
+        self._last_repeat: RepeatRun | None = None  # the fast path for inputs of the last run's types
+        self._repeat_runs: WeakValueDictionary[Hashable, RepeatRun] = WeakValueDictionary()  # by input types
         self._generation += 1
         self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
         self._all_outputs = list(range(len(model.outputs)))
@@ -192,10 +187,10 @@ class InferenceSession(Recovery, SessionTools):
         shapes = {a.name: a.shape for a in model.inputs}
         write_optimized_model(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
 
-    def _make_in_background(self, rt: Runtime, options: CompileOptions) -> BackgroundCompiler | None:
-        """What builds specialised programs while general ones serve; None where runs wait for them.
+    def _start_background(self, rt: Runtime, options: CompileOptions) -> BackgroundCompiler | None:
+        """The compiler of optimized programs while generic ones run; None if runs wait for optimized programs.
 
-        They do where tuning or precision 'auto' measures what it runs, and where programs cannot be built beside runs.
+        Runs wait if tuning or precision 'auto' measures them, and if the device cannot build in the background.
         """
         before: BackgroundCompiler | None = getattr(self, "_background", None)
         if before is not None:
@@ -209,17 +204,17 @@ class InferenceSession(Recovery, SessionTools):
 
     @property
     def device(self) -> DeviceInfo:
-        """The device that the session runs on."""
+        """The session's device."""
         return self._rt.info
 
     @property
     def runtime(self) -> Runtime:
-        """The device's context, queue, memory and counters, which sessions of one device share."""
+        """The context, queue, memory and counters of the device, shared by its sessions."""
         return self._rt
 
     @property
     def opset(self) -> int:
-        """Opset version of the default domain; 0 for a bundle."""
+        """The opset version of the default domain; 0 for a bundle."""
         return self._model.opset
 
     def run(
@@ -228,14 +223,15 @@ class InferenceSession(Recovery, SessionTools):
         input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None,
     ) -> list[Any]:
-        """Outputs called `output_names` (all if None or empty) for arrays by input name. InputError says what misfits.
+        """Run the model on arrays by input name; returns the outputs `output_names`, all if None or empty.
 
-        An OrtValue serves as an array does; one on the session's device is not moved.
+        Inputs may be OrtValues; those on the session's device are not copied. Raises InputError for inputs that the
+        model does not accept.
         """
         picked = self._pick_outputs(output_names)
-        told = None if run_options is None else check_run_options(run_options)
-        if told is not None:
-            check_not_terminated(told)
+        options = None if run_options is None else check_run_options(run_options)
+        if options is not None:
+            check_not_terminated(options)
         found, rt = None, self._rt
         if self._last_repeat is not None or self._repeat_runs:
             try:
@@ -243,26 +239,26 @@ class InferenceSession(Recovery, SessionTools):
             except DeviceError as e:
                 if not self._is_lost_by(e, rt):
                     raise
-        outputs, trace = found or self._execute(input_feed, self._request(told))[:2]
-        if told is not None:
-            check_not_terminated(told)
-        if told is not None or self._log.is_enabled(logging.DEBUG):
-            report_run(told, self._log, trace.total_s)
+        outputs, trace = found or self._execute(input_feed, self._request(options))[:2]
+        if options is not None:
+            check_not_terminated(options)
+        if options is not None or self._log.is_enabled(logging.DEBUG):
+            report_run(options, self._log, trace.total_s)
         return [v.numpy() if type(v := outputs[i]) is DeviceTensor else v for i in picked]
 
     def io_binding(self) -> IOBinding:
-        """Bindings of inputs and outputs to memory, to run without moving them."""
+        """Create an IOBinding, which binds inputs and outputs to memory, so that runs do not copy them."""
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run on what is bound, and wait. InputError for what does not fit, and if no output is bound."""
+        """Run on the bound memory, and wait. Raises BindingError for unfitting memory, and if no output is bound."""
         if not isinstance(iobinding, IOBinding):
             raise InputTypeError(f"run_with_iobinding takes an IOBinding, got {type(iobinding).__name__}")
         if iobinding.session is not self:
             raise OptionError("IOBinding must be used with the session that created it: session.io_binding()")
-        told = check_run_options(run_options)
-        check_not_terminated(told)
-        self.check_not_lost("what is bound", iobinding.rt)
+        options = check_run_options(run_options)
+        check_not_terminated(options)
+        self.check_not_lost("the bound memory", iobinding.rt)
         outputs = list(iobinding.outputs.values())
         if not outputs:
             raise BindingError(
@@ -271,7 +267,7 @@ class InferenceSession(Recovery, SessionTools):
         check_fork()
         targets = {o.name: o.target for o in outputs if o.on_device}
         try:
-            found = run_with_binding(self, iobinding, self._request(told, targets))
+            found = run_with_binding(self, iobinding, self._request(options, targets))
         except InputError as e:
             raise BindingError(e.message) from e
         for output, i in zip(outputs, self._pick_outputs([o.name for o in outputs]), strict=True):
@@ -279,18 +275,18 @@ class InferenceSession(Recovery, SessionTools):
 
     def _request(
         self,
-        told: RunOptions | None = None,
+        options: RunOptions | None = None,
         targets: Mapping[str, Target] | None = None,
         recorder: Recorder | None = None,
         tuning: TuneRequest | None = None,
         waits: bool = False,
         unread: frozenset[str] = frozenset(),
     ) -> RunRequest:
-        """What a run of this session is asked beside its inputs."""
+        """The parameters of a run besides its inputs."""
         return RunRequest(
             targets or {},
             recorder or self._profiler,
-            None if told is None else partial(check_not_terminated, told),
+            None if options is None else partial(check_not_terminated, options),
             tuning or TuneRequest(tell=self._tunings.append),
             waits=waits,
             lock=self._lock,
@@ -298,12 +294,12 @@ class InferenceSession(Recovery, SessionTools):
         )
 
     def _stop_recording(self) -> None:
-        self._forget_repeats()  # until runs of the usual way have found them
+        self._forget_repeats()
 
     def _execute_here(
         self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
     ) -> tuple[list[Any], RunTrace, Ran]:
-        """See _execute."""
+        """Run the model in this process; see `Recovery._execute`."""
         check_fork()
         if not isinstance(input_feed, Mapping):
             example = ", ".join(f"'{a.name}': array" for a in self._model.inputs)
@@ -314,7 +310,7 @@ class InferenceSession(Recovery, SessionTools):
                 check_device("input", name, value, self._rt)
         model = appending or self._model
         age, started, started_ns = self._generation, time.perf_counter(), time.monotonic_ns()
-        try:  # not host_memory, for every token of a decoder comes by here
+        try:  # not host_memory: a context manager costs too much for each token of a decoder
             with short_switch_interval():
                 outputs, trace = model.run(model.check_feeds(values), request)
         except MemoryError as e:
@@ -326,7 +322,7 @@ class InferenceSession(Recovery, SessionTools):
             if self._first_s is None:
                 self._first_s = trace.total_s + self._load_s
             trace.first_s = self._first_s
-            # What the caller may keep holds no memory of the device.
+            # The caller may keep the trace, which must not hold device memory.
             ran, trace.ran = trace.ran or Ran(), None
             self._trace = trace
             self._overflowed = self._overflowed or trace.overflowed
@@ -338,7 +334,7 @@ class InferenceSession(Recovery, SessionTools):
         return outputs, trace, ran
 
     def _record_ran(self, ran: Ran, request: RunRequest) -> None:
-        """Go by what a run used, in those that are like it."""
+        """Record the executables of a run, and its fast path."""
         self._ran, self._has_run = ran, True
         steady: RepeatRun | None = ran.steady if request.recorder is None else None
         self._last_repeat = steady
@@ -346,7 +342,7 @@ class InferenceSession(Recovery, SessionTools):
             self._repeat_runs[steady.key] = steady
 
     def _run_repeat(self, input_feed: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
-        """All outputs, where this run is like an earlier one and that one needs no look at the model."""
+        """Run by the fast path of an earlier run with inputs of the same types; None if there is none."""
         if process.is_child:
             check_fork()
         lock = self._lock
@@ -404,9 +400,9 @@ class InferenceSession(Recovery, SessionTools):
         self.close()
 
     def close(self) -> None:
-        """Release compiled programs and device memory; the session compiles again if it is run again."""
+        """Release compiled programs and device memory. Another run compiles the model again."""
         if process.is_child:
-            return  # another thread may have had the lock when this process was forked
+            return  # the lock may have been held by another thread at the fork
         self._shutdown_threads()
         self._report_stats()
         if self._background is not None:
@@ -422,7 +418,7 @@ class InferenceSession(Recovery, SessionTools):
             self._has_run = False
 
     def _report_stats(self) -> None:
-        """Write the figures where OPALITE_STATS asks for them, if there are new ones."""
+        """Write statistics to the file of OPALITE_STATS, if there were runs since the last report."""
         runs = self._counters.run_count
         if runs > self._reported_runs:
             self._reported_runs = runs

@@ -1,4 +1,4 @@
-"""The functions of onnxruntime's module: what is there, what it is called, what all sessions share."""
+"""The functions of onnxruntime's module: providers, devices, versions, and settings of all sessions."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ..values.ort_value import OrtValue
 
 
 def get_available_providers() -> list[str]:
-    """The execution providers that sessions can have: OpenCL's, and the CPU's by an OpenCL CPU device."""
+    """The execution providers of sessions: OpenCL's, and the CPU's for an OpenCL CPU device."""
     return list(AVAILABLE)
 
 
 def get_all_providers() -> list[str]:
-    """The same: there is one package for all devices."""
+    """The same list as `get_available_providers`."""
     return list(AVAILABLE)
 
 
 def get_device() -> str:
-    """'GPU' or 'CPU': what the device is that sessions take by themselves. NoDeviceError if there is none."""
+    """'GPU' or 'CPU', the kind of the default device. Raises NoDeviceError if no device is found."""
     return "CPU" if find_device().info.on_host else "GPU"
 
 
 def get_ep_devices() -> list[OrtEpDevice]:
-    """Every OpenCL device."""
+    """All OpenCL devices."""
     text = get_version_string()
     return [describe_ep_device(d.info, i, text) for i, d in enumerate(list_all().devices)]
 
@@ -68,7 +68,7 @@ def has_collective_ops() -> bool:
 
 
 def set_seed(seed: int) -> None:
-    """Make random operators without a seed of their own repeatable, in models that are loaded from now on."""
+    """Set the seed of random operators that have none, for models loaded after this call."""
     from ....ir.rng_seed import set_base
 
     try:
@@ -78,7 +78,7 @@ def set_seed(seed: int) -> None:
 
 
 def set_global_thread_pool_sizes(intra_op_num_threads: int, inter_op_num_threads: int) -> None:
-    """Accepted: the OpenCL driver decides on threads."""
+    """Accepted without effect: the OpenCL driver decides the number of threads."""
     warn_once(
         "set_global_thread_pool_sizes",
         "set_global_thread_pool_sizes has no effect: the OpenCL driver decides; POCL_MAX_PTHREAD_COUNT in the "
@@ -87,41 +87,41 @@ def set_global_thread_pool_sizes(intra_op_num_threads: int, inter_op_num_threads
 
 
 def enable_telemetry_events() -> None:
-    """Does nothing: Opalite sends nothing anywhere."""
+    """Do nothing: Opalite has no telemetry."""
 
 
 def disable_telemetry_events() -> None:
-    """Does nothing: Opalite sends nothing anywhere."""
+    """Do nothing: Opalite has no telemetry."""
 
 
 def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: Any = None) -> None:
-    """Does nothing: OpenCL's loader finds the drivers."""
+    """Do nothing: OpenCL's loader finds the drivers."""
 
 
 def create_and_register_allocator(memory_info: Any, arena_cfg: Any = None) -> None:
-    """Accepted: the memory planner lays out all memory."""
-    warn_once("allocator", "registered allocators have no effect: the memory planner lays out all memory")
+    """Accepted without effect: the memory planner allocates all memory."""
+    warn_once("allocator", "registered allocators have no effect: the memory planner allocates all memory")
 
 
 def create_and_register_allocator_v2(provider: str, memory_info: Any, options: Any, arena_cfg: Any = None) -> None:
-    """Accepted: the memory planner lays out all memory."""
+    """Accepted without effect: the memory planner allocates all memory."""
     create_and_register_allocator(memory_info, arena_cfg)
 
 
 def register_execution_provider_library(registration_name: str, library_path: str) -> None:
-    """UnsupportedApiError: providers of onnxruntime's cannot be loaded."""
+    """Raise UnsupportedApiError: onnxruntime's providers cannot be loaded."""
     raise UnsupportedApiError(
         f"'{library_path}' cannot be loaded: install the device's OpenCL driver, and `opalite devices` lists it"
     )
 
 
 def unregister_execution_provider_library(registration_name: str) -> None:
-    """OptionError: none can be registered."""
+    """Raise OptionError: no library can be registered."""
     raise OptionError(f"no execution provider library is registered as '{registration_name}'")
 
 
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
-    """Copy each value of `src` into that of `dst` at the same place, between host and devices."""
+    """Copy each value of `src` into the value of `dst` at the same index, between host and devices."""
     if len(src) != len(dst):
         raise OptionError(f"copy_tensors takes as many sources as destinations, got {len(src)} and {len(dst)}")
     for source, target in zip(src, dst, strict=True):

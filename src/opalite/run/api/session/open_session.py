@@ -1,4 +1,4 @@
-"""What happens around opening a model: arguments are checked, a device is chosen, the model is written if asked for."""
+"""Functions that open a session: check arguments, choose the device, open the model, write the optimized model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ModelSource = str | os.PathLike[str] | bytes
 
 
 def check_model_source(model: Any) -> ModelSource:
-    """A path or bytes. InputTypeError for anything else."""
+    """The model's path or bytes. Raises InputTypeError for anything else."""
     if isinstance(model, bytearray | memoryview):
         return bytes(model)
     if isinstance(model, str) and not model:
@@ -42,14 +42,14 @@ def check_model_source(model: Any) -> ModelSource:
 
 
 def describe_source(model: ModelSource) -> str:
-    """How the log calls the model."""
+    """The model's name in log messages."""
     return f"a model of {len(model)} bytes" if isinstance(model, bytes) else f"'{os.fspath(model)}'"
 
 
 def choose_device(arguments: Mapping[str, Any], asked: ProviderRequest, options: SessionOptions) -> DeviceChoice:
-    """Where a session runs, by its `device=`, else its providers, else those of its options."""
+    """Choose the device by the argument `device`, else by the providers, else by the options' providers."""
     if options._cancelled:
-        raise ModelLoadCanceled("loading was called off by SessionOptions.set_load_cancellation_flag")
+        raise ModelLoadCanceled("SessionOptions.set_load_cancellation_flag has cancelled loading")
     listed: list[DeviceInfo] = []
 
     def devices() -> Sequence[DeviceInfo]:
@@ -73,7 +73,7 @@ def choose_device(arguments: Mapping[str, Any], asked: ProviderRequest, options:
 
 
 def parse_strict(choice: DeviceChoice, options: SessionOptions) -> bool:
-    """Whether nodes that would run on the host are refused."""
+    """Whether the options forbid nodes on the host. Raises OptionError for values other than a boolean."""
     asked = choice.options.get("strict", options._config.entries.get(NO_FALLBACK, "0"))
     if asked.lower() not in ("0", "1", "true", "false"):
         raise OptionError(f"'strict' and '{NO_FALLBACK}' are 0 or 1, got {asked!r}")
@@ -81,7 +81,7 @@ def parse_strict(choice: DeviceChoice, options: SessionOptions) -> bool:
 
 
 def compile_options(given: Mapping[str, Any], choice: DeviceChoice, options: SessionOptions) -> CompileOptions:
-    """What the session's own arguments say, else its provider's options, else the environment."""
+    """The options from the session's arguments, else from the provider's options, else from the environment."""
     return CompileOptions(
         precision=parse_precision(given["precision"] or choice.options.get("precision")),
         memory=given["memory"] or choice.options.get("memory") or str(knobs.get("OPALITE_MEMORY")),
@@ -95,13 +95,13 @@ def compile_options(given: Mapping[str, Any], choice: DeviceChoice, options: Ses
 
 
 def parse_hints(given: Mapping[str, Any], choice: DeviceChoice) -> Hints:
-    """The hints to the driver, from the same places."""
+    """The driver hints from the session's arguments, else from the provider's options, else from the environment."""
     wanted = {what: given[what] or choice.options.get(what) for what in ("performance", "priority")}
     return make_hints(**wanted)
 
 
 def make_profiler(options: SessionOptions) -> Profiler | None:
-    """What records runs, if the options ask for it."""
+    """A recorder of runs if the options enable profiling."""
     if not options.enable_profiling:
         return None
     from ..diagnostics.chrome_trace import Profiler
@@ -110,7 +110,7 @@ def make_profiler(options: SessionOptions) -> Profiler | None:
 
 
 def open_model(path_or_bytes: ModelSource, compiler: Compiler, edits: ModelEdits) -> tuple[Model, AutoModel | None]:
-    """The model behind a session, a bundle or an ONNX model, and the same if it chooses its precision itself."""
+    """Open a bundle or an ONNX model; the second value is the same model if it decides its precision itself."""
     if not isinstance(path_or_bytes, bytes) and is_bundle(path_or_bytes):
         from ...model.bundle_model import BundleModel
 
@@ -132,9 +132,9 @@ def open_model(path_or_bytes: ModelSource, compiler: Compiler, edits: ModelEdits
 def write_optimized_model(
     options: SessionOptions, model: ModelSource, edits: ModelEdits, shapes: Mapping[str, Sequence[Any]], device: str
 ) -> None:
-    """Write the model to `optimized_model_filepath`, if there is one: a bundle (.opal), else ONNX with the edits.
+    """Write the model to `optimized_model_filepath`, if set: a bundle (.opal), else ONNX with the edits.
 
-    shapes: of the inputs, which a bundle needs whole. OptionError if the file cannot be written.
+    shapes: of the inputs; a bundle cannot have open dimensions. Raises OptionError if the file cannot be written.
     """
     target = options.optimized_model_filepath
     if not target:
@@ -144,7 +144,7 @@ def write_optimized_model(
     from ....importer.proto.apply_edits import edited_model, write_model
 
     if not Path(target).parent.is_dir():
-        raise OptionError(f"optimized_model_filepath '{target}' lies in a folder that does not exist; make it first")
+        raise OptionError(f"the folder of optimized_model_filepath '{target}' does not exist; make it first")
     try:
         if Path(target).suffix == SUFFIX:
             from .compile_bundle import compile_model

@@ -1,4 +1,4 @@
-"""SessionTools: what tools ask of a session beside runs: to explain, profile, tune and time them."""
+"""SessionTools: the methods of a session that explain, profile, tune and time it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 
 
 class SessionTools(SessionApi):
-    """Opalite's own calls. The session itself loads the model and runs it."""
+    """Part of InferenceSession: the methods that onnxruntime does not have."""
 
     _rt: Runtime
     _hints: Hints
@@ -61,11 +61,11 @@ class SessionTools(SessionApi):
     def _request(
         self, *, recorder: Recorder | None = None, tuning: TuneRequest | None = None, waits: bool = False
     ) -> RunRequest:
-        """What a run is asked beside its inputs."""
+        """The parameters of a run besides its inputs."""
 
     @abstractmethod
     def _execute(self, input_feed: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace, Ran]:
-        """All outputs in order, what the run did, and by what."""
+        """Run the model; returns all outputs in order, the trace, and the executables used."""
 
     @abstractmethod
     def close(self) -> None:
@@ -73,23 +73,21 @@ class SessionTools(SessionApi):
 
     @property
     def last_timing(self) -> Timing:
-        """Where the time of the last run went."""
+        """The seconds of the last run, by part."""
         return self._trace
 
     @property
     def last_trace(self) -> RunTrace:
-        """What the last run did: its seconds, by which strategy, what crossed, how often the host waited."""
+        """The trace of the last run: seconds, strategy, bytes transferred, waits of the host."""
         return self._trace
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Wait, at most `timeout` seconds, for what is done in the background.
+        """Wait up to `timeout` seconds for background work (None: without limit); returns whether all is done.
 
-        It is the building of programs made for the model, which are used from the next run on; until then general ones
-        serve (docs/tiers.md). Plans for sizes that came back, which are put off while threads meet (docs/threads.md),
-        are made at once. With precision='auto' it is the search for a policy, by which the run after it goes. On PoCL
-        it is the step loop, which is begun once a model has run twenty times (docs/architecture.md), and used from the
-        run on that finds it ready. Returns whether nothing is under way any more. For benchmarks: run, settle, run 25
-        times, settle.
+        Background work is: building optimized programs, which replace generic ones (docs/tiers.md); planning for sizes
+        that recur, without the delay while threads run concurrently (docs/threads.md); with precision='auto', searching
+        for a policy; on PoCL, building the megakernel, which begins after twenty runs (docs/architecture.md). The next
+        run uses the results. For benchmarks: run, settle, run 25 times, settle.
         """
         check_fork()
         with self._lock:
@@ -105,7 +103,7 @@ class SessionTools(SessionApi):
         return all(done)
 
     def stats(self) -> SessionStats:
-        """What the session did since it was opened: runs, plans, programs, waits by cause, memory by kind."""
+        """Statistics since the session was opened: runs, plans, programs, waits by cause, memory by kind."""
         from ...report.session_stats import make_stats
 
         runs = {tier or "host": count for tier, count in (self._repeats + self._other_runs).items()}
@@ -113,29 +111,28 @@ class SessionTools(SessionApi):
         return make_stats(runs, last, self._counters, self._background, self._lock, self._model.caches)
 
     def replay(self) -> float:
-        """Repeat the launches of the last run on the inputs that are on the device; seconds until all has finished.
+        """Repeat the launches of the last run without transfers; returns the seconds until the device has finished.
 
-        No transfer, no look at shapes: what computing costs by itself. OpaliteError where a host step stands between;
-        InputError before the first run.
+        Raises OpaliteError if the program has host steps, InputError before the first run.
         """
         check_fork()
         if any(e.is_released for e in self._ran.executables):
-            self.settle()  # what takes its place is being made
+            self.settle()  # until the replacement is built
         with self._lock.alone():
             if not self._has_run:
-                raise InputError("there is no run to repeat yet; run the model once before replay()")
+                raise InputError("the model has not run yet; run it once before replay()")
             started = time.perf_counter()
             for executable in self._ran.executables:
                 with executable.entered() as is_there:
                     if not is_there:
-                        raise InputError("other programs take the place of the last run's; run the model again")
+                        raise InputError("other programs have replaced those of the last run; run the model again")
                     executable.replay()
             return time.perf_counter() - started
 
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
-        """Where each node runs and why, for the shapes of `input_feed`, else those run last, else the model's own.
+        """Report the placement and kernel of each node, for the shapes of `input_feed`, or else of the last run.
 
-        Of shapes that it runs itself it tells by the programs made for the model, for which it waits.
+        Runs the model if `input_feed` is given, or on zeros if it has not run. Such a run waits for optimized programs.
         """
         check_fork()
         if input_feed is not None:
@@ -154,7 +151,7 @@ class SessionTools(SessionApi):
         return found
 
     def explain_precision(self) -> list[str]:
-        """Sentences on how float32 values are stored, and with precision='auto' on what was measured and decided."""
+        """Sentences on the storage of float32 values; with precision='auto', on the measurements and the decision."""
         if self._auto is not None:
             return self._auto.describe()
         if self._is_bundle:
@@ -169,19 +166,19 @@ class SessionTools(SessionApi):
 
     @property
     def precision_policy(self) -> PrecisionPolicy:
-        """By what the next run goes: asked for, or with precision='auto' decided. A bundle's program is fixed."""
+        """The precision policy of the next run: requested, or decided with precision='auto'."""
         return self._compiler.policy if self._auto is None else self._auto.policy
 
     @property
     def chooses_precision(self) -> bool:
-        """Whether precision='auto' was asked for and the device makes it a question."""
+        """Whether the session decides its precision: with precision='auto', on a device that has fp16."""
         return self._auto is not None
 
     @property
     def keeps_precision(self) -> bool:
-        """Whether what precision='auto' decides is kept in the cache folder for later sessions, as it is at first.
+        """Whether decisions of precision='auto' are stored in the cache folder for later sessions. True at first.
 
-        Set it to False before the session runs on made-up inputs, by which later sessions should not go.
+        Set it to False before the session runs on artificial inputs.
         """
         return self._auto is None or self._auto.stores_choice
 
@@ -192,7 +189,7 @@ class SessionTools(SessionApi):
 
     @contextmanager
     def _unchecked(self) -> Iterator[None]:
-        """Inside, nothing is decided by the inputs that are run."""
+        """Inside, runs do not influence the decision of precision='auto'."""
         auto = self._auto
         if auto is None:
             yield
@@ -212,14 +209,15 @@ class SessionTools(SessionApi):
         cache: str = "model",
         sizes: Mapping[str, int] | None = None,
     ) -> State:
-        """What the model carries from run to run, kept for it: caches of keys and values, recurrent states.
+        """Create a State, which keeps KV caches and recurrent states from run to run.
 
-        pairs: the output that is each input's next value, by input; None finds them by their names, such as
-        past_key_values.0.key and present.0.key. max_length: positions of caches whose size the model leaves open and
-        does not change. reserve: positions for which growing caches get room at once. cache: 'model' keeps caches in
-        the model's type, 'int8' in 8 bits, with a scale for each head and position. sizes: of dimensions that the model
-        leaves open and no input tells, by name. OptionError where nothing looks like state, or where caches cannot be
-        kept so.
+        pairs: for each state input, the output with its next value; None finds them by name, such as
+            past_key_values.0.key and present.0.key.
+        max_length: positions of caches with an open size that does not grow.
+        reserve: positions by which the capacity of growing caches increases.
+        cache: 'model' stores caches in the model's type, 'int8' in 8 bits with a scale for each head and position.
+        sizes: of open dimensions that no input determines, by name.
+        Raises OptionError if no pair is found, or if caches cannot be stored in this way.
         """
         from ..caches.model_state import State
 
@@ -228,9 +226,9 @@ class SessionTools(SessionApi):
         )
 
     def profile(self, input_feed: Mapping[str, Any], iterations: int = 10) -> Profile:
-        """Times of every launch of `iterations` runs after a warm-up, with the device's measured peaks.
+        """Time every launch of `iterations` runs after a warm-up run, and measure the device's peak rates.
 
-        Runs of other threads go on between them and count among what the machine does otherwise.
+        Runs of other threads may interleave, and then affect the times.
         """
         from ...report.measure_peaks import measure_peaks
         from ...report.profile import Profile, Recorder
@@ -254,9 +252,9 @@ class SessionTools(SessionApi):
     ) -> list[GraphTuning]:
         """Search kernels, parameters and work-groups for the shapes of `input_feed`, for this session and later ones.
 
-        level: 'fast', 'normal', 'wide' or 'exhaustive'. watch: told of every trial. Returns a report on each graph of
-        the model. What was measured before an interruption is kept, and taken up by the next call.
-        InputError for a bundle, whose program is fixed: compile the model again with tune=.
+        level: 'fast', 'normal', 'wide' or 'exhaustive'. watch: called after every trial. Returns a report on each graph
+        of the model. After an interruption, the next call continues from the measurements so far. Raises InputError for
+        a bundle, whose program is fixed: compile the model again with tune=.
         """
         if level == "none" or level not in LEVELS:
             raise InputError(f"tuning level {level!r} is not known; choose {', '.join(LEVELS[1:])}")
@@ -276,16 +274,16 @@ class SessionTools(SessionApi):
 
     @property
     def tunings(self) -> list[GraphTuning]:
-        """Reports on what this session tuned, also before it was interrupted."""
+        """Reports on the graphs that this session tuned, also before an interruption."""
         return list(self._tunings)
 
     @property
     def overflowed(self) -> bool:
-        """Whether half could not hold the values of a run, so that fp32 took over."""
+        """Whether values of a run exceeded the range of fp16, so that the session now uses fp32."""
         return self._overflowed
 
     def example_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes to try the model with, by input: open dimensions are 1; a bundle's are those it was compiled for."""
+        """Example shapes by input: open dimensions are 1; a bundle has the shapes of its compilation."""
         return self._model.example_shapes(self.device)
 
     def _example_feeds(self) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""RepeatConcurrentRuns: a session's runs that are like earlier ones, beside those of other threads."""
+"""RepeatConcurrentRuns: fast-path runs of a session that are concurrent with runs of other threads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ class RepeatConcurrentRuns:
     _other_runs: Counter[str]
 
     def _run_concurrently(self, input_feed: Mapping[str, Any]) -> tuple[tuple[list[Any], RunTrace] | None, bool]:
-        """All outputs, where this run need not wait for its turn; whether it is like an earlier one."""
+        """Run without the run lock, if a replica is free.
+
+        Returns the outputs and trace, None if the run must wait for the lock; and whether an earlier run had inputs of
+        the same types.
+        """
         steady = self._repeat_runs.get(types_key(input_feed))
         if steady is None or not steady.is_current:
             return None, False
@@ -60,7 +64,7 @@ class RepeatConcurrentRuns:
             self._ran.forget(twin, executable)
 
     def _replace_executable(self, old: Executable, new: Executable) -> None:
-        """Let go of an executable that another has replaced."""
+        """Drop references to an executable that another one has replaced."""
         with self._lock, self._record_lock:
             if self._last_repeat is not None and not self._last_repeat.is_current:
                 self._last_repeat = None

@@ -1,4 +1,4 @@
-"""SessionApi: the calls of onnxruntime's session that ask about it, or run it in another form."""
+"""SessionApi: the methods of onnxruntime's session that query it, or run it in another form."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ..options.session_options import RECORD_ASSIGNMENT, SessionOptions, copy_op
 from ..values.ort_value import OrtValue
 from .async_runs import AsyncRuns
 
-if TYPE_CHECKING:  # what few sessions are asked for is imported when it is
+if TYPE_CHECKING:  # modules that few sessions need are imported at first use
     from ..diagnostics.chrome_trace import Profiler
     from ..diagnostics.node_assignment import OrtEpAssignedSubgraph
     from ..options.ort_devices import OrtEpDevice, OrtMemoryInfo
 
 
 class SessionApi(AsyncRuns):
-    """What does not compute. The session itself loads the model and runs it."""
+    """Part of InferenceSession, which itself loads and runs the model."""
 
     _arguments: dict[str, Any]
     _choice: DeviceChoice
@@ -47,11 +47,11 @@ class SessionApi(AsyncRuns):
 
     @abstractmethod
     def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
-        """Numbers of the outputs named."""
+        """Indices of the named outputs."""
 
     @abstractmethod
     def explain(self, input_feed: Mapping[str, Any] | None = None) -> Explanation:
-        """Where each node runs."""
+        """Report the placement of each node."""
 
     @abstractmethod
     def _start(self, asked: ProviderRequest) -> None:
@@ -60,40 +60,40 @@ class SessionApi(AsyncRuns):
     # The model
 
     def get_inputs(self) -> list[NodeArg]:
-        """Inputs that the caller feeds, in the model's order."""
+        """The inputs that the caller feeds, in the model's order."""
         return list(self._model.inputs)
 
     def get_outputs(self) -> list[NodeArg]:
-        """Outputs in the model's order."""
+        """The outputs in the model's order."""
         return list(self._model.outputs)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """Initializers listed as inputs: they may be fed, and keep their value otherwise."""
+        """Initializers that are also inputs: a feed replaces the stored value."""
         return list(self._model.overridable)
 
     def get_modelmeta(self) -> ModelMetadata:
-        """Producer, description and custom metadata."""
+        """The model's producer, description and custom metadata."""
         return self._model.meta
 
     # Options and providers
 
     def get_session_options(self) -> SessionOptions:
-        """A copy of the options that the session was made with."""
+        """A copy of the session's options."""
         return copy_options(self._arguments["sess_options"])
 
     def get_providers(self) -> list[str]:
-        """Where it runs: OpenCL's provider and the host's, or the CPU's alone if an OpenCL CPU device was asked for."""
+        """The session's providers: OpenCL's and the CPU's, or the CPU's alone if an OpenCL CPU device was requested."""
         return list(self._choice.names)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Options by provider; those of OpenCL's name the device."""
+        """Options by provider; the options of OpenCL's provider include the device id."""
         own = {"device": self.device.id, **self._choice.options}
         return {name: own if name == OPENCL else {} for name in self._choice.names}
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
-        """Load the model again for other providers (None: the default device), which count for more than `device=`.
+        """Load the model again for other providers, which override `device=`. None selects the default device.
 
-        OptionError (a RuntimeError) for a name that is none of onnxruntime's or Opalite's; the session then stays.
+        Raises OptionError (a RuntimeError) for an unknown provider, and leaves the session unchanged.
         """
         asked = check_providers(providers, provider_options)
         check_provider_names(asked[0])
@@ -107,23 +107,23 @@ class SessionApi(AsyncRuns):
                 raise
 
     def enable_fallback(self) -> None:
-        """Accepted: nothing falls back to another device by itself, for an error says what to do."""
+        """Accepted without effect: a session never switches its device, it raises an error."""
         self._fallback = True
 
     def disable_fallback(self) -> None:
-        """Accepted: nothing falls back to another device by itself."""
+        """Accepted without effect: a session never switches its device."""
         self._fallback = False
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
-        """The host's memory for each input, which is where arrays are fed from."""
+        """The host's memory, once for each input."""
         return [_host_memory() for _ in self._model.inputs]
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
-        """The host's memory for each output."""
+        """The host's memory, once for each output."""
         return [_host_memory() for _ in self._model.outputs]
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:
-        """The session's device for each input."""
+        """The session's device, once for each input."""
         from ..options.ort_devices import describe_ep_device
         from .module_functions import get_version_string
 
@@ -131,41 +131,41 @@ class SessionApi(AsyncRuns):
         return [found for _ in self._model.inputs]
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """Nodes by where they run, as `explain()` has them: fused nodes count as one.
+        """Nodes grouped by provider, from `explain()`; a fused node counts as one.
 
-        Runs the model on zeros if it has not run. PlacementError unless the session config entry
+        Runs the model on zeros if it has not run. Raises PlacementError unless the session config entry
         'session.record_ep_graph_assignment_info' is '1'.
         """
         if self._arguments["sess_options"]._config.entries.get(RECORD_ASSIGNMENT) != "1":
             raise PlacementError(
                 f"Session configuration entry '{RECORD_ASSIGNMENT}' must be set to \"1\" to retrieve the assignment; "
-                "explain() tells it without"
+                "explain() needs no such entry"
             )
         from ..diagnostics.node_assignment import assigned
 
         return assigned(self.explain().nodes, OPENCL, CPU)
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
-        """An empty list: `opalite tune --export` writes what was tuned."""
+        """An empty list: `opalite tune --export` writes tuning results."""
         return []
 
     def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
-        """UnsupportedApiError for results: those of onnxruntime's kernels say nothing of OpenCL's."""
+        """Raise UnsupportedApiError for any result: onnxruntime's results do not concern OpenCL kernels."""
         if results:
             raise UnsupportedApiError("onnxruntime's tuning results are not read; tune with session.tune(feeds)")
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """UnsupportedApiError for options: none may change while a session lives."""
+        """Raise UnsupportedApiError for any option: the options of an open session cannot change."""
         if options:
             raise UnsupportedApiError(f"no option may change while a session lives, got {dict(options)}; open another")
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Does nothing: launches are recorded and replayed by themselves."""
+        """Do nothing: the session records and replays launches automatically."""
 
     # Profiling
 
     def end_profiling(self) -> str:
-        """Write the profile and stop recording; the file's name, '' if `enable_profiling` was not set."""
+        """Write the profile and stop recording; returns the file's name, '' if `enable_profiling` was not set."""
         with self._lock:
             profiler, self._profiler = self._profiler, None
             self._stop_recording()
@@ -173,10 +173,10 @@ class SessionApi(AsyncRuns):
 
     @abstractmethod
     def _stop_recording(self) -> None:
-        """Let runs take the usual way again."""
+        """Remove the state of recorded runs."""
 
     def get_profiling_start_time_ns(self) -> int:
-        """time.monotonic_ns() when recording began; 0 if it did not."""
+        """The value of time.monotonic_ns() at the begin of recording, 0 without recording."""
         return self._profiler.start_ns if self._profiler is not None else 0
 
     # Runs in other forms
@@ -187,7 +187,7 @@ class SessionApi(AsyncRuns):
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
-        """`run` from and to OrtValues; the outputs are in host memory."""
+        """Run the model on OrtValues; the outputs are OrtValues in host memory."""
         for name, value in input_dict_ort_values.items():
             if not isinstance(value, OrtValue):
                 raise InputTypeError(f"input '{name}' is given as an OrtValue here, got {type(value).__name__}")
@@ -205,7 +205,7 @@ class SessionApi(AsyncRuns):
         fetches: Any,
         fetch_devices: Any = None,
     ) -> None:
-        """`run_with_ort_values` by lists; the outputs are appended to `fetches`."""
+        """Call `run_with_ort_values` by lists of names and values; appends the outputs to `fetches`."""
         if len(feed_names) != len(feeds):
             raise InputTypeError(f"{len(feed_names)} names of inputs, but {len(feeds)} values")
         for value in self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options):
@@ -214,11 +214,11 @@ class SessionApi(AsyncRuns):
     def create_ortvalue_from_shape_and_type(
         self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """A value in the memory of the session's device, or of the host for 'cpu'."""
+        """Create a value in the memory of the session's device, or of the host for 'cpu'."""
         where = "cpu" if device_type == "cpu" else self.device
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, where)
 
-    # Code written for onnxruntime asks for what lies beneath.
+    # Private names that code written for onnxruntime reads.
 
     @property
     def _sess(self) -> Any:

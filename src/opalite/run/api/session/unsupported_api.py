@@ -1,7 +1,8 @@
-"""What onnxruntime's API has and Opalite does not: each name says so in a sentence when it is used."""
+"""Classes of onnxruntime's API that Opalite does not support: using one raises UnsupportedApiError with advice."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ....errors import UnsupportedApiError
@@ -19,112 +20,77 @@ _PACKAGE = (
 _STREAM = "streams are not offered: every run waits until the device has finished"
 
 
-class _Refused:
-    """A class of onnxruntime's that cannot be made."""
+class _Unsupported:
+    """A class whose constructor raises UnsupportedApiError."""
 
     _why = ""
+
+    def __init_subclass__(cls, why: str) -> None:
+        cls._why = why
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise UnsupportedApiError(f"{type(self).__name__}: {self._why}")
 
 
-class SparseTensor(_Refused):
-    """Refused: a tensor with few elements."""
+def _unsupported(why: str) -> Callable[..., NoReturn]:
+    """A static method that raises UnsupportedApiError."""
 
-    _why = _SPARSE
+    def raise_error(*args: Any, **kwargs: Any) -> NoReturn:
+        """Raise UnsupportedApiError."""
+        raise UnsupportedApiError(why)
 
-    @classmethod
-    def sparse_coo_from_numpy(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        """UnsupportedApiError."""
-        raise UnsupportedApiError(_SPARSE)
-
-    @classmethod
-    def sparse_csr_from_numpy(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        """UnsupportedApiError."""
-        raise UnsupportedApiError(_SPARSE)
-
-    @classmethod
-    def blocksparse_from_numpy(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        """UnsupportedApiError."""
-        raise UnsupportedApiError(_SPARSE)
+    return staticmethod(raise_error)
 
 
-class LoraAdapter(_Refused):
-    """Refused: weights that are added to a model's."""
+class SparseTensor(_Unsupported, why=_SPARSE):
+    """Unsupported: a sparse tensor."""
 
-    _why = _LORA
-
-
-class AdapterFormat(_Refused):
-    """Refused: the file of a LoraAdapter."""
-
-    _why = _LORA
-
-    @staticmethod
-    def read_adapter(file_path: Any) -> NoReturn:
-        """UnsupportedApiError."""
-        raise UnsupportedApiError(_LORA)
+    sparse_coo_from_numpy = sparse_csr_from_numpy = blocksparse_from_numpy = _unsupported(_SPARSE)
 
 
-class ModelCompiler(_Refused):
-    """Refused: `opalite.compile` writes what starts fast on OpenCL devices."""
-
-    _why = _CONTEXT
+class LoraAdapter(_Unsupported, why=_LORA):
+    """Unsupported: weights of a LoRA adapter."""
 
 
-class OrtEpContextData(_Refused):
-    """Refused: a part of an EPContext model."""
+class AdapterFormat(_Unsupported, why=_LORA):
+    """Unsupported: the file of a LoraAdapter."""
 
-    _why = _CONTEXT
-
-
-class OrtEpContextDataBuffer(_Refused):
-    """Refused: a part of an EPContext model."""
-
-    _why = _CONTEXT
+    read_adapter = _unsupported(_LORA)
 
 
-class OrtExternalInitializerInfo(_Refused):
-    """Refused: where ModelCompiler puts an initializer."""
-
-    _why = _CONTEXT
+class ModelCompiler(_Unsupported, why=_CONTEXT):
+    """Unsupported: the compiler of EPContext models; `opalite.compile` writes bundles."""
 
 
-class ModelPackage(_Refused):
-    """Refused: a folder of variants of a model, to be changed."""
-
-    _why = _PACKAGE
-
-    @staticmethod
-    def open(*args: Any, **kwargs: Any) -> NoReturn:
-        """UnsupportedApiError."""
-        raise UnsupportedApiError(_PACKAGE)
-
-    @staticmethod
-    def compute_directory_hash(*args: Any, **kwargs: Any) -> NoReturn:
-        """UnsupportedApiError."""
-        raise UnsupportedApiError(_PACKAGE)
+class OrtEpContextData(_Unsupported, why=_CONTEXT):
+    """Unsupported: a part of an EPContext model."""
 
 
-class ModelPackageContext(_Refused):
-    """Refused: a ModelPackage, to be read."""
-
-    _why = _PACKAGE
+class OrtEpContextDataBuffer(_Unsupported, why=_CONTEXT):
+    """Unsupported: a part of an EPContext model."""
 
 
-class ModelPackageComponentContext(_Refused):
-    """Refused: the variant of a ModelPackage that was selected."""
-
-    _why = _PACKAGE
+class OrtExternalInitializerInfo(_Unsupported, why=_CONTEXT):
+    """Unsupported: the position of an initializer that ModelCompiler writes."""
 
 
-class ModelPackageOptions(_Refused):
-    """Refused: what a variant of a ModelPackage is selected by."""
+class ModelPackage(_Unsupported, why=_PACKAGE):
+    """Unsupported: a writable folder of variants of a model."""
 
-    _why = _PACKAGE
+    open = compute_directory_hash = _unsupported(_PACKAGE)
 
 
-class OrtSyncStream(_Refused):
-    """Refused: a queue of a device."""
+class ModelPackageContext(_Unsupported, why=_PACKAGE):
+    """Unsupported: a read-only ModelPackage."""
 
-    _why = _STREAM
+
+class ModelPackageComponentContext(_Unsupported, why=_PACKAGE):
+    """Unsupported: the selected variant of a ModelPackage."""
+
+
+class ModelPackageOptions(_Unsupported, why=_PACKAGE):
+    """Unsupported: the options that select a variant of a ModelPackage."""
+
+
+class OrtSyncStream(_Unsupported, why=_STREAM):
+    """Unsupported: a queue of a device."""

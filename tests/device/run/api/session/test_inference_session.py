@@ -59,7 +59,7 @@ def close_to(got: Any, want: Any) -> None:
 
 def test_only_a_run_can_be_repeated(open_session: Open) -> None:
     session = open_session(inverter())
-    with pytest.raises(InputError, match=r"no run to repeat yet; run the model once"):
+    with pytest.raises(InputError, match=r"the model has not run yet; run it once"):
         session.replay()
     session.run(None, {"x": noise(1, 3, 8, 8)})
     assert session.replay() > 0
