@@ -201,7 +201,7 @@ def test_caches_are_cut_that_were_copied_ahead(rt: Runtime) -> None:
     state, plain, kept = session.state(reserve=16), session.state(reserve=256), session.state(reserve=256)
     for each in (state, plain, kept):
         feed(each, [5, 3, 8, 60, 2, 1, 2, 3, 4, 5, 6, 7, 8])
-    assert state._caches._larger
+    assert state._caches._prepared
     other = state.fork()
     for each in (state, plain):
         each.truncate(9)

@@ -64,7 +64,7 @@ def test_only_a_run_can_be_repeated(open_session: Open) -> None:
     session.run(None, {"x": noise(1, 3, 8, 8)})
     assert session.replay() > 0
     session.close()
-    with pytest.raises(InputError, match=r"no run to repeat yet"):
+    with pytest.raises(InputError, match=r"the model has not run yet"):
         session.replay()
 
 

@@ -186,7 +186,7 @@ def test_one_thread_makes_no_twin(session: opalite.InferenceSession, monkeypatch
     def refuse(*args: Any) -> Any:
         raise AssertionError("memory for nobody")
 
-    monkeypatch.setattr(Executable, "twin", refuse)
+    monkeypatch.setattr(Executable, "make_replica", refuse)
     for feeds in (*SIZES, KNOWN, *SIZES, {"x": noise(1, 3, 50, 41)}):
         session.run(None, feeds)
     assert session.stats().concurrent_runs == 0
@@ -200,7 +200,7 @@ def test_without_memory_for_a_twin_runs_go_in_turn(
 
     (want,) = session.run(None, NEW)
     session.run(None, KNOWN)
-    monkeypatch.setattr(Executable, "twin", refuse)
+    monkeypatch.setattr(Executable, "make_replica", refuse)
     meet(session)
     np.testing.assert_array_equal(session.run(None, NEW)[0], want)
     assert session.stats().concurrent_runs == 0
