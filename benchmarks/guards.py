@@ -25,7 +25,7 @@ import numpy as np
 
 import onnx
 from opalite.errors import OpaliteError
-from opalite.importer import ModelImporter, load_model
+from opalite.importer import ImportRun, ModelImporter, load_model
 from opalite.ir import DeviceInfo
 from opalite.ir.symbols import Guard, hint_of
 from opalite.plan.planner import Knowledge, PlanOptions
@@ -115,7 +115,7 @@ class Model:
         def no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
             raise OpaliteError("the body of a loop runs before anything else")
 
-        run = (importer or load_model(self._contents).importer).begin(self.feeds(sizes), no_bodies)
+        run = ImportRun(importer or load_model(self._contents).importer, self.feeds(sizes), no_bodies)
         return run.segment, run.sizes
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from opalite.importer import ImportRun
+
 SIZES = {"batch": 2, "height": 224, "width": 224, "length": 24}
 """Sizes for open dimensions by name."""
 
@@ -60,7 +62,7 @@ def measure(path: Path, device_file: Path, tier: str = "optimized") -> Stages:
     with counted_rules() as calls:
         started = time.process_time()
         model = ImportedModel(path)
-        segment = model.importer.begin(_types(model, path.stem, 1), _no_bodies).segment
+        segment = ImportRun(model.importer, _types(model, path.stem, 1), _no_bodies).segment
         found.seconds["import"] = time.process_time() - started
         if segment is None:
             return found
@@ -92,8 +94,8 @@ def measure(path: Path, device_file: Path, tier: str = "optimized") -> Stages:
 
 def _another_size(found: Stages, model: Any, name: str, planned: Any, segment: Any) -> None:
     started = time.process_time()
-    turn = model.importer.begin(_types(model, name, 2), _no_bodies)
-    found.same = turn.segment is segment and planned.template.at(turn.sizes) is not None
+    run_ = ImportRun(model.importer, _types(model, name, 2), _no_bodies)
+    found.same = run_.segment is segment and planned.template.at(run_.sizes) is not None
     found.new_size = time.process_time() - started
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx
 from opalite.errors import OpaliteError
-from opalite.importer import ModelImporter, load_model
+from opalite.importer import ImportRun, ModelImporter, load_model
 from opalite.importer.walk.constant_evaluation import evaluate_graph
 from opalite.importer.walk.segments import Segment
 from opalite.ir import DeviceInfo, Graph
@@ -96,13 +96,13 @@ def graphs_of(contents: bytes, feeds: Mapping[str, Any]) -> Iterator[Graph]:
     seen: dict[Segment, None] = {}
 
     def run(importer: ModelImporter, values: Mapping[str, Any]) -> list[Any]:
-        turn = importer.begin(values, run)
-        while (segment := turn.segment) is not None:
+        run_ = ImportRun(importer, values, run)
+        while (segment := run_.segment) is not None:
             seen[segment] = None
             if importer is model.importer and segment.following is None and not segment.tasks:
                 return []  # nothing depends on what it computes
-            turn.advance(evaluate_graph(segment.graph_at(turn.sizes), turn.feeds))
-        return turn.outputs
+            run_.advance(evaluate_graph(segment.graph_at(run_.sizes), run_.feeds))
+        return run_.outputs
 
     run(model.importer, feeds)
     return (s.graph for s in seen)

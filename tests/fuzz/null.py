@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from opalite.importer import ModelImporter, check_feeds, load_model
+from opalite.importer import ImportRun, ModelImporter, check_feeds, load_model
 from opalite.importer.walk.segments import Segment
 from opalite.ir import DeviceInfo, check_graph
 from opalite.ir.graph import Graph
@@ -58,11 +58,11 @@ class NullSession:
         return list(self._run(self.importer, check_feeds(self.model, feeds)))
 
     def _run(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
-        turn = importer.begin(feeds, self._run)
-        while turn.segment is not None:
-            segment = turn.segment
-            turn.advance(compute(self._graph(segment, turn.sizes, turn.feeds), turn.feeds))
-        return turn.outputs
+        run_ = ImportRun(importer, feeds, self._run)
+        while run_.segment is not None:
+            segment = run_.segment
+            run_.advance(compute(self._graph(segment, run_.sizes, run_.feeds), run_.feeds))
+        return run_.outputs
 
     def _graph(self, segment: Segment, sizes: tuple[int, ...], feeds: Sequence[Any]) -> Graph:
         """The segment's graph for `sizes`, placed; planned at the first use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opalite.importer import ModelImporter, check_feeds, load_model
+from opalite.importer import ImportRun, ModelImporter, check_feeds, load_model
 from opalite.importer.walk.constant_evaluation import evaluate_graph
 from opalite.ir import check_graph
 
@@ -32,13 +32,13 @@ class NumpySession:
 
     def run_importer(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> list[Any]:
         """Also the Runner of loop bodies."""
-        turn = importer.begin(feeds, self.run_importer)
-        while turn.segment is not None:
-            segment = turn.segment
+        run_ = ImportRun(importer, feeds, self.run_importer)
+        while run_.segment is not None:
+            segment = run_.segment
             self.segments += 1
             if segment not in self.imported:
                 check_graph(segment.graph, "import")
                 self.imported.add(segment)
-            turn.advance(evaluate_graph(segment.graph_at(turn.sizes), turn.feeds))
-        self.tasks += turn.tasks_run
-        return turn.outputs
+            run_.advance(evaluate_graph(segment.graph_at(run_.sizes), run_.feeds))
+        self.tasks += run_.tasks_run
+        return run_.outputs

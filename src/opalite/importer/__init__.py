@@ -35,16 +35,17 @@ from .check_feeds import check_feeds
 from .onnx_file import Model, load_model
 from .op_registry import handled_ops
 from .proto.decode import ValueInfo
-from .walk.graph_walk import ContentsNeededError
 from .walk.host_tasks import Runner, Task
-from .walk.import_run import ModelImporter, Run
+from .walk.import_run import ImportRun
+from .walk.model_importer import ModelImporter
 from .walk.segments import Segment
+from .walk.values import ContentsNeededError
 
 __all__ = [
     "ContentsNeededError",
+    "ImportRun",
     "Model",
     "ModelImporter",
-    "Run",
     "Runner",
     "Segment",
     "Task",

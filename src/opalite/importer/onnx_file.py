@@ -27,7 +27,7 @@ from .proto.graphdef import GraphDef, NodeDef, parse_graph, read_opsets
 from .proto.op_schemas import find_schema, unknown_op
 from .proto.undo_nchwc import without_blocks
 from .walk.control_flow import find_control
-from .walk.import_run import ModelImporter
+from .walk.model_importer import ModelImporter
 
 _NO_VERSION = 2**63 - 1
 """Version of a model that declares none, as onnxruntime reports it."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..ir.plugins import watch
+from .proto.graphdef import plain_domain
 
 if TYPE_CHECKING:
     from ..ir.graph import Value
@@ -34,11 +35,6 @@ def onnx_op(name: str, since: int = 1, domain: str = "") -> Callable[[_H], _H]:
         return handler
 
     return register
-
-
-def plain_domain(domain: str) -> str:
-    """Normalise a domain name: 'ai.onnx' becomes the default domain ''."""
-    return "" if domain == "ai.onnx" else domain
 
 
 def find_handler(op_type: str, domain: str, version: int) -> Handler | None:

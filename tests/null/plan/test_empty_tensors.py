@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opalite.importer import check_feeds, load_model
+from opalite.importer import ImportRun, check_feeds, load_model
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
@@ -32,7 +32,7 @@ def _graph(name: str) -> Graph:
     def no_bodies(*_: Any) -> Any:
         raise AssertionError("there is no loop")
 
-    segment = model.importer.begin(check_feeds(model, feeds), no_bodies).segment
+    segment = ImportRun(model.importer, check_feeds(model, feeds), no_bodies).segment
     assert segment is not None
     return segment.graph
 

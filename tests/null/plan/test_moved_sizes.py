@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnx import helper
-from opalite.importer import load_model
+from opalite.importer import ImportRun, load_model
 from opalite.importer.walk.shape_dependent_inputs import graph_moved
 from opalite.ir import DeviceInfo
 from opalite.ir.graph import Graph
@@ -45,7 +45,7 @@ def resized() -> Any:
 
 def imported(shape: tuple[int, ...]) -> tuple[Graph, Trace]:
     importer = load_model(resized().SerializeToString()).importer
-    segment = importer.begin({"x": np.zeros(shape, np.float32)}, lambda body, inner: []).segment
+    segment = ImportRun(importer, {"x": np.zeros(shape, np.float32)}, lambda body, inner: []).segment
     assert segment is not None
     assert segment.graph.trace is not None
     return segment.graph, segment.graph.trace

@@ -17,7 +17,6 @@ import onnx
 
 from ...errors import ModelFormatError, UnsupportedOpError
 from ...ir.constants.model_file import FilePart
-from ..op_registry import plain_domain
 from .constants import Constants
 from .decode import Array, TensorReader, ValueInfo, decode_type
 
@@ -26,6 +25,11 @@ DOMAIN = "opalite"
 
 Opsets = Mapping[str, int]
 _A = onnx.AttributeProto
+
+
+def plain_domain(domain: str) -> str:
+    """Normalise a domain name: 'ai.onnx' becomes the default domain ''."""
+    return "" if domain == "ai.onnx" else domain
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +28,9 @@ from .host_tasks import TEXT_MOVES, TEXT_READERS, NodeTask, PackTask, Task, Trim
 from .internal_ops import internal_node
 from .name_scopes import ROOT, Item, Scope, make_item
 from .node_context import NeedValue, NodeContext, Trimmed
+from .segments import Stage
 from .symbolic_dims import Arrival
-
-if TYPE_CHECKING:
-    from .segments import Stage
+from .values import as_array
 
 Array = np.ndarray[Any, Any]
 Results = Sequence[Value | Trimmed | None]
@@ -375,21 +374,3 @@ def _is_host_only(node: NodeDef) -> bool:
 def _importing(node: NodeDef, inputs: Sequence[Value | None]) -> str:
     types = ", ".join("absent" if v is None else str(v.type) for v in inputs)
     return f"while importing {node.label} (opset {node.version}) with inputs {types or 'none'}"
-
-
-# Incoming values
-
-
-def as_array(name: str, value: Any) -> Array:
-    """Return the contents of a value as an array; ContentsNeededError if only its type was given."""
-    if isinstance(value, np.ndarray):
-        return value
-    if not hasattr(value, "__array__"):
-        raise ContentsNeededError(
-            f"shapes of the model depend on the contents of '{name}': give an array, not only its type"
-        )
-    return np.asarray(value)
-
-
-class ContentsNeededError(ShapeError):
-    """Shapes depend on contents, but only types were fed."""

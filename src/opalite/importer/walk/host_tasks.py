@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,11 @@ from ...ir.symbols import is_dim
 from ...ops.host import BY_PYTHON
 from ..host.onnx_reference import reason_of, run_host
 from ..proto.encode import make_proto
+from .model_importer import ModelImporter
 from .name_scopes import Item
 from .symbolic_dims import CLOSED, Declared, Open
 
-if TYPE_CHECKING:
-    from .import_run import ModelImporter
-
-Runner = Callable[["ModelImporter", Mapping[str, Any]], Sequence[Any]]
+Runner = Callable[[ModelImporter, Mapping[str, Any]], Sequence[Any]]
 """Runs an import: runner(importer, feeds) -> outputs in order. Feeds and outputs are arrays, lists of them or None."""
 
 Values = Mapping[str, Any]

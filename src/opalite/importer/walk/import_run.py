@@ -1,102 +1,22 @@
-"""ModelImporter: imports a model for the shapes of each run. ImportRun: iterates over the segments of one run."""
+"""ImportRun: one run of a model, segment by segment."""
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from threading import Lock, RLock
 from typing import Any
 
 import numpy as np
 
-from ... import knobs
 from ...ir.feeds import is_tensor
-from ..proto.constants import Constants
 from ..proto.decode import Array
-from ..proto.functions import FunctionTable
-from ..proto.graphdef import GraphDef
-from .graph_walk import ContentsNeededError, as_array
 from .host_tasks import Runner, Task
-from .name_scopes import Item, make_item
-from .segments import Output, Same, Segment, Stage
-from .symbolic_dims import CLOSED, CLOSED_DIMS, Declared, Open, OpenDims
+from .import_segment import select_segment
+from .model_importer import ModelImporter
+from .segments import Output, Same, Segment, Stage, first_stage
+from .values import ContentsNeededError, as_array
 
 
-class ModelImporter:
-    """Imports one graph (of a model or of a loop body) for any input shapes."""
-
-    def __init__(
-        self,
-        graph: GraphDef,
-        functions: FunctionTable | None = None,
-        constants: Mapping[str, Array] | None = None,
-        symbols: bool | None = None,
-        body_dims: Mapping[str, Declared] | None = None,
-    ) -> None:
-        """Initialise an importer; `constants` are captured values of a loop body, by their names in the body.
-
-        symbols: whether dynamic dimensions are symbols; default: OPALITE_SYMBOLS. body_dims: dynamic dimensions of a
-        body's inputs; None for a model.
-        """
-        self.graph = graph
-        self.symbols = bool(knobs.get("OPALITE_SYMBOLS")) if symbols is None else symbols
-        self._body_dims = body_dims
-        self.name = graph.name or "model"
-        self.functions = functions or {}
-        self.outputs = tuple(v.name for v in graph.outputs)
-        self.lock = Lock()  # of the caches
-        self.importing = RLock()
-        self.separator = _free_separator(graph)
-        self._constants: ChainMap[str, Array] = ChainMap(graph.constants, dict(constants or {}))
-        self._items = tuple(make_item(node) for node in graph.nodes)
-        self._roots: dict[frozenset[str], Stage] = {}
-        self._nested: dict[Any, ModelImporter] = {}
-
-    def begin(self, feeds: Mapping[str, Any], runner: Runner, before_import: Callable[[], None] | None = None) -> Run:
-        """Start a run; `feeds` holds arrays, lists of arrays (sequences) or None (empty optionals) by input name.
-
-        An array may be any object with `shape` and `dtype`; `__array__` is needed only if a shape depends on its
-        contents. `runner` runs loop bodies. `before_import` is called before a segment is imported, which takes long.
-        """
-        return Run(self, self.root(feeds), feeds, runner, before_import)
-
-    def root(self, feeds: Mapping[str, Any]) -> Stage:
-        """Return the first stage of runs with inputs of these names."""
-        key = frozenset(feeds)
-        root = self._roots.get(key)
-        if root is None:
-            constants = self._constants
-            if any(n in constants for n in feeds):
-                constants = ChainMap(*(Constants(m).without(feeds) for m in constants.maps))
-            made = Stage(
-                self, self._items, constants, {}, {}, {}, tuple(feeds), frozenset(), self.outputs, self._open_dims()
-            )
-            root = self._roots.setdefault(key, made)
-        return root
-
-    def _open_dims(self) -> OpenDims:
-        """Return the dynamic dimensions of the inputs."""
-        if not self.symbols:
-            return CLOSED_DIMS
-        if self._body_dims is not None:
-            return OpenDims(self._body_dims, frozenset(), learns=True)
-        declared: dict[str, Declared] = {}
-        for info in self.graph.inputs:
-            if info.kind == "tensor" and info.shape is not None:
-                declared[info.name] = [CLOSED if isinstance(d, int) else Open(d or "") for d in info.shape]
-        return OpenDims(declared, frozenset(), learns=True)
-
-    def nested(
-        self, item: Item, body: GraphDef, constants: Mapping[str, Array], dims: Mapping[str, Declared]
-    ) -> ModelImporter:
-        """Return the importer of a loop body, the same for all shapes of the node; dims: its dynamic dimensions."""
-        key = (item.outputs, item.node.op_type, body.name, *constants)
-        if key not in self._nested:
-            self._nested[key] = ModelImporter(body, self.functions, constants, self.symbols, dims)
-        return self._nested[key]
-
-
-class Run:
+class ImportRun:
     """One run of a model: `segment` is executed next; None after the last, when `outputs` are complete.
 
     sizes: the values of the segment's symbols, in the order of segment.graph.trace.symbols. tasks_run: the host tasks
@@ -106,11 +26,15 @@ class Run:
     def __init__(
         self,
         importer: ModelImporter,
-        root: Stage,
         feeds: Mapping[str, Any],
         runner: Runner,
         before_import: Callable[[], None] | None = None,
     ) -> None:
+        """Start a run; `feeds` holds arrays, lists of arrays (sequences) or None (empty optionals) by input name.
+
+        An array may be any object with `shape` and `dtype`; `__array__` is needed only if a shape depends on its
+        contents. `runner` runs loop bodies. `before_import` is called before a segment is imported, which takes long.
+        """
         self.segment: Segment | None = None
         self.sizes: tuple[int, ...] = ()
         self.tasks_run: dict[Task, None] = {}
@@ -122,7 +46,7 @@ class Run:
         self._absorbed = 0
         self._computed = False  # whether an earlier segment computed something
         self.by_contents: set[str] = set()  # values whose contents selected a segment
-        self._enter(root)
+        self._enter(first_stage(importer, feeds))
 
     @property
     def is_whole(self) -> bool:
@@ -171,7 +95,7 @@ class Run:
 
     def _enter(self, stage: Stage | None) -> None:
         while stage is not None:
-            segment, self.sizes = stage.select(self._values, self._before_import)
+            segment, self.sizes = select_segment(stage, self._values, self._before_import)
             self.by_contents |= stage.by_contents
             if segment.given is not None:
                 made = segment.given.at(self.sizes)
@@ -218,12 +142,3 @@ class Run:
 def _for_task(name: str, value: Any) -> Any:
     """Convert array-like values to arrays for a task."""
     return as_array(name, value) if is_tensor(value) else value
-
-
-def _free_separator(graph: GraphDef) -> str:
-    """Return a separator that occurs in no name of the graph; names of inlined graphs contain it."""
-    names = [o for node in graph.nodes for o in node.outputs]
-    mark = "@"
-    while any(mark in n for n in names):
-        mark += "@"
-    return mark

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,10 +17,8 @@ from ...errors import ModelError, OpaliteError, ShapeError
 from ..proto.decode import ValueInfo
 from ..proto.graphdef import GraphDef
 from .host_tasks import ItemTask, Runner, Values, number_of
+from .model_importer import ModelImporter
 from .name_scopes import Item
-
-if TYPE_CHECKING:
-    from .import_run import ModelImporter
 
 
 @dataclass(frozen=True)

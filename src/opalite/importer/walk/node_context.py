@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,10 +31,9 @@ from ...ir.tensor_type import TensorType
 from ...ops.data_movement import Reshape, Transpose
 from ...ops.elementwise import Elementwise
 from ...ops.operator import Op
+from ..host.onnx_reference import add_host, emit_host
+from ..proto.graphdef import Attr, NodeDef
 from .graph_builder import Array, GraphBuilder, Written
-
-if TYPE_CHECKING:
-    from ..proto.graphdef import NodeDef
 
 _T = TypeVar("_T")
 
@@ -234,14 +233,10 @@ class NodeContext:
         self, op_type: str, inputs: Sequence[Value | None], types: Sequence[TensorType], reason: str, **attrs: Any
     ) -> list[Value]:
         """Emit a part of the ONNX node as HostOp of domain 'opalite' (`host/numpy_ops.py`); fold it if possible."""
-        from ..host.onnx_reference import add_host
-
         return add_host(self._builder, self._node, op_type, inputs, types, reason, attrs)
 
     def host_as(self, types: Sequence[TensorType], reason: str) -> list[Value | None]:
         """Emit the ONNX node as a HostOp; `types` are those of its named outputs."""
-        from ..host.onnx_reference import emit_host
-
         return emit_host(self._builder, self._node, self.inputs, types, reason)
 
     def host(self, version: int | None = None, **texts: str) -> list[Value | None]:
@@ -249,9 +244,6 @@ class NodeContext:
 
         version, texts: run this version of the operator, with string attributes that the node's version lacks.
         """
-        from ..host.onnx_reference import emit_host
-        from ..proto.graphdef import Attr
-
         added = {name: Attr(AttributeProto.STRING, text) for name, text in texts.items()}
         node = self._node
         if version is not None:

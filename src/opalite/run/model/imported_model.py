@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import BundleError
-from ...importer import ContentsNeededError, check_feeds, load_model
+from ...importer import ContentsNeededError, ImportRun, ModelImporter, check_feeds, load_model
 from ...importer.walk.host_tasks import run_tasks
-from ...importer.walk.import_run import ModelImporter
 from ...importer.walk.loop_body_tasks import BodyTask
 from ...importer.walk.segments import Output, Same, Segment
 from ...importer.walk.shape_dependent_inputs import Given
@@ -101,7 +100,7 @@ class ImportedModel:
             )
 
         try:
-            segment = importer.begin(feeds, no_bodies).segment
+            segment = ImportRun(importer, feeds, no_bodies).segment
         except ContentsNeededError as e:
             raise BundleError(f"the model cannot be compiled ahead of time: {e}; run the .onnx file") from e
         if segment is None:

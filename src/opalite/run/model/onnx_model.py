@@ -13,9 +13,8 @@ import numpy as np
 
 from ...cl.programs.background_throttle import background_planning
 from ...errors import PlacementError
-from ...importer import Task
+from ...importer import ImportRun, ModelImporter, Task
 from ...importer.walk.host_tasks import NodeTask, TrimTask
-from ...importer.walk.import_run import ModelImporter, Run
 from ...importer.walk.segments import Output, Segment
 from ...importer.walk.shape_dependent_inputs import graph_moved
 from ...ir.device.device_info import DeviceInfo
@@ -136,7 +135,7 @@ class OnnxModel:
         clock = time.perf_counter
         started = clock()
         with beside:
-            run = importer.begin(feeds, bodies, before_import)
+            run = ImportRun(importer, feeds, bodies, before_import)
         trace.import_s += clock() - started
         ran = trace.ran
         assert ran is not None
@@ -233,7 +232,7 @@ class OnnxModel:
         segment: Segment,
         trace: RunTrace,
         request: RunRequest,
-        run: Run,
+        run: ImportRun,
         on_whole: OnWhole | None,
         made: list[Job] | None,
     ) -> tuple[Compiled, SizedProgram]:
@@ -315,7 +314,7 @@ def _room_of(request: RunRequest) -> DeviceShare | None:
     return lock.beside if lock is not None and lock.is_shared else None
 
 
-def _refuse_tasks(run: Run) -> None:
+def _refuse_tasks(run: ImportRun) -> None:
     """PlacementError if operators had to run on the host between two segments."""
     hosted = [f"  {task.label}: {task.reason}" for task in run.tasks_run if isinstance(task, NodeTask)]
     if hosted:

@@ -19,7 +19,7 @@ from ...cl.programs.background_throttle import report_contention
 from .concurrent_runs import ConcurrentRuns
 
 if TYPE_CHECKING:
-    from ...importer.walk.import_run import Run
+    from ...importer import ImportRun
     from ...plan.program import Program
     from ..execute.executable import Executable
 
@@ -174,7 +174,7 @@ class RunLockHold:
             self._lock.parked.extend(v for v in self._values if v)
             self._release()
 
-    def watch(self, run: Run) -> PendingValues:
+    def watch(self, run: ImportRun) -> PendingValues:
         """Keeps account of what waits on the device for the next programs of `run`."""
         values = PendingValues(run)
         self._values.append(values)
@@ -209,7 +209,7 @@ class PendingValues:
     uploaded: arrays that a program has on the device, by identity, which is theirs as long as they are held here.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ImportRun) -> None:
         self._run = run
         self._lent: dict[int, DeviceTensor] = {}
         self._fetched: dict[int, Any] | None = None

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...cl.runtime import find_runtime
 from ...errors import InputError
-from ...importer import ModelImporter
+from ...importer import ImportRun, ModelImporter
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
 from ...ir.precision import HALF_MAX, HALF_TINY, Precision, PrecisionPolicy
@@ -206,7 +206,7 @@ def _ranges(
     optimised: dict[Any, Graph] = {}
 
     def walk(importer: ModelImporter, values: Mapping[str, Any]) -> Sequence[Any]:
-        run = importer.begin(values, walk)
+        run = ImportRun(importer, values, walk)
         while run.segment is not None:
             key = run.segment, run.sizes
             if key not in optimised:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...cl.runtime import find_runtime
 from ...errors import DeviceError, InputError
-from ...importer import ModelImporter
+from ...importer import ImportRun, ModelImporter
 from ...importer.walk.constant_evaluation import evaluate_graph
 from ...importer.walk.segments import Segment
 from ...ir.dtype import DType
@@ -128,7 +128,7 @@ class _Verifier:
 
     def walk(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs by references; also the Runner of loop bodies. A segment is verified when it is first met."""
-        run = importer.begin(feeds, self.walk)
+        run = ImportRun(importer, feeds, self.walk)
         while run.segment is not None:
             segment = run.segment
             inputs = [np.asarray(a) for a in run.feeds]

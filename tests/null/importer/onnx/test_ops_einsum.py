@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import OpaliteError
-from opalite.importer import load_model
+from opalite.importer import ImportRun, load_model
 from opalite.importer.walk.constant_evaluation import evaluate_graph
 from opalite.ops.matmul import MatMul
 
@@ -55,11 +55,11 @@ def test_einsum(case: tuple[object, ...]) -> None:
 
 def test_sums_of_products_are_matrix_products() -> None:
     model, feeds = node_model("Einsum", [Values().f(2, 3, 4, 5), Values().f(2, 3, 7, 5)], equation="bhqd,bhkd->bhqk")
-    turn = load_model(model).importer.begin(feeds, lambda importer, values: [])
-    assert turn.segment is not None
-    assert [n.op.name for n in turn.segment.graph.nodes] == ["MatMul"]
-    assert turn.segment.graph.nodes[0].as_(MatMul).trans_b
-    turn.advance(evaluate_graph(turn.segment.graph, turn.feeds))
+    run_ = ImportRun(load_model(model).importer, feeds, lambda importer, values: [])
+    assert run_.segment is not None
+    assert [n.op.name for n in run_.segment.graph.nodes] == ["MatMul"]
+    assert run_.segment.graph.nodes[0].as_(MatMul).trans_b
+    run_.advance(evaluate_graph(run_.segment.graph, run_.feeds))
 
 
 def test_small_integers_wrap_around_like_their_type() -> None:

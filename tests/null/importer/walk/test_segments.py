@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from opalite.errors import ModelError, ShapeError, UnsupportedOpError
-from opalite.importer import load_model, op_registry
+from opalite.importer import ImportRun, load_model, op_registry
 from opalite.importer.host.onnx_reference import run_host
 from opalite.importer.op_registry import find_handler, onnx_op
-from opalite.importer.walk import segment_table, segments
+from opalite.importer.walk import segments
 from opalite.importer.walk.constant_evaluation import evaluate_graph
 from opalite.importer.walk.node_context import NodeContext, Trimmed
 from opalite.ir import DType, TensorType, Value
@@ -108,7 +108,7 @@ def test_other_contents_of_equal_shape_meet_the_same_segment() -> None:
 
 
 def test_a_stage_keeps_few_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_table, "SEGMENTS_KEPT", 2)
+    monkeypatch.setattr(segments, "SEGMENTS_KEPT", 2)
     session = NumpySession(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"), symbols=False)
     for n in (1, 2, 1, 3, 1):
         session.run({"x": f32(n)})
@@ -141,19 +141,19 @@ def test_data_dependent_shapes_cut_the_model() -> None:
 def test_only_what_the_host_reads_is_fetched() -> None:
     model = load_model(parse(TRIM))
     x = OnDevice(f32(5, 7))
-    turn = model.importer.begin({"x": x}, no_bodies)
-    first = turn.segment
+    run_ = ImportRun(model.importer, {"x": x}, no_bodies)
+    first = run_.segment
     assert first is not None
     assert not x.fetched
     by_name = {v.name: host for v, host in zip(first.graph.outputs, first.on_host, strict=True)}
     assert by_name == {"w": True, "r": True}, "r is NonZero's input; w an output of the model"
-    turn.advance(evaluate_graph(first.graph, [x.array]))
-    second = turn.segment
+    run_.advance(evaluate_graph(first.graph, [x.array]))
+    second = run_.segment
     assert second is not None
-    assert turn.feeds[second.inputs.index("x")] is x, "x crosses the cut untouched"
-    turn.advance(evaluate_graph(second.graph, [np.asarray(v) for v in turn.feeds]))
-    assert turn.segment is None
-    assert [v.dtype for v in turn.outputs] == [np.float32, np.float32, np.int64]
+    assert run_.feeds[second.inputs.index("x")] is x, "x crosses the cut untouched"
+    run_.advance(evaluate_graph(second.graph, [np.asarray(v) for v in run_.feeds]))
+    assert run_.segment is None
+    assert [v.dtype for v in run_.outputs] == [np.float32, np.float32, np.int64]
 
 
 def test_constants_have_known_positions() -> None:
@@ -198,17 +198,17 @@ def test_types_alone_serve_while_no_contents_are_needed() -> None:
     model = load_model(parse(RESHAPE))
     feeds: dict[str, Any] = {"x": TensorType(DType.FLOAT32, (4, 6)), "shape": TensorType(DType.INT64, (2,))}
     with pytest.raises(ShapeError, match="depend on the contents of 'shape'"):
-        model.importer.begin(feeds, no_bodies)
-    turn = model.importer.begin({**feeds, "shape": np.asarray([16, 6], np.int64)}, no_bodies)
-    assert turn.segment is not None
-    assert turn.segment.graph.outputs[0].shape == (8, 3)
+        ImportRun(model.importer, feeds, no_bodies)
+    run_ = ImportRun(model.importer, {**feeds, "shape": np.asarray([16, 6], np.int64)}, no_bodies)
+    assert run_.segment is not None
+    assert run_.segment.graph.outputs[0].shape == (8, 3)
 
 
 def test_values_keep_the_names_of_the_model() -> None:
     model = load_model(parse("g (float[N] x) => (float[N] y) { a = Neg(x) b = Identity(a) y = Exp(b) }"))
-    turn = model.importer.begin({"x": f32(3)}, no_bodies)
-    assert turn.segment is not None
-    assert [[o.name for o in n.outputs] for n in turn.segment.graph.nodes] == [["a"], ["y"]]
+    run_ = ImportRun(model.importer, {"x": f32(3)}, no_bodies)
+    assert run_.segment is not None
+    assert [[o.name for o in n.outputs] for n in run_.segment.graph.nodes] == [["a"], ["y"]]
 
 
 def test_large_expansions_stay_symbolic_until_asked_for() -> None:
@@ -222,9 +222,9 @@ def test_large_expansions_stay_symbolic_until_asked_for() -> None:
             }
         """)
     )
-    turn = model.importer.begin({"x": f32(1)}, no_bodies)
-    assert turn.segment is not None
-    held = [v for v in turn.segment.graph.values() if v.data is not None]
+    run_ = ImportRun(model.importer, {"x": f32(1)}, no_bodies)
+    assert run_.segment is not None
+    held = [v for v in run_.segment.graph.values() if v.data is not None]
     assert sum(v.type.count for v in held) < 1000
 
 
@@ -244,12 +244,12 @@ def test_folded_weights_are_one_array_for_all_shapes() -> None:
     )
     weights = []
     for n, c in ((1, True), (2, True), (2, False)):
-        turn = model.importer.begin({"x": f32(n, 2), "c": np.asarray(c)}, no_bodies)
-        assert turn.segment is not None
-        (node,) = turn.segment.graph.nodes
+        run_ = ImportRun(model.importer, {"x": f32(n, 2), "c": np.asarray(c)}, no_bodies)
+        assert run_.segment is not None
+        (node,) = run_.segment.graph.nodes
         weights.append(node.input(1).data)
-        turn.advance(evaluate_graph(turn.segment.graph, turn.feeds))
-        assert turn.outputs[1].tolist() == ([-1, 2] if c else [1, -2])
+        run_.advance(evaluate_graph(run_.segment.graph, run_.feeds))
+        assert run_.outputs[1].tolist() == ([-1, 2] if c else [1, -2])
     assert weights[0] is weights[1]
     assert weights[0] is weights[2]
 

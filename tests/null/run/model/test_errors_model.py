@@ -20,7 +20,7 @@ from opalite.errors import (
     ShapeError,
     UnsupportedOpError,
 )
-from opalite.importer import load_model
+from opalite.importer import ImportRun, load_model
 from opalite.importer.proto.tensor_pb_file import load_tensor_file
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
@@ -199,7 +199,7 @@ def test_damage_never_goes_further_than_a_sentence() -> None:
         try:
             model = load_model(bytes(flipped))
             feeds = {v.name: TensorType(DType.FLOAT32, (1, 3, 8, 8)) for v in model.inputs}
-            model.importer.begin(feeds, lambda *_: [])
+            ImportRun(model.importer, feeds, lambda *_: [])
             seen.add("imported")
         except OpaliteError as e:
             seen.add(type(e).__name__)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....errors import OpaliteError
+from ....importer import ImportRun
 from ....importer.walk.segments import Output
 from ...model.cached_model import CachedModel
 from .kv_cache import kv_cache_model
@@ -34,7 +35,7 @@ def infer_cache_sizes(
         return {}
     imported = model.imported() if isinstance(model, CachedModel) else model
     try:
-        run = imported.imported.importer.begin(imported.check_feeds({**feeds, **blanks}), _no_bodies)
+        run = ImportRun(imported.imported.importer, imported.check_feeds({**feeds, **blanks}), _no_bodies)
         segment = run.segment
         if segment is None:
             return {}

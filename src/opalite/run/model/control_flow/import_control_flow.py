@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ....errors import BundleError, OpaliteError
-from ....importer import ContentsNeededError
+from ....importer import ContentsNeededError, ModelImporter
 from ....importer.walk.host_tasks import NodeTask, Task, TrimTask
-from ....importer.walk.import_run import ModelImporter
+from ....importer.walk.import_segment import select_segment
 from ....importer.walk.loop_body_tasks import Body, LoopTask, ScanPlan, ScanTask
-from ....importer.walk.segments import Output, Same, Segment, Stage
+from ....importer.walk.segments import Output, Same, Segment, Stage, first_stage
 from ....ir.dtype import DType
 from ....ir.graph import Graph
 from ....ir.tensor_type import TensorType
@@ -71,7 +71,7 @@ class _Finder:
 
     def steps(self, importer: ModelImporter, feeds: dict[str, Type]) -> tuple[tuple[FlowStep, ...], list[Types]]:
         """The steps of a model or body, and what is known of its outputs after each way that it may go."""
-        return self._from(importer.root(feeds), dict(feeds), importer.outputs)
+        return self._from(first_stage(importer, feeds), dict(feeds), importer.outputs)
 
     def _from(
         self, stage: Stage | None, values: dict[str, Type], wanted: Sequence[str]
@@ -85,7 +85,7 @@ class _Finder:
             for name in stage.incoming:
                 if values[name] is None:
                     raise _refusal(f"shapes depend on data at {self._makers.get(name, name)}, which gives '{name}'")
-            segment, _ = stage.select({n: values[n] for n in stage.incoming})
+            segment, _ = select_segment(stage, {n: values[n] for n in stage.incoming})
             steps += self._segment(segment, values)
             for task in segment.tasks:
                 steps.append(self._task(task, values))

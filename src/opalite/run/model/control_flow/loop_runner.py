@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....importer.walk.import_run import ModelImporter
+from ....importer import ImportRun, ModelImporter
 from ....importer.walk.loop_body_tasks import Carried
 from ....importer.walk.segments import Output, Same, Segment
 from ...execute.loops.loop_iterations import FromInput, FromOutput, LoopCarryPlan, Source
@@ -96,7 +96,7 @@ class LoopRunner:
         request, turn = self._request, self._turn
         if request.check is not None:
             request.check()
-        run = importer.begin(feeds, self, turn.leave)
+        run = ImportRun(importer, feeds, self, turn.leave)
         segment, sizes = run.segment, run.sizes
         if segment is None or not run.is_whole:
             return "the body is more than one program, as what it computes depends on contents"

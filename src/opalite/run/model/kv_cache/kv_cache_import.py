@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ....cl.programs.background_throttle import background_planning
-from ....importer.walk.import_run import ModelImporter, Run
+from ....importer import ImportRun, ModelImporter
 from ....importer.walk.segments import Segment
 from ....ir.graph import Graph
 from ....plan.program import Program
@@ -38,7 +38,7 @@ def run_imported(runs: KVCacheRuns, feeds: Mapping[str, Any], request: RunReques
             beside.enter_context(background_planning())
 
         started = time.perf_counter()
-        run = model.imported.importer.begin(feeds, _no_bodies, before_import)
+        run = ImportRun(model.imported.importer, feeds, _no_bodies, before_import)
         segment, sizes = _checked(runs, run), run.sizes
         trace.import_s += time.perf_counter() - started
         told = record_kv_cache_spec(model.imported, segment, feeds, run.by_contents) if run.is_chosen else None
@@ -99,7 +99,7 @@ def _planned(runs: KVCacheRuns, segment: Segment, sizes: tuple[int, ...]) -> Gra
     return graph_of_prompts(segment.graph, sizes, held, new, segment.arrival.capacity)
 
 
-def _checked(runs: KVCacheRuns, run: Run) -> Segment:
+def _checked(runs: KVCacheRuns, run: ImportRun) -> Segment:
     """The one segment of the run, which appends to all caches."""
     segment = run.segment
     if segment is None or segment.following is not None:

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import InputError, PlacementError
-from opalite.importer.walk.segment_table import SEGMENTS_KEPT
+from opalite.importer.walk.segments import SEGMENTS_KEPT
 from opalite.run.execute.executable import Executable
 
 from .....helpers.onnx_text import by_onnxruntime
