@@ -1,1 +1,1 @@
-"""Operators that run on the host, in NumPy or by the onnx package's reference implementations."""
+"""Operators that run on the host: in NumPy, or by the reference implementations of the onnx package."""

@@ -1,4 +1,4 @@
-"""Operators of domain com.microsoft on the host: how much they give depends on data, or they read text."""
+"""Operators of domain com.microsoft on the host: with data-dependent output sizes or string inputs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ MS = "com.microsoft"
 
 @host_op("Unique", MS)
 def unique(node: HostNode) -> Step:
-    """The different elements of a vector in the order in which they come, which of them each element is, and how often
-    each occurs."""
+    """Return the distinct elements of a vector in order of first occurrence, the index of each element, and counts."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         y, _, inverse, counts = find_unique(inputs[0].reshape(-1), None, is_sorted=False)
@@ -30,8 +29,11 @@ def unique(node: HostNode) -> Step:
 
 @host_op("BifurcationDetector", MS)
 def bifurcation_detector(node: HostNode) -> Step:
-    """What speculative decoding keeps: the tokens so far and those predicted up to the first one that the source does
-    not have at its place; and where in the source their last n-gram goes on, -1 unless it occurs there just once."""
+    """Accept predicted tokens in speculative decoding, and find the continuation of their last n-gram in the source.
+
+    Outputs: the tokens so far plus predicted ones up to the first that differs from the source; and the position after
+    the last n-gram's only occurrence in the source, -1 if it occurs never or several times.
+    """
     least, most = int(node.attrs.get("min_ngram_size", 1)), int(node.attrs.get("max_ngram_size", 3))
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -55,7 +57,7 @@ def bifurcation_detector(node: HostNode) -> Step:
 
 
 def _suffix_place(source: Array, tokens: Array, least: int, most: int) -> int:
-    """Where in `source` the last tokens go on: of the longest n-gram that is found there, unless it is twice."""
+    """Return the position in `source` after the longest suffix of `tokens` found there; -1 if it occurs twice."""
     place = -1
     for n in range(least, min(most, tokens.size) + 1):
         windows = np.lib.stride_tricks.sliding_window_view(source, n) if source.size >= n else np.zeros((0, n))
@@ -72,8 +74,10 @@ def _suffix_place(source: Array, tokens: Array, least: int, most: int) -> int:
 
 @host_op("DynamicTimeWarping", MS)
 def dynamic_time_warping(node: HostNode) -> Step:
-    """The cheapest path through a matrix of costs from its first element to its last one: rows, then columns, as
-    int32 [2, steps]. Of equal ways the one that stays in its row is taken."""
+    """Find the cheapest path through a cost matrix from its first element to its last: int32 [2, steps].
+
+    The rows of the result are row and column indices. Among equal paths the one that stays in its row is taken.
+    """
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         cost: Array = inputs[0]
@@ -94,8 +98,10 @@ def dynamic_time_warping(node: HostNode) -> Step:
 
 
 def _cheapest(cost: Array) -> Array:
-    """For each element, of a frame of one more row and column: 0 if the path to it comes from both, 1 from the row
-    before, 2 from the column before. Diagonals are independent of each other."""
+    """Return each element's predecessor (with a border row and column): 0 diagonal, 1 row before, 2 column before.
+
+    Elements of one anti-diagonal are independent and computed together.
+    """
     rows, columns = cost.shape
     total = np.full((rows + 1, columns + 1), np.inf, np.float32)
     total[0, 0] = 0
@@ -112,7 +118,7 @@ def _cheapest(cost: Array) -> Array:
 
 @host_op("Inverse", DOMAIN)
 def inverse(node: HostNode) -> Step:
-    """The inverse of each matrix, of NaN where there is none."""
+    """Invert each matrix; singular ones give NaN."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         x: Array = inputs[0]
@@ -131,7 +137,7 @@ def inverse(node: HostNode) -> Step:
 
 @host_op("MurmurHash3", MS)
 def murmur_hash3(node: HostNode) -> Step:
-    """MurmurHash3_x86_32 of the bytes of texts (UTF-8)."""
+    """Compute MurmurHash3_x86_32 of strings (UTF-8)."""
     seed = int(node.attrs.get("seed", 0)) & 0xFFFFFFFF
     kind = np.uint32 if int(node.attrs.get("positive", 1)) else np.int32
 

@@ -1,4 +1,4 @@
-"""Host operators whose output's shape depends on data, and determinants."""
+"""Host operators with data-dependent output shapes, and determinants."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .unique import find_unique
 
 @host_op("NonZero")
 def nonzero(node: HostNode) -> Step:
-    """Coordinates of the elements other than zero, a column each."""
+    """Return the coordinates of nonzero elements, one column each."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
-        array = np.atleast_1d(np.asarray(inputs[0]))  # ONNX counts a scalar as one element
+        array = np.atleast_1d(np.asarray(inputs[0]))  # ONNX treats a scalar as one element
         return [np.asarray(np.nonzero(array), np.int64)]
 
     return run
@@ -25,7 +25,7 @@ def nonzero(node: HostNode) -> Step:
 
 @host_op("Unique")
 def unique(node: HostNode) -> Step:
-    """Distinct elements or slices, where they first are, which one each is, and how often."""
+    """Return distinct elements or slices, their first positions, the index of each input's value, and counts."""
     axis, is_sorted = node.attrs.get("axis"), int(node.attrs.get("sorted", 1)) == 1
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -39,7 +39,7 @@ def unique(node: HostNode) -> Step:
 
 @host_op("Compress")
 def compress(node: HostNode) -> Step:
-    """Slices where a condition holds, which may be longer or shorter than the axis."""
+    """Select slices by a condition, which may be longer or shorter than the axis."""
     axis = node.attrs.get("axis")
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -56,7 +56,7 @@ def compress(node: HostNode) -> Step:
 
 @host_op("Det")
 def det(node: HostNode) -> Step:
-    """Determinants of square matrices, computed in double precision."""
+    """Compute determinants of square matrices in double precision."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         array = np.asarray(inputs[0])

@@ -1,6 +1,6 @@
-"""Shapes of what tasks between two segments made, of text above all. Results are new arrays.
+"""Reshaping operators on host values, mainly strings. Results are new arrays.
 
-Where shapes are known before, the importer's canonical operators move text, on the host by their NumPy references.
+If shapes are known at import, canonical operators move strings instead, by their NumPy references.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .numpy_ops import HostNode, Step, host_op
 
 @host_op("Reshape")
 def reshape(node: HostNode) -> Step:
-    """x in another shape: 0 keeps a size, unless `allowzero`, and -1 takes what is left. At first an attribute."""
+    """Reshape x: 0 keeps a size unless `allowzero`, -1 is inferred. Old opsets have the shape as attribute."""
     keeps = not int(node.attrs.get("allowzero", 0))
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -31,7 +31,7 @@ def reshape(node: HostNode) -> Step:
 
 @host_op("Flatten")
 def flatten(node: HostNode) -> Step:
-    """x as a matrix: the axes before `axis`, and the others."""
+    """Reshape x to a matrix: the axes before `axis`, and the others."""
     axis = int(node.attrs.get("axis", 1))
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -44,14 +44,14 @@ def flatten(node: HostNode) -> Step:
 
 @host_op("Transpose")
 def transpose(node: HostNode) -> Step:
-    """x with its axes in another order, the reverse one if there is none."""
+    """Permute the axes of x; without perm, reverse them."""
     perm = node.attrs.get("perm")
     return lambda inputs: [inputs[0].transpose(perm).copy()]
 
 
 @host_op("Squeeze")
 def squeeze(node: HostNode) -> Step:
-    """x without axes of size 1: those given, at first by an attribute, or all."""
+    """Remove axes of size 1: the given ones (an attribute in old opsets), or all."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         x: Array = inputs[0]
@@ -66,7 +66,7 @@ def squeeze(node: HostNode) -> Step:
 
 @host_op("Unsqueeze")
 def unsqueeze(node: HostNode) -> Step:
-    """x with axes of size 1, counted in the result; given at first by an attribute."""
+    """Insert axes of size 1, counted in the result (an attribute in old opsets)."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         x: Array = inputs[0]

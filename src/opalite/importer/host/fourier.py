@@ -1,4 +1,4 @@
-"""Fourier transforms on the host, of lengths whose matrix would outgrow the signal by far."""
+"""Fourier transforms on the host, for lengths whose DFT matrix would be much larger than the signal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from .numpy_ops import HostNode, Step, host_op
 
 @host_op("Transform", DOMAIN)
 def transform(node: HostNode) -> Step:
-    """x[..., n, 1 or 2] along n, cut off or padded with zeros to `length`: [..., k, 2], or [..., length, 1] of real
-    numbers where it is `inverse` and `onesided`. Computed in double precision."""
+    """Transform x[..., n, 1 or 2] along n, cut or zero-padded to `length`: [..., k, 2], computed in double precision.
+
+    With `inverse` and `onesided` the result is real: [..., length, 1].
+    """
     length, inverse, onesided = (int(node.attrs[name]) for name in ("length", "inverse", "onesided"))
 
     def run(inputs: Sequence[Any]) -> list[Any]:

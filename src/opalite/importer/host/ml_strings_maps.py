@@ -1,4 +1,4 @@
-"""Host operators of ai.onnx.ml: what handles strings and maps."""
+"""Host operators of ai.onnx.ml on strings and maps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ML = "ai.onnx.ml"
 
 @host_op("Label", DOMAIN)
 def label(node: HostNode) -> Step:
-    """labels[position]; -1 is the last."""
+    """Return labels[position]; -1 selects the last."""
     labels = np.array(node.attrs["labels"], object)
     return lambda inputs: [labels[np.asarray(inputs[0])]]
 
 
 @host_op("Place", DOMAIN)
 def place(node: HostNode) -> Step:
-    """Where each element is among the keys, -1 where it is none; InputError for those if `required`."""
+    """Return the index of each element among the keys, -1 if absent; InputError for absent ones if `required`."""
     attrs = node.attrs
     find = _find_text(attrs["keys"], attrs["last"]) if "keys" in attrs else _find_number(attrs)
 
@@ -53,7 +53,7 @@ def _find_text(keys: Sequence[str], last: int) -> Any:
 
 
 def _find_number(attrs: dict[str, Any]) -> Any:
-    """By bisection; NaN is equal to NaN."""
+    """Make a binary search over numbers; NaN equals NaN."""
     bits = attrs.get("bits")
     keys = np.asarray(attrs["numbers"], np.int64) if bits is None else np.asarray(bits, np.int64).view(np.float64)
     order = np.argsort(keys, kind="stable")
@@ -75,7 +75,7 @@ def _find_number(attrs: dict[str, Any]) -> Any:
 
 @host_op("ZipMap", ML)
 def zip_map(node: HostNode) -> Step:
-    """Rows of scores as a sequence of maps from label to score."""
+    """Convert rows of scores to a sequence of maps from label to score."""
     labels: list[Any] = list(node.attrs.get("classlabels_strings") or node.attrs.get("classlabels_int64s") or ())
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -90,7 +90,7 @@ def zip_map(node: HostNode) -> Step:
 
 @host_op("DictVectorizer", ML)
 def dict_vectorizer(node: HostNode) -> Step:
-    """The values of a map at the places that a vocabulary gives their keys, [1, size]; zeros elsewhere."""
+    """Place the values of a map at the positions of their keys in a vocabulary: [1, size]; zeros elsewhere."""
     words = node.attrs.get("string_vocabulary") or node.attrs.get("int64_vocabulary")
     if not words:
         raise ModelError("DictVectorizer has neither string_vocabulary nor int64_vocabulary")
@@ -101,7 +101,7 @@ def dict_vectorizer(node: HostNode) -> Step:
         values = [np.asarray(v) for m in maps for v in m.values()]
         if any(v.dtype.kind in "OU" for v in values):
             return [np.array([[m.get(w, "") for w in words] for m in maps], object)]
-        # Python's floats are what float32 of another operator became in a map.
+        # A Python float in a map was a float32 of another operator.
         kind = np.result_type(*values) if values and _is_typed(maps) else _plain_kind(values)
         return [np.array([[m.get(w, 0) for w in words] for m in maps], kind)]
 
@@ -118,7 +118,7 @@ def _plain_kind(values: Sequence[Array]) -> Any:
 
 @host_op("CastMap", ML)
 def cast_map(node: HostNode) -> Step:
-    """The values of a map in order of its keys, [1, n]; with map_form SPARSE where the keys say, [1, max_map]."""
+    """Return the values of a map ordered by key, [1, n]; with map_form SPARSE at index key, [1, max_map]."""
     to: dict[str, Any] = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}
     kind = to.get(node.attrs.get("cast_to", "TO_FLOAT"))
     if kind is None:

@@ -1,11 +1,11 @@
-"""Operators on the host that are written here in NumPy: `@host_op` registers what makes the step of one node.
+"""Registry of host operators in NumPy: `@host_op` registers a function that makes the step of one node.
 
     @host_op("Label", DOMAIN)
     def label(node: HostNode) -> Step:
         labels = node.labels()
         return lambda inputs: [labels[inputs[0]]]
 
-What is done once for a node stands before the step; the step gets arrays, lists (sequences), dicts (maps) or None.
+Code before the step runs once per node. The step gets arrays, lists (sequences), dicts (maps) or None.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ import onnx
 from ...ir.plugins import watch
 
 Step = Callable[[Sequence[Any]], list[Any]]
-"""One node on the host: inputs (arrays, lists, dicts or None) in order to the named outputs in order."""
+"""Runs one node on the host: inputs (arrays, lists, dicts or None) to named outputs, both in order."""
 
 
 @dataclass(frozen=True)
 class HostNode:
-    """A node of known attributes. `attrs` holds Python values, strings decoded, and arrays for tensors."""
+    """A node for the host. `attrs` holds Python values: decoded strings, arrays for tensors."""
 
     op_type: str
     attrs: dict[str, Any]
     outputs: tuple[str, ...]
 
     def named(self, values: Sequence[Any]) -> list[Any]:
-        """Those of all outputs that the node names."""
+        """Select the values of outputs that have a name."""
         return [v for v, name in zip(values, self.outputs, strict=False) if name]
 
 
@@ -46,7 +46,7 @@ watch(_MAKERS.values)
 
 
 def host_op(name: str, domain: str = "") -> Callable[[Callable[[HostNode], Step]], Callable[[HostNode], Step]]:
-    """Decorator: the function makes the step of operator `name` of `domain`, of whatever version."""
+    """Decorate the function that makes the step of operator `name` of `domain`, for all versions."""
 
     def register(make: Callable[[HostNode], Step]) -> Callable[[HostNode], Step]:
         _MAKERS[domain, name] = make
@@ -56,7 +56,7 @@ def host_op(name: str, domain: str = "") -> Callable[[Callable[[HostNode], Step]
 
 
 def find_native(op_type: str, domain: str, proto: bytes) -> Step | None:
-    """What runs the node `proto` (a serialised NodeProto); None where the reference implementation should."""
+    """Return the step of node `proto` (a serialised NodeProto); None if it needs the reference implementation."""
     _load()
     make = _MAKERS.get((domain, op_type))
     if make is None:
@@ -67,14 +67,14 @@ def find_native(op_type: str, domain: str, proto: bytes) -> Step | None:
 
 
 def is_native(op_type: str, domain: str) -> bool:
-    """Whether an operator has its step here."""
+    """Whether the operator has a NumPy implementation."""
     _load()
     return (domain, op_type) in _MAKERS
 
 
 @cache
 def _load() -> None:
-    """Import every module of this folder, so that their operators register themselves."""
+    """Import every module of this folder, so that its operators register themselves."""
     for module in sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)])):
         importlib.import_module(f"{__package__}.{module}")
 

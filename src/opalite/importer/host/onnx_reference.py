@@ -1,4 +1,4 @@
-"""ONNX operators on the host: by the NumPy code of this folder, and a few by onnx's reference evaluator."""
+"""Host execution of ONNX operators: by the NumPy code of this folder, else by onnx's reference evaluator."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ BORROWED = {
     ("ai.onnx.preview.training", "Adam"): "it trains",
     ("ai.onnx.preview.training", "Momentum"): "it trains",
 }
-"""All that is left to onnx's reference evaluator, and why (docs/placement.md): it computes in Python, which is slow."""
+"""Operators that only onnx's reference evaluator computes, with the reason (docs/placement.md). It is slow Python."""
 
 _log = logging.getLogger(__name__)
 
 
-class NeedTask(Exception):  # noqa: N818  (a signal to the walker, not an error)
-    """The node's outputs have no type that is known before it runs: it runs between two segments."""
+class NeedTask(Exception):  # noqa: N818  (a signal to GraphWalk, not an error)
+    """Output types of the node are unknown before it runs: it runs as a task between two segments."""
 
 
 def emit_host(
@@ -48,10 +48,10 @@ def emit_host(
     types: Sequence[TensorType] | None = None,
     reason: str = "",
 ) -> list[Value | None]:
-    """Add the node as a HostOp and return its outputs (None where the node names none).
+    """Add the node as a HostOp and return its outputs (None for unnamed ones).
 
-    types: of the named outputs, where the importer knows them. With constant inputs the node runs at once. NeedTask if
-    neither the importer nor onnx's inference can tell the types of all outputs.
+    types: of the named outputs, if the importer knows them. With constant inputs the node runs at once. NeedTask if
+    neither the importer nor onnx's inference knows the types of all outputs.
     """
     inputs = [None if v is None else builder.plain(v) for v in inputs]
     proto = make_proto(node).SerializeToString()
@@ -65,7 +65,7 @@ def emit_host(
         outs = [builder.constant(a, node.outputs[i]) for i, a in zip(place, arrays, strict=True)]
     else:
         if types is None:
-            # Of operators that onnx does not know, the host tells when it has run them.
+            # For operators unknown to onnx, the types are known only after the host has run them.
             written_here = find_native(node.op_type, node.domain, proto) is not None
             types = None if written_here and find_schema(node) is None else infer_types(node, inputs)
         if types is None:
@@ -87,7 +87,7 @@ def add_host(
     reason: str,
     attrs: Mapping[str, Any],
 ) -> list[Value]:
-    """Add a host operator of Opalite's own domain as a piece of `node`; its outputs have `types`."""
+    """Add a host operator of domain 'opalite' as a part of `node`; its outputs have `types`."""
     names = ["" if v is None else f"x{i}" for i, v in enumerate(inputs)]
     outs = [f"y{i}" for i in range(len(types))]
     proto = onnx.helper.make_node(op_type, names, outs, domain=DOMAIN, **attrs).SerializeToString()
@@ -100,17 +100,17 @@ def add_host(
 
 
 def reason_of(op_type: str, domain: str) -> str:
-    """Why an operator runs on the host as a whole, and by what."""
+    """Return the reason why an operator runs on the host, and its implementation."""
     if op_type in _HOLDERS or is_native(op_type, domain):
         return "NumPy computes it: the operator has no canonical form"
     return f"{BY_PYTHON}: {BORROWED.get((domain, op_type), 'nothing else here knows the operator')}"
 
 
 def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequence[Any]) -> list[Any]:
-    """The named outputs of one ONNX node.
+    """Run one ONNX node and return its named outputs.
 
-    `proto` is a serialised NodeProto; `inputs` are arrays, lists of arrays (sequences) or None (absent, or an optional
-    without element), in the node's order. UnsupportedOpError if onnx has no implementation; ModelError if it fails.
+    `proto` is a serialised NodeProto. `inputs` are arrays, lists of arrays (sequences) or None (absent, or an empty
+    optional), in the node's order. UnsupportedOpError if onnx has no implementation; ModelError if it fails.
     """
     if op_type in _HOLDERS:
         return _run_holder(op_type, inputs)
@@ -133,20 +133,20 @@ def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequen
 
 @lru_cache(maxsize=256)
 def _find_step(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
-    """What runs the node: written here, or the reference implementation."""
+    """Return the NumPy step of the node, or its reference implementation."""
     return find_native(op_type, domain, proto) or _reference(op_type, domain, opset, proto)
 
 
 def _reference(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
-    """The node by onnx's ReferenceEvaluator of a graph that holds nothing else."""
-    from onnx.reference import ReferenceEvaluator  # 50 ms, and most models never need it
+    """Make a step of onnx's ReferenceEvaluator, for a graph of this node only."""
+    from onnx.reference import ReferenceEvaluator  # takes 50 ms; most models do not need it
 
     node = onnx.NodeProto.FromString(proto)
     graph = onnx.GraphProto(name=op_type)
     graph.node.append(node)
     graph.output.extend(onnx.ValueInfoProto(name=o) for o in node.output if o)
     try:
-        # No inputs are declared: where a function body depends on types, they are taken from the arrays then.
+        # Inputs stay undeclared: a function body that depends on types then takes them from the arrays.
         evaluator = ReferenceEvaluator(graph, opsets={"": max(opset, 1), domain: opset})
     except Exception as e:
         raise UnsupportedOpError(
@@ -164,7 +164,7 @@ def _reference(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
 
 @cache
 def _tell(op_type: str, domain: str) -> None:
-    """Say once that Python computes an operator."""
+    """Log once that Python computes an operator."""
     _log.warning("%s of domain '%s': %s", op_type, domain or "ai.onnx", reason_of(op_type, domain))
 
 
@@ -172,7 +172,7 @@ _HOLDERS = frozenset(("Optional", "OptionalHasElement", "OptionalGetElement", "I
 
 
 def _run_holder(op_type: str, inputs: Sequence[Any]) -> list[Any]:
-    """Optionals are Python values: None, or what they hold."""
+    """Run an operator on optionals, which are Python values: None, or their contents."""
     held = inputs[0] if inputs else None
     if op_type == "OptionalHasElement":
         return [np.asarray(held is not None)]
@@ -182,7 +182,7 @@ def _run_holder(op_type: str, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as NumPy arrays on the host; maps stay."""
+    """Convert a value to NumPy arrays on the host; maps stay dicts."""
     if value is None or isinstance(value, dict):
         return value
     if isinstance(value, (list, tuple)):
@@ -191,7 +191,7 @@ def _plain(value: Any) -> Any:
 
 
 def _result(value: Any) -> Any:
-    """An output as an ndarray (strings as objects) or a list of them."""
+    """Convert an output to an ndarray (strings as objects) or a list of them."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,7 @@
-"""Regular expressions of models, in the syntax of RE2, which ONNX prescribes, matched in time linear in the text.
+"""Regular expressions in RE2 syntax, which ONNX prescribes, matched in time linear in the text.
 
-Python's `re` backtracks: a text of 60 characters can keep it, and the interpreter, busy for ever. The package
-google-re2 (extra opalite-cl[text]) takes every expression; without it, `re` gets those alone in which it has nothing to
-go back to.
+Python's `re` backtracks: a text of 60 characters can block the interpreter forever. The package google-re2 (extra
+opalite-cl[text]) handles every expression. Without it, `re` is used for expressions that cannot backtrack.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _POSIX = {
     "word": "0-9A-Za-z_",
     "xdigit": "0-9A-Fa-f",
 }
-# One character or class of characters, with how often it may come: as both libraries understand it.
+# One character or character class with a quantifier, in a form that both libraries parse alike.
 _ITEM = re.compile(
     r"(?:\[\^?(?:\\[dswDSW\\\]\[^.-]|\[:\w+:\]|[\w .,;:!?@#%&/_<>=\"'-])+\]"
     r"|\\[dswDSW.\\\[\](){}+*?|^$]|[^\\\[\](){}+*?|^$])"
@@ -39,18 +38,18 @@ _ITEM = re.compile(
 
 
 class Pattern:
-    """One expression. `longest`: of the matches that begin at a place, the longest counts, as in POSIX."""
+    """One compiled expression. longest: among matches that begin at a position, take the longest, as in POSIX."""
 
     def __init__(self, text: str, owner: str, longest: bool = False) -> None:
-        """ModelError if `text` is no regular expression, ExtraError if it needs the package; `owner` is who has it."""
+        """Compile `text`; ModelError if it is invalid, ExtraError if it needs google-re2. owner: name for messages."""
         self._compiled: Any = _by_re2(text, owner, longest)
 
     def matches(self, text: str) -> bool:
-        """Whether the whole of `text` is a match."""
+        """Whether all of `text` matches."""
         return self._compiled.fullmatch(text) is not None
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Beginning and end of each match that is not empty, from left to right."""
+        """Yield start and end of each non-empty match, from left to right."""
         return (m.span() for m in self._compiled.finditer(text) if m.end() > m.start())
 
 
@@ -75,7 +74,7 @@ def _by_re2(text: str, owner: str, longest: bool) -> Any:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether `text` is a row of characters and classes of which only the last may repeat without end."""
+    """Whether `text` is a sequence of characters and classes of which only the last has a quantifier."""
     at = 0
     while at < len(text):
         item = _ITEM.match(text, at)

@@ -14,7 +14,7 @@ from .numpy_ops import HostNode, Step, host_op
 
 
 def position_of(value: Any, op_type: str) -> int:
-    """The one number that a tensor of positions must hold."""
+    """Return the one integer of a position tensor."""
     at = np.asarray(value)
     if at.size != 1:
         raise ShapeError(f"the position of {op_type} must hold one element, got shape {list(at.shape)}")
@@ -22,7 +22,7 @@ def position_of(value: Any, op_type: str) -> int:
 
 
 def checked_position(position: int, length: int, last: int, op_type: str) -> int:
-    """`position`, which may count from the end, counted from the front; ShapeError outside -length to `last`."""
+    """Return `position` counted from the front; ShapeError outside -length to `last`."""
     if not -length <= position <= last:
         expected = f"expected {-length} to {last}" if last >= -length else "it has no element"
         raise ShapeError(f"{op_type} has position {position} in a sequence of {length}; {expected}")
@@ -30,7 +30,7 @@ def checked_position(position: int, length: int, last: int, op_type: str) -> int
 
 
 def piece_sizes(split: Array | None, size: int, op_type: str) -> list[int]:
-    """Sizes of the pieces of an axis of `size`: each of 1, of the one number in a scalar, or those of a vector."""
+    """Return the piece sizes of an axis of `size`: all 1 (None), all equal (scalar), or as given (vector)."""
     if split is None:
         return [1] * size
     if split.ndim == 0:
@@ -46,7 +46,7 @@ def piece_sizes(split: Array | None, size: int, op_type: str) -> list[int]:
 
 @host_op("SequenceConstruct")
 def sequence_construct(node: HostNode) -> Step:
-    """The inputs, which must be of one element type."""
+    """Make a sequence of the inputs, which must have one element type."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         for element in inputs[1:]:
@@ -58,14 +58,14 @@ def sequence_construct(node: HostNode) -> Step:
 
 @host_op("SequenceEmpty")
 def sequence_empty(node: HostNode) -> Step:
-    """No elements, of the type `dtype`, which a list does not say."""
-    elem_dtype(int(node.attrs.get("dtype", 1)))  # refuses what is none
+    """Make an empty sequence; its type `dtype` is checked only."""
+    elem_dtype(int(node.attrs.get("dtype", 1)))  # raises for an invalid type
     return lambda inputs: [[]]
 
 
 @host_op("SequenceInsert")
 def sequence_insert(node: HostNode) -> Step:
-    """The sequence with a tensor before a position, at its end without one."""
+    """Insert a tensor before a position, or at the end."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         elements, tensor = inputs[0], inputs[1]
@@ -80,7 +80,7 @@ def sequence_insert(node: HostNode) -> Step:
 
 @host_op("SequenceErase")
 def sequence_erase(node: HostNode) -> Step:
-    """The sequence without the element at a position, without its last one if there is none given."""
+    """Remove the element at a position, or the last one."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         elements = inputs[0]
@@ -94,7 +94,7 @@ def sequence_erase(node: HostNode) -> Step:
 
 @host_op("SequenceAt")
 def sequence_at(node: HostNode) -> Step:
-    """The element at a position, which may count from the end."""
+    """Return the element at a position, which may be negative."""
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         elements, position = inputs
@@ -106,13 +106,13 @@ def sequence_at(node: HostNode) -> Step:
 
 @host_op("SequenceLength")
 def sequence_length(node: HostNode) -> Step:
-    """The number of elements."""
+    """Return the number of elements."""
     return lambda inputs: [np.asarray(len(inputs[0]), np.int64)]
 
 
 @host_op("ConcatFromSequence")
 def concat_from_sequence(node: HostNode) -> Step:
-    """The elements one after another along an axis, which is a new one with `new_axis`."""
+    """Concatenate the elements along an axis; with `new_axis`, stack them."""
     axis, is_new = int(node.attrs.get("axis", 0)), bool(node.attrs.get("new_axis", 0))
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -131,7 +131,7 @@ def concat_from_sequence(node: HostNode) -> Step:
 
 @host_op("SplitToSequence")
 def split_to_sequence(node: HostNode) -> Step:
-    """Pieces of x along an axis: of sizes given, or single slices, which lose the axis without `keepdims`."""
+    """Split x along an axis: into given sizes, or into slices, which lose the axis unless `keepdims`."""
     axis, keeps = int(node.attrs.get("axis", 0)), bool(node.attrs.get("keepdims", 1))
 
     def run(inputs: Sequence[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
-"""Casts on the host: numbers written as text and read from it, and types that NumPy does not cast to by itself.
+"""Casts on the host: numbers to and from strings, and types that NumPy cannot cast to.
 
-Text is that of onnxruntime: floats have eight digits at most, infinity is INF; what is read is the number at the
-beginning, after white space, as C reads it.
+The text format is onnxruntime's: floats have at most eight digits, infinity is INF. Parsing skips white space and reads
+a number prefix, as C does.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _REAL = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _WHOLE = re.compile(r"\s*([+-]?)0*([0-9]*)", re.ASCII)
-_MOST_DIGITS = 20  # of an integer of 64 bits
+_MOST_DIGITS = 20  # of a 64-bit integer
 
 
 @host_op("Cast", DOMAIN)
 def cast(node: HostNode) -> Step:
-    """To text, from text, or to powers of two of 8 bits."""
+    """Cast to strings, from strings, or to float8e8m0."""
     dtype = elem_dtype(int(node.attrs["to"]))
     if dtype is DType.STRING:
         return lambda inputs: [_texts(inputs[0])]
@@ -49,7 +49,7 @@ def cast(node: HostNode) -> Step:
 
 @host_op("BitCast", DOMAIN)
 def bit_cast(node: HostNode) -> Step:
-    """The same bits as another type of that size."""
+    """Reinterpret the bits as another type of the same size."""
     dtype = elem_dtype(int(node.attrs["to"]))
     return lambda inputs: [np.ascontiguousarray(inputs[0]).view(dtype.np).reshape(inputs[0].shape).copy()]
 
@@ -57,7 +57,7 @@ def bit_cast(node: HostNode) -> Step:
 def _texts(x: Array) -> Array:
     out = np.empty(x.size, object)
     flat = x.reshape(-1)
-    if x.dtype.kind not in "iub" and x.dtype.itemsize < 4:  # halves and smaller are written as float32
+    if x.dtype.kind not in "iub" and x.dtype.itemsize < 4:  # float16 and smaller floats are written as float32
         flat = flat.astype(np.float32)
     out[:] = [_write(v) for v in flat.tolist()]
     return out.reshape(x.shape)
@@ -70,7 +70,7 @@ def _write(value: float | int | bool) -> str:
 
 
 def _read(x: Array, dtype: DType, number: Callable[[str], Any], through: Any) -> Array:
-    """`number` of each text, as `through` and then as `dtype`."""
+    """Parse each string by `number`, convert to `through`, then to `dtype`."""
     found = []
     for text in x.reshape(-1).tolist():
         value = number(text)
@@ -82,7 +82,7 @@ def _read(x: Array, dtype: DType, number: Callable[[str], Any], through: Any) ->
 
 
 def _real(text: str) -> float | None:
-    """The number at the beginning; None without one, or if it is beyond float64."""
+    """Parse a float prefix; None if there is none, or if it exceeds float64."""
     found = _REAL.match(text)
     if found is None:
         return None
@@ -99,13 +99,13 @@ def _signed(text: str) -> int | None:
 
 
 def _unsigned(text: str) -> int | None:
-    """A negative number wraps."""
+    """Parse an unsigned integer; a negative number wraps around."""
     value = _whole(text)
     return value % (1 << 64) if value is not None and abs(value) < 1 << 64 else None
 
 
 def _whole(text: str) -> int | None:
-    """The whole number at the beginning; None without one, or if it is beyond 64 bits."""
+    """Parse an integer prefix; None if there is none, or if it exceeds 64 bits."""
     found = _WHOLE.match(text)
     if found is None or len(found[2]) > _MOST_DIGITS or not found[0][-1:].isdigit():
         return None

@@ -15,7 +15,7 @@ from .regex import Pattern
 
 
 def _each(x: Array, fn: Callable[[str], Any], dtype: Any = object) -> Array:
-    """fn of every element."""
+    """Apply fn to every element."""
     out = np.empty(x.size, dtype)
     out[:] = [fn(v) for v in x.reshape(-1).tolist()]
     return out.reshape(x.shape)
@@ -25,7 +25,7 @@ def _each(x: Array, fn: Callable[[str], Any], dtype: Any = object) -> Array:
 
 
 def _lower(text: str) -> str:
-    """Character by character, so that none becomes two."""
+    """Convert to lower case by character, skipping characters whose lower case has two characters."""
     return text.lower() if text.isascii() else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
@@ -35,7 +35,7 @@ def _upper(text: str) -> str:
 
 @host_op("StringNormalizer")
 def string_normalizer(node: HostNode) -> Step:
-    """Strings [C] or [1,C] without stop words, in another case; a single empty string where none is left."""
+    """Remove stop words from strings [C] or [1,C] and change case; without words left, one empty string."""
     attrs = node.attrs
     action = attrs.get("case_change_action", "NONE")
     change = {"NONE": None, "LOWER": _lower, "UPPER": _upper}.get(action)
@@ -65,11 +65,11 @@ def string_normalizer(node: HostNode) -> Step:
 
 @host_op("Tokenizer", "com.microsoft")
 def tokenizer(node: HostNode) -> Step:
-    """Strings [C] or [N,C] as tokens along a new last axis, filled up with pad_value.
+    """Split strings [C] or [N,C] into tokens along a new last axis, padded with pad_value.
 
-    Either what matches tokenexp, or what is left between matches of each of the separators in turn; a single empty
-    separator gives characters. Tokens of fewer characters than mincharnum are dropped. mark: each row stands between
-    the characters 2 and 3.
+    Tokens are the matches of tokenexp, or the pieces between matches of each separator in turn; a single empty
+    separator splits into characters. Tokens shorter than mincharnum are dropped. mark: each row is enclosed in the
+    characters 2 and 3.
     """
     attrs = node.attrs
     pad, least = attrs.get("pad_value", ""), int(attrs.get("mincharnum", 1))
@@ -103,7 +103,7 @@ def tokenizer(node: HostNode) -> Step:
         if x.ndim not in (1, 2):
             raise ShapeError(f"Tokenizer takes strings of [C] or [N,C], got {list(x.shape)}")
         if not x.size:
-            return [x]  # without a row there is no telling how many tokens: no axis is added, as in onnxruntime
+            return [x]  # without rows no axis is added, as in onnxruntime
         rows = [cut(text) for text in x.reshape(-1).tolist()]
         longest = max(map(len, rows), default=0)
         if marks and longest:
@@ -118,7 +118,7 @@ def tokenizer(node: HostNode) -> Step:
 
 
 def _between(end: Pattern, text: str) -> list[str]:
-    """The pieces between matches."""
+    """Return the pieces between matches."""
     found, start = [], 0
     for first, last in end.spans(text):
         found.append(text[start:first])
@@ -131,7 +131,7 @@ def _between(end: Pattern, text: str) -> list[str]:
 
 @host_op("TfIdfVectorizer")
 def tf_idf_vectorizer(node: HostNode) -> Step:
-    """How often each n-gram of a pool occurs in the rows of x [C] or [N,C], or whether it does, times weights."""
+    """Count the n-grams of a pool in the rows of x [C] or [N,C], or test for them, times weights."""
     attrs = node.attrs
     mode, size = attrs.get("mode", "TF"), max(attrs["ngram_indexes"], default=-1) + 1
     if mode not in ("TF", "IDF", "TFIDF"):
@@ -158,7 +158,7 @@ def tf_idf_vectorizer(node: HostNode) -> Step:
     order = np.argsort(whole, kind="stable")
 
     def known(x: Array) -> Array:
-        """Numbers of words, -1 for those that are not in the pool."""
+        """Return the indices of words in the pool, -1 for others."""
         if x.dtype == object:
             flat = x.reshape(-1).tolist()
             return np.fromiter((words.get(v, -1) for v in flat), np.int64, len(flat)).reshape(x.shape)
@@ -192,12 +192,12 @@ def tf_idf_vectorizer(node: HostNode) -> Step:
 
 
 class _Grams:
-    """N-grams of one length, found step by step: a beginning's number and the next word give a longer beginning's."""
+    """N-grams of one length, matched word by word: the index of a prefix and the next word give a longer prefix."""
 
     def __init__(self, grams: Array, places: Array, words: int) -> None:
-        """grams[count, n] numbers of words below `words`; places[count]: the columns they count for."""
+        """Initialise; grams[count, n]: word indices below `words`; places[count]: their output columns."""
         self._words = words
-        self._first = np.full(words + 1, -1, np.int64)  # its last is for words that are not known
+        self._first = np.full(words + 1, -1, np.int64)  # the last entry is for unknown words
         starts = np.unique(grams[:, 0])
         self._first[starts] = np.arange(len(starts))
         state = self._first[grams[:, 0]]
@@ -209,7 +209,7 @@ class _Grams:
         self._place[state] = places
 
     def find(self, columns: Sequence[Array]) -> Array:
-        """The column of the n-gram whose words stand in `columns`, -1 where there is none."""
+        """Return the output column of the n-gram with words `columns`, -1 for unknown n-grams."""
         state = self._first[columns[0]]
         for keys, ids in zip(self._steps, columns[1:], strict=True):
             wanted = state * self._words + ids
@@ -223,20 +223,20 @@ class _Grams:
 
 @host_op("StringConcat")
 def string_concat(node: HostNode) -> Step:
-    """Strings joined element by element, broadcast."""
+    """Concatenate strings elementwise, with broadcasting."""
     return lambda inputs: [np.asarray(np.add(np.asarray(inputs[0], object), np.asarray(inputs[1], object)), object)]
 
 
 @host_op("StringSplit")
 def string_split(node: HostNode) -> Step:
-    """Pieces along a new last axis, filled up with empty strings, and how many there are."""
+    """Split strings along a new last axis, padded with empty strings; also return the number of pieces."""
     mark, most = node.attrs.get("delimiter") or None, node.attrs.get("maxsplit")
     limit = -1 if most is None else int(most)
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         x = np.asarray(inputs[0])
         texts = x.reshape(-1).tolist()
-        if mark is None:  # white space at the end is none of the last piece's
+        if mark is None:  # trailing white space does not belong to the last piece
             texts = [text.strip() for text in texts]
         rows = [text.split(mark, limit) if text else [] for text in texts]
         longest = max(map(len, rows), default=0)
@@ -251,6 +251,6 @@ def string_split(node: HostNode) -> Step:
 
 @host_op("RegexFullMatch")
 def regex_full_match(node: HostNode) -> Step:
-    """Whether each string is a match from its beginning to its end."""
+    """Test whether each string matches completely."""
     matches = Pattern(node.attrs["pattern"], "RegexFullMatch").matches
     return lambda inputs: [_each(np.asarray(inputs[0]), matches, bool)]

@@ -1,6 +1,6 @@
-"""Choosing tokens for BeamSearch, GreedySearch, Sampling and WhisperBeamSearch: rules for scores, beams, chance.
+"""Token selection for BeamSearch, GreedySearch, Sampling and WhisperBeamSearch: logits processors, beams, sampling.
 
-The orders of rules and the treatment of ends are onnxruntime's, so that its models give the same tokens.
+The order of processors and the handling of end tokens follow onnxruntime, so that its models give the same tokens.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 LOWEST = np.finfo(np.float32).min
-_BEHIND = np.float32(-1e9)  # of all beams but the first of a batch entry, so that they do not begin alike
+_BEHIND = np.float32(-1e9)  # initial score of all beams but the first of a batch entry, so that beams differ
 
-# Tokens of Whisper by their distance from the end-of-text token, and two by number.
+# Whisper tokens relative to the end-of-text token, and two absolute ones.
 _BEGINS, _TRANSLATES, _TRANSCRIBES = 1, 50358, 50359
 _LM_STARTS, _NO_TIMES, _FIRST_TIME = 105, 106, 107
 _LATEST_FIRST_TIME = 50
@@ -24,9 +24,9 @@ _LATEST_FIRST_TIME = 50
 
 @dataclass(frozen=True)
 class Rules:
-    """What changes the scores [B * beams, V] of the next tokens, in this order. 0 or None: no such rule.
+    """Logits processors for the scores [B * beams, V] of the next tokens, in order. 0 or None: disabled.
 
-    vocab_mask[V], prefix_mask[B,V] (for the first token): tokens that are 0 there are never chosen. presence_mask[B,V].
+    vocab_mask[V], prefix_mask[B,V] (first token only): tokens with 0 are never selected. presence_mask[B,V].
     """
 
     eos: int
@@ -41,7 +41,7 @@ class Rules:
     timestamps: bool = False
 
     def apply(self, scores: Array, sequences: Array, first: bool) -> None:
-        """Change `scores` in place. sequences [B * beams, length]: what was chosen so far."""
+        """Change `scores` in place. sequences [B * beams, length]: the tokens so far."""
         rows = np.arange(len(scores))[:, None]
         if self.repetition_penalty != 1.0:
             old = scores[rows, sequences]
@@ -74,7 +74,7 @@ class Rules:
         scores[row, windows[row, place, n - 1]] = LOWEST
 
     def _pair_times(self, row: Array, sequence: Array) -> None:
-        """Whisper's times come in pairs and do not decrease; some of its tokens are never chosen."""
+        """Apply Whisper's timestamp rules: timestamps come in pairs and do not decrease; some tokens are forbidden."""
         begin = self.eos + _FIRST_TIME
         is_time = sequence >= begin
         sample = int(np.argmax(is_time)) + 1 if is_time.any() else len(sequence)
@@ -95,14 +95,14 @@ class Rules:
 
 
 def log_softmax(logits: Array) -> Array:
-    """Of rows, in float32."""
+    """Compute log-softmax of rows in float32."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float32)), np.float32)
 
 
 @dataclass
 class Hypotheses:
-    """The best finished sequences of a batch entry, as many as there are beams: a heap with the worst in front."""
+    """The best finished sequences of a batch entry, as many as beams: a heap with the worst first."""
 
     beams: int
     length_penalty: float
@@ -110,7 +110,7 @@ class Hypotheses:
     found: list[tuple[float, int, Array]] = field(default_factory=list)
 
     def add(self, sequence: Array, score: float) -> None:
-        """Keep it, if it is among the best."""
+        """Add a sequence if it is among the best."""
         mean = np.float32(score / len(sequence) ** self.length_penalty)
         if len(self.found) < self.beams or mean > self.found[0][0]:
             heapq.heappush(self.found, (float(mean), -len(self.found), sequence))
@@ -118,17 +118,17 @@ class Hypotheses:
                 heapq.heappop(self.found)
 
     def is_done(self, best: float, length: int) -> bool:
-        """Whether nothing better can come, if `best` is the best score of those of `length` tokens."""
+        """Whether no better sequence can follow; `best`: the best score of unfinished ones of `length` tokens."""
         if len(self.found) < self.beams:
             return False
         return self.stops_early or bool(self.found[0][0] >= np.float32(best / length**self.length_penalty))
 
 
 class BeamChoice:
-    """Beam search over `batch` entries, a sequence for each of `beams` of an entry."""
+    """Beam search over `batch` entries with `beams` sequences each."""
 
     def __init__(self, sequences: Array, batch: int, beams: int, pad: int, eos: int, penalty: float, early: bool):
-        """sequences [batch * beams, length]: what they begin with."""
+        """Initialise with the prompts, sequences [batch * beams, length]."""
         self.sequences = sequences
         self.batch, self.beams, self.pad, self.eos = batch, beams, pad, eos
         self.scores = np.zeros(batch * beams, np.float32)
@@ -137,8 +137,10 @@ class BeamChoice:
         self.done = [False] * batch
 
     def choose(self, scores: Array) -> tuple[Array, Array]:
-        """(tokens, beams that they follow) [batch * beams], appended to `sequences`. scores [batch * beams, V]: sums of
-        logarithms, those of the beams included."""
+        """Select (tokens, parent beams) [batch * beams] and append them to `sequences`.
+
+        scores [batch * beams, V]: log probabilities summed over each sequence.
+        """
         words, beams, length = scores.shape[1], self.beams, self.sequences.shape[1]
         flat = scores.reshape(self.batch, beams * words)
         count = min(2 * beams, flat.shape[1])
@@ -166,7 +168,7 @@ class BeamChoice:
         return tokens.reshape(-1), follows.reshape(-1)
 
     def results(self, count: int, length: int) -> tuple[Array, Array]:
-        """The best `count` sequences [batch, count, length], padded, and their scores [batch, count]."""
+        """Return the best `count` sequences [batch, count, length], padded, and their scores [batch, count]."""
         found = np.full((self.batch, count, length), self.pad, np.int32)
         scores = np.zeros((self.batch, count), np.float32)
         for b in range(self.batch):
@@ -180,7 +182,7 @@ class BeamChoice:
 
 
 class Chance:
-    """C++'s default random engine, as libstdc++ has it: x' = 16807 x mod 2^31 - 1, two draws a double."""
+    """Random engine of libstdc++ (minstd_rand0): x' = 16807 x mod 2^31 - 1; a double takes two draws."""
 
     _MODULUS = 2147483647
 
@@ -192,7 +194,7 @@ class Chance:
         return self._state - 1
 
     def uniform(self) -> float:
-        """From 0 to below 1."""
+        """Return a number in [0, 1)."""
         span = self._MODULUS - 1
         low, high = self._draw(), self._draw()
         return min((low + high * float(span)) / (float(span) * float(span)), float(np.nextafter(1.0, 0.0)))
@@ -200,7 +202,7 @@ class Chance:
 
 @dataclass(frozen=True)
 class Nucleus:
-    """Which tokens may be drawn: the likeliest whose chances add up to `top_p`. Scores of others become `filtered`."""
+    """Nucleus sampling among the likeliest tokens with total probability `top_p`; other scores become `filtered`."""
 
     top_p: float
     filtered: float
@@ -208,7 +210,7 @@ class Nucleus:
     custom: bool
 
     def draw(self, scores: Array, chance: Chance) -> Array:
-        """A token for each row of scores [B,V], which are filtered in place."""
+        """Draw a token for each row of scores [B,V], which are filtered in place."""
         tokens = np.empty(len(scores), np.int32)
         for b, row in enumerate(scores):
             order = np.argsort(-row if self.custom else row, kind="stable")

@@ -1,4 +1,4 @@
-"""Unique on the host: what differs along an axis, sorted or in the order of its first occurrence."""
+"""Unique on the host: distinct slices along an axis, sorted or in order of first occurrence."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ Array = np.ndarray[Any, Any]
 
 
 def find_unique(x: Array, axis: int | None, is_sorted: bool) -> list[Array]:
-    """What Unique gives: the different slices of `x` along `axis` (elements of the flattened tensor if None), the
-    position of each one's first occurrence, for each slice of `x` which of them it is, and how often each occurs.
+    """Return distinct slices of `x` along `axis`, their first positions, the index per slice of `x`, and counts.
+
+    axis: None for the elements of the flattened tensor.
     """
     slices = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
     count = slices.shape[0]
@@ -20,10 +21,10 @@ def find_unique(x: Array, axis: int | None, is_sorted: bool) -> list[Array]:
         _, first, inverse, counts = np.unique(slices, return_index=True, return_inverse=True, return_counts=True)
     else:
         rows = slices.reshape(count, math.prod(slices.shape[1:]))
-        # By ranks, so that texts, which NumPy does not order by rows, are treated as numbers are.
+        # Ranks also order strings by rows, which NumPy cannot.
         ranks = np.unique(rows, return_inverse=True)[1].reshape(rows.shape)
         if not rows.shape[1]:
-            ranks = np.zeros((count, 1), np.int64)  # slices without elements are all equal
+            ranks = np.zeros((count, 1), np.int64)  # empty slices are all equal
         _, first, inverse, counts = np.unique(ranks, axis=0, return_index=True, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
     if not is_sorted:

@@ -1,1 +1,1 @@
-"""ONNX messages as plain Python data and back: decoding, checking, schemas, function bodies, a caller's edits."""
+"""ONNX messages as Python data: decoding, checks, schemas, function bodies, edits by the caller, and encoding."""

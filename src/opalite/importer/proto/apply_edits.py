@@ -1,4 +1,4 @@
-"""Applies a caller's ModelEdits to a ModelProto, and fills in the output shapes that the file leaves out."""
+"""Application of a caller's ModelEdits to a ModelProto, and inference of undeclared output shapes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ W = TypeVar("W")
 
 
 def edit_model(proto: Any, weights: Mapping[int, W], edits: ModelEdits) -> dict[int, W]:
-    """Change `proto` as `edits` say. `weights`: data kept outside the message by number of the initializer; given back
-    without that of replaced initializers. OptionError for initializers of another type or shape than the model's.
+    """Change `proto` as `edits` say, and return `weights` without those of replaced initializers.
+
+    weights: data stored outside the message, by initializer number. OptionError for a replacement of another type or
+    shape.
     """
     graph = proto.graph
     if edits.dims or edits.dims_by_denotation:
@@ -74,12 +76,12 @@ def _is_external(tensor: Any) -> bool:
 
 
 FRAGILE = frozenset(("DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"))
-"""Operators whose inference in onnx (1.23) ends the process where the type of what they read is not known, as behind an
-operator that onnx has no inference for. Found by trying all operators so."""
+"""Operators whose inference in onnx (1.23) crashes the process if the type of their input is unknown. Found by a trial
+of all operators."""
 
 
 def infer_shapes(proto: Any) -> Any:
-    """A copy of the ModelProto with the types that onnx infers. Fragile nodes take part once their input has a type."""
+    """Return a copy of the ModelProto with types inferred by onnx; fragile nodes wait until their input is typed."""
     fragile = _hidden(proto)
     if not fragile:
         return onnx.shape_inference.infer_shapes(proto)
@@ -98,7 +100,7 @@ def infer_shapes(proto: Any) -> Any:
 
 
 def _hidden(proto: Any, typed: Container[str] = ()) -> list[Any]:
-    """The fragile nodes that read something not in `typed`, and all of subgraphs and functions."""
+    """Return the fragile nodes that read an untyped value, and all fragile nodes of subgraphs and functions."""
     outer = [n for n in proto.graph.node if not (n.input and n.input[0] in typed)]
     inner = [i for n in proto.graph.node for i in inside(n)]
     inner += [i for f in proto.functions for n in f.node for i in (n, *inside(n))]
@@ -106,16 +108,16 @@ def _hidden(proto: Any, typed: Container[str] = ()) -> list[Any]:
 
 
 def infer_outputs(proto: Any, always: bool = False) -> None:
-    """Give outputs without a declared shape the one that onnx infers, if it can.
+    """Set the shapes of outputs without a declared shape, as inferred by onnx.
 
-    always: also those that declare one, since sizes of the inputs are known better now.
+    always: also replace declared shapes, because input sizes are known more exactly now.
     """
     asked = [v for v in proto.graph.output if always or _is_open(v)]
     if not asked:
         return
     try:
         inferred = infer_shapes(proto)
-    except Exception as e:  # a model may run all the same: sizes are known when it does
+    except Exception as e:  # the model may run without: a run knows the sizes
         _log.info("output shapes are not inferred: %s", e)
         return
     found = {v.name: v for v in inferred.graph.output}
@@ -133,7 +135,7 @@ def _is_open(value: Any) -> bool:
 
 
 def write_model(proto: Any, path: str, data_file: str = "", from_bytes: int = 1024) -> None:
-    """Save `proto` as an ONNX file. data_file: put initializers of `from_bytes` and more into this file beside it."""
+    """Save `proto` as an ONNX file; data_file: file beside it for initializers of at least `from_bytes` bytes."""
     if data_file:
         onnx.save_model(
             proto,
@@ -148,7 +150,7 @@ def write_model(proto: Any, path: str, data_file: str = "", from_bytes: int = 10
 
 
 def edited_model(source: Any, edits: ModelEdits) -> Any:
-    """The ModelProto of a file or of bytes, with its data, `edits` and inferred shapes: what `write_model` saves."""
+    """Return the ModelProto of a file or of bytes with its data, `edits` and inferred shapes, for `write_model`."""
     folder = edits.folder
     if isinstance(source, bytes):
         proto = onnx.ModelProto.FromString(source)
@@ -163,7 +165,7 @@ def edited_model(source: Any, edits: ModelEdits) -> Any:
 
 
 def _take_files(proto: Any, files: Mapping[str, bytes]) -> None:
-    """Put data that the caller holds in memory into the message."""
+    """Move data of files that the caller holds in memory into the message."""
     for tensor in proto.graph.initializer:
         if not _is_external(tensor):
             continue

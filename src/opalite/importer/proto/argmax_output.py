@@ -1,4 +1,4 @@
-"""Outputs of which the largest number is wanted: a text goes on with the likeliest token."""
+"""Argmax outputs: adds the index and value of the largest logit, which greedy decoding needs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .graphdef import read_opsets
 
 _log = logging.getLogger(__name__)
 _SINCE = 13
-"""The opset from which on ArgMax takes every floating-point type."""
+"""First opset in which ArgMax accepts every floating-point type."""
 
 
 def add_likeliest(proto: Any, names: Iterable[str]) -> None:
-    """Beside the outputs called `names`, [batch, positions, n] each, give of their last position where the largest
-    number is, and the number itself, [batch, 1] each: as outputs NAME/likeliest, in int64, and NAME/largest.
+    """Add, for each named output [batch, positions, n], argmax and maximum of its last position, [batch, 1] each.
 
-    Nothing is added for outputs that the model does not have, or that have another number of axes or no type.
+    The new outputs are NAME/likeliest (int64) and NAME/largest. Outputs that the model lacks, or without three axes or
+    a declared type, are skipped.
     """
     opset = read_opsets(proto.opset_import).get("", 0)
     for name in dict.fromkeys(names):

@@ -1,4 +1,4 @@
-"""Constants of a graph by name: small ones in memory, large ones where they lie until their contents are asked for."""
+"""Constants of a graph by name; large ones stay in the model file until their contents are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Constants(MutableMapping[str, Array]):
-    """Arrays by name. `held` tells of one without reading it."""
+    """Arrays by name. `held` returns an array without loading it."""
 
     def __init__(self, arrays: Mapping[str, Array | LazyArray] | None = None) -> None:
         self._held: dict[str, Array | LazyArray] = (
@@ -41,19 +41,19 @@ class Constants(MutableMapping[str, Array]):
         return name in self._held
 
     def held(self, name: str) -> Array | LazyArray:
-        """The array, or what reads it."""
+        """Return the array, or the LazyArray that loads it."""
         return self._held[name]
 
     def copy(self) -> Constants:
-        """The same under the same names, to be added to."""
+        """Return a copy with the same arrays."""
         return Constants(self)
 
     def without(self, names: Collection[str]) -> Constants:
-        """All but these."""
+        """Return a copy without `names`."""
         return Constants({n: a for n, a in self._held.items() if n not in names})
 
 
 def held_by(arrays: Mapping[str, Array], name: str) -> Array | LazyArray:
-    """The array `name` of `arrays`, or what reads it where Constants have it."""
+    """Return array `name` of `arrays`, or the LazyArray that loads it if the mapping is Constants."""
     of: Mapping[str, Array] = next(m for m in arrays.maps if name in m) if isinstance(arrays, ChainMap) else arrays
     return of.held(name) if isinstance(of, Constants) else of[name]

@@ -1,4 +1,4 @@
-"""Decoding of ONNX messages: tensors to NumPy (weights without a copy), types, attributes."""
+"""Decoding of ONNX messages: types, attributes, and tensors to NumPy arrays (weights without a copy)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Array = np.ndarray[Any, Any]
 SymbolicInt = int | str | None
 
 _PACKED = {"UINT4", "INT4", "FLOAT4E2M1", "UINT2", "INT2", "FLOAT6E2M3", "FLOAT6E3M2", "STRING"}
-_LARGEST_DENSE = 1 << 31  # bytes of a protobuf message
-_MOST_READ = 4  # times its size that a data file is read
+_LARGEST_DENSE = 1 << 31  # bytes; the size limit of a protobuf message
+_MOST_READ = 4  # limit of bytes read from a data file, as a multiple of its size
 _NAMES = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
 
 
 @cache
 def elem_dtype(code: int) -> DType:
-    """The DType of a TensorProto.DataType number; ModelFormatError if there is none."""
+    """Return the DType of a TensorProto.DataType number; ModelFormatError if there is none."""
     try:
         name = onnx.TensorProto.DataType.Name(code)
         return _NAMES.get(name) or DType[name]
@@ -41,13 +41,13 @@ def elem_dtype(code: int) -> DType:
 
 @cache
 def elem_code(dtype: DType) -> int:
-    """The TensorProto.DataType number of a DType."""
+    """Return the TensorProto.DataType number of a DType."""
     return int(onnx.TensorProto.DataType.Value({v: k for k, v in _NAMES.items()}.get(dtype, dtype.name)))
 
 
 @cache
 def onnx_name(dtype: DType) -> str:
-    """The element type as ONNX's type strings write it: 'float', 'int64'..."""
+    """Return the element type as in ONNX's type strings: 'float', 'int64'..."""
     return str(onnx.TensorProto.DataType.Name(elem_code(dtype))).lower()
 
 
@@ -58,9 +58,9 @@ def onnx_name(dtype: DType) -> str:
 class ValueInfo:
     """Name and declared type of a graph input or output.
 
-    kind: 'tensor', 'sparse', 'sequence', 'optional', 'map' or 'unknown'. shape: one int, symbol or None for each
-    dimension; None if even the rank is open. elem: what a sequence, an optional or a map holds (name ''). dtype: of
-    the elements, or of a map's keys.
+    kind: 'tensor', 'sparse', 'sequence', 'optional', 'map' or 'unknown'. shape: an int, a name or None for each
+    dimension; None if the rank is unknown. elem: element type of a sequence, an optional or a map (its name is '').
+    dtype: of the elements, or of a map's keys.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ValueInfo:
 
     @property
     def onnx_type(self) -> str:
-        """The type as ONNX writes it: 'tensor(float)', 'seq(tensor(int64))'..."""
+        """The type as an ONNX type string: 'tensor(float)', 'seq(tensor(int64))'..."""
         if self.kind in ("tensor", "sparse") and self.dtype is not None:
             name = onnx_name(self.dtype)
             return f"tensor({name})" if self.kind == "tensor" else f"sparse_tensor({name})"
@@ -83,7 +83,7 @@ class ValueInfo:
 
 
 def decode_type(proto: Any, name: str = "") -> ValueInfo:
-    """The ValueInfo of a TypeProto."""
+    """Return the ValueInfo of a TypeProto."""
     kind = proto.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
         t = getattr(proto, kind)
@@ -111,17 +111,18 @@ _DAMAGED = "The file is damaged or was cut off; export or download it again"
 
 
 class TensorReader:
-    """Decodes TensorProtos; data kept in other files is read from `folder` (None: there is no folder to look in).
+    """Decodes TensorProtos; external data is read from `folder` (None: there is no folder).
 
-    Nothing is mapped. Small tensors are read now, large ones when they are used: a file that has changed is found out.
+    Files are not memory-mapped. Small tensors are read at once, large ones on use; a file changed in between is
+    detected.
 
-    files: contents of data files by location, which are then not looked for.
+    files: contents of data files by location, used instead of the file system.
     """
 
     def __init__(
         self, folder: Path | None, files: Mapping[str, bytes] | None = None, beside: Path | None = None
     ) -> None:
-        """`beside`: another folder that links in `folder` may lead to, the one where a linked model really lies."""
+        """Initialise; `beside`: folder of the model file itself, which links in `folder` may also point to."""
         self.folder = folder
         self._beside = beside
         self._given = files or {}
@@ -130,16 +131,16 @@ class TensorReader:
 
     @property
     def opened(self) -> Mapping[str, ModelFile]:
-        """Files that hold data of tensors, by location as the model names it; without those that were given."""
+        """Opened data files, by location as the model names it."""
         return self._opened
 
     def dense(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array:
-        """`held`, in memory."""
+        """Return the tensor in memory."""
         found = self.held(proto, raw)
         return found.read() if isinstance(found, LazyArray) else found
 
     def held(self, proto: Any, raw: memoryview | FilePart | None = None) -> Array | LazyArray:
-        """The tensor: a view of `raw`, its data if that lies outside the message, or read from a file when it is used.
+        """Return the tensor: a view of `raw` (data outside the message), or a LazyArray that reads a file on use.
 
         ModelFormatError names the tensor if bytes or file are missing.
         """
@@ -159,7 +160,7 @@ class TensorReader:
             ) from e
 
     def sparse(self, proto: Any) -> Array:
-        """A SparseTensorProto as a dense array."""
+        """Return a SparseTensorProto as a dense array."""
         values, indices = self.dense(proto.values), self.dense(proto.indices)
         nbytes = math.prod(proto.dims) * values.dtype.itemsize
         if any(d < 0 for d in proto.dims) or nbytes > _LARGEST_DENSE:
@@ -191,7 +192,7 @@ class TensorReader:
         if dtype.name in _PACKED:
             return _with_raw(proto, bytes(raw))
         array: Array = np.frombuffer(raw, dtype.np).reshape(shape)
-        # What it is, not where it lies, is told by a key: what is made of it is found again.
+        # Without a location, the cache key is the contents: equal weights are packed once.
         return array if array.nbytes < LARGE else LazyArray(dtype.np, shape, lambda: array, array)
 
     def _external(self, proto: Any) -> Array | LazyArray:
@@ -228,20 +229,20 @@ class TensorReader:
 
 
 def _with_raw(proto: Any, raw: bytes) -> Array:
-    """The tensor `proto` describes with the data `raw`, unpacked where elements are smaller than a byte."""
+    """Return the tensor that `proto` describes with the data `raw`; elements smaller than a byte are unpacked."""
     inline = onnx.TensorProto(data_type=proto.data_type, name=proto.name, dims=proto.dims, raw_data=raw)
     array: Array = numpy_helper.to_array(inline)
     return array
 
 
 class _DataFile:
-    """A file of tensors' data. Large tensors that say they have the same bytes share one array.
+    """File of external tensor data. Large tensors with the same bytes share one array.
 
-    file: None where the contents are given.
+    file: None if the contents are given.
     """
 
     def __init__(self, path: Path, contents: bytes | None = None) -> None:
-        """`contents`: the file's, where there is none at `path`. ModelFormatError if it cannot be opened."""
+        """Initialise; `contents` replaces the file at `path`. ModelFormatError if the file cannot be opened."""
         self._path = path
         self._contents = contents
         self.file: ModelFile | None = None
@@ -255,7 +256,7 @@ class _DataFile:
         self.size = len(contents) if contents is not None else self.file.size if self.file is not None else 0
 
     def held(self, tensor: str, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array | LazyArray:
-        """The tensor of that type from `offset` on. ModelFormatError, naming `tensor`, if there are fewer bytes."""
+        """Return the tensor at `offset`; ModelFormatError, with the name `tensor`, if the file is too short."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < LARGE or self._contents is not None:
             return self.read(tensor, offset, nbytes).view(dtype).reshape(shape)
@@ -272,7 +273,7 @@ class _DataFile:
         return made
 
     def read(self, tensor: str, offset: int, nbytes: int) -> Array:
-        """`nbytes` bytes from `offset` on, as uint8. ModelFormatError, naming `tensor`, if there are fewer."""
+        """Return `nbytes` bytes from `offset` on, as uint8; ModelFormatError, naming `tensor`, if they are missing."""
         self._check(tensor, offset, nbytes)
         if self._contents is not None:
             return np.frombuffer(self._contents, np.uint8, nbytes, offset) if nbytes else np.empty(0, np.uint8)

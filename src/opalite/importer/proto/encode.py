@@ -1,4 +1,4 @@
-"""Encoding back to ONNX messages, for what the onnx package does itself: inference, function bodies, host operators."""
+"""Encoding to ONNX messages, for functions of the onnx package: inference, function bodies, host operators."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .graphdef import Attr, GraphDef, NodeDef
 
 
 def make_proto(node: NodeDef) -> Any:
-    """The node as a NodeProto whose inputs are x0, x1... and outputs y0, y1...; '' where one is absent."""
+    """Return a NodeProto with inputs x0, x1... and outputs y0, y1...; '' for an absent one."""
     inputs = [f"x{i}" if n else "" for i, n in enumerate(node.inputs)]
     outputs = [f"y{i}" if n else "" for i, n in enumerate(node.outputs)]
     return _node_proto(node, inputs, outputs)
 
 
 def type_proto(t: TensorType) -> Any:
-    """A TensorType as a TypeProto."""
+    """Return a TensorType as TypeProto."""
     return helper.make_tensor_type_proto(elem_code(t.dtype), t.shape)
 
 

@@ -1,4 +1,4 @@
-"""Where a tensor's external data lies: the entries `location`, `offset` and `length` of its message, checked."""
+"""Checks of external tensor data: the entries `location`, `offset` and `length` of a tensor."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _KINDS = (
 
 
 def kind_of(mode: int) -> str:
-    """What a file that is not a regular one is, by its mode."""
+    """Describe the type of a file that is no regular one, from its mode."""
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
 
 
 def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str) -> Path:
-    """The regular file at `location`, a path relative to `folder`, without links and "..".
+    """Return the regular file at `location`, relative to `folder`, with links and ".." resolved.
 
-    ModelFormatError, naming `tensor`, if there is none, or if it lies neither under `folder` nor, by a link, directly
-    in `beside`.
+    ModelFormatError, with the name `tensor`, if there is none, or if it is neither inside `folder` nor, through a link,
+    directly in `beside`.
     """
     if not location:
         raise ModelFormatError(f"tensor '{tensor}' has external data, but names no file: the model is damaged")
@@ -45,7 +45,7 @@ def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str
             f"the data of tensor '{tensor}' should lie in '{root / location}', which does not exist: "
             "copy the data file beside the model"
         ) from None
-    except (OSError, ValueError, RuntimeError) as e:  # too long, with a zero byte, links in a circle
+    except (OSError, ValueError, RuntimeError) as e:  # name too long, zero byte, circular links
         shown = f"{location[:80]}…" if len(location) > 80 else location
         raise ModelFormatError(f"tensor '{tensor}' points to {shown!r}, which cannot be the name of a file: {e}") from e
     if not inside:
@@ -58,7 +58,7 @@ def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str
 
 
 def read_number(tensor: str, key: str, text: str) -> int:
-    """An offset or a length in bytes; 0 where it is not given. ModelFormatError if it is no number of 63 bits."""
+    """Parse an offset or a length in bytes; 0 if absent. ModelFormatError unless it is an integer below 2^63."""
     if not text:
         return 0
     number = int(text) if re.fullmatch("[0-9]{1,19}", text) else -1

@@ -1,8 +1,8 @@
-"""Taking large weights out of a serialised model before protobuf parses it, so that they are never copied.
+"""Extraction of large weights from a serialised model before protobuf parses it, which saves a copy.
 
-A protobuf message is a row of fields, each a key (field number and wire type as one varint) and a value; bytes, strings
-and inner messages carry their length. Initializers lie at ModelProto.graph.initializer; their numbers, if written as
-raw bytes, at TensorProto.raw_data. What is left is a valid message a few kilobytes long.
+A protobuf message is a sequence of fields. Each is a key (field number and wire type as one varint) and a value; bytes,
+strings and inner messages have a length prefix. Initializers are in ModelProto.graph.initializer; raw data is in
+TensorProto.raw_data. The remaining message is valid and a few kilobytes long.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """Field numbers in ModelProto, GraphProto and TensorProto (onnx.proto)."""
 
 LARGE = 1024
-"""Bytes from which a weight is worth taking out."""
+"""Smallest weight that is extracted, in bytes."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_WINDOW = 1 << 14  # bytes of a file that are read for one that is asked for
+_WINDOW = 1 << 14  # bytes read from the file at once
 
 
 class FileView:
-    """A ModelFile as a row of bytes: what memoryview is for bytes in memory, as far as extract_weights.py asks."""
+    """Byte access to a ModelFile, with the interface of BytesView."""
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
@@ -33,7 +33,7 @@ class FileView:
         return self._file.size
 
     def byte(self, at: int) -> int:
-        """The byte at `at`; IndexError past the end."""
+        """Return the byte at `at`; IndexError past the end."""
         if not self._first <= at < self._first + len(self._window):
             if not 0 <= at < len(self):
                 raise IndexError(at)
@@ -42,16 +42,16 @@ class FileView:
         return self._window[at - self._first]
 
     def part(self, first: int, last: int) -> bytes:
-        """The bytes from `first` to `last`."""
+        """Return the bytes from `first` to `last`."""
         return self._file.read(first, last - first).tobytes()
 
     def span(self, first: int, last: int) -> FilePart:
-        """The same, not read yet."""
+        """Return the range from `first` to `last` without reading it."""
         return FilePart(self._file, first, last - first)
 
 
 class BytesView:
-    """The same for a file that is in memory."""
+    """Byte access to a file in memory."""
 
     def __init__(self, raw: bytes) -> None:
         self._view = memoryview(raw)
@@ -60,11 +60,11 @@ class BytesView:
         return len(self._view)
 
     def byte(self, at: int) -> int:
-        """The byte at `at`; IndexError past the end."""
+        """Return the byte at `at`; IndexError past the end."""
         return self._view[at]
 
     def part(self, first: int, last: int) -> memoryview:
-        """The bytes from `first` to `last`, without a copy."""
+        """Return the bytes from `first` to `last`, without a copy."""
         return self._view[first:last]
 
     span = part
@@ -72,13 +72,13 @@ class BytesView:
 
 View = BytesView | FileView
 Weights = dict[int, memoryview | FilePart]
-"""Data of weights outside the message, by number of the initializer."""
+"""Extracted data of weights, by initializer number."""
 
 
 def load_weights(model: bytes | View) -> tuple[bytes, Weights]:
-    """(the message without the raw data of large initializers, that data by number of the initializer).
+    """Return (message without raw data of large initializers, this data by initializer number).
 
-    What is taken out lies in `model`. A message that is not understood comes back whole, for protobuf to refuse.
+    The data refers to `model`, without a copy. A malformed message is returned whole; protobuf then reports the error.
     """
     view = BytesView(model) if isinstance(model, bytes) else model
     try:
@@ -130,7 +130,7 @@ def _strip_tensor(view: View, start: int, end: int) -> tuple[bytes, memoryview |
 
 
 def _fields(view: View, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """(field number, wire type, start of the key, start and end of the value) of each field; ValueError if broken."""
+    """Yield (field number, wire type, start of key, start of value, end of value); ValueError for a malformed field."""
     at = start
     while at < end:
         key, first = _read_varint(view, at)
@@ -151,7 +151,7 @@ def _fields(view: View, start: int, end: int) -> Iterator[tuple[int, int, int, i
 
 
 def _read_varint(view: View, at: int) -> tuple[int, int]:
-    """(value, place after it) of the varint at `at`; IndexError past the end."""
+    """Return (value, position after it) of the varint at `at`; IndexError past the end."""
     byte = view.byte(at)
     value, shift = byte & 0x7F, 7
     while byte & 0x80:

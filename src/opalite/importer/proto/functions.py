@@ -1,4 +1,4 @@
-"""Operators that are defined by other operators: model-local functions and function bodies of ONNX schemas."""
+"""Functions: model-local functions, and function bodies of ONNX operator schemas."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .op_schemas import find_schema
 
 @dataclass(eq=False)
 class FunctionDef:
-    """A function's body, and its attributes with their defaults (None: no default)."""
+    """Body of a function, and its attributes with their defaults (None: no default)."""
 
     body: GraphDef
     attributes: Mapping[str, Attr | None] = field(default_factory=dict)
 
     def instantiate(self, node: NodeDef) -> GraphDef:
-        """The body with the attributes of the calling `node` put in."""
+        """Return the body with the attributes of the calling `node`."""
         bound = {k: a for k, a in self.attributes.items() if a is not None}
         bound.update(node.attributes)
         return self.body.bind(bound)
@@ -34,12 +34,12 @@ FunctionTable = Mapping[tuple[str, str, str], FunctionDef]
 
 
 def read_functions(protos: Any, reader: TensorReader) -> dict[tuple[str, str, str], FunctionDef]:
-    """The model-local functions by (domain, name, overload)."""
+    """Return the model-local functions by (domain, name, overload)."""
     return {(p.domain, p.name, getattr(p, "overload", "")): FunctionDef(*parse_function(p, reader)) for p in protos}
 
 
 def expand_schema(node: NodeDef, inputs: Sequence[Value | None]) -> GraphDef | None:
-    """The function body that the operator's ONNX schema gives for inputs of these types; None if it has none."""
+    """Return the function body of the operator's ONNX schema for inputs of these types; None if it has none."""
     schema = find_schema(node)
     if schema is None:
         return None
@@ -69,7 +69,7 @@ def _context_body(schema: Any, node: NodeDef, inputs: Sequence[Value | None]) ->
 
 
 def _nearest(versions: Sequence[int], wanted: int) -> int:
-    """The newest of `versions` up to `wanted`, else the oldest: a body names the opset that it is written in."""
+    """Return the newest of `versions` up to `wanted`, else the oldest: a body declares its own opset."""
     return max((v for v in versions if v <= wanted), default=min(versions))
 
 
@@ -82,7 +82,7 @@ def _schema_defaults(schema: Any) -> dict[str, Attr]:
 
 
 def check_no_recursion(functions: FunctionTable) -> None:
-    """UnsupportedOpError if a model-local function calls itself, directly or through others."""
+    """Raise UnsupportedOpError if a model-local function calls itself, directly or through others."""
     done: set[tuple[str, str, str]] = set()
 
     def visit(key: tuple[str, str, str], path: tuple[tuple[str, str, str], ...]) -> None:
@@ -99,7 +99,7 @@ def check_no_recursion(functions: FunctionTable) -> None:
 
 
 def called_functions(graph: GraphDef) -> set[tuple[str, str, str]]:
-    """(domain, name, overload) of every operator in a graph and its inner graphs."""
+    """Return (domain, name, overload) of every operator in a graph and its inner graphs."""
     found = set()
     for node in graph.nodes:
         found.add((node.domain, node.op_type, node.overload))

@@ -1,7 +1,7 @@
-"""GraphDef and NodeDef: an ONNX graph as plain Python data, checked for structure and in execution order.
+"""GraphDef and NodeDef: an ONNX graph as Python data, checked and in execution order.
 
-Nothing here refers to a protobuf message any more, so that the file's bytes can go and walking a graph for new
-input shapes costs little.
+Neither refers to a protobuf message. The memory of the message can be freed, and importing the graph for new input
+shapes is fast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .constants import Constants
 from .decode import Array, TensorReader, ValueInfo, decode_type
 
 DOMAIN = "opalite"
-"""The domain of operators that stand for pieces of others."""
+"""Domain of Opalite's internal operators."""
 
 Opsets = Mapping[str, int]
 _A = onnx.AttributeProto
@@ -34,14 +34,14 @@ def plain_domain(domain: str) -> str:
 
 @dataclass(frozen=True)
 class AttrRef:
-    """An attribute of a function's node whose value is the function's own attribute `name`."""
+    """Attribute of a node in a function body: its value is the function's attribute `name`."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Attr:
-    """A decoded attribute: ONNX type number and value (int, float, str, tuple of these, ndarray, GraphDef...)."""
+    """Decoded attribute: ONNX type number and value (int, float, str, tuple of these, ndarray, GraphDef...)."""
 
     type: int
     value: Any
@@ -49,7 +49,7 @@ class Attr:
 
 @dataclass(eq=False)
 class NodeDef:
-    """One ONNX node. `used` says which outputs anything reads; `reads` adds the names that inner graphs capture."""
+    """One ONNX node. used: for each output, whether it has a reader; reads: inputs and captured names."""
 
     op_type: str
     domain: str
@@ -69,29 +69,29 @@ class NodeDef:
 
     @cached_property
     def memo(self) -> dict[str, Any]:
-        """What importer functions derive from the attributes."""
+        """Cache of values that importer functions compute from the attributes."""
         return {}
 
     @cached_property
     def graphs(self) -> tuple[GraphDef, ...]:
-        """Inner graphs: branches and bodies."""
+        """Inner graphs: branches and loop bodies."""
         return tuple(a.value for a in self.attributes.values() if isinstance(a.value, GraphDef))
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Every name that must be known to run the node, inputs first."""
+        """All names that the node needs, inputs first."""
         captured = (n for g in self.graphs for n in g.captures)
         return tuple(dict.fromkeys(n for n in (*self.inputs, *captured) if n))
 
     @property
     def label(self) -> str:
-        """How messages call the node."""
+        """Name of the node in messages."""
         return f"{self.op_type} node '{self.name or next((o for o in self.outputs if o), '')}'"
 
 
 @dataclass(eq=False)
 class GraphDef:
-    """Inputs, constants (initializers and Constant nodes) and the needed nodes of one graph, in execution order."""
+    """Inputs, constants (initializers and Constant nodes) and used nodes of one graph, in execution order."""
 
     name: str
     inputs: tuple[ValueInfo, ...]
@@ -101,18 +101,18 @@ class GraphDef:
 
     @cached_property
     def captures(self) -> tuple[str, ...]:
-        """Names of the surrounding graph that this one reads."""
+        """Names of the outer graph that this graph reads."""
         own = {v.name for v in self.inputs} | self.constants.keys() | {o for n in self.nodes for o in n.outputs}
         read = [n for node in self.nodes for n in node.reads] + [v.name for v in self.outputs]
         return tuple(dict.fromkeys(n for n in read if n and n not in own))
 
     @cached_property
     def size(self) -> int:
-        """Number of nodes, those of inner graphs included."""
+        """Number of nodes, including inner graphs."""
         return sum(1 + sum(g.size for g in node.graphs) for node in self.nodes)
 
     def bind(self, attributes: Mapping[str, Attr]) -> GraphDef:
-        """A copy in which references to a function's attributes are replaced by `attributes`; absent ones vanish."""
+        """Return a copy with references to function attributes replaced by `attributes`; unset ones are removed."""
         nodes = [_bind_node(node, attributes) for node in self.nodes]
         constants = self.constants.copy()
         return replace(self, nodes=tuple(_take_constants(nodes, constants)), constants=constants)
@@ -121,9 +121,9 @@ class GraphDef:
 def parse_graph(
     proto: Any, opsets: Opsets, reader: TensorReader, weights: Mapping[int, memoryview | FilePart] | None = None
 ) -> GraphDef:
-    """The GraphDef of a GraphProto. ModelFormatError if a name is defined twice or the nodes form a cycle.
+    """Return the GraphDef of a GraphProto; ModelFormatError for a name defined twice or a cycle.
 
-    `weights` holds data that was taken out of the message, by number of the initializer.
+    `weights` holds data that was extracted from the message, by initializer number.
     """
     taken = weights or {}
     constants = Constants({t.name: reader.held(t, taken.get(i)) for i, t in enumerate(proto.initializer)})
@@ -137,9 +137,9 @@ def parse_graph(
 def parse_function(
     proto: Any, reader: TensorReader, outer: Opsets | None = None
 ) -> tuple[GraphDef, dict[str, Attr | None]]:
-    """The body of a FunctionProto, and its attributes with their defaults (None: no default).
+    """Return the body of a FunctionProto, and its attributes with their defaults (None: no default).
 
-    `outer` holds the opset versions of domains that the function itself does not import.
+    `outer` holds opset versions of domains that the function does not import itself.
     """
     opsets = {**(outer or {}), **read_opsets(proto.opset_import)}
     nodes = [parse_node(n, opsets, reader) for n in proto.node]
@@ -151,7 +151,7 @@ def parse_function(
 
 
 def read_opsets(imports: Any) -> dict[str, int]:
-    """Opset version by domain."""
+    """Return the opset version of each domain."""
     return {plain_domain(o.domain): int(o.version) for o in imports}
 
 
@@ -162,7 +162,7 @@ def make_graph(
     nodes: Sequence[NodeDef],
     constants: Constants,
 ) -> GraphDef:
-    """A checked GraphDef: nodes sorted, those that nothing needs dropped, Constant nodes turned into constants."""
+    """Make a checked GraphDef: nodes sorted, unused ones removed, Constant nodes converted to constants."""
     _check_names(name, inputs, nodes, constants)
     rest = _take_constants(nodes, constants)
     order = _mark_used(_sort_nodes(name, rest), [v.name for v in outputs])
@@ -170,7 +170,7 @@ def make_graph(
 
 
 def parse_node(proto: Any, opsets: Opsets, reader: TensorReader) -> NodeDef:
-    """The NodeDef of a NodeProto."""
+    """Return the NodeDef of a NodeProto."""
     domain = plain_domain(proto.domain)
     return NodeDef(
         proto.op_type,
@@ -189,7 +189,7 @@ _NODE_FIELDS = {f.name for f in onnx.NodeProto.DESCRIPTOR.fields}
 
 
 def parse_attribute(proto: Any, opsets: Opsets, reader: TensorReader) -> Attr:
-    """The decoded value of an AttributeProto."""
+    """Return the decoded value of an AttributeProto."""
     if proto.ref_attr_name:
         return Attr(proto.type, AttrRef(proto.ref_attr_name))
     kind = proto.type or _guess_type(proto)
@@ -220,7 +220,7 @@ _DECODERS: dict[int, Any] = {
 
 
 def _copy(proto: Any) -> Any:
-    """A TypeProto of its own, so that the model's message can go."""
+    """Copy a TypeProto, so that the model's message can be freed."""
     return type(proto).FromString(proto.SerializeToString())
 
 
@@ -229,7 +229,7 @@ def _text(raw: bytes) -> str:
 
 
 def _guess_type(proto: Any) -> int:
-    """Files of IR version 1 leave the type out: it is told by the field that is set."""
+    """Infer the attribute type from the field that is set: files of IR version 1 omit the type."""
     fields = (("f", _A.FLOAT), ("i", _A.INT), ("s", _A.STRING), ("t", _A.TENSOR), ("g", _A.GRAPH))
     lists = (("floats", _A.FLOATS), ("ints", _A.INTS), ("strings", _A.STRINGS), ("tensors", _A.TENSORS))
     for name, kind in fields:
@@ -261,7 +261,7 @@ def _check_names(
 
 
 def _sort_nodes(graph: str, nodes: Sequence[NodeDef]) -> list[NodeDef]:
-    """Execution order, the given order kept where it holds already."""
+    """Sort nodes into execution order; keep the given order if it is valid."""
     producer = {out: node for node in nodes for out in node.outputs if out}
     state: dict[NodeDef, bool] = {}  # False: being visited, True: done
     order: list[NodeDef] = []
@@ -290,7 +290,7 @@ def _sort_nodes(graph: str, nodes: Sequence[NodeDef]) -> list[NodeDef]:
 
 
 def _mark_used(nodes: Sequence[NodeDef], outputs: Sequence[str]) -> list[NodeDef]:
-    """The nodes that `outputs` depend on, with `used` filled in."""
+    """Return the nodes that `outputs` depend on, with `used` set."""
     needed = set(outputs)
     kept: list[NodeDef] = []
     for node in reversed(nodes):
@@ -315,7 +315,7 @@ def _bind_node(node: NodeDef, attributes: Mapping[str, Attr]) -> NodeDef:
 
 
 def _take_constants(nodes: Sequence[NodeDef], constants: Constants) -> list[NodeDef]:
-    """Move the values of Constant nodes to `constants`; returns the other nodes."""
+    """Move the values of Constant nodes to `constants`; return the other nodes."""
     rest = []
     for node in nodes:
         if node.op_type == "Constant" and not node.domain and node.outputs and not _has_refs(node):
@@ -330,7 +330,7 @@ def _has_refs(node: NodeDef) -> bool:
 
 
 def constant_value(node: NodeDef) -> Array:
-    """The tensor of a Constant node, whichever of its attributes holds it."""
+    """Return the tensor of a Constant node."""
     for name, value in node.attrs.items():
         if name in ("value", "sparse_value"):
             return np.asarray(value)
@@ -340,4 +340,4 @@ def constant_value(node: NodeDef) -> Array:
             return np.asarray(value, np.int64)
         if name in ("value_string", "value_strings"):
             return np.asarray(value, object)
-    raise UnsupportedOpError(f"{node.label} holds no value that is known here: its attributes are {list(node.attrs)}")
+    raise UnsupportedOpError(f"{node.label} holds no value of a known kind: its attributes are {list(node.attrs)}")

@@ -1,4 +1,4 @@
-"""Outputs of which the last position alone is wanted: a text goes on from the logits of its last token."""
+"""Last-token outputs: reduces logits to the last position, the only one that generation needs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from .subgraphs import inside
 
 _log = logging.getLogger(__name__)
 _SINCE = 11
-"""The opset from which on Gather counts negative indices from the end."""
+"""First opset in which Gather accepts negative indices."""
 
 
 def keep_last(proto: Any, names: Iterable[str]) -> None:
-    """Have the outputs called `names`, [batch, positions, ...] each, give the last position: [batch, 1, ...].
+    """Reduce the named outputs [batch, positions, ...] to the last position: [batch, 1, ...].
 
-    Left as they are: outputs that the model does not have, whose number of axes it does not tell, or that have one
-    position anyway.
+    Outputs that the model lacks, of unknown rank, or with one position stay unchanged.
     """
     opset = read_opsets(proto.opset_import).get("", 0)
     for name in dict.fromkeys(names):
@@ -38,7 +37,7 @@ def keep_last(proto: Any, names: Iterable[str]) -> None:
 
 
 def _take_last(graph: Any, name: str) -> None:
-    """Give what is called `name` another name, and its last position the old one."""
+    """Rename value `name`, and give its old name to the last position."""
     whole, index = f"{name}/all positions", f"{name}/last position"
     for node in graph.node:
         for names in (node.output, *(n.input for n in (node, *inside(node)))):

@@ -1,4 +1,4 @@
-"""What the onnx package knows of an operator: its schema, and the types of its outputs for given inputs."""
+"""Operator schemas of the onnx package: lookup, checks of nodes, and type inference."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .graphdef import Attr, AttrRef, NodeDef
 from .refused_ops import refusal
 
 SMALL = 4096
-"""Constants of up to this many elements are shown to shape inference, which reads sizes and axes from them."""
+"""Largest constant, in elements, passed to shape inference, which reads sizes and axes from constants."""
 
 
 def find_schema(node: NodeDef) -> Any | None:
-    """The schema of the node's operator at its opset version, or None."""
+    """Return the schema of the node's operator at its opset version, or None."""
     return _schema(node.op_type, node.domain, node.version)
 
 
@@ -38,7 +38,7 @@ def _schema(op_type: str, domain: str, version: int) -> Any | None:
 
 
 def unknown_op(node: NodeDef) -> UnsupportedOpError:
-    """The error for an operator that no schema, function or importer function describes."""
+    """Return the error for an operator without schema, model function or importer function."""
     domains, versions = _known_ops()
     where = node.label + (f" of domain '{node.domain}'" if node.domain else "")
     if (reason := refusal(node.op_type, node.domain)) is not None:
@@ -62,7 +62,7 @@ def unknown_op(node: NodeDef) -> UnsupportedOpError:
 
 @cache
 def _known_ops() -> tuple[set[str], dict[tuple[str, str], int]]:
-    """Domains, and for each (domain, operator) the first version that has it."""
+    """Return all domains, and for each (domain, operator) the first version."""
     first: dict[tuple[str, str], int] = {}
     for s in defs.get_all_schemas_with_history():
         key = (s.domain, s.name)
@@ -71,7 +71,7 @@ def _known_ops() -> tuple[set[str], dict[tuple[str, str], int]]:
 
 
 def check_form(node: NodeDef) -> None:
-    """ShapeError if the node has inputs, outputs or attributes that its operator does not know, or lacks one."""
+    """Raise ShapeError for unknown inputs, outputs or attributes, or a missing required attribute."""
     schema = find_schema(node)
     if schema is None or node.overload:
         return
@@ -96,7 +96,7 @@ def check_form(node: NodeDef) -> None:
 
 
 def _is_of_type(given: Attr, wanted: Any) -> bool:
-    """Whether an attribute is of a schema's type; whole numbers are of either type of numbers."""
+    """Whether an attribute has a schema's type; integers match both number types."""
     number = int(wanted.value)
     if isinstance(given.value, AttrRef) or given.type in (0, number):
         return True
@@ -118,10 +118,10 @@ _NUMBERS = (
 
 
 def check_types(node: NodeDef, inputs: Sequence[Value | None]) -> None:
-    """ShapeError if an input's element type is none that the operator takes, or differs from one it must equal.
+    """Raise ShapeError for an input of an unsupported element type, or of two types that must be equal.
 
-    The newest version of the operator is asked, which takes nearly all that older ones do, and then the node's own;
-    int32 and int64 stand for each other where one type is prescribed.
+    The newest version of the operator is checked first, because it accepts nearly all types of older ones; then the
+    node's own version. int32 and int64 are interchangeable if exactly one type is allowed.
     """
     dtypes = tuple(None if v is None else v.dtype for v in inputs)
     problem = _type_problem(node.op_type, node.domain, None, dtypes)
@@ -131,7 +131,7 @@ def check_types(node: NodeDef, inputs: Sequence[Value | None]) -> None:
 
 @cache
 def _type_problem(op_type: str, domain: str, version: int | None, dtypes: tuple[DType | None, ...]) -> str | None:
-    """version: None for the newest, which also stands for one that does not have the operator yet."""
+    """Describe a wrong element type; version: None for the newest, also used if the version lacks the operator."""
     try:
         schema = defs.get_schema(op_type, domain) if version is None else defs.get_schema(op_type, version, domain)
     except defs.SchemaError:
@@ -167,9 +167,9 @@ def _takes(types: Sequence[str], dtype: DType) -> bool:
 
 
 def infer_types(node: NodeDef, inputs: Sequence[Value | None]) -> list[TensorType] | None:
-    """Types of all outputs by onnx's own inference; None if one is no tensor or its shape depends on data.
+    """Infer the types of all outputs by onnx; None if one is no tensor or its shape depends on data.
 
-    ShapeError if inputs and attributes do not fit together.
+    ShapeError if inputs and attributes are inconsistent.
     """
     schema = find_schema(node)
     if schema is None:
@@ -190,7 +190,7 @@ def _infer(
     shape_of: Callable[[TensorType], Sequence[int | str]],
     symbols: Mapping[str, Any],
 ) -> list[TensorType] | None:
-    """The same for inputs by name, whose shapes are as `shape_of` says: sizes, or names of `symbols`."""
+    """Infer types for inputs by name; `shape_of` gives their shapes: sizes, or names of `symbols`."""
     types = {name: helper.make_tensor_type_proto(elem_code(v.dtype), shape_of(v.type)) for name, v in present}
     data = {
         name: numpy_helper.from_array(v.data, name)
@@ -213,7 +213,7 @@ def _infer(
 
 
 def _tensor_type(proto: Any, symbols: Mapping[str, Any]) -> TensorType | None:
-    """The TensorType of a TypeProto with a fully known shape, `symbols` by name included, else None."""
+    """Return the TensorType of a TypeProto with known shape (names in `symbols` count as known), else None."""
     if proto is None or proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.elem_type:
         return None
     info = decode_type(proto)

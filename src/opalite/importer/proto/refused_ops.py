@@ -1,4 +1,4 @@
-"""Operators of onnxruntime's own domains that are refused, with the reason: docs/contrib.md lists them."""
+"""Unsupported operators of onnxruntime's own domains, with reasons; docs/contrib.md lists them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REFUSED: dict[str, str] = {
 
 
 def refusal(op_type: str, domain: str) -> str | None:
-    """Why the operator is refused; None if it is not one of these."""
+    """Return the reason why the operator is unsupported; None if it is not listed."""
     if domain == NHWC:
         return "operators with channels last are made for one engine within a session; models do not hold them"
     return REFUSED.get(op_type) if domain == MS else None

@@ -1,4 +1,4 @@
-"""The head of a decoder as an ONNX model: from logits to the likeliest tokens (llm/logits_head.py runs it)."""
+"""Sampling model: an ONNX model from logits to the likeliest tokens (llm/logits_head.py runs it)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .decode import elem_code
 
 @cache
 def logits_head(dtype: DType, count: int, penalised: bool, banned: bool) -> bytes:
-    """A model of logits [1, positions, vocabulary] of `dtype`, of which the last row counts.
+    """Make a model of logits [1, positions, vocabulary] of `dtype`, which reads the last row.
 
-    count: how many of the likeliest tokens it gives; for 1 the token alone, [1,1]; else the logarithm of the sum of
-    exponentials of logits / `temperature` [1,1], the logits and the tokens [1,count]; for 0 that and the whole row.
-    penalised: inputs `seen` [1,n] and `penalty` [1,1] divide the logits of tokens that are above 0, and multiply those
-    below. banned: the tokens `banned` [1,n] become -1e30.
+    count: number of likeliest tokens. 1: the output is the token [1,1]. Above 1: the outputs are the log-sum-exp of
+    logits / `temperature` [1,1], the logits and the tokens [1,count]. 0: the outputs are the log-sum-exp and the whole
+    row. penalised: logits of the tokens `seen` [1,n] are divided by `penalty` [1,1] if positive, else multiplied.
+    banned: logits of the tokens `banned` [1,n] become -1e30.
     """
     nodes, inputs = [], [_info("logits", elem_code(dtype), [1, "positions", "vocabulary"])]
     constants = {"last": np.array(-1), "axis": np.array([1])}

@@ -1,4 +1,4 @@
-"""Nodes of the graphs that a node of an ONNX message holds."""
+"""Nodes of subgraphs of an ONNX NodeProto."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 
 
 def inside(node: Any) -> Iterator[Any]:
-    """All nodes of a node's subgraphs."""
+    """Yield all nodes of a node's subgraphs, recursively."""
     for attribute in node.attribute:
         graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
         for graph in graphs:

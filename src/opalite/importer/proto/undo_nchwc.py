@@ -1,9 +1,8 @@
-"""Graphs that onnxruntime saved after its optimiser had put them in channel blocks (NCHWc): in plain order again.
+"""Conversion of graphs in onnxruntime's blocked layout NCHWc to the plain layout.
 
-Operators of domain com.microsoft.nchwc have four-dimensional tensors whose channels are rounded up to a block of 8 or
-16, and lie in blocks. Elementwise operators between them are the plain ones. What is undone here: filters are brought
-into plain order, channels that only fill up the last block are dropped, and nodes say how many channels they keep. The
-operators themselves are in `microsoft/nchwc.py`.
+onnxruntime's optimiser may save such graphs. Operators of domain com.microsoft.nchwc have 4-D tensors with channels
+padded to multiples of a block of 8 or 16 and stored in blocks. The conversion reorders filters, removes padded channels
+and records the channel count in the nodes. The operators are imported by `microsoft/nchwc.py`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from .undo_nchwc_weights import BLOCKS, Array, Blocked, likelier_block
 NCHWC = "com.microsoft.nchwc"
 
 FULL = -1
-"""Channels of a tensor that keeps its last block full."""
+"""Channel count of a tensor that keeps its padded channels."""
 
 
 def without_blocks(graph: GraphDef) -> GraphDef:
-    """The graph with the blocks undone, in inner graphs too; the graph itself if it has none.
+    """Return the graph in plain layout, inner graphs included; the graph itself if it has no blocks.
 
-    ModelFormatError where filters are no constants, or no block size fits them.
+    ModelFormatError if filters are no constants, or no block size fits them.
     """
     found = [_Blocks(g) for g in _graphs(graph) if any(n.domain == NCHWC for n in g.nodes)]
     if not found:
@@ -48,7 +47,7 @@ def _graphs(graph: GraphDef) -> Iterator[GraphDef]:
 
 
 def _rewritten(graph: GraphDef, made: Mapping[GraphDef, GraphDef]) -> GraphDef:
-    """The graph, or what was made of it, with its inner graphs treated alike."""
+    """Replace graph and inner graphs by those in `made`."""
     nodes = []
     result = made.get(graph, graph)
     for node in result.nodes:
@@ -63,7 +62,7 @@ def _rewritten(graph: GraphDef, made: Mapping[GraphDef, GraphDef]) -> GraphDef:
 
 
 def _block_size(found: list[_Blocks]) -> int:
-    """The block size of the machine that wrote the file."""
+    """Return the block size of the machine that wrote the file."""
     filters = [f for b in found for f in b.filters.values()]
     for b in found:
         for told in b.block_hints():
@@ -80,8 +79,8 @@ def _block_size(found: list[_Blocks]) -> int:
 class _Blocks:
     """The blocked tensors of one graph.
 
-    filters: those of its convolutions, by output of the node. Tensors that have the same channels, since operators
-    between them treat each channel by itself, form one set (union-find in `_parent`).
+    filters: by output of the convolution. Tensors with equal channels form one set (union-find in `_parent`): operators
+    between them process each channel separately.
     """
 
     def __init__(self, graph: GraphDef) -> None:
@@ -94,7 +93,7 @@ class _Blocks:
                 self._readers.setdefault(name, []).append(node)
             if _is(node, "Conv"):
                 self._add_filter(node)
-            # The inputs of a node and its output have the same channels, but for Concat and what mixes channels.
+            # Inputs and output of a node have the same channels, except for Concat and convolutions that mix channels.
             inside = [n for n in node.inputs[int(self._mixes(node)) :] if n in self._parent]
             if node.op_type == "Concat" and inside:
                 self._join(node.outputs[0])
@@ -124,13 +123,13 @@ class _Blocks:
         return name
 
     def _mixes(self, node: NodeDef) -> bool:
-        """Whether it is a convolution whose output has other channels than its first input, which is blocked too."""
+        """Whether the node is a convolution with a blocked input whose output has other channels."""
         return _is(node, "Conv") and self.filters[node.outputs[0]].both
 
     # The block size -----------------------------------------------------------------------------------------------
 
     def block_hints(self) -> Iterator[int]:
-        """Block sizes that one node alone proves."""
+        """Yield block sizes that a single node proves."""
         width = {self._find(out): f.held.shape[0] for out, f in self.filters.items()}
         for node in self.graph.nodes:
             shape = self._split_shape(node)
@@ -139,7 +138,7 @@ class _Blocks:
             elif node.domain != NCHWC:
                 continue
             elif node.op_type == "Conv" and node.inputs[0] not in self._parent:
-                # It reads a plain tensor, which it does of fewer channels than a block has.
+                # The convolution reads a plain tensor, so it has fewer channels than a block.
                 if self.filters[node.outputs[0]].held.shape[1] >= min(BLOCKS):
                     yield max(BLOCKS)
             elif node.op_type == "ReorderOutput":
@@ -148,8 +147,7 @@ class _Blocks:
                     yield max(BLOCKS)
 
     def _split_shape(self, node: NodeDef) -> tuple[int, ...] | None:
-        """The shape by which a Reshape makes blocks a dimension of their own, for a sum of tensors whose sizes were
-        not known; None for any other node."""
+        """Return the shape of a Reshape that makes blocks an axis, for a sum of tensors of unknown size; else None."""
         shape = self._reshape_to(node)
         known = shape is not None and len(shape) == 5 and shape[0] == shape[2] == shape[3] == 0
         return shape if known and node.inputs[0] in self._parent else None
@@ -164,7 +162,7 @@ class _Blocks:
     # The plain graph ----------------------------------------------------------------------------------------------
 
     def undo(self, block: int) -> GraphDef:
-        """The graph in plain order."""
+        """Return the graph in plain layout."""
         members: dict[str, list[str]] = {}
         for name in self._parent:
             members.setdefault(self._find(name), []).append(name)
@@ -180,7 +178,7 @@ class _Blocks:
         return replace(self.graph, nodes=tuple(nodes), constants=constants)
 
     def _channels(self, members: Sequence[str], block: int) -> int:
-        """How many channels the tensors of a set keep: as many as anything reads, FULL if that is not known."""
+        """Return the number of channels to keep for a set of tensors: as many as are read, FULL if unknown."""
         outputs = {v.name for v in self.graph.outputs}
         readers = [(name, node) for name in members for node in self._readers.get(name, ())]
         if any(n in outputs for n in members):
@@ -194,7 +192,7 @@ class _Blocks:
                 if not told:
                     most = max(most, self.filters[node.outputs[0]].reads_channels(block))
             elif node.domain != NCHWC and (node.op_type == "Concat" or name not in node.inputs):
-                return FULL  # whole blocks; or an inner graph reads it
+                return FULL  # whole blocks, or an inner graph reads it
         return most or FULL
 
     def _plain_node(self, node: NodeDef, block: int, kept: Mapping[str, int], constants: Constants) -> NodeDef:

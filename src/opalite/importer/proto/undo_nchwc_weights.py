@@ -1,7 +1,7 @@
-"""Filters of convolutions in onnxruntime's NCHWc layouts: put back in the order [M,C,H,W], and the block size found.
+"""Convolution filters in onnxruntime's NCHWc layouts: reordering to [M,C,H,W] and detection of the block size.
 
-The layouts have the channels in blocks of B = 8 (CPUs with AVX2) or 16 (AVX-512, AArch64), under the dimensions of the
-plain filter with M rounded up to B: OIHWBo is [M/B,C,H,W,B], OIHWBiBo is [M/B,C/B,H,W,B,B] with C rounded up too.
+The layouts store channels in blocks of B = 8 (CPUs with AVX2) or 16 (AVX-512, AArch64), under the dimensions of the
+plain filter with M rounded up to B. OIHWBo is [M/B,C,H,W,B]; OIHWBiBo is [M/B,C/B,H,W,B,B] with C rounded up too.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from ...ir.constants.lazy_array import LazyArray
 Array = np.ndarray[Any, Any]
 
 BLOCKS = (16, 8)
-"""The block sizes that onnxruntime has, the likelier one first."""
+"""Block sizes of onnxruntime, the more common one first."""
 
-_MOST_ELEMENTS = 1 << 20  # of filters that are compared to tell block sizes apart
-_LEAST_ENERGY = 1e-12  # of a channel that is zero, against the largest
+_MOST_ELEMENTS = 1 << 20  # total size of filters compared to detect the block size
+_LEAST_ENERGY = 1e-12  # energy of a zero channel, relative to the largest
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """A filter as it is stored. both: whether it is OIHWBiBo rather than OIHWBo."""
+    """Stored filter. both: input channels are blocked too (OIHWBiBo, not OIHWBo)."""
 
     held: Array | LazyArray
     both: bool
 
     def fits(self, block: int) -> bool:
-        """Whether the dimensions are multiples of `block` where they have to be."""
+        """Whether the dimensions are multiples of `block` as required."""
         m, c = self.held.shape[:2]
         return m % block == 0 and (not self.both or c % block == 0)
 
     def plain(self, block: int, kept: tuple[int, int] | None = None) -> Array | LazyArray:
-        """The filter in plain order, or of it the first `kept` output and input channels; loaded when it is read if
-        the stored one is."""
+        """Return the filter in plain order, cut to `kept` output and input channels; lazy if the stored one is."""
         held, (m, c) = self.held, kept or self.held.shape[:2]
         shape = (m, c, *held.shape[2:])
         if not isinstance(held, LazyArray):
@@ -47,8 +46,7 @@ class Blocked:
         return LazyArray(held.dtype, shape, lambda: _plain(held.read(), block, self.both, m, c), key=key)
 
     def reads_channels(self, block: int) -> int:
-        """One more than the last input channel with a weight that is not zero; those before the last block are not
-        looked at."""
+        """Return the number of input channels up to the last nonzero one; only the last block is inspected."""
         m, c, h, w = self.held.shape
         stored = self.held.read() if isinstance(self.held, LazyArray) else self.held
         last = stored.reshape(m // block, c // block, h * w, block, block)[:, -1]
@@ -66,11 +64,11 @@ def _plain(stored: Array, block: int, both: bool, m: int, c: int) -> Array:
 
 
 def likelier_block(filters: Sequence[Blocked], candidates: Sequence[int]) -> int:
-    """The one of the block sizes `candidates` that the contents of `filters` speak for; the first if they say nothing.
+    """Return the block size that the contents of `filters` support; the first one if they are inconclusive.
 
-    Trained filters differ in size from channel to channel. Read with the wrong block size, each channel has elements
-    of several, so that sizes are more alike; and channels that only fill up a block are no longer zero. The measure is
-    the likelihood of elements drawn with a variance of each output channel, and with one of each input channel.
+    Trained filters differ in magnitude between channels. With a wrong block size each channel mixes elements of several
+    channels: magnitudes become similar, and padded channels are no longer zero. The measure is the likelihood of the
+    elements under one variance per output channel, and under one per input channel.
     """
     scores, channels = dict.fromkeys(candidates, 0.0), 0
     left = _MOST_ELEMENTS
@@ -89,5 +87,5 @@ def likelier_block(filters: Sequence[Blocked], candidates: Sequence[int]) -> int
                 scores[block] -= 0.5 * size / len(energy) * float(np.log(np.maximum(energy, floor)).sum())
     first = candidates[0]
     best = max(candidates, key=lambda b: scores[b])
-    chance = 10 * math.sqrt(channels + 1)  # what filters without any order may differ by
+    chance = 10 * math.sqrt(channels + 1)  # expected difference for random filters
     return best if scores[best] > scores[first] + chance else first
