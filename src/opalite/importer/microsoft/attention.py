@@ -1,4 +1,4 @@
-"""Attention operators of domain com.microsoft: projections, biases and masks apart, then the canonical operator."""
+"""Attention operators of domain com.microsoft: projections, biases and masks, then the canonical operator."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Result = Value | Sequence[Value | None]
 
 
 def _scale(ctx: NodeContext, size: int) -> float:
-    """The attribute `scale`, or 1 / sqrt(head size) where it is absent or 0."""
+    """Return the attribute `scale`, or 1 / sqrt(head size) if it is absent or 0."""
     return float(ctx.attr("scale", 0.0)) or 1 / math.sqrt(size)
 
 
 @onnx_op("Attention", domain=MS)
 def attention(ctx: NodeContext) -> Result:
-    """Projection of x to queries, keys and values, then attention with mask, bias and past."""
+    """Import Attention: projects x to queries, keys and values; then attention with mask, bias and past."""
     x, weights, bias = ctx.input(0), ctx.input(1), ctx.get(2)
     joint = matmul(ctx, x, weights)
     if bias is not None:
@@ -49,7 +49,7 @@ def attention(ctx: NodeContext) -> Result:
 
 
 def attention_of(ctx: NodeContext, joint: Value, mask: Value | None, bias: Value | None, past: Value | None) -> Result:
-    """What Attention and QAttention make of their projection, [B,S,queries + keys + values]: y, and the present."""
+    """Emit attention on a projection [B,S,queries + keys + values], for Attention and QAttention: y and present."""
     refuse(
         ctx,
         do_rotary=ctx.attr("do_rotary", 0),
@@ -72,7 +72,7 @@ def attention_of(ctx: NodeContext, joint: Value, mask: Value | None, bias: Value
 
 @onnx_op("MultiHeadAttention", domain=MS)
 def multi_head_attention(ctx: NodeContext) -> Result:
-    """Attention of projected queries, keys and values, packed or apart, with biases, mask and past."""
+    """Import MultiHeadAttention: attention of projected queries, keys and values, packed or separate."""
     refuse(ctx, past_sequence_length=ctx.get(8), cache_indirection=ctx.get(9))
     heads = int(ctx.attr("num_heads", 1))
     q, k, v = _projections(ctx, heads)
@@ -83,7 +83,7 @@ def multi_head_attention(ctx: NodeContext) -> Result:
 
 
 def _projections(ctx: NodeContext, heads: int) -> tuple[Value, Value, Value]:
-    """Queries, keys and values [B,H,S,D] with their biases added."""
+    """Return queries, keys and values [B,H,S,D] with their biases added."""
     query, key, value, bias = ctx.input(0), ctx.get(1), ctx.get(2), ctx.get(3)
     if len(query.shape) == 5:  # [B,S,H,3,D]
         parts = _unpacked(ctx, query)
@@ -102,7 +102,7 @@ def _projections(ctx: NodeContext, heads: int) -> tuple[Value, Value, Value]:
 
 
 def _unpacked(ctx: NodeContext, joint: Value) -> list[Value]:
-    """[B,S,H,n,D] as n tensors [B,H,S,D]."""
+    """Split [B,S,H,n,D] into n tensors [B,H,S,D]."""
     pieces = split_axis(ctx, joint, 3, (1,) * joint.shape[3])
     return [ctx.transpose(squeeze(ctx, p, (3,)), (0, 2, 1, 3)) for p in pieces]
 
@@ -110,7 +110,7 @@ def _unpacked(ctx: NodeContext, joint: Value) -> list[Value]:
 def _attended(
     ctx: NodeContext, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, wants_weights: bool
 ) -> tuple[Value, Value | None]:
-    """Output and, if wanted, softmax weights; causal queries are the last of the keys."""
+    """Return output and, if wanted, softmax weights; causal queries belong to the last keys."""
     scale, queries, keys = _scale(ctx, q.shape[3]), q.shape[2], k.shape[2]
     see = Visibility(causal=causal, offset=keys - queries)
     if wants_weights:
@@ -121,7 +121,7 @@ def _attended(
 
 
 def _joined_mask(ctx: NodeContext, mask: Value | None, bias: Value | None, q: Value, keys: int) -> Value | None:
-    """The padding mask as numbers to add, plus the attention bias."""
+    """Return the sum of padding mask and attention bias, as an additive mask."""
     if mask is not None:
         mask = _padding_mask(ctx, mask, q, keys)
         return mask if bias is None else ctx.elementwise(lambda m, b: m + b, mask, bias)
@@ -129,7 +129,7 @@ def _joined_mask(ctx: NodeContext, mask: Value | None, bias: Value | None, q: Va
 
 
 def _padding_mask(ctx: NodeContext, mask: Value, q: Value, keys: int) -> Value:
-    """[B,1,1 or S,T] of 0 and mask_filter_value, from 0/1 masks, from lengths, or from ends and starts."""
+    """Convert 0/1 masks, lengths, or ends and starts to [B,1,1 or S,T] of 0 and mask_filter_value."""
     batch, queries = q.shape[0], q.shape[2]
     hidden = float(ctx.attr("mask_filter_value", -10000.0))
     shape = mask.shape
@@ -152,7 +152,7 @@ def _padding_mask(ctx: NodeContext, mask: Value, q: Value, keys: int) -> Value:
     elif shape == (batch, queries, keys):
         mask = ctx.reshape(mask, (batch, 1, queries, keys))
     elif len(shape) == 4 and shape[2] >= keys and shape[3] >= keys:
-        # A square mask over all positions: the rows of these queries, the columns of their keys.
+        # A square mask over all positions: cut to the rows of these queries and the columns of their keys.
         mask = slice_axis(ctx, slice_axis(ctx, mask, 2, keys - queries, keys), 3, 0, keys)
     else:
         raise UnsupportedOpError(
@@ -164,7 +164,7 @@ def _padding_mask(ctx: NodeContext, mask: Value, q: Value, keys: int) -> Value:
 
 @onnx_op("RotaryEmbedding", domain=MS)
 def rotary_embedding(ctx: NodeContext) -> Value:
-    """Pairs of features turned; positions are given, or count on from one offset."""
+    """Import RotaryEmbedding: rotates pairs of features; positions are given, or count from one offset."""
     refuse(ctx, is_packed_batching=ctx.attr("is_packed_batching", 0), scale=ctx.attr("scale", 1.0) != 1.0)
     x, positions, cos, sin = ctx.input(0), ctx.input(1), ctx.input(2), ctx.input(3)
     packed = len(x.shape) == 3
@@ -182,9 +182,9 @@ def rotary_embedding(ctx: NodeContext) -> Value:
 
 @onnx_op("GroupQueryAttention", domain=MS)
 def group_query_attention(ctx: NodeContext) -> Result:
-    """Causal attention with a cache: new keys are written behind each row's past, queries see up to themselves.
+    """Import GroupQueryAttention: causal attention with a KV cache; new keys are appended to each row's past.
 
-    total_sequence_length must be known at import; it usually follows from shapes.
+    total_sequence_length must be known at import; it usually depends on shapes only.
     """
     refuse(
         ctx,
@@ -197,7 +197,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
     batch, steps = q.shape[0], q.shape[2]
     total = same_or_int(ctx.const_scalar(6))
     ends = ctx.reshape(ctx.cast(ctx.input(5), DType.INT64), (batch, 1))
-    # A first prompt starts at 0 whatever its padding; later the new tokens are the last ones of each row.
+    # The first prompt starts at 0 whatever its padding. Later, the new tokens are the last ones of each row.
     first = ctx.elementwise(lambda n: (n + 1 - steps).call("max", 0) if total != steps else n * 0, ends)
     if ctx.attr("do_rotary", 0):
         q, k = _rotated(ctx, q, k, first)
@@ -208,20 +208,20 @@ def group_query_attention(ctx: NodeContext) -> Result:
         presents = rows = [extended(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate(held)]
     else:
         refuse(ctx, **{"attention_bias with sliding_window_cache": ctx.get(10)})
-        begin = kept.resident(ctx, first)  # of what is new, among the rows that are held
+        begin = kept.resident(ctx, first)  # of the new rows, among the rows held
         after = kept.resident(ctx, ctx.elementwise(lambda n: n + 1, ends))
         gone = ctx.elementwise(lambda b, f, n, a: b - f + n + 1 - a, begin, first, ends, after)
         rows = [kept.lines(ctx, ctx.input(3 + i), new, begin) for i, new in enumerate(held)]
         presents = [kept.kept(ctx, x, gone) for x in rows]
     k, v = (x if x.dtype.is_float else ctx.cast(x, q.dtype) for x in rows)
-    window = int(ctx.attr("local_window_size", -1))  # keys seen, the query's own included
+    window = int(ctx.attr("local_window_size", -1))  # number of visible keys, including the query's own
     see = Visibility(
         causal=True,
         offset=None,
         left=window - 1 if window > 0 else -1,
         lengths=ctx.elementwise(lambda n: n + steps, begin),
     )
-    # The steps of keys and values of int8 are factors of queries and results, so that the bytes are read as they are.
+    # The scales of int8 keys and values multiply queries and results instead, so that the cache is read as int8.
     q = scaled(ctx, q, steps_of[0])
     softcap = float(ctx.attr("softcap", 0.0))
     y = attend(ctx, q, k, v, ctx.get(10), see, _scale(ctx, q.shape[3]), softcap, _sinks(ctx, heads, q.dtype))
@@ -229,7 +229,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
 
 
 def _sinks(ctx: NodeContext, heads: int, dtype: DType) -> Value | None:
-    """Scores that take weight from all keys of a head: head_sink, or zeros with smooth_softmax (1 more to each sum)."""
+    """Return the sink scores of each head: head_sink, or zeros with smooth_softmax (adds 1 to each softmax sum)."""
     given = ctx.get(11)
     if given is not None and given.shape != (heads,):
         raise ShapeError(f"{ctx.label} has head_sink {given.type}; expected one for each of {heads} heads")
@@ -239,7 +239,7 @@ def _sinks(ctx: NodeContext, heads: int, dtype: DType) -> Value | None:
 
 
 def _grouped(ctx: NodeContext, heads: int, kv_heads: int) -> tuple[Value, Value, Value]:
-    """Queries [B,H,S,D], keys and values [B,Hkv,S,D], from one packed tensor or three."""
+    """Return queries [B,H,S,D], keys and values [B,Hkv,S,D], from one packed tensor or three tensors."""
     query, key, value = ctx.input(0), ctx.get(1), ctx.get(2)
     if key is None or value is None:
         size = query.shape[2] // (heads + 2 * kv_heads)

@@ -1,5 +1,4 @@
-"""Operators of domain com.microsoft that are a few elementary ones: gates, sums with dropout, integers, complex
-numbers, Fourier transforms."""
+"""Small operators of domain com.microsoft: gates, dropout sums, integer arithmetic, complex numbers, Fourier."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ Result = Value | Sequence[Value | None]
 
 @onnx_op("ScaledSiLU", domain=MS)
 def scaled_silu(ctx: NodeContext) -> Value:
-    """z * sigmoid(z) of z = scale * x; the attribute `alpha` where there is no scale."""
+    """Import ScaledSiLU: z * sigmoid(z) of z = scale * x; without scale, the attribute `alpha`."""
     scale, alpha = ctx.get(1), float(ctx.attr("alpha", 1.0))
     if scale is None:
         return ctx.elementwise(lambda x: swish_of(x * alpha, 1.0), ctx.input(0))
@@ -51,8 +50,10 @@ def scaled_silu(ctx: NodeContext) -> Value:
 
 @onnx_op("SwiGLU", domain=MS)
 def swiglu(ctx: NodeContext) -> Value:
-    """g * sigmoid(alpha * g) * (l + beta) of a gate g and l, both clamped if `limit` is positive; two halves of the
-    first input where there is one input."""
+    """Import SwiGLU: g * sigmoid(alpha * g) * (l + beta) of gate g and l, both clamped if `limit` is positive.
+
+    With one input, g and l are its halves.
+    """
     gate, up = ctx.input(0), ctx.get(1)
     if up is None:
         half = gate.shape[-1] // 2
@@ -72,14 +73,14 @@ def swiglu(ctx: NodeContext) -> Value:
 
 @onnx_op("GemmFastGelu", domain=MS)
 def gemm_fast_gelu(ctx: NodeContext) -> Value:
-    """GELU by tanh of x W + bias."""
+    """Import GemmFastGelu: GELU (tanh form) of x W + bias."""
     y, bias = matmul(ctx, ctx.input(0), ctx.input(1)), ctx.get(2)
     return ctx.elementwise(lambda a, *b: gelu_tanh(a + b[0] if b else a), y, *([] if bias is None else [bias]))
 
 
 @onnx_op("SkipGroupNorm", domain=MS)
 def skip_group_norm(ctx: NodeContext) -> Result:
-    """Group normalisation of x + skip + bias, then SiLU if asked for; and that sum. Channels are last by default."""
+    """Import SkipGroupNorm: group normalisation of x + skip + bias, optional SiLU; the sum is the second output."""
     x, skip, bias, last = ctx.input(0), ctx.input(3), ctx.get(4), bool(ctx.attr("channels_last", 1))
     wide = (1, 1) if len(skip.shape) == 2 else ()
     skip = ctx.reshape(skip, (skip.shape[0], *wide, skip.shape[1]) if last else (*skip.shape, *wide)) if wide else skip
@@ -98,7 +99,7 @@ def skip_group_norm(ctx: NodeContext) -> Result:
 @onnx_op("BiasDropout", domain=MS)
 @onnx_op("BitmaskBiasDropout", domain=MS)
 def bias_dropout(ctx: NodeContext) -> Value:
-    """x + bias + residual: nothing is dropped outside training."""
+    """Import BiasDropout: x + bias + residual; inference drops nothing."""
     training = ctx.maybe_const(4)
     refuse(ctx, training_mode=ctx.get(4) is not None and (training is None or bool(training.any())))
     residual = ctx.get(2)
@@ -107,7 +108,7 @@ def bias_dropout(ctx: NodeContext) -> Value:
 
 @onnx_op("GemmaRotaryEmbedding", domain=MS)
 def gemma_rotary_embedding(ctx: NodeContext) -> Result:
-    """x cos(emb) + turned x sin(emb) of queries and of keys, all [B,H,S,D]; emb is [B,S,D]."""
+    """Import GemmaRotaryEmbedding: x cos(emb) + rotated x sin(emb) of queries and keys [B,H,S,D]; emb is [B,S,D]."""
     angle = unsqueeze(ctx, ctx.input(0), (1,))
 
     def turned(e: Sym, x: Sym, y: Sym) -> Sym:
@@ -118,7 +119,7 @@ def gemma_rotary_embedding(ctx: NodeContext) -> Result:
 
 @onnx_op("RelativePositionBias", domain=MS)
 def relative_position_bias(ctx: NodeContext) -> Value:
-    """T5's bias [1,heads,queries,keys]: rows of a table [buckets,heads] by how far a key is from its query."""
+    """Import RelativePositionBias: T5's bias [1,heads,queries,keys], from a table [buckets,heads] by distance."""
     table, queries, keys = ctx.input(0), int(ctx.const_scalar(1)), int(ctx.const_scalar(2))
     buckets, most, both = table.shape[0], int(ctx.attr("max_distance", 128)), bool(ctx.attr("is_bidirectional", 0))
     behind = np.arange(queries)[:, None] - np.arange(keys)[None, :]
@@ -141,7 +142,7 @@ def relative_position_bias(ctx: NodeContext) -> Value:
 
 @onnx_op("MulInteger", domain=MS)
 def mul_integer(ctx: NodeContext) -> Value:
-    """(a - a_zero) * (b - b_zero) in int32."""
+    """Import MulInteger: (a - a_zero) * (b - b_zero) in int32."""
     a, a_zero, b, b_zero = ctx.input(0), ctx.get(1), ctx.input(2), ctx.get(3)
 
     def whole(v: Value, zero: Value | None) -> Value:
@@ -154,7 +155,7 @@ def mul_integer(ctx: NodeContext) -> Value:
 
 @onnx_op("ReduceSumInteger", domain=MS)
 def reduce_sum_integer(ctx: NodeContext) -> Value:
-    """Sum over axes in 32 bits."""
+    """Import ReduceSumInteger: sum over axes in 32 bits."""
     x = ctx.input(0)
     wide = DType.UINT32 if x.dtype in (DType.UINT8, DType.UINT16) else DType.INT32
     axes = positive_axes(int_list(ctx, "axes", range(len(x.shape))), len(x.shape))
@@ -163,7 +164,7 @@ def reduce_sum_integer(ctx: NodeContext) -> Value:
 
 @onnx_op("MatMulInteger16", domain=MS)
 def matmul_integer16(ctx: NodeContext) -> Value:
-    """Product of integers of 16 bits, in 32."""
+    """Import MatMulInteger16: product of 16-bit integers in 32 bits."""
     a, b = ctx.input(0), ctx.input(1)
     wide = DType.UINT32 if a.dtype is DType.UINT16 and b.dtype is DType.UINT16 else DType.INT32
     return matmul(ctx, ctx.cast(a, wide), ctx.cast(b, wide))
@@ -171,8 +172,7 @@ def matmul_integer16(ctx: NodeContext) -> Value:
 
 @onnx_op("IsAllFinite", domain=MS)
 def is_all_finite(ctx: NodeContext) -> Value:
-    """Whether no input has an element that is infinite or no number; one of these is allowed if the other alone is
-    asked for."""
+    """Import IsAllFinite: whether no input element is infinite or NaN; isinf_only, isnan_only test one of these."""
     infinite, nan = bool(ctx.attr("isinf_only", 0)), bool(ctx.attr("isnan_only", 0))
 
     def wrong(x: Sym) -> Sym:
@@ -191,7 +191,7 @@ def is_all_finite(ctx: NodeContext) -> Value:
 
 @onnx_op("ComplexMulConj", domain=MS)
 def complex_mul_conj(ctx: NodeContext) -> Value:
-    """a times the conjugate of b; real and imaginary parts are the last axis."""
+    """Import ComplexMulConj: a times the conjugate of b; the last axis holds real and imaginary part."""
     a, b = ctx.input(0), ctx.input(1)
     if a.shape[-1:] != (2,) or b.shape[-1:] != (2,):
         raise ShapeError(f"{ctx.label} needs pairs of real and imaginary parts, got {a.type} and {b.type}")
@@ -204,7 +204,7 @@ def complex_mul_conj(ctx: NodeContext) -> Value:
 @onnx_op("Rfft", domain=MS)
 @onnx_op("Irfft", domain=MS)
 def real_transform(ctx: NodeContext) -> Value:
-    """The transform [...,n/2+1,2] of a real signal [...,n] along its last axis, or the signal of such a transform."""
+    """Import Rfft and Irfft: transform [...,n/2+1,2] of a real signal [...,n] along the last axis, or its inverse."""
     x, inverse = ctx.input(0), ctx.op_type == "Irfft"
     if int(ctx.attr("signal_ndim", 1)) != 1 or not int(ctx.attr("onesided", 1)) or int(ctx.attr("normalized", 0)):
         raise UnsupportedOpError(f"{ctx.label} is a transform of several axes, of both sides or normalised")
@@ -217,7 +217,7 @@ def real_transform(ctx: NodeContext) -> Value:
 
 @onnx_op("ConvTransposeWithDynamicPads", domain=MS)
 def conv_transpose_with_dynamic_pads(ctx: NodeContext) -> Value:
-    """Transposed convolution whose pads are an input."""
+    """Import ConvTransposeWithDynamicPads: transposed convolution with pads as an input."""
     x, w = ctx.input(0), ctx.input(1)
     rank = len(x.shape) - 2
     window = plain_window(ctx, rank, w.shape[2:])

@@ -1,4 +1,4 @@
-"""The router of experts in groups of domain com.microsoft, as DeepSeek-V3 and its like have it."""
+"""Group router of experts of domain com.microsoft (DeepSeek-V3 and similar models)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from .unfuse import MS
 
 Result = Value | Sequence[Value | None]
 
-_HIDDEN = -3.0e38  # the score of an expert whose group is not chosen
-_LEAST = 1e-20  # of a weight whose logarithm is taken
+_HIDDEN = -3.0e38  # score of an expert outside the selected groups
+_LEAST = 1e-20  # lower bound of a weight before the logarithm
 
 
 @onnx_op("MoEGroupRouter", domain=MS)
 def moe_group_router(ctx: NodeContext) -> Result:
-    """Logarithms of the weights of the experts chosen for each row, `router_sentinel` for the others; or scores and
-    weights of all experts, before any is chosen."""
+    """Import MoEGroupRouter: log weights of the experts selected for each row, `router_sentinel` for others.
+
+    If outputs 1 or 2 are used, these are the scores and weights of all experts before the selection.
+    """
     logits, bias, projection = ctx.input(0), ctx.cast(ctx.input(1), DType.FLOAT32), ctx.get(2)
     dtype, experts = logits.dtype, bias.shape[0]
     wide = ctx.cast(logits, DType.FLOAT32)
@@ -53,7 +55,7 @@ def moe_group_router(ctx: NodeContext) -> Result:
 
 
 def _marked(ctx: NodeContext, scores: Value, count: int) -> Value:
-    """1 for the best `count` of each row of scores [R,N], 0 for the others."""
+    """Return 1 for the best `count` of each row of scores [R,N], 0 for others."""
     places = ctx.add_many(TopK(k=count, axis=1, largest=True, sorted=True), [scores], 2)[1]
     ones = expand(ctx, ctx.scalar(1.0, DType.FLOAT32), places.shape)
     none = full(ctx, 0.0, DType.FLOAT32, scores.shape)

@@ -1,4 +1,4 @@
-"""The activation that onnxruntime's optimiser fuses into a product or a convolution, named by an attribute."""
+"""Activations that onnxruntime's optimiser fuses into a product or a convolution, named by an attribute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ORDER: dict[str, dict[str, float | None]] = {
     "Gelu": {"tanh": 0.0},
     "QuickGelu": {"alpha": 1.702},
 }
-"""The parameters of each function in the order of `activation_params`, with defaults; None: it has to be given."""
+"""Parameters of each function in the order of `activation_params`, with defaults; None: required."""
 
 _FUNCTIONS: dict[str, Callable[[Sym, Parameters], Sym]] = {
     "Relu": lambda x, p: x.call("max", 0),
@@ -51,9 +51,9 @@ _FUNCTIONS: dict[str, Callable[[Sym, Parameters], Sym]] = {
 
 
 def activated(ctx: NodeContext, y: Value) -> Value:
-    """y through the function that the attribute `activation` names; y itself if there is none.
+    """Apply the function that the attribute `activation` names to y, if any.
 
-    Its parameters are in `activation_params` (convolutions), or in `activation_alpha` and the like (products).
+    The parameters are in `activation_params` (convolutions), or in `activation_alpha` etc. (products).
     UnsupportedOpError for an unknown function or missing parameters.
     """
     name = str(ctx.attr("activation", ""))

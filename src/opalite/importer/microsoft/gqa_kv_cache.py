@@ -1,4 +1,4 @@
-"""Caches of GroupQueryAttention: what is new behind what was, in int8 where the model keeps them so."""
+"""KV caches of GroupQueryAttention: append of new rows, int8 quantisation, sliding windows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from ..walk.node_context import NodeContext
 
 
 def cache_steps(ctx: NodeContext, name: str, i: int, heads: int, kv_heads: int) -> tuple[Value, Value] | None:
-    """What a step of the cache `name` ('k' or 'v') is, of the scales that are input `i`: [1,1,1,1] or [1,H,1,D], for
-    kv_heads and for heads. None for a cache of floats.
+    """Return the scales of cache `name` ('k' or 'v') from input `i`, for kv_heads and for heads; None for float caches.
 
-    UnsupportedOpError for caches of other widths than 8 bits, ShapeError for scales that fit neither form.
+    Each is [1,1,1,1] or [1,H,1,D].
+
+    UnsupportedOpError for caches other than 8 bits, ShapeError for scales of another shape.
     """
     kind = str(ctx.attr(f"{name}_quant_type", "NONE"))
     if kind == "NONE":
@@ -51,7 +52,7 @@ def cache_steps(ctx: NodeContext, name: str, i: int, heads: int, kv_heads: int) 
 
 
 def quantised(ctx: NodeContext, new: Value, steps: tuple[Value, Value] | None) -> Value:
-    """New keys or values as the cache holds them."""
+    """Quantise new keys or values like the cache."""
     if steps is None:
         return new
     return ctx.elementwise(
@@ -60,34 +61,34 @@ def quantised(ctx: NodeContext, new: Value, steps: tuple[Value, Value] | None) -
 
 
 def scaled(ctx: NodeContext, x: Value, steps: tuple[Value, Value] | None) -> Value:
-    """Queries or results [B,H,S,D] times the steps of the keys or values that they stand for."""
+    """Multiply queries or results [B,H,S,D] by the scales of the keys or values."""
     return x if steps is None else ctx.elementwise(lambda a, s: a * s.cast(a.dtype), x, steps[1])
 
 
 @dataclass(frozen=True)
 class Window:
-    """A cache of `capacity` rows that holds what a window of `size` keys needs (`sliding_window_cache`).
+    """Sliding-window cache of `capacity` rows for a window of `size` keys (`sliding_window_cache`).
 
-    After T tokens its first L(T) rows hold the last of them: all that fit, and less by whole steps of
-    capacity - size + 1 else (onnxruntime's contract for GroupQueryAttention).
+    After T tokens its first L(T) rows hold the last tokens: as many as fit, reduced in steps of capacity - size + 1
+    (onnxruntime's contract for GroupQueryAttention).
     """
 
     capacity: int
     size: int
 
     def resident(self, ctx: NodeContext, count: Value) -> Value:
-        """L of numbers of tokens [B,1]."""
+        """Return L(T) for token counts [B,1]."""
         room, step = self.capacity, self.capacity - self.size + 1
         return ctx.elementwise(lambda t: t - ((t - room + step - 1).call("max", 0) / step) * step, count)
 
     def lines(self, ctx: NodeContext, past: Value, new: Value, start: Value) -> Value:
-        """[B,H,capacity + S,D]: the rows that were held, start[b] in number, and `new` behind them."""
+        """Append `new` to the start[b] valid rows: [B,H,capacity + S,D]."""
         steps = new.shape[2]
         padded = ctx.add(Pad(pads=(0, 0, 0, 0, 0, 0, steps, 0), mode="constant", value=0), [past])
         return write_rows(ctx, padded, new, start, 2)
 
     def kept(self, ctx: NodeContext, lines: Value, gone: Value) -> Value:
-        """[B,H,capacity,D]: what is left of the rows without the first gone[b]."""
+        """Drop the first gone[b] rows: [B,H,capacity,D]."""
         batch, heads, length, width = lines.shape
         gone = ctx.reshape(gone, (batch, 1, 1, 1))
         shape = (batch, heads, self.capacity, width)
@@ -96,10 +97,10 @@ class Window:
 
 
 def find_window(ctx: NodeContext, past: Value | None) -> Window | None:
-    """What of the past a GroupQueryAttention keeps; None where all of it lies there.
+    """Return the sliding window of a GroupQueryAttention; None if its cache holds the whole past.
 
-    A cache that grows is no window, and neither is one that is shorter than a window. ShapeError where the node has no
-    window.
+    A growable cache has no window, and neither has one shorter than the window. ShapeError if the node lacks a window
+    size.
     """
     if not ctx.attr("sliding_window_cache", 0):
         return None
@@ -114,7 +115,7 @@ def find_window(ctx: NodeContext, past: Value | None) -> Window | None:
 
 
 def extended(ctx: NodeContext, past: Value | None, new: Value, first: Value, total: int) -> Value:
-    """[B,H,max(past, total),D] with `new` written from position first[b] on."""
+    """Write `new` from position first[b] on into the past: [B,H,max(past, total),D]."""
     batch, heads, steps, size = new.shape
     held = 0 if past is None else past.shape[2]
     if held == 0 and total == steps:

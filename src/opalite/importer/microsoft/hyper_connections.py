@@ -1,4 +1,4 @@
-"""Operators of domain com.microsoft on hidden states that are kept in several streams (hyper-connections, Engram)."""
+"""Operators of domain com.microsoft on hidden states with several streams (hyper-connections, Engram)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = Value | Sequence[Value | None]
 
 
 def _streams(ctx: NodeContext, x: Value) -> Value:
-    """x as [...,C,H] in float32, which it is unless `num_branches` says how many C are in [...,C*H]."""
+    """Return x as [...,C,H] in float32; `num_branches` gives C if the shape is [...,C*H]."""
     count = int(ctx.attr("num_branches", 0))
     if count:
         if x.shape[-1] % count:
@@ -30,7 +30,7 @@ def _streams(ctx: NodeContext, x: Value) -> Value:
 
 
 def _gates(ctx: NodeContext, gates: Value, x: Value) -> Value:
-    """Gates for streams [...,C,H], of shape [...,C], [...,C,1], [...,C,H] or [...,C*H], as one that broadcasts."""
+    """Reshape gates [...,C], [...,C,1], [...,C,H] or [...,C*H] to broadcast against streams [...,C,H]."""
     gates, rank = ctx.cast(gates, DType.FLOAT32), len(x.shape)
     if len(gates.shape) == rank:
         return gates
@@ -43,7 +43,7 @@ def _gates(ctx: NodeContext, gates: Value, x: Value) -> Value:
 
 @onnx_op("BranchwiseRMSNorm", domain=MS)
 def branchwise_rms_norm(ctx: NodeContext) -> Value:
-    """RMS normalisation of each stream by itself, in float32."""
+    """Import BranchwiseRMSNorm: RMS normalisation of each stream, in float32."""
     x, scale = ctx.input(0), ctx.get(1)
     wide = _streams(ctx, x)
     if scale is not None:
@@ -56,7 +56,7 @@ def branchwise_rms_norm(ctx: NodeContext) -> Value:
 
 @onnx_op("HyperConnectionPreMix", domain=MS)
 def hyper_connection_pre_mix(ctx: NodeContext) -> Value:
-    """reduction_scale times the sum of the streams times their gates."""
+    """Import HyperConnectionPreMix: reduction_scale times the sum of gated streams."""
     x, factor = ctx.input(0), float(ctx.attr("reduction_scale", 1.0))
     wide = _streams(ctx, x)
     products = ctx.elementwise(lambda a, g: a * g * factor, wide, _gates(ctx, ctx.input(1), wide))
@@ -65,8 +65,7 @@ def hyper_connection_pre_mix(ctx: NodeContext) -> Value:
 
 @onnx_op("HyperConnectionPostMix", domain=MS)
 def hyper_connection_post_mix(ctx: NodeContext) -> Value:
-    """The streams, mixed by a matrix [...,C,C] from old to new ones if there is one, plus gates times a block's
-    output [...,H]."""
+    """Import HyperConnectionPostMix: streams, mixed by a matrix [...,C,C] if given, plus gates times output [...,H]."""
     x, mix = ctx.input(0), ctx.get(3)
     wide = _streams(ctx, x)
     block = unsqueeze(ctx, ctx.cast(ctx.input(1), DType.FLOAT32), (len(wide.shape) - 2,))
@@ -77,7 +76,7 @@ def hyper_connection_post_mix(ctx: NodeContext) -> Value:
 
 @onnx_op("EngramGate", domain=MS)
 def engram_gate(ctx: NodeContext) -> Result:
-    """A value [B,S,H] for each stream of keys and queries [B,S,C,H], gated by how alike these are; and normalised."""
+    """Import EngramGate: value [B,S,H] gated by similarity of keys and queries [B,S,C,H]; also normalised."""
     key, query, value = (ctx.input(i) for i in range(3))
     epsilon, axis = float(ctx.attr("epsilon", 1e-5)), len(key.shape) - 1
 

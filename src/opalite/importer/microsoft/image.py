@@ -1,4 +1,4 @@
-"""Operators of domain com.microsoft on images: crops of regions."""
+"""Image operators of domain com.microsoft: crops."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from .unfuse import MS
 
 @onnx_op("CropAndResize", domain=MS)
 def crop_and_resize(ctx: NodeContext) -> Value:
-    """Regions (y1, x1, y2, x2, from 0 to 1 between the centres of the outer pixels) of images x[N,C,H,W], each brought
-    to one size; `extrapolation_value` for what lies outside."""
+    """Import CropAndResize: regions of images x[N,C,H,W], each resized to one size.
+
+    Regions are (y1, x1, y2, x2) from 0 to 1 between the centres of the outer pixels; points outside the image get
+    `extrapolation_value`.
+    """
     x, rois, batch = ctx.input(0), ctx.input(1), ctx.input(2)
     size, mode, beyond = ctx.const_ints(3), str(ctx.attr("mode", "bilinear")), float(ctx.attr("extrapolation_value", 0))
     if mode not in ("bilinear", "nearest"):
@@ -27,7 +30,7 @@ def crop_and_resize(ctx: NodeContext) -> Value:
     (n, c, height, width), regions, (rows, columns) = x.shape, rois.shape[0], size
 
     def positions(axis: int, count: int, pixels: int) -> Value:
-        """Positions in pixels along one axis, [R, count] put at `axis` of [R, y, x]."""
+        """Return positions in pixels along one axis: [R, count] placed at `axis` of [R, y, x]."""
         start, stop = (ctx.reshape(slice_axis(ctx, rois, 1, i, i + 1), (regions, 1, 1)) for i in (axis - 1, axis + 1))
 
         def locate(a: Sym, b: Sym) -> Sym:
@@ -36,7 +39,7 @@ def crop_and_resize(ctx: NodeContext) -> Value:
             step = (b - a) * (pixels - 1) / (count - 1)
             i = coord(a.builder, axis)
             inner = a * (pixels - 1) + i.cast(a.dtype) * step
-            return where(i.eq(count - 1), b * (pixels - 1), inner)  # what rounding puts beyond the end is not outside
+            return where(i.eq(count - 1), b * (pixels - 1), inner)  # exact at the end, whatever the rounding
 
         return ctx.elementwise(locate, start, stop, shape=(regions, *((count, 1) if axis == 1 else (1, count))))
 
@@ -69,8 +72,8 @@ def crop_and_resize(ctx: NodeContext) -> Value:
 
 
 def _pixel(v: Sym, size: int, far: int, mode: str) -> Sym:
-    """The pixel at or before a position (or at or after it), or the nearest one, clamped into the image."""
+    """Return the pixel before or after a position, or the nearest one, clamped to the image."""
     inside = v.call("max", 0.0).call("min", size - 1.0)
     if mode == "nearest":
-        return (inside + 0.5).call("floor").cast(DType.INT64)  # halves up, as C's round has positive ones
+        return (inside + 0.5).call("floor").cast(DType.INT64)  # rounds halves up, like C
     return inside.call("ceil" if far else "floor").cast(DType.INT64)

@@ -1,4 +1,4 @@
-"""Operators of domain com.microsoft from linear algebra: inverses and distances."""
+"""Linear algebra of domain com.microsoft: inverses and distances."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..walk.node_context import NodeContext
 from .unfuse import MS
 
 MOST_ROWS = 16
-"""Rows of matrices that are inverted on the device, by six launches a row."""
+"""Largest matrix, in rows, inverted on the device; each row takes six launches."""
 
 
 @onnx_op("Inverse", domain=MS)
 def inverse(ctx: NodeContext) -> Value:
-    """The inverse of each matrix [...,n,n], by Gauss-Jordan elimination with pivots; larger ones are the host's."""
+    """Import Inverse: matrices [...,n,n] by Gauss-Jordan elimination with pivoting; large ones on the host."""
     x = ctx.input(0)
     rank = len(x.shape)
     if rank < 2 or x.shape[-1] != x.shape[-2]:
@@ -35,7 +35,7 @@ def inverse(ctx: NodeContext) -> Value:
     wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
     row, column = rank - 2, rank - 1
     a = ctx.cast(x, wide)
-    # Rows stay where they are: `turn` says in which step each one was the pivot (n: not yet).
+    # Rows keep their positions: `turn` is the step in which each row was the pivot (n: none so far).
     turn, places = full(ctx, n, DType.INT64, (*x.shape[:-1], 1)), []
     for step in range(n):
         found = slice_axis(ctx, a, column, step, step + 1)
@@ -47,7 +47,7 @@ def inverse(ctx: NodeContext) -> Value:
         pivot = slice_axis(ctx, line, column, step, step + 1)
 
         def eliminate(v: Sym, others: Sym, own: Sym, p: Sym, d: Sym, step: int = step) -> Sym:
-            """The row less so much of the pivot's that this column is zero: there the inverse's element is kept."""
+            """Subtract the pivot row so that this column becomes zero; the column then holds the inverse's element."""
             is_column = coord(v.builder, column).eq(step)
             unit = where(is_column, 1.0, others) / d
             return where(coord(v.builder, row).eq(p), unit, where(is_column, 0.0, v) - own * unit)
@@ -63,7 +63,7 @@ def inverse(ctx: NodeContext) -> Value:
 
 @onnx_op("CDist", domain=MS)
 def cdist(ctx: NodeContext) -> Value:
-    """Distances of the points a[M,F] from b[K,F], or their squares."""
+    """Import CDist: distances of points a[M,F] from b[K,F], or their squares."""
     a, b, metric = ctx.input(0), ctx.input(1), str(ctx.attr("metric", "sqeuclidean"))
     if metric not in ("euclidean", "sqeuclidean"):
         raise UnsupportedOpError(f"{ctx.label} has metric '{metric}'; known are euclidean and sqeuclidean")

@@ -1,4 +1,4 @@
-"""Weights of a few bits in domain com.microsoft: products, and rows, of constants that stay as small as they are."""
+"""Low-bit weights of domain com.microsoft: products and gathers of constants that stay quantised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WIDTHS = {DType.INT4: 4, DType.UINT4: 4, DType.INT8: 8}
 
 @onnx_op("MatMulNBits", domain=MS)
 def matmul_nbits(ctx: NodeContext) -> Value:
-    """a times weights of 2, 4 or 8 bits in blocks along K, which stay as they are."""
+    """Import MatMulNBits: a times weights of 2, 4 or 8 bits in blocks along K."""
     a = ctx.input(0)
     bits, block = int(ctx.attr("bits", 4)), int(ctx.attr("block_size", 32))
     rows, columns = int(ctx.attr("N", 0)), int(ctx.attr("K", 0))
@@ -37,13 +37,14 @@ def matmul_nbits(ctx: NodeContext) -> Value:
     codes = packed_codes(ctx, packed, 1, rows, columns, bits)
     zeros = _zero_points(ctx, rows, blocks, bits)
     scales = matrix_of(ctx, 2, rows, blocks)
-    # Without g_idx, element k belongs to block k // block_size; with one, onnxruntime widens weights and rounds no row.
+    # Without g_idx, element k is in block k // block_size. With g_idx, onnxruntime dequantises weights and rounds no
+    # row.
     group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
     rounds = int(ctx.attr("accuracy_level", 0)) == 4 and group is None
     if group is not None and (group != np.arange(columns) // block).any():
         order = np.argsort(group, kind="stable")
         if (group[order] == np.arange(columns) // block).all():
-            # Elements in the order of their groups, on both sides: blocks that kernels take.
+            # Sorting both sides by group gives contiguous blocks, which kernels support.
             a = take(ctx, a, order, len(a.shape) - 1)
             levels = QuantizedConstant(_in_order(codes, order), scales, zeros, bits, 1, block)
         else:
@@ -59,7 +60,7 @@ def matmul_nbits(ctx: NodeContext) -> Value:
 
 
 def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:
-    """[rows, blocks]: given in floating point or packed like the weights, else the middle of the range, once."""
+    """Return zero points [rows, blocks]: floats, or packed like the weights; by default the middle of the range."""
     if ctx.get(3) is None:
         return np.array(1 << (bits - 1), np.uint8)
     given = ctx.const(3)
@@ -70,7 +71,7 @@ def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:
 
 @onnx_op("GatherBlockQuantized", domain=MS)
 def gather_block_quantized(ctx: NodeContext) -> Value:
-    """Rows of a constant of 2, 4 or 8 bits, in blocks along one axis, which stays as it is; those rows are widened."""
+    """Import GatherBlockQuantized: rows of a constant of 2, 4 or 8 bits with blocks along one axis."""
     data, scales, zeros = ctx.input(0), ctx.input(2), ctx.get(3)
     block, given = int(ctx.attr("block_size", 128)), int(ctx.attr("bits", 4))
     is_packed = data.dtype is DType.UINT8
@@ -98,7 +99,7 @@ def gather_block_quantized(ctx: NodeContext) -> Value:
 
 
 def _as_bytes(q: Array) -> Array:
-    """Integers of fewer than 8 bits as int8 or uint8."""
+    """Convert integers below 8 bits to int8 or uint8."""
     return q.astype(np.uint8 if q.dtype.name.startswith("uint") else np.int8)
 
 
@@ -111,9 +112,9 @@ def packed_codes(
     bits: int,
     order: Callable[[Array], Array] | None = None,
 ) -> Array | LazyArray:
-    """Packed bytes, input `i`, as uint8 [rows, columns], a number each; by rows, if they lie in the model's file.
+    """Unpack input `i` to uint8 [rows, columns], one number each; lazily by rows if it is in the model's file.
 
-    order: puts the low bits first.
+    order: function that moves the low bits first.
     """
     lines = matrix_of(ctx, i, rows, packed.type.count // max(1, rows))
 
@@ -131,7 +132,7 @@ def packed_codes(
 
 
 def matrix_of(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | LazyArray:
-    """The constant input `i` as a matrix, where it lies."""
+    """Return the constant input `i` as a matrix, without loading it."""
     v = ctx.input(i)
     held = v.held if v.is_const else ctx.const(i)
     assert held is not None
@@ -139,7 +140,7 @@ def matrix_of(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | Lazy
 
 
 def _in_order(codes: Array | LazyArray, order: Array) -> Array | LazyArray:
-    """Columns in another order, where they lie."""
+    """Permute columns, lazily if `codes` is lazy."""
     if not isinstance(codes, LazyArray):
         return np.ascontiguousarray(codes[:, order])
 
@@ -150,7 +151,7 @@ def _in_order(codes: Array | LazyArray, order: Array) -> Array | LazyArray:
     return LazyArray(codes.dtype, codes.shape, lambda: part(0, codes.shape[0]), load_rows=part, key=key)
 
 
-# Of bitsandbytes (Dettmers et al., QLoRA, 2023): quantiles of normal numbers, and floats of 4 bits.
+# Tables of bitsandbytes (Dettmers et al., QLoRA, 2023): quantiles of the normal distribution, and 4-bit floats.
 _LOW = (-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0)
 _HIGH = (0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0)
 _MAGNITUDES = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
@@ -159,7 +160,7 @@ _NF4, _FP4 = (*_LOW, *_HIGH), (*_MAGNITUDES, *(-v for v in _MAGNITUDES))
 
 @onnx_op("MatMulBnb4", domain=MS)
 def matmul_bnb4(ctx: NodeContext) -> Value:
-    """a times weights of 4 bits that number values of a table, times the largest magnitude of their block."""
+    """Import MatMulBnb4: a times 4-bit weights, which index a table of values and are scaled per block."""
     a, rows, columns = ctx.input(0), int(ctx.attr("N", 0)), int(ctx.attr("K", 0))
     block, table = int(ctx.attr("block_size", 64)), _NF4 if ctx.attr("quant_type", 0) else _FP4
     packed, given, count = ctx.input(1), ctx.input(2), rows * columns
@@ -167,7 +168,7 @@ def matmul_bnb4(ctx: NodeContext) -> Value:
         raise ShapeError(f"{ctx.label} has weights {packed.shape}, magnitudes {given.shape} for N={rows}, K={columns}")
     by_rows = bool(ctx.attr("transB", 1))
     lines, along = (rows, columns) if by_rows else (columns, rows)
-    if along % block or along % 2:  # blocks go on from row to row
+    if along % block or along % 2:  # blocks span rows
         flat = unpacked(_turned(ctx.const(1).reshape(1, -1)), 4)[0, :count]
         scale = np.repeat(ctx.const(2).reshape(-1).astype(np.float32), block)[:count].reshape(lines, along)
         levels = QuantizedConstant(flat.reshape(lines, along), scale, None, 4, table=table)
@@ -178,12 +179,12 @@ def matmul_bnb4(ctx: NodeContext) -> Value:
 
 
 def _turned(packed: Array) -> Array:
-    """Bytes whose high bits were first."""
+    """Swap the halves of each byte, so that the low bits come first."""
     return packed >> 4 | packed << 4
 
 
 def unpacked(packed: Array, bits: int) -> Array:
-    """Bytes [rows, n] as [rows, n * 8 / bits] numbers, the low bits first."""
+    """Unpack bytes [rows, n] to [rows, n * 8 / bits] numbers, low bits first."""
     each = 8 // bits
     if each == 1:
         return packed.astype(np.uint8, copy=False)

@@ -1,8 +1,8 @@
-"""MoE and QMoE of domain com.microsoft: a router picks experts for each token, whose outputs are added up by weight.
+"""MoE and QMoE of domain com.microsoft: a router selects experts for each token and sums their outputs by weight.
 
-Weights of a token are what onnxruntime's CPU provider makes of its scores: of MoE their softmax over all experts, of
-which those picked are divided by their sum with `normalize_routing_weights`; of QMoE the softmax over those picked,
-whatever that attribute says, unless `router_weights` has them.
+The weights follow onnxruntime's CPU provider. MoE: softmax of the scores over all experts; `normalize_routing_weights`
+divides the selected ones by their sum. QMoE: softmax over the selected experts, whatever that attribute says, unless
+`router_weights` is given.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Held = Array | LazyArray
 
 
 class _Matrices(NamedTuple):
-    """What all experts multiply by in one of their layers, an expert's rows below those of the one before.
+    """Matrices of all experts in one layer, stacked by rows.
 
     weights: [experts * rows, columns], floats, or integers of `bits` bits with `scales` and `zeros` for each row and
-    block of columns. bias: a number for each row.
+    block of columns. bias: one number per row.
     """
 
     experts: int
@@ -48,7 +48,7 @@ class _Matrices(NamedTuple):
     zeros: Array | None = None
 
     def half(self, which: int, interleaved: bool) -> _Matrices:
-        """Every other row, or the first or second half of each expert's."""
+        """Return every other row, or the first or second half of each expert's rows."""
 
         def of(held: Held | None) -> Held | None:
             return held if held is None or held.shape == (1, 1) else _half(held, self.experts, which, interleaved)
@@ -60,13 +60,13 @@ class _Matrices(NamedTuple):
         return self._replace(weights=weights, bias=of(self.bias), scales=of(self.scales), zeros=zeros)
 
     def times(self, ctx: NodeContext, x: Value, picks: Value) -> Value:
-        """[T, slots, rows]: rows of x, [T, columns] or [T, slots, columns], times the matrices of `picks`."""
+        """Multiply x, [T, columns] or [T, slots, columns], by the matrices of `picks`: [T, slots, rows]."""
         parts = [None if a is None else ctx.constant(a) for a in (self.weights, self.bias, self.scales, self.zeros)]
         return ctx.add(ExpertMatMul(self.experts, self.bits, self.block), [x, picks, *parts])
 
 
 def _half(held: Held, experts: int, which: int, interleaved: bool) -> Held:
-    """Half of the rows of each expert: every other one from `which` on, or the first or second of two halves."""
+    """Return half of each expert's rows: every other one from `which` on, or half number `which`."""
     rows, rest = held.shape[0] // 2, held.shape[1:]
     size = rows // experts
     if not isinstance(held, LazyArray):
@@ -79,7 +79,7 @@ def _half(held: Held, experts: int, which: int, interleaved: bool) -> Held:
             return np.ascontiguousarray(held.read_rows(2 * first, 2 * last)[which::2])
         found = []
         for e in range(first // size, -(-last // size)):
-            skipped = (e + which) * size  # rows of other halves in front of these
+            skipped = (e + which) * size  # rows of other halves before these
             found.append(held.read_rows(max(first, e * size) + skipped, min(last, (e + 1) * size) + skipped))
         return np.concatenate(found)
 
@@ -89,7 +89,7 @@ def _half(held: Held, experts: int, which: int, interleaved: bool) -> Held:
 
 @onnx_op("MoE", domain=MS)
 def moe(ctx: NodeContext) -> Value:
-    """Experts in floats."""
+    """Import MoE: experts in floats."""
     scores = _scores(ctx)
     if ctx.attr("normalize_routing_weights", 0):
         weights, picks = _best(ctx, scores)
@@ -98,7 +98,7 @@ def moe(ctx: NodeContext) -> Value:
         weights, picks = _best(ctx, softmax(ctx, scores))
 
     def layer(number: int) -> _Matrices | None:
-        at = 2 * number  # of fc1 are inputs 2 and 3
+        at = 2 * number  # inputs 2 and 3 belong to fc1
         given = ctx.get(at)
         if given is None:
             return None
@@ -110,7 +110,7 @@ def moe(ctx: NodeContext) -> Value:
 
 @onnx_op("QMoE", domain=MS)
 def quantized_moe(ctx: NodeContext) -> Value:
-    """Experts in 2, 4 or 8 bits, which stay as they are."""
+    """Import QMoE: experts in 2, 4 or 8 bits, which stay quantised."""
     kind = str(ctx.attr("quant_type", "int"))
     if kind != "int" or any(ctx.get(i) is not None for i in range(15, 21)):
         raise UnsupportedOpError(
@@ -153,7 +153,7 @@ def quantized_moe(ctx: NodeContext) -> Value:
 
 
 def _checked(ctx: NodeContext, given: Value, number: int, count: int) -> tuple[int, int, int]:
-    """(experts, rows of each, columns) of layer `number`, whose weights hold `count` numbers."""
+    """Return (experts, rows of each, columns) of layer `number`, whose weights hold `count` numbers."""
     shape = given.shape
     if len(shape) != 3 or 0 in shape:
         raise ShapeError(f"{ctx.label} has weights {given.type} of fc{number}; expected [experts, rows, columns]")
@@ -173,7 +173,7 @@ def _bias(ctx: NodeContext, i: int, rows: int) -> Held | None:
 
 
 def _zeros(ctx: NodeContext, i: int, experts: int, rows: int, blocks: int, bits: int) -> Array:
-    """Zero points, packed like the weights along blocks, or along rows where each has one; else the middle, once."""
+    """Return zero points, packed like the weights along blocks or rows; by default the middle of the range."""
     if ctx.get(i) is None:
         return np.full((1, 1), 1 << (bits - 1), np.uint8)
     given = ctx.const(i)
@@ -186,7 +186,7 @@ def _zeros(ctx: NodeContext, i: int, experts: int, rows: int, blocks: int, bits:
 
 
 def _scores(ctx: NodeContext) -> Value:
-    """What the router says of each expert, [T, experts]."""
+    """Return the router's scores [T, experts]."""
     if ctx.attr("use_sparse_mixer", 0):
         raise UnsupportedOpError(f"{ctx.label} uses use_sparse_mixer, which is not supported; export the model without")
     scores, tokens = ctx.input(1), math.prod(ctx.input(0).shape[:-1])
@@ -194,7 +194,7 @@ def _scores(ctx: NodeContext) -> Value:
 
 
 def _best(ctx: NodeContext, scores: Value) -> tuple[Value, Value]:
-    """(values, numbers) of the k highest scores, [T, k]."""
+    """Return (values, indices) of the k highest scores, [T, k]."""
     k, experts = int(ctx.attr("k", 1)), scores.shape[-1]
     if not 1 <= k <= experts:
         raise ShapeError(f"{ctx.label} picks k={k} of {experts} experts")
@@ -203,7 +203,7 @@ def _best(ctx: NodeContext, scores: Value) -> tuple[Value, Value]:
 
 
 def _routed(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value, Value]:
-    """(picks, weights) of QMoE."""
+    """Return (selected experts, weights) of QMoE."""
     best, picks = _best(ctx, scores)
     if given is None:
         return picks, softmax(ctx, best)
@@ -218,7 +218,7 @@ def _routed(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value
 
 
 def _mixed(ctx: NodeContext, picks: Value, weights: Value, layer: Callable[[int], _Matrices | None]) -> Value:
-    """The experts' two layers and their activation, and the sum of their outputs by weight, in x's shape."""
+    """Emit both layers of the experts with their activation, and the weighted sum, in x's shape."""
     x, (tokens, slots) = ctx.input(0), picks.shape
     rows = ctx.reshape(x, (tokens, x.shape[-1]))
     up, down = layer(1), layer(2)
@@ -231,7 +231,7 @@ def _mixed(ctx: NodeContext, picks: Value, weights: Value, layer: Callable[[int]
 
 
 def _activated(ctx: NodeContext, x: Value, picks: Value, first: _Matrices, third: _Matrices | None) -> Value:
-    """[T, slots, inner]: the first layer, gated by the third where there is one, or by half of itself."""
+    """Return [T, slots, inner]: the first layer, gated by the third, or by half of itself."""
     name, fusion = str(ctx.attr("activation_type", "relu")), int(ctx.attr("swiglu_fusion", 0))
     functions = _functions(ctx)
     if name not in functions or (name == "geglu" and fusion == 0):
@@ -253,7 +253,7 @@ def _activated(ctx: NodeContext, x: Value, picks: Value, first: _Matrices, third
 
 
 def _functions(ctx: NodeContext) -> dict[str, Callable[[Sym, Sym | None], Sym]]:
-    """What each activation makes of a gate and of what it gates, if anything."""
+    """Return each activation as a function of a gate and an optional gated value."""
     alpha, beta = float(ctx.attr("activation_alpha", 1.0)), float(ctx.attr("activation_beta", 0.0))
     limit, later = float(ctx.attr("swiglu_limit", math.inf)), bool(ctx.attr("swiglu_limit_after_activation", 0))
 

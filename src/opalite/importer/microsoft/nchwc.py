@@ -1,6 +1,6 @@
-"""Operators of domain com.microsoft.nchwc, whose blocks `proto/undo_nchwc.py` has undone: tensors are [N,C,H,W] here.
+"""Operators of domain com.microsoft.nchwc on tensors [N,C,H,W]: `proto/undo_nchwc.py` has removed the blocks.
 
-A node has two attributes of Opalite's own, `channels` (how many the output keeps; FULL: whole blocks) and `block`.
+A node has two additional attributes: `channels` (of the output; FULL: whole blocks) and `block`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ onnx_op("GlobalAveragePool", domain=NCHWC)(global_average_pool)
 
 @onnx_op("ReorderInput", domain=NCHWC)
 def reorder_input(ctx: NodeContext) -> Value:
-    """x with as many channels as anything reads, or with zeros up to a whole block."""
+    """Import ReorderInput: cut x to the channels that are read, or pad it with zeros to whole blocks."""
     x = ctx.input(0)
     if ctx.attr("channels_last", 0):
         x = channels_first(ctx, x)
@@ -42,7 +42,7 @@ def reorder_input(ctx: NodeContext) -> Value:
 
 @onnx_op("ReorderOutput", domain=NCHWC)
 def reorder_output(ctx: NodeContext) -> Value:
-    """The first `channels` of x, channels last if asked for."""
+    """Import ReorderOutput: the first `channels` of x, channels last if requested."""
     x = ctx.input(0)
     y = slice_axis(ctx, x, 1, 0, int(ctx.attr("channels", x.shape[1])))
     return channels_last(ctx, y) if ctx.attr("channels_last", 0) else y
@@ -50,7 +50,7 @@ def reorder_output(ctx: NodeContext) -> Value:
 
 @onnx_op("Upsample", domain=NCHWC)
 def upsample(ctx: NodeContext) -> Value:
-    """Height and width enlarged by whole numbers; the nearest positions are those before."""
+    """Import Upsample: height and width times integers, by nearest positions rounded down."""
     x, scales = ctx.input(0), [int(s) for s in ctx.attr("scales", (1, 1, 1, 1))]
     if len(scales) != 4 or scales[:2] != [1, 1]:
         raise ShapeError(f"{ctx.label} has scales {scales}; expected four, the first two of them 1")

@@ -1,4 +1,4 @@
-"""Encoders that ONNX Runtime's optimiser fused and its quantiser then gave 8 bits."""
+"""Encoders fused by onnxruntime's optimiser and quantised to 8 bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = Value | Sequence[Value | None]
 
 @onnx_op("QAttention", domain=MS)
 def qattention(ctx: NodeContext) -> Result:
-    """Attention whose projection is a product of integers, exact in int32, and then real."""
+    """Import QAttention: the projection is an integer product in int32, then rescaled to floats."""
     acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(6), ctx.get(7))
     joint = rescaled(ctx, acc, ctx.input(3), ctx.input(4), ctx.input(2))
     return attention_of(ctx, joint, ctx.get(5), None, ctx.get(8))
@@ -26,7 +26,7 @@ def qattention(ctx: NodeContext) -> Result:
 
 @onnx_op("QEmbedLayerNormalization", domain=MS)
 def qembed_layer_normalization(ctx: NodeContext) -> Result:
-    """Embeddings and the normalisation's parameters in 8 bits, each with a scale and a zero point."""
+    """Import QEmbedLayerNormalization: 8-bit embeddings and parameters, each with scale and zero point."""
 
     def real(i: int) -> Value | None:
         table = ctx.get(2 + i)

@@ -1,4 +1,4 @@
-"""Quantised operators of domain com.microsoft: dequantise, compute, quantise in one expression where that is enough."""
+"""Quantised operators of domain com.microsoft: dequantise, compute, quantise; in one expression if elementwise."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .unfuse import MS, channels_first, channels_last
 
 
 def _quantized(ctx: NodeContext, at: int) -> Quantized:
-    """The tensor, scale and zero point in inputs `at`, `at` + 1 and `at` + 2; both per tensor."""
+    """Return the tensor, scale and zero point in inputs `at`, `at` + 1 and `at` + 2; both per tensor."""
     zero = ctx.get(at + 2)
     return Quantized(ctx.input(at), ctx.reshape(ctx.input(at + 1), ()), None if zero is None else ctx.reshape(zero, ()))
 
 
 def _result(ctx: NodeContext, at: int) -> tuple[Value, Value | None]:
-    """Scale and zero point of the result in inputs `at` and `at` + 1."""
+    """Return scale and zero point of the result in inputs `at` and `at` + 1."""
     zero = ctx.get(at + 1)
     return ctx.reshape(ctx.input(at), ()), None if zero is None else ctx.reshape(zero, ())
 
 
 def _by_element(ctx: NodeContext, fn: Callable[..., Sym], count: int) -> Value:
-    """fn of `count` quantised operands, quantised by the inputs that follow them."""
+    """Apply fn to `count` quantised operands; the inputs after them quantise the result."""
     operands = [_quantized(ctx, 3 * i) for i in range(count)]
     scale, zero = _result(ctx, 3 * count)
     return combine(ctx, fn, operands, scale, zero, operands[0].value.dtype)
@@ -41,32 +41,32 @@ def _by_element(ctx: NodeContext, fn: Callable[..., Sym], count: int) -> Value:
 
 @onnx_op("QLinearAdd", domain=MS)
 def qlinear_add(ctx: NodeContext) -> Value:
-    """a + b."""
+    """Import QLinearAdd: a + b."""
     return _by_element(ctx, lambda a, b: a + b, 2)
 
 
 @onnx_op("QLinearMul", domain=MS)
 def qlinear_mul(ctx: NodeContext) -> Value:
-    """a * b."""
+    """Import QLinearMul: a * b."""
     return _by_element(ctx, lambda a, b: a * b, 2)
 
 
 @onnx_op("QLinearSigmoid", domain=MS)
 def qlinear_sigmoid(ctx: NodeContext) -> Value:
-    """1 / (1 + exp(-x))."""
+    """Import QLinearSigmoid: 1 / (1 + exp(-x))."""
     return _by_element(ctx, lambda x: x.call("sigmoid"), 1)
 
 
 @onnx_op("QLinearLeakyRelu", domain=MS)
 def qlinear_leaky_relu(ctx: NodeContext) -> Value:
-    """x where x >= 0, else alpha * x."""
+    """Import QLinearLeakyRelu: x if x >= 0, else alpha * x."""
     alpha = float(ctx.attr("alpha", 0.01))
     return _by_element(ctx, lambda x: where(x < 0, x * alpha, x), 1)
 
 
 @onnx_op("QLinearWhere", domain=MS)
 def qlinear_where(ctx: NodeContext) -> Value:
-    """x where the condition holds, else y, both brought to the result's scale."""
+    """Import QLinearWhere: x if the condition is true, else y, both requantised to the result's scale."""
     scale, zero = _result(ctx, 7)
     x, y = (_requantized(ctx, _quantized(ctx, at), scale, zero) for at in (1, 4))
     return ctx.elementwise(lambda c, a, b: where(c, a, b), ctx.cast(ctx.input(0), DType.BOOL), x, y)
@@ -78,14 +78,14 @@ def _requantized(ctx: NodeContext, q: Quantized, scale: Value, zero: Value | Non
 
 @onnx_op("QLinearConcat", domain=MS)
 def qlinear_concat(ctx: NodeContext) -> Value:
-    """Inputs brought to one scale, then one after another."""
+    """Import QLinearConcat: requantises the inputs to one scale and concatenates them."""
     scale, zero = _result(ctx, 0)
     parts = [_requantized(ctx, _quantized(ctx, at), scale, zero) for at in range(2, len(ctx.inputs) - 2, 3)]
     return concat(ctx, parts, normalize_axis(int(ctx.attr("axis", 1)), len(parts[0].shape)))
 
 
 def _real(ctx: NodeContext, q: Quantized) -> Value:
-    """The dequantised tensor in float32."""
+    """Return the dequantised tensor in float32."""
     zero = plain_zero(q.zero)
 
     def real(x: Sym, s: Sym, *z: Sym) -> Sym:
@@ -95,7 +95,7 @@ def _real(ctx: NodeContext, q: Quantized) -> Value:
 
 
 def _through_real(ctx: NodeContext, fn: Callable[[Value], Value]) -> Value:
-    """quantise(fn(dequantise(x))) with x in inputs 0 to 2 and the result's parameters in 3 and 4."""
+    """Return quantise(fn(dequantise(x))); x is in inputs 0 to 2, the result's parameters in 3 and 4."""
     q = _quantized(ctx, 0)
     scale, zero = _result(ctx, 3)
     return quantize(ctx, fn(_real(ctx, q)), scale, zero, q.value.dtype)
@@ -103,7 +103,7 @@ def _through_real(ctx: NodeContext, fn: Callable[[Value], Value]) -> Value:
 
 @onnx_op("QLinearGlobalAveragePool", domain=MS)
 def qlinear_global_average_pool(ctx: NodeContext) -> Value:
-    """Mean over all spatial axes."""
+    """Import QLinearGlobalAveragePool: mean over all spatial axes."""
     last = bool(ctx.attr("channels_last", 0))
 
     def mean(x: Value) -> Value:
@@ -115,7 +115,7 @@ def qlinear_global_average_pool(ctx: NodeContext) -> Value:
 
 @onnx_op("QLinearAveragePool", domain=MS)
 def qlinear_average_pool(ctx: NodeContext) -> Value:
-    """Mean of each window."""
+    """Import QLinearAveragePool: mean of each window."""
     last = bool(ctx.attr("channels_last", 0))
 
     def average(x: Value) -> Value:
@@ -128,7 +128,7 @@ def qlinear_average_pool(ctx: NodeContext) -> Value:
 
 @onnx_op("QLinearReduceMean", domain=MS)
 def qlinear_reduce_mean(ctx: NodeContext) -> Value:
-    """Mean over axes."""
+    """Import QLinearReduceMean: mean over axes."""
 
     def mean(x: Value) -> Value:
         axes = positive_axes(int_list(ctx, "axes", range(len(x.shape))), len(x.shape))
@@ -139,7 +139,7 @@ def qlinear_reduce_mean(ctx: NodeContext) -> Value:
 
 @onnx_op("QLinearSoftmax", domain=MS)
 def qlinear_softmax(ctx: NodeContext) -> Value:
-    """Softmax along an axis, or over all from there on as before opset 13."""
+    """Import QLinearSoftmax: along an axis; before opset 13 over all axes from there on."""
 
     def normalized(x: Value) -> Value:
         axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
@@ -156,21 +156,21 @@ def qlinear_softmax(ctx: NodeContext) -> Value:
 
 @onnx_op("MatMulIntegerToFloat", domain=MS)
 def matmul_integer_to_float(ctx: NodeContext) -> Value:
-    """(a - a_zero) (b - b_zero) * a_scale * b_scale + bias, the product exact in int32."""
+    """Import MatMulIntegerToFloat: (a - a_zero) (b - b_zero) * a_scale * b_scale + bias, product exact in int32."""
     acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(4), ctx.get(5))
     return rescaled(ctx, acc, ctx.input(2), ctx.input(3), ctx.get(6))
 
 
 @onnx_op("DynamicQuantizeMatMul", domain=MS)
 def dynamic_quantize_matmul(ctx: NodeContext) -> Value:
-    """The same with a quantised by its own range."""
+    """Import DynamicQuantizeMatMul: as MatMulIntegerToFloat, with a quantised by its own range."""
     q, scale, zero = dynamic_quantize(ctx, ctx.input(0))
     acc = integer_product(ctx, q, ctx.input(1), zero, ctx.get(3))
     return rescaled(ctx, acc, scale, ctx.input(2), ctx.get(4))
 
 
 def rescaled(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
-    """acc * a_scale * b_scale + bias in b_scale's type; scales and bias are one or one for each column."""
+    """Return acc * a_scale * b_scale + bias in b_scale's dtype; scales and bias have one element or one per column."""
     dtype = b_scale.dtype
 
     def real(x: Sym, a: Sym, b: Sym, *c: Sym) -> Sym:
@@ -182,7 +182,7 @@ def rescaled(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Value, bias:
 
 @onnx_op("QGemm", domain=MS)
 def qgemm(ctx: NodeContext) -> Value:
-    """alpha * A' B' + C, exact in int32, then rescaled; in float32 where no result scale is given."""
+    """Import QGemm: alpha * A' B' + C, exact in int32, then rescaled; float32 without result scale."""
     a, b = ctx.input(0), ctx.input(3)
     turned = bool(ctx.attr("transB", 0))
     zeros = plain_zero(ctx.get(2)), plain_zero(ctx.get(5))

@@ -1,4 +1,4 @@
-"""Recurrent layers with weights of 8 bits, of domain com.microsoft."""
+"""Recurrent layers of domain com.microsoft with 8-bit weights."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from .unfuse import MS
 
 MOST_SEQUENCES = 16
 MOST_UNITS = 2048
-"""Sequences, and units of all their states, whose states are rounded by one range: as many as a work-group holds.
-Onnxruntime divides them among its threads, too."""
+"""Limits of sequences and state units quantised with one range: a work-group holds as many. onnxruntime divides them
+among threads.
+"""
 
 
 @onnx_op("DynamicQuantizeLSTM", domain=MS)
 def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
-    """LSTM with 8-bit weights w[D,I,4H] and r[D,H,4H]; what multiplies them is rounded to 8 bits by its own range: x
-    once, h at each step.
+    """Import DynamicQuantizeLSTM: 8-bit weights w[D,I,4H] and r[D,H,4H]; x and h are quantised by their own ranges.
+
+    x is quantised once, h at each step.
 
     Inputs 8 and 9 are scale and zero point of w, 10 and 11 of r, by direction or by direction and column.
     """
@@ -41,7 +43,7 @@ def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
 
 
 def _rounded(ctx: NodeContext, x: Value) -> Value:
-    """x[T,B,I] at 256 levels of its range, of the steps that any sequence has."""
+    """Quantise x[T,B,I] to 256 levels of its range over the steps in use."""
     lens = ctx.maybe_const(4)
     steps = x.shape[0] if lens is None or not lens.size else int(np.clip(lens.max(), 0, fixed(x.shape[0])))
     if steps != x.shape[0]:
@@ -56,7 +58,7 @@ def _levels(ctx: NodeContext, x: Value) -> Value:
 
 
 def _widened(ctx: NodeContext, at: int, scale: int) -> Value:
-    """(q - zero point) * scale of input `at` in float32, as LSTM has it: [D,4H,K]."""
+    """Return (q - zero point) * scale of input `at` in float32, in LSTM's layout [D,4H,K]."""
     q, s, zero = ctx.input(at), ctx.input(scale), ctx.get(scale + 1)
 
     def spread(v: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Operators of domain com.microsoft that move elements or make tensors, most of them older than ONNX's."""
+"""Data movement and tensor creation of domain com.microsoft."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ onnx_op("Pad", domain=MS)(pad)
 
 @onnx_op("Range", domain=MS)
 def range_(ctx: NodeContext) -> Value:
-    """start, start + delta, ... before limit; delta is 1 if it is absent."""
+    """Import Range: start, start + delta, ... before limit; delta defaults to 1."""
     return number_range(ctx, has_delta=ctx.get(2) is not None)
 
 
 @onnx_op("ExpandDims", domain=MS)
 def expand_dims(ctx: NodeContext) -> Value:
-    """A dimension of 1 at an axis given as an input."""
+    """Import ExpandDims: inserts an axis of size 1; the position is an input."""
     return unsqueeze(ctx, ctx.input(0), (int(ctx.const_scalar(1)),))
 
 
 @onnx_op("UnfoldTensor", domain=MS)
 def unfold_tensor(ctx: NodeContext) -> Value:
-    """All windows of `size` elements along an axis, `step` apart; what is in a window becomes a last axis."""
+    """Import UnfoldTensor: all windows of `size` elements along an axis, at distance `step`, as a new last axis."""
     x, size, step = ctx.input(0), int(ctx.attr("size", 0)), int(ctx.attr("step", 1))
     rank = len(x.shape)
     axis = normalize_axis(int(ctx.attr("dim", -1)), rank, "dim")
@@ -49,12 +49,12 @@ def unfold_tensor(ctx: NodeContext) -> Value:
 
 @onnx_op("TorchEmbedding", domain=MS)
 def torch_embedding(ctx: NodeContext) -> Value:
-    """Rows of a table; the other inputs are for training."""
+    """Import TorchEmbedding: rows of a table; other inputs are for training."""
     return gather(ctx, ctx.input(0), ctx.input(1), 0)
 
 
 @onnx_op("SampleOp", domain=MS)
 @onnx_op("BitmaskDropout", domain=MS)
 def unchanged(ctx: NodeContext) -> Value:
-    """x."""
+    """Import an operator that returns x unchanged in inference."""
     return ctx.input(0)

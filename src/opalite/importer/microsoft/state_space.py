@@ -1,5 +1,4 @@
-"""Operators of domain com.microsoft for layers with a state of a fixed size (Mamba, LFM2, gated delta networks), and
-the rotary embedding by three positions that models of pictures have beside them."""
+"""State-space and linear attention layers of domain com.microsoft (Mamba, LFM2, DeltaNet), and multimodal RoPE."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ Result = Value | Sequence[Value | None]
 
 @onnx_op("CausalConvWithState", domain=MS)
 def causal_conv_with_state(ctx: NodeContext) -> Result:
-    """That of the default domain, with dilation, and channels first or last: [B,C,L] or [B,L,...]."""
+    """Import CausalConvWithState as in the default domain, plus dilation; x is [B,C,L] or, channels last, [B,L,...]."""
     refuse(
         ctx,
         ndim=int(ctx.attr("ndim", 1)) != 1,
@@ -45,14 +44,14 @@ def causal_conv_with_state(ctx: NodeContext) -> Result:
 
 @onnx_op("LinearAttention", domain=MS)
 def linear_attention_ms(ctx: NodeContext) -> Result:
-    """That of the default domain."""
+    """Import LinearAttention as in the default domain."""
     refuse(ctx, state_window=ctx.attr("state_window", 0))
     return linear_attention(ctx)
 
 
 @onnx_op("LinearAttentionGate", domain=MS)
 def linear_attention_gate(ctx: NodeContext) -> Result:
-    """decay_scale * softplus(a + dt_bias) in float32, and sigmoid(b)."""
+    """Import LinearAttentionGate: decay_scale * softplus(a + dt_bias) in float32, and sigmoid(b)."""
     a, bias, scale, b = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
     decay = ctx.elementwise(lambda x, d, s: (softplus_of(x.cast(DType.FLOAT32) + d) * s).cast(a.dtype), a, bias, scale)
     beta = None if b is None else ctx.elementwise(lambda x: x.call("sigmoid"), b)
@@ -61,7 +60,7 @@ def linear_attention_gate(ctx: NodeContext) -> Result:
 
 @onnx_op("GatedRMSNorm", domain=MS)
 def gated_rms_norm(ctx: NodeContext) -> Value:
-    """Rows of as many elements as `scale` has, normalised, times silu or the sigmoid of a gate, in float32."""
+    """Import GatedRMSNorm: normalised rows of `scale`'s length, times silu or sigmoid of a gate, in float32."""
     x, scale, gate = ctx.input(0), ctx.input(1), ctx.input(2)
     kind, width = str(ctx.attr("activation", "silu")), scale.shape[0]
     if kind not in ("silu", "swish", "sigmoid"):
@@ -77,14 +76,14 @@ def gated_rms_norm(ctx: NodeContext) -> Value:
 
 @onnx_op("GatedAdd", domain=MS)
 def gated_add(ctx: NodeContext) -> Value:
-    """x + y * gate."""
+    """Import GatedAdd: x + y * gate."""
     refuse(ctx, gate_weight=ctx.get(3))
     return ctx.elementwise(lambda x, y, g: x + y * g, ctx.input(0), ctx.input(1), ctx.input(2))
 
 
 @onnx_op("MRotaryEmbedding", domain=MS)
 def multimodal_rotary_embedding(ctx: NodeContext) -> Value:
-    """Pairs of features turned by positions in time, height and width [3,B,S], each pair by one of the three."""
+    """Import MRotaryEmbedding: rotates feature pairs by positions [3,B,S] in time, height and width."""
     refuse(ctx, is_packed_batching=ctx.attr("is_packed_batching", 0), scale=ctx.attr("scale", 1.0) != 1.0)
     x, positions, cos, sin = (ctx.input(i) for i in range(4))
     pairs, sections = cos.shape[1], [int(n) for n in ctx.attr("mrope_section", ())]
@@ -99,7 +98,7 @@ def multimodal_rotary_embedding(ctx: NodeContext) -> Value:
     which, streams = ctx.constant(by), [squeeze(ctx, p, (0,)) for p in split_axis(ctx, positions, 0, (1, 1, 1))]
 
     def chosen(table: Value) -> Value:
-        """[B,S,pairs]."""
+        """Return [B,S,pairs], each pair from one of the three positions."""
         rows = [gather(ctx, table, p, 0) for p in streams]
         return ctx.elementwise(lambda w, t, h, v: where(w.eq(0), t, where(w.eq(1), h, v)), which, *rows)
 

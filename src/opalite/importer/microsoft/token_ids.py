@@ -1,4 +1,4 @@
-"""Operators of domain com.microsoft on numbers of tokens and words: hashes, repeated n-grams, speculative decoding."""
+"""Operators of domain com.microsoft on token ids: hashes, repeated n-grams, speculative decoding."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ Result = Value | Sequence[Value | None]
 @onnx_op("BifurcationDetector", domain=MS)
 @onnx_op("DynamicTimeWarping", domain=MS)
 def data_dependent(ctx: NodeContext) -> Result:
-    """How many elements come out is known only at run time (`host/contrib_ops.py`)."""
+    """Import an operator with data-dependent output size; it runs on the host (`host/contrib_ops.py`)."""
     return ctx.host()
 
 
 @onnx_op("NGramRepeatBlock", domain=MS)
 def ngram_repeat_block(ctx: NodeContext) -> Value:
-    """scores[B,V], but -inf for tokens that would repeat an n-gram which ids[B,L] hold already."""
+    """Import NGramRepeatBlock: scores[B,V], with -inf for tokens that repeat an n-gram of ids[B,L]."""
     ids, scores, n = ctx.input(0), ctx.input(1), int(ctx.attr("ngram_size", 0))
     return without_repeats(ctx, ids, scores, n)
 
 
 def without_repeats(ctx: NodeContext, ids: Value, scores: Value, n: int) -> Value:
-    """`ngram_repeat_block` of n-grams of `n` tokens."""
+    """Set scores of tokens that repeat an n-gram of `n` tokens to -inf."""
     batch, length = ids.shape
     places = length - n + 1
     if n < 1 or places <= 0:
         return scores
 
     def repeats(*pairs: Sym) -> Sym:
-        """Whether the tokens from a place on are the last ones."""
+        """Whether the tokens at a position equal the last ones."""
         found = pairs[0].eq(pairs[1])
         for a, b in zip(pairs[2::2], pairs[3::2], strict=True):
             found = found.call("and", a.eq(b))
@@ -71,7 +71,7 @@ def _rotated(x: Sym, bits: int) -> Sym:
 
 
 def murmur_hash(words: Sequence[Sym], seed: int) -> Sym:
-    """MurmurHash3_x86_32 of a key of whole 32-bit words, as uint32."""
+    """Return MurmurHash3_x86_32 of a key of 32-bit words, as uint32."""
     h: Sym | None = None
     for word in words:
         k = _rotated(word * 0xCC9E2D51, 15) * 0x1B873593
@@ -86,7 +86,7 @@ def murmur_hash(words: Sequence[Sym], seed: int) -> Sym:
 
 @onnx_op("MurmurHash3", domain=MS)
 def murmur_hash3(ctx: NodeContext) -> Result:
-    """Hash of each element's bytes, as uint32, or as int32 where `positive` is 0."""
+    """Import MurmurHash3: hash of each element's bytes, as uint32, or as int32 if `positive` is 0."""
     x, seed = ctx.input(0), int(ctx.attr("seed", 0)) & 0xFFFFFFFF
     dtype = DType.UINT32 if int(ctx.attr("positive", 1)) else DType.INT32
     if x.dtype is DType.STRING:
@@ -107,8 +107,11 @@ def murmur_hash3(ctx: NodeContext) -> Result:
 
 @onnx_op("NGramHashMapping", domain=MS)
 def ngram_hash_mapping(ctx: NodeContext) -> Result:
-    """For each n-gram that ends at a token, by every head: the xor of its tokens times multipliers, modulo the head's
-    size, [B,S,(most - 1) * heads]; and the last tokens, for the next call."""
+    """Import NGramHashMapping: hashes of the n-grams that end at each token, for each head; and the last tokens.
+
+    A hash is the xor of tokens times multipliers, modulo the head's size: [B,S,(most - 1) * heads]. The last tokens are
+    the past of the next call.
+    """
     refuse(ctx, reset_on_eos=ctx.attr("reset_on_eos", 0), segment_ids=ctx.get(6))
     ids, multipliers, sizes = ctx.input(0), ctx.input(1), ctx.input(2)
     past, offsets, eos = ctx.get(3), ctx.get(4), ctx.get(5)

@@ -1,4 +1,4 @@
-"""Fused operators of domain com.microsoft, which ONNX Runtime's optimiser writes: taken apart again."""
+"""Fused operators of domain com.microsoft, which onnxruntime's optimiser writes, as separate operators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MS = "com.microsoft"
 
 
 def refuse(ctx: NodeContext, **features: object) -> None:
-    """UnsupportedOpError naming the first feature that is set."""
+    """Raise UnsupportedOpError with the name of the first feature that is set."""
     for name, value in features.items():
         if value:
             raise UnsupportedOpError(f"{ctx.label} uses {name}, which is not supported; export the model without it")
@@ -44,7 +44,7 @@ onnx_op("LayerNormalization", domain=MS)(layer_normalization)
 
 @onnx_op("FusedConv", domain=MS)
 def fused_conv(ctx: NodeContext) -> Value:
-    """activation(conv(x, w, b) + z)."""
+    """Import FusedConv: activation(conv(x, w, b) + z)."""
     y = convolve(ctx, ctx.input(0), ctx.input(1), ctx.get(2))
     z = ctx.get(3)
     if z is not None:
@@ -55,7 +55,7 @@ def fused_conv(ctx: NodeContext) -> Value:
 @onnx_op("NhwcFusedConv", domain=MS)
 @onnx_op("NhwcConv", domain=MS)
 def nhwc_conv(ctx: NodeContext) -> Value:
-    """The same with channels last in x, z and the result."""
+    """Import NhwcConv: as FusedConv with channels last in x, z and the result."""
     y = channels_last(ctx, convolve(ctx, channels_first(ctx, ctx.input(0)), ctx.input(1), ctx.get(2)))
     z = ctx.get(3)
     if z is not None:
@@ -65,27 +65,27 @@ def nhwc_conv(ctx: NodeContext) -> Value:
 
 @onnx_op("NhwcMaxPool", domain=MS)
 def nhwc_max_pool(ctx: NodeContext) -> Value:
-    """Max pooling with channels last."""
+    """Import NhwcMaxPool: max pooling with channels last."""
     y = pool(ctx, channels_first(ctx, ctx.input(0)), "max")
     assert isinstance(y, Value)
     return channels_last(ctx, y)
 
 
 def channels_first(ctx: NodeContext, x: Value) -> Value:
-    """[N,D...,C] as [N,C,D...]."""
+    """Transpose [N,D...,C] to [N,C,D...]."""
     rank = len(x.shape)
     return ctx.transpose(x, (0, rank - 1, *range(1, rank - 1)))
 
 
 def channels_last(ctx: NodeContext, x: Value) -> Value:
-    """[N,C,D...] as [N,D...,C]."""
+    """Transpose [N,C,D...] to [N,D...,C]."""
     return ctx.transpose(x, (0, *range(2, len(x.shape)), 1))
 
 
 @onnx_op("TransposeMatMul", domain=MS)
 @onnx_op("FusedMatMul", domain=MS)
 def fused_matmul(ctx: NodeContext) -> Value:
-    """alpha * A B; transBatch moves the first axis of an operand behind its other batch axes first."""
+    """Import FusedMatMul: alpha * A B; transBatch moves an operand's first axis after its other batch axes."""
     operands = []
     for i, letter in enumerate("AB"):
         v = ctx.input(i)
@@ -101,13 +101,13 @@ def fused_matmul(ctx: NodeContext) -> Value:
 
 @onnx_op("FusedMatMulActivation", domain=MS)
 def fused_matmul_activation(ctx: NodeContext) -> Value:
-    """activation(alpha * A B)."""
+    """Import FusedMatMulActivation: activation(alpha * A B)."""
     return activated(ctx, fused_matmul(ctx))
 
 
 @onnx_op("FusedGemm", domain=MS)
 def fused_gemm(ctx: NodeContext) -> Value:
-    """activation(alpha * A' B' + beta * C)."""
+    """Import FusedGemm: activation(alpha * A' B' + beta * C)."""
     return activated(ctx, gemm(ctx))
 
 
@@ -116,19 +116,19 @@ def fused_gemm(ctx: NodeContext) -> Value:
 
 @onnx_op("Gelu", domain=MS)
 def gelu(ctx: NodeContext) -> Value:
-    """GELU by erf."""
+    """Import Gelu: GELU in its erf form."""
     return ctx.elementwise(gelu_exact, ctx.input(0))
 
 
 @onnx_op("BiasGelu", domain=MS)
 def bias_gelu(ctx: NodeContext) -> Value:
-    """gelu(a + b)."""
+    """Import BiasGelu: gelu(a + b)."""
     return ctx.elementwise(lambda a, b: gelu_exact(a + b), ctx.input(0), ctx.input(1))
 
 
 @onnx_op("FastGelu", domain=MS)
 def fast_gelu(ctx: NodeContext) -> Value:
-    """GELU by tanh, of x + bias if there is one."""
+    """Import FastGelu: GELU in its tanh form, of x or x + bias."""
     bias = ctx.get(1)
     if bias is None:
         return ctx.elementwise(gelu_tanh, ctx.input(0))
@@ -137,14 +137,14 @@ def fast_gelu(ctx: NodeContext) -> Value:
 
 @onnx_op("QuickGelu", domain=MS)
 def quick_gelu(ctx: NodeContext) -> Value:
-    """x * sigmoid(alpha * x)."""
+    """Import QuickGelu: x * sigmoid(alpha * x)."""
     alpha = float(ctx.attr("alpha", 1.702))
     return ctx.elementwise(lambda x: swish_of(x, alpha), ctx.input(0))
 
 
 @onnx_op("BiasSplitGelu", domain=MS)
 def bias_split_gelu(ctx: NodeContext) -> Value:
-    """left * gelu(right) of the two halves of x + bias along the last axis."""
+    """Import BiasSplitGelu: left * gelu(right) of the two halves of x + bias along the last axis."""
     x = ctx.elementwise(lambda a, b: a + b, ctx.input(0), ctx.input(1))
     axis, half = len(x.shape) - 1, x.shape[-1] // 2
     left, right = slice_axis(ctx, x, axis, 0, half), slice_axis(ctx, x, axis, half, 2 * half)
@@ -153,13 +153,13 @@ def bias_split_gelu(ctx: NodeContext) -> Value:
 
 @onnx_op("BiasAdd", domain=MS)
 def bias_add(ctx: NodeContext) -> Value:
-    """x + bias + skip."""
+    """Import BiasAdd: x + bias + skip."""
     return chain(ctx, "add", [ctx.input(0), ctx.input(1), ctx.input(2)])
 
 
 @onnx_op("BiasSoftmax", domain=MS)
 def bias_softmax(ctx: NodeContext) -> Value:
-    """softmax(x + bias) over the axes from `axis` on; the bias lacks the axes that it broadcasts over."""
+    """Import BiasSoftmax: softmax(x + bias) over the axes from `axis` on; bias omits the axes it broadcasts over."""
     x, bias = ctx.input(0), ctx.input(1)
     rank = len(x.shape)
     axis = normalize_axis(int(ctx.attr("axis", 1)), rank)
@@ -177,7 +177,7 @@ def bias_softmax(ctx: NodeContext) -> Value:
 @onnx_op("SimplifiedLayerNormalization", domain=MS)
 @onnx_op("SimplifiedLayerNormalization")
 def simplified_layer_normalization(ctx: NodeContext) -> Result:
-    """RMS normalisation from `axis` on; 1 / rms on request."""
+    """Import SimplifiedLayerNormalization: RMS normalisation from `axis` on; 1 / rms is optional."""
     x, epsilon = ctx.input(0), float(ctx.attr("epsilon", 1e-5))
     axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
     y = normalize_trailing(ctx, "rms", x, ctx.input(1), None, axis, epsilon)
@@ -192,7 +192,7 @@ def _inverse_rms(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> Value
 
 @onnx_op("SkipLayerNormalization", domain=MS)
 def skip_layer_normalization(ctx: NodeContext) -> Result:
-    """Layer normalisation of input + skip + bias; that sum is output 3."""
+    """Import SkipLayerNormalization: layer normalisation of input + skip + bias; the sum is output 3."""
     total, epsilon = _sum_with_skip(ctx, ctx.get(4)), float(ctx.attr("epsilon", 1e-12))
     axis = len(total.shape) - 1
     y = normalize_trailing(ctx, "layer", total, ctx.input(2), ctx.get(3), axis, epsilon)
@@ -204,7 +204,7 @@ def skip_layer_normalization(ctx: NodeContext) -> Result:
 
 @onnx_op("SkipSimplifiedLayerNormalization", domain=MS)
 def skip_simplified_layer_normalization(ctx: NodeContext) -> Result:
-    """RMS normalisation of input + skip + bias; that sum is output 3."""
+    """Import SkipSimplifiedLayerNormalization: RMS normalisation of input + skip + bias; the sum is output 3."""
     total, epsilon = _sum_with_skip(ctx, ctx.get(3)), float(ctx.attr("epsilon", 1e-12))
     axis = len(total.shape) - 1
     y = normalize_trailing(ctx, "rms", total, ctx.input(2), None, axis, epsilon)
@@ -224,7 +224,7 @@ def _sum_with_skip(ctx: NodeContext, bias: Value | None) -> Value:
 
 @onnx_op("GroupNorm", domain=MS)
 def group_norm(ctx: NodeContext) -> Value:
-    """Group normalisation, channels last by default, then SiLU if asked for."""
+    """Import GroupNorm: group normalisation, channels last by default, then optional SiLU."""
     x, last = ctx.input(0), bool(ctx.attr("channels_last", 1))
     groups, epsilon = int(ctx.attr("groups", 1)), float(ctx.attr("epsilon", 1e-5))
     inputs = [channels_first(ctx, x) if last else x, *(ctx.cast(ctx.input(i), x.dtype) for i in (1, 2))]
@@ -236,15 +236,15 @@ def group_norm(ctx: NodeContext) -> Value:
 
 @onnx_op("EmbedLayerNormalization", domain=MS)
 def embed_layer_normalization(ctx: NodeContext) -> Result:
-    """Layer normalisation of the sum of word, position and segment embeddings; the number of words by row."""
+    """Import EmbedLayerNormalization: normalised sum of word, position and segment embeddings; and word counts."""
     return embedded(ctx, [ctx.get(i) for i in range(2, 7)], ctx.get(8))
 
 
 def embedded(ctx: NodeContext, tables: Sequence[Value | None], positions: Value | None = None) -> Result:
-    """`embed_layer_normalization` of ids in input 0, segments in 1 and a mask in 7.
+    """Emit EmbedLayerNormalization of ids in input 0, segments in 1 and a mask in 7.
 
     tables: embeddings of words, positions and segments, then scale and bias of the normalisation. positions: rows of
-    the second one; without them a token's own place.
+    the position table; by default each token's index.
     """
     ids, segments, mask = ctx.input(0), ctx.get(1), ctx.get(7)
     table, places_table, segment_table, scale, bias = tables
