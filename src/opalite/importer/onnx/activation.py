@@ -1,4 +1,4 @@
-"""Activations: one expression each, with its constants inside."""
+"""Activations, each as one expression."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def _number(ctx: NodeContext, name: str, default: float) -> float:
 
 @onnx_op("Relu", since=1)
 def relu(ctx: NodeContext) -> Value:
-    """max(x, 0)."""
+    """Import Relu: max(x, 0)."""
     return ctx.elementwise(lambda x: x.call("max", 0), ctx.input(0))
 
 
 @onnx_op("LeakyRelu", since=1)
 def leaky_relu(ctx: NodeContext) -> Value:
-    """x where x >= 0, else alpha * x."""
+    """Import LeakyRelu: x if x >= 0, else alpha * x."""
     alpha = _number(ctx, "alpha", 0.01)
     return ctx.elementwise(lambda x: where(x < 0, x * alpha, x), ctx.input(0))
 
 
 @onnx_op("PRelu", since=1)
 def prelu_channels(ctx: NodeContext) -> Value:
-    """x where x >= 0, else slope * x; a slope vector belongs to the channels."""
+    """Import PRelu: x if x >= 0, else slope * x; a slope vector has one element per channel."""
     x, slope = ctx.input(0), ctx.input(1)
     if len(slope.shape) == 1 and slope.shape[0] > 1 and len(x.shape) > 1:
         slope = ctx.reshape(slope, (slope.shape[0], *(1,) * (len(x.shape) - 2)))
@@ -42,7 +42,7 @@ def prelu_channels(ctx: NodeContext) -> Value:
 
 @onnx_op("PRelu", since=7)
 def prelu(ctx: NodeContext) -> Value:
-    """x where x >= 0, else slope * x; the slope broadcasts to x."""
+    """Import PRelu: x if x >= 0, else slope * x; the slope broadcasts to x."""
     return ctx.elementwise(_prelu, ctx.input(0), ctx.input(1))
 
 
@@ -52,14 +52,14 @@ def _prelu(x: Sym, slope: Sym) -> Sym:
 
 @onnx_op("Elu", since=1)
 def elu(ctx: NodeContext) -> Value:
-    """x where x >= 0, else alpha * (exp(x) - 1)."""
+    """Import Elu: x if x >= 0, else alpha * (exp(x) - 1)."""
     alpha = _number(ctx, "alpha", 1.0)
     return ctx.elementwise(lambda x: where(x < 0, (x.call("exp") - 1) * alpha, x), ctx.input(0))
 
 
 @onnx_op("Selu", since=1)
 def selu(ctx: NodeContext) -> Value:
-    """gamma * x where x > 0, else gamma * (alpha * exp(x) - alpha)."""
+    """Import Selu: gamma * x if x > 0, else gamma * (alpha * exp(x) - alpha)."""
     early = ctx.version < 6
     alpha = _number(ctx, "alpha", 1.6732 if early else 1.6732631921768188)
     gamma = _number(ctx, "gamma", 1.0507 if early else 1.0507010221481323)
@@ -68,7 +68,7 @@ def selu(ctx: NodeContext) -> Value:
 
 @onnx_op("Celu", since=12)
 def celu(ctx: NodeContext) -> Value:
-    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
+    """Import Celu: max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
     alpha = _number(ctx, "alpha", 1.0)
     return ctx.elementwise(
         lambda x: x.call("max", 0) + (((x / alpha).call("exp") - 1) * alpha).call("min", 0), ctx.input(0)
@@ -76,19 +76,19 @@ def celu(ctx: NodeContext) -> Value:
 
 
 def gelu_exact(x: Sym) -> Sym:
-    """x/2 * (1 + erf(x / sqrt 2))."""
+    """Return x/2 * (1 + erf(x / sqrt 2))."""
     return x * 0.5 * ((x * math.sqrt(0.5)).call("erf") + 1)
 
 
 def gelu_tanh(x: Sym) -> Sym:
-    """x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))."""
+    """Return x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))."""
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * 0.5 * (inner.call("tanh") + 1)
 
 
 @onnx_op("Gelu", since=20)
 def gelu(ctx: NodeContext) -> Value:
-    """Gaussian error linear unit, exact or by tanh."""
+    """Import Gelu: Gaussian error linear unit, exact or in its tanh form."""
     return ctx.elementwise(gelu_tanh if ctx.attr("approximate", "none") == "tanh" else gelu_exact, ctx.input(0))
 
 
@@ -98,69 +98,69 @@ def _unit_clip(x: Sym) -> Sym:
 
 @onnx_op("HardSigmoid", since=1)
 def hard_sigmoid(ctx: NodeContext) -> Value:
-    """clip(alpha * x + beta, 0, 1)."""
+    """Import HardSigmoid: clip(alpha * x + beta, 0, 1)."""
     alpha, beta = _number(ctx, "alpha", 0.2), _number(ctx, "beta", 0.5)
     return ctx.elementwise(lambda x: _unit_clip(x * alpha + beta), ctx.input(0))
 
 
 @onnx_op("HardSwish", since=14)
 def hard_swish(ctx: NodeContext) -> Value:
-    """x * clip(x / 6 + 1/2, 0, 1)."""
+    """Import HardSwish: x * clip(x / 6 + 1/2, 0, 1)."""
     return ctx.elementwise(lambda x: x * _unit_clip(x * (1 / 6) + 0.5), ctx.input(0))
 
 
 def softplus_of(x: Sym) -> Sym:
-    """log(1 + exp(x)) without overflow: max(x, 0) + log1p(exp(-|x|))."""
+    """Return log(1 + exp(x)) without overflow: max(x, 0) + log1p(exp(-|x|))."""
     return x.call("max", 0) + (-x.call("abs")).call("exp").call("log1p")
 
 
 @onnx_op("Softplus", since=1)
 def softplus(ctx: NodeContext) -> Value:
-    """log(1 + exp(x))."""
+    """Import Softplus: log(1 + exp(x))."""
     return ctx.elementwise(softplus_of, ctx.input(0))
 
 
 @onnx_op("Mish", since=18)
 def mish(ctx: NodeContext) -> Value:
-    """x * tanh(softplus(x))."""
+    """Import Mish: x * tanh(softplus(x))."""
     return ctx.elementwise(lambda x: x * softplus_of(x).call("tanh"), ctx.input(0))
 
 
 @onnx_op("Softsign", since=1)
 def softsign(ctx: NodeContext) -> Value:
-    """x / (1 + |x|)."""
+    """Import Softsign: x / (1 + |x|)."""
     return ctx.elementwise(lambda x: x / (x.call("abs") + 1), ctx.input(0))
 
 
 def swish_of(x: Sym, alpha: float) -> Sym:
-    """x * sigmoid(alpha * x)."""
+    """Return x * sigmoid(alpha * x)."""
     return x * (x if alpha == 1.0 else x * alpha).call("sigmoid")
 
 
 @onnx_op("Swish", since=24)
 def swish(ctx: NodeContext) -> Value:
-    """x * sigmoid(alpha * x)."""
+    """Import Swish: x * sigmoid(alpha * x)."""
     alpha = _number(ctx, "alpha", 1.0)
     return ctx.elementwise(lambda x: swish_of(x, alpha), ctx.input(0))
 
 
 @onnx_op("SwiGLU", since=28)
 def swiglu(ctx: NodeContext) -> Value:
-    """swish(a) * b."""
+    """Import SwiGLU: swish(a) * b."""
     alpha = _number(ctx, "alpha", 1.0)
     return ctx.elementwise(lambda a, b: swish_of(a, alpha) * b, ctx.input(0), ctx.input(1))
 
 
 @onnx_op("ThresholdedRelu", since=1)
 def thresholded_relu(ctx: NodeContext) -> Value:
-    """x where x > alpha, else 0."""
+    """Import ThresholdedRelu: x if x > alpha, else 0."""
     alpha = _number(ctx, "alpha", 1.0)
     return ctx.elementwise(lambda x: where(x > alpha, x, 0), ctx.input(0))
 
 
 @onnx_op("Shrink", since=9)
 def shrink(ctx: NodeContext) -> Value:
-    """x + bias below -lambd, x - bias above lambd, else 0; integers are computed in float32."""
+    """Import Shrink: x + bias below -lambd, x - bias above lambd, else 0; integers are converted to float32."""
     bias, lambd = _number(ctx, "bias", 0.0), _number(ctx, "lambd", 0.5)
     x = ctx.input(0)
 
@@ -171,11 +171,11 @@ def shrink(ctx: NodeContext) -> Value:
     return ctx.elementwise(shrunk, x)
 
 
-# Softmax and its kin: before opset 13 all dimensions from `axis` on are one.
+# Softmax and similar operators: before opset 13 they work over all axes from `axis` on.
 
 
 def _flattened(ctx: NodeContext, default: int) -> tuple[Value, int]:
-    """The input and the axis to work along: a view of two dimensions before opset 13."""
+    """Return the input and its axis; before opset 13 a 2-D view of it."""
     x = ctx.input(0)
     axis = normalize_axis(int(ctx.attr("axis", default)), len(x.shape))
     if ctx.version >= 13 or axis >= len(x.shape) - 1:
@@ -205,35 +205,35 @@ def _hard(ctx: NodeContext, default: int) -> Value:
 
 @onnx_op("Softmax", since=1)
 def softmax_flat(ctx: NodeContext) -> Value:
-    """exp(x) / sum(exp(x)) over all dimensions from `axis` on."""
+    """Import Softmax: exp(x) / sum(exp(x)) over all dimensions from `axis` on."""
     return _soft(ctx, 1, log=False)
 
 
 @onnx_op("Softmax", since=13)
 def softmax_(ctx: NodeContext) -> Value:
-    """exp(x) / sum(exp(x)) along one axis."""
+    """Import Softmax: exp(x) / sum(exp(x)) along one axis."""
     return _soft(ctx, -1, log=False)
 
 
 @onnx_op("LogSoftmax", since=1)
 def log_softmax_flat(ctx: NodeContext) -> Value:
-    """log(softmax(x)) over all dimensions from `axis` on."""
+    """Import LogSoftmax: log(softmax(x)) over all dimensions from `axis` on."""
     return _soft(ctx, 1, log=True)
 
 
 @onnx_op("LogSoftmax", since=13)
 def log_softmax(ctx: NodeContext) -> Value:
-    """log(softmax(x)) along one axis."""
+    """Import LogSoftmax: log(softmax(x)) along one axis."""
     return _soft(ctx, -1, log=True)
 
 
 @onnx_op("Hardmax", since=1)
 def hardmax_flat(ctx: NodeContext) -> Value:
-    """One at the first maximum over all dimensions from `axis` on, zero elsewhere."""
+    """Import Hardmax: 1 at the first maximum over all dimensions from `axis` on, 0 elsewhere."""
     return _hard(ctx, 1)
 
 
 @onnx_op("Hardmax", since=13)
 def hardmax(ctx: NodeContext) -> Value:
-    """One at the first maximum along an axis, zero elsewhere."""
+    """Import Hardmax: 1 at the first maximum along an axis, 0 elsewhere."""
     return _hard(ctx, -1)

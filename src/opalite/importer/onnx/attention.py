@@ -20,7 +20,7 @@ Result = Value | Sequence[Value | None]
 
 @onnx_op("Attention", since=23)
 def attention(ctx: NodeContext) -> Result:
-    """Scaled dot-product attention with masks, cache and grouped heads; fused unless the scores are asked for."""
+    """Import Attention: scaled dot-product attention with masks, cache and grouped heads; fused unless scores are read."""
     q, k, v, mask = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
     packed = len(q.shape) == 3
     if packed:
@@ -62,7 +62,7 @@ def _with_scores(
 
 @onnx_op("RotaryEmbedding", since=23)
 def rotary_embedding(ctx: NodeContext) -> Value:
-    """Pairs of features turned by angles that depend on the position."""
+    """Import RotaryEmbedding: rotates pairs of features by angles that depend on the position."""
     x, cos, sin, positions = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
     if positions is not None:
         cos, sin = gather(ctx, cos, positions, 0), gather(ctx, sin, positions, 0)
@@ -72,7 +72,7 @@ def rotary_embedding(ctx: NodeContext) -> Value:
 
 
 def rotate(ctx: NodeContext, x: Value, cos: Value, sin: Value, heads: int, width: int, interleaved: bool) -> Value:
-    """x[B,H,S,D] or x[B,S,heads*D] with its first `width` features (0: all) turned; cos, sin: [B or 1,S,width/2]."""
+    """Rotate the first `width` features (0: all) of x[B,H,S,D] or x[B,S,heads*D]; cos, sin: [B or 1,S,width/2]."""
     packed = len(x.shape) == 3
     if packed:
         if heads < 1:
@@ -83,7 +83,7 @@ def rotate(ctx: NodeContext, x: Value, cos: Value, sin: Value, heads: int, width
     half = width // 2
     if cos.shape[-1] != half or sin.shape[-1] != half:
         raise ShapeError(f"{ctx.label} turns {half} pairs, but has cosines {cos.type} and sines {sin.type}")
-    axis = 2 if packed else 1  # the axis of heads
+    axis = 2 if packed else 1  # the head axis
     cos, sin = unsqueeze(ctx, cos, (axis,)), unsqueeze(ctx, sin, (axis,))
     if interleaved:
         first, second = (slice_axis(ctx, x, 3, i, width - 1 + i, 2) for i in (0, 1))
@@ -104,7 +104,7 @@ def rotate(ctx: NodeContext, x: Value, cos: Value, sin: Value, heads: int, width
 
 @onnx_op("LinearAttention", since=27)
 def linear_attention(ctx: NodeContext) -> Result:
-    """The recurrence S = exp(g) S + k (beta (v - S^T k))^T, y = scale * q^T S, or parts of it, in float32."""
+    """Import LinearAttention: S = exp(g) S + k (beta (v - S^T k))^T, y = scale q^T S, float32; update_rule omits terms."""
     q, k, v, past = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
     queries, heads = int(ctx.attr("q_num_heads", 0)), int(ctx.attr("kv_num_heads", 0))
     rule = str(ctx.attr("update_rule", "gated_delta"))

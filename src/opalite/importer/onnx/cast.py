@@ -1,4 +1,4 @@
-"""Element types: casts, selection by a condition, and operators that hand their input on."""
+"""Element types: casts, selection by a condition, and identity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOA
 
 @onnx_op("Cast", since=1)
 def cast_named(ctx: NodeContext) -> Result:
-    """Cast to the type called by name, as before opset 6."""
+    """Import Cast: to a type given by name, before opset 6."""
     to = str(ctx.attr("to", ""))
     if to not in _OLD_NAMES:
         raise UnsupportedOpError(f"{ctx.label} casts to {to!r}, which is not an element type")
@@ -35,19 +35,19 @@ def cast_named(ctx: NodeContext) -> Result:
 
 @onnx_op("Cast", since=6)
 def cast(ctx: NodeContext) -> Result:
-    """Cast to the type with the number `to`."""
+    """Import Cast: to the type number `to`."""
     return _cast(ctx, elem_dtype(int(ctx.attr("to", 0))))
 
 
 @onnx_op("CastLike", since=15)
 def cast_like(ctx: NodeContext) -> Result:
-    """Cast to the type of the second input."""
+    """Import CastLike: to the dtype of the second input."""
     return _cast(ctx, ctx.input(1).dtype)
 
 
 @onnx_op("BitCast", since=26)
 def bit_cast(ctx: NodeContext) -> Result:
-    """The same bits as another type of that size. What kernels hold in other types than they store is the host's."""
+    """Import BitCast: the bits as another dtype of equal size; on the host if a device stores a dtype in other bits."""
     x, dtype = ctx.input(0), elem_dtype(int(ctx.attr("to", 0)))
     if x.dtype.size != dtype.size:
         raise ShapeError(f"an element of {x.type} has {8 * x.dtype.size} bits, one of {dtype} {8 * dtype.size}")
@@ -58,7 +58,7 @@ def bit_cast(ctx: NodeContext) -> Result:
 
 
 def _cast(ctx: NodeContext, dtype: DType) -> Value:
-    """To types that devices lack the host casts: NumPy has no form of text, nor of powers of two rounded up."""
+    """Cast input 0 to `dtype`; on the host for types that devices lack (strings, float8e8m0)."""
     x = ctx.input(0)
     if x.dtype is dtype:
         return x
@@ -77,12 +77,12 @@ def _cast(ctx: NodeContext, dtype: DType) -> Value:
 
 @onnx_op("Where", since=9)
 def where_(ctx: NodeContext) -> Value:
-    """The second input where the condition holds, else the third."""
+    """Import Where: the second input where the condition is true, else the third."""
     cond, a, b = ctx.input(0), ctx.input(1), ctx.input(2)
     return ctx.elementwise(lambda c, x, y: c.call("where", x, y), cond, a, b)
 
 
 @onnx_op("Identity", since=1)
 def identity(ctx: NodeContext) -> Value:
-    """The input."""
+    """Import Identity: the input."""
     return ctx.input(0)

@@ -1,4 +1,4 @@
-"""Tensors made from nothing or from a shape: fills, ranges, windows, filter banks and random numbers."""
+"""Constants, ranges, windows, filter banks and random numbers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Result = Value | Sequence[Value | None]
 Array = np.ndarray[Any, Any]
 
 MOST_NUMBERS = 1 << 31
-"""A Range of more is a fault of the model: no kernel indexes beyond 32 bits."""
+"""Largest Range in elements: kernels index with 32 bits."""
 
 
 @onnx_op("ConstantOfShape", since=9)
 def constant_of_shape(ctx: NodeContext) -> Value:
-    """A tensor of the shape given, filled with the one element of `value` (float32 zero by default)."""
+    """Import ConstantOfShape: a tensor of the given shape, filled with the element of `value` (default: float32 zero)."""
     value = ctx.attr("value", None)
     fill = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     if fill.size != 1:
@@ -45,12 +45,12 @@ def constant_of_shape(ctx: NodeContext) -> Value:
 
 @onnx_op("Range", since=11)
 def range_(ctx: NodeContext) -> Value:
-    """start, start + delta, ... before limit; each element is start + i * delta."""
+    """Import Range: start, start + delta, ... before limit; each element is start + i * delta."""
     return number_range(ctx)
 
 
 def number_range(ctx: NodeContext, has_delta: bool = True) -> Value:
-    """The Range of inputs 0, 1 and 2; the delta is 1 where the node has none."""
+    """Return the Range of inputs 0, 1 and 2; delta defaults to 1."""
     dtype = ctx.input(0).dtype
     numbers = [*(ctx.const_scalar(i) for i in (0, 1)), ctx.const_scalar(2) if has_delta else 1]
     if is_symbolic(numbers) and (whole := _whole_numbers(numbers)) is not None:
@@ -69,13 +69,13 @@ def number_range(ctx: NodeContext, has_delta: bool = True) -> Value:
 
 
 def _whole_numbers(numbers: Sequence[Any]) -> list[Any] | None:
-    """Start, limit and delta as integers and Dims; None if they are something else, or the delta is no number."""
+    """Return start, limit and delta as integers; None if one is no integer, or delta is symbolic or zero."""
     found = [v if is_dim(v) else int(v) if not is_symbolic(v) and v == int(v) else None for v in numbers]
     return None if None in found or is_dim(found[2]) or found[2] == 0 else found
 
 
 def _range_of_sizes(ctx: NodeContext, dtype: DType, start: Any, limit: Any, delta: int) -> Value:
-    """Whole numbers, as many as sizes say: expressions if they are few, else computed from their positions."""
+    """Return a range with a symbolic length: expressions for few elements, else computed from positions."""
     count = -(-(limit - start) // delta) if delta > 0 else -(-(start - limit) // -delta)
     if count <= 0:
         return ctx.constant(np.zeros(0, dtype.np))
@@ -87,7 +87,7 @@ def _range_of_sizes(ctx: NodeContext, dtype: DType, start: Any, limit: Any, delt
 
 @onnx_op("EyeLike", since=9)
 def eye_like(ctx: NodeContext) -> Value:
-    """Ones on diagonal k of a matrix of the input's shape."""
+    """Import EyeLike: 1 on diagonal k of a matrix of the input's shape, 0 elsewhere."""
     x = ctx.input(0)
     if len(x.shape) != 2:
         raise ShapeError(f"{ctx.label} needs a matrix, got {x.type}")
@@ -116,10 +116,10 @@ _WINDOWS = {
 def _register_window(op_type: str, constant_term: float, cosine: float, double: float) -> None:
     @onnx_op(op_type, since=17)
     def convert(ctx: NodeContext) -> Value:
-        """a - b cos(2 pi n / N) + c cos(4 pi n / N), N being the size, or one less if not periodic."""
+        """Import a window: a - b cos(2 pi n / N) + c cos(4 pi n / N); N is the size, or size - 1 if not periodic."""
         size = int(ctx.const_scalar(0))
         period = size if ctx.attr("periodic", 1) else size - 1
-        with np.errstate(invalid="ignore"):  # one element alone has no place in a window that is not periodic: NaN
+        with np.errstate(invalid="ignore"):  # one element that is not periodic: NaN
             angle = 2 * np.pi * np.arange(size) / period
         window = constant_term - cosine * np.cos(angle) + double * np.cos(2 * angle)
         dtype = elem_dtype(int(ctx.attr("output_datatype", 1)))
@@ -132,7 +132,7 @@ for _op_type, _terms in _WINDOWS.items():
 
 @onnx_op("MelWeightMatrix", since=17)
 def mel_weight_matrix(ctx: NodeContext) -> Value:
-    """[dft_length // 2 + 1, bins] triangles, evenly spaced in mel = 2595 log10(1 + f / 700)."""
+    """Import MelWeightMatrix: [dft_length // 2 + 1, bins] triangular filters, even in mel = 2595 log10(1 + f / 700)."""
     bins, length, rate = (int(ctx.const_scalar(i)) for i in range(3))
     low, high = (float(ctx.const_scalar(i)) for i in (3, 4))
     edges = np.linspace(_mel(low), _mel(high), bins + 3)[: bins + 2]
@@ -161,13 +161,13 @@ def _add_triangle(column: Array, left: int, centre: int, right: int) -> None:
 
 
 def _seed(ctx: NodeContext) -> int:
-    """The node's seed as an integer; without one, another at every import (see `opalite.set_seed`)."""
+    """Return the node's seed as an integer; by default a new one for each import (see `opalite.set_seed`)."""
     seed = ctx.attr("seed", None)
     return next_seed() if seed is None else int(np.float32(seed).view(np.uint32)) & 0x7FFFFFFF
 
 
 def _random(ctx: NodeContext, kind: str, shape: Sequence[int], dtype: DType, chances: Value | None = None) -> Value:
-    # float16 and bfloat16 are rounded from float32: one generator serves all.
+    # float16 and bfloat16 are rounded from float32, so that all types share one generator.
     made = DType.FLOAT32 if dtype.size == 2 else dtype
     out = ctx.add(
         Random(
@@ -188,7 +188,7 @@ def _random(ctx: NodeContext, kind: str, shape: Sequence[int], dtype: DType, cha
 @onnx_op("RandomUniform", since=1)
 @onnx_op("RandomNormal", since=1)
 def random(ctx: NodeContext) -> Value:
-    """Random numbers of a shape given as an attribute."""
+    """Import RandomUniform and RandomNormal: random numbers of a shape given as attribute."""
     kind = "uniform" if ctx.op_type == "RandomUniform" else "normal"
     return _random(ctx, kind, int_list(ctx, "shape", ()), _dtype(ctx, DType.FLOAT32))
 
@@ -196,7 +196,7 @@ def random(ctx: NodeContext) -> Value:
 @onnx_op("RandomUniformLike", since=1)
 @onnx_op("RandomNormalLike", since=1)
 def random_like(ctx: NodeContext) -> Value:
-    """Random numbers of the input's shape, and its type unless another is asked for."""
+    """Import RandomUniformLike and RandomNormalLike: random numbers of the input's shape, and by default its dtype."""
     x = ctx.input(0)
     kind = "uniform" if ctx.op_type == "RandomUniformLike" else "normal"
     return _random(ctx, kind, x.shape, _dtype(ctx, x.dtype))
@@ -204,20 +204,20 @@ def random_like(ctx: NodeContext) -> Value:
 
 @onnx_op("Bernoulli", since=15)
 def bernoulli(ctx: NodeContext) -> Value:
-    """One with the probability that the input says, else zero."""
+    """Import Bernoulli: 1 with the probability in the input, else 0."""
     x = ctx.input(0)
     return ctx.cast(_random(ctx, "bernoulli", x.shape, x.dtype, x), _dtype(ctx, x.dtype))
 
 
 @onnx_op("Multinomial", since=7)
 def multinomial(ctx: NodeContext) -> Value:
-    """Classes drawn by unnormalised log-probabilities x[B,C]: the largest of x - log(-log(u)), u uniform (Gumbel)."""
+    """Import Multinomial: samples classes by log probabilities x[B,C]: argmax of x - log(-log(u)), u uniform (Gumbel)."""
     x, count = ctx.input(0), int(ctx.attr("sample_size", 1))
     batch, classes = x.shape
     uniform = _random(ctx, "uniform", (batch, count, classes), DType.FLOAT32)
 
     def noisy(u: Sym, logits: Sym) -> Sym:
-        # 2^-24 keeps the logarithm of a drawn 0 finite.
+        # 2^-24 keeps the logarithm finite if u is 0.
         return logits.cast(DType.FLOAT32) - (-(u.call("max", 2.0**-24).call("log"))).call("log")
 
     scores = ctx.elementwise(noisy, uniform, ctx.reshape(x, (batch, 1, classes)))

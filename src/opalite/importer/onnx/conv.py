@@ -1,4 +1,4 @@
-"""Convolutions: plain, transposed, deformable, causal, and column folding as a transposed one."""
+"""Convolutions: plain, transposed, deformable, causal and integer; Col2Im as a transposed convolution."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Result = Value | Sequence[Value | None]
 
 @onnx_op("Conv", since=1)
 def conv(ctx: NodeContext) -> Value:
-    """Convolution of any spatial rank."""
+    """Import Conv: convolution of any spatial rank."""
     return convolve(ctx, ctx.input(0), ctx.input(1), ctx.get(2))
 
 
 def convolve(ctx: NodeContext, x: Value, w: Value, bias: Value | None) -> Value:
-    """Conv of x[N,C,D...] with w[M,C/group,K...] by the node's attributes."""
+    """Emit Conv of x[N,C,D...] with w[M,C/group,K...] by the node's attributes."""
     if len(w.shape) != len(x.shape):
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = window_of(ctx, x, w.shape[2:])
@@ -47,13 +47,13 @@ def convolve(ctx: NodeContext, x: Value, w: Value, bias: Value | None) -> Value:
 
 @onnx_op("ConvTranspose", since=1)
 def conv_transpose(ctx: NodeContext) -> Value:
-    """Transposed convolution; output_shape and auto_pad are turned into pads."""
+    """Import ConvTranspose: transposed convolution; output_shape and auto_pad are converted to pads."""
     x, w = ctx.input(0), ctx.input(1)
     rank = len(x.shape) - 2
     if len(w.shape) != len(x.shape):
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = plain_window(ctx, rank, w.shape[2:])
-    # Exporters write one number for each axis, or (as opset 1 allowed) twice as many; the rest are zeros.
+    # Exporters write one number per axis, or two as opset 1 allowed; the further ones are zeros.
     extra = int_list(ctx, "output_padding", (0,) * rank)[:rank]
     auto = str(ctx.attr("auto_pad", "NOTSET"))
     pads = (0,) * (2 * rank) if auto == "VALID" else window.pads
@@ -69,7 +69,7 @@ def conv_transpose(ctx: NodeContext) -> Value:
             window.strides[i] * (x.shape[2 + i] - 1) + extra[i] + window.extent(i) - wanted[i] for i in range(rank)
         ]
         pads = split_pads(totals, more_at_end=auto == "SAME_UPPER")
-    if target is not None:  # what it asks for beyond the reach of the filters lies at the end
+    if target is not None:  # an output beyond the reach of the filters is padded at the end
         begins, ends = pads[:rank], pads[rank:]
         pads = (*(max(0, b) for b in begins), *(e + min(0, b) for b, e in zip(begins, ends, strict=True)))
     return ctx.add(
@@ -86,7 +86,7 @@ def conv_transpose(ctx: NodeContext) -> Value:
 
 @onnx_op("Col2Im", since=18)
 def col2im(ctx: NodeContext) -> Value:
-    """Sum of overlapping blocks: a transposed convolution whose filter k puts column row k at its place."""
+    """Import Col2Im: sum of overlapping blocks: a transposed convolution whose filter k places column row k."""
     x, image, block = ctx.input(0), ctx.const_ints(1), ctx.const_ints(2)
     rank, taps = len(block), math.prod(block)
     strides = int_list(ctx, "strides", (1,) * rank)
@@ -97,7 +97,7 @@ def col2im(ctx: NodeContext) -> Value:
     channels = x.shape[1] // taps
     reach = [(block[i] - 1) * dilations[i] + 1 for i in range(rank)]
     grid = [(image[i] + pads[i] + pads[rank + i] - reach[i]) // strides[i] + 1 for i in range(rank)]
-    # The blocks need not reach the end of the image: what is left over is empty.
+    # The blocks may end before the image does; the rest is zero.
     left = [image[i] + pads[i] + pads[rank + i] - (grid[i] - 1) * strides[i] - reach[i] for i in range(rank)]
     one_tap = np.tile(np.eye(taps, dtype=x.dtype.np).reshape(taps, 1, *block), (channels, *(1,) * (rank + 1)))
     return ctx.add(
@@ -108,13 +108,15 @@ def col2im(ctx: NodeContext) -> Value:
 
 @onnx_op("CausalConvWithState", since=27)
 def causal_conv_with_state(ctx: NodeContext) -> Sequence[Value | None]:
-    """Depthwise convolution over past_state and x; the last k - 1 positions are the next state."""
+    """Import CausalConvWithState: depthwise convolution over past_state and x; the last k - 1 positions are the state."""
     return convolve_causally(ctx, ctx.input(0), ctx.get(3), 1)
 
 
 def convolve_causally(ctx: NodeContext, x: Value, past: Value | None, dilation: int) -> list[Value]:
-    """x[B,C,L] behind what came before it, through the node's taps (input 1), bias and activation; and the next state,
-    [B,C,(k - 1) * dilation]."""
+    """Emit causal depthwise convolution of x[B,C,L] after its past, with bias and activation; return y and next state.
+
+    The next state is [B,C,(k - 1) * dilation]; the taps are input 1.
+    """
     w, kind = ctx.input(1), str(ctx.attr("activation", "none"))
     if len(x.shape) != 3 or len(w.shape) != 3:
         raise ShapeError(f"{ctx.label} needs [batch, channels, length] and [channels, 1, k], got {x.type} and {w.type}")
@@ -132,7 +134,7 @@ def convolve_causally(ctx: NodeContext, x: Value, past: Value | None, dilation: 
 
 @onnx_op("DeformConv", since=19)
 def deform_conv(ctx: NodeContext) -> Result:
-    """Two-dimensional deformable convolution: sample x at the moved taps, then one product over channels and taps."""
+    """Import DeformConv (2-D): samples x at the shifted taps, then computes one product over channels and taps."""
     x, w, offset, bias, mask = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3), ctx.get(4)
     if len(x.shape) != 4:
         return ctx.host()
@@ -144,11 +146,11 @@ def deform_conv(ctx: NodeContext) -> Result:
     taps = kh * kw
 
     def place(size: int, axis: int) -> tuple[float, float]:
-        """Scale and shift from a position in pixels to GridSample's [-1, 1] between the image's outer edges."""
+        """Return scale and shift from pixel positions to GridSample's [-1, 1] between the image's outer edges."""
         return 2 / size, (1 - 2 * window.pads[axis]) / size - 1
 
     def position(axis: int, size: int) -> Value:
-        """Coordinates [N*groups, taps, oh, ow] along one axis: output position, tap and offset."""
+        """Return coordinates [N*groups, taps, oh, ow] along one axis: output position plus tap plus offset."""
         part = ctx.reshape(offset, (n * moved, taps, 2, oh, ow))
         part = ctx.reshape(slice_axis(ctx, part, 2, axis, axis + 1), (n * moved, taps, oh, ow))
         scale, shift = place(size, axis)
@@ -179,14 +181,14 @@ def deform_conv(ctx: NodeContext) -> Result:
 
 @onnx_op("ConvInteger", since=10)
 def conv_integer(ctx: NodeContext) -> Value:
-    """Convolution of 8-bit integers less their zero points, exact in int32."""
+    """Import ConvInteger: convolution of 8-bit integers minus their zero points, exact in int32."""
     return integer_convolution(ctx, ctx.input(0), ctx.input(1), None, ctx.get(2), ctx.get(3))
 
 
 def integer_convolution(
     ctx: NodeContext, x: Value, w: Value, bias: Value | None, x_zero: Value | None, w_zero: Value | None
 ) -> Value:
-    """Convolution of x - x_zero with w - w_zero plus bias, in int32, by the node's attributes."""
+    """Emit the convolution of x - x_zero with w - w_zero plus bias, in int32, by the node's attributes."""
     plain = (x_zero is None or x_zero.type.count == 1) and (w_zero is None or len(w_zero.shape) <= 1)
     if not plain or x.dtype not in BYTES or w.dtype not in BYTES:
         return convolve(ctx, centred(ctx, x, x_zero, 1), centred(ctx, w, w_zero, 0), bias)
@@ -199,7 +201,7 @@ def integer_convolution(
 
 
 def centred(ctx: NodeContext, v: Value, zero: Value | None, axis: int) -> Value:
-    """`v` less its zero point in int32; a vector of zero points lies along `axis`."""
+    """Subtract the zero point from `v` in int32; a vector of zero points belongs to `axis`."""
     known = None if zero is None else zero.data
     if zero is None or (known is not None and not known.any()):
         return ctx.cast(v, DType.INT32)

@@ -1,4 +1,4 @@
-"""Einsum: diagonals by strided slices, then one product (or broadcast multiplication) for each further operand."""
+"""Einsum: diagonals by strided slices, then one product or broadcast multiplication per further operand."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ..walk.node_context import NodeContext
 
 @dataclass(frozen=True)
 class Term:
-    """An operand and the label of each of its axes."""
+    """An operand with a label for each axis."""
 
     value: Value
     labels: tuple[str, ...]
 
     def size(self, label: str) -> int:
-        """Elements along `label`."""
+        """Return the size of axis `label`."""
         return self.value.shape[self.labels.index(label)]
 
 
 @onnx_op("Einsum", since=12)
 def einsum(ctx: NodeContext) -> Value:
-    """Any equation, ellipsis and repeated labels included."""
+    """Import Einsum: any equation, including ellipsis and repeated labels."""
     values = [ctx.input(i) for i in range(len(ctx.inputs))]
     dtype = values[0].dtype
-    # Products of 8- and 16-bit integers are summed in 32 bits, whose low bits are the same.
+    # 8- and 16-bit integers are summed in 32 bits, whose low bits are equal.
     work = DType.INT32 if dtype.is_int and dtype.size < 4 else dtype
     inputs, output = _parse(ctx, str(ctx.attr("equation", "")), [len(v.shape) for v in values])
     terms = [_diagonal(ctx, Term(ctx.cast(v, work), labels)) for v, labels in zip(values, inputs, strict=True)]
@@ -50,7 +50,7 @@ def einsum(ctx: NodeContext) -> Value:
 
 
 def _parse(ctx: NodeContext, equation: str, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Labels of every operand and of the output; the axes of an ellipsis are labelled '.0', '.1'... from the right."""
+    """Return the labels of every operand and of the output; ellipsis axes are '.0', '.1'... from the right."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
     if len(parts) != len(ranks):
@@ -74,7 +74,7 @@ def _parse(ctx: NodeContext, equation: str, ranks: Sequence[int]) -> tuple[list[
 
 
 def _diagonal(ctx: NodeContext, term: Term) -> Term:
-    """The term with each label once: a pair of equal axes of size n is every (n+1)-th element of the two joined."""
+    """Reduce each repeated label to one axis: the diagonal is every (n+1)-th element of the two axes joined."""
     for label in term.labels:
         if term.labels.count(label) < 2:
             continue
@@ -93,23 +93,23 @@ def _diagonal(ctx: NodeContext, term: Term) -> Term:
 
 
 def _drop(ctx: NodeContext, term: Term, labels: set[str]) -> Term:
-    """The term without axes of size 1 that carry `labels`."""
+    """Remove axes of size 1 with `labels`."""
     kept = [i for i, x in enumerate(term.labels) if x not in labels]
     shape = [term.value.shape[i] for i in kept]
     return Term(ctx.reshape(term.value, shape), tuple(term.labels[i] for i in kept))
 
 
 def _sum_out(ctx: NodeContext, term: Term, needed: set[str]) -> Term:
-    """The term summed over labels that nobody needs."""
+    """Sum over labels that are not needed."""
     axes = [i for i, x in enumerate(term.labels) if x not in needed]
     value = reduce(ctx, term.value, "sum", axes, keepdims=False)
     return Term(value, tuple(x for x in term.labels if x in needed))
 
 
 def _contract(ctx: NodeContext, a: Term, b: Term, needed: set[str]) -> Term:
-    """The product of two terms, summed over the labels that are not needed further on."""
+    """Multiply two terms and sum over the labels that are not needed later."""
     shared = [x for x in a.labels if x in b.labels]
-    # An axis of 1 that meets a larger one broadcasts: it is as if the operand lacked the label.
+    # An axis of size 1 broadcasts against a larger one: the label is dropped from that operand.
     a, b = (
         _drop(ctx, a, {x for x in shared if a.size(x) == 1 != b.size(x)}),
         _drop(ctx, b, {x for x in shared if b.size(x) == 1 != a.size(x)}),
@@ -144,7 +144,7 @@ def _arrange(ctx: NodeContext, term: Term, order: Sequence[str], tail: tuple[int
 def _matrix(
     ctx: NodeContext, term: Term, batch: Sequence[str], own: Sequence[str], summed: Sequence[str]
 ) -> tuple[Value, bool]:
-    """The term as [batch..., own, summed], or (second result true) as [batch..., summed, own] if it lies so already."""
+    """Sum the term and transpose it to the output's order; ellipsis axes of the output only have size 1."""
     turned = tuple(term.labels) == (*batch, *summed, *own)
     order = (*batch, *summed, *own) if turned else (*batch, *own, *summed)
     v = ctx.transpose(term.value, [term.labels.index(x) for x in order])

@@ -1,4 +1,4 @@
-"""Experimental operators of the first opsets, which ONNX dropped and old files from converters still hold."""
+"""Experimental operators of the first opsets: ONNX removed them, but old converted files contain them."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from .activation import softplus_of
 
 @onnx_op("Affine", since=1)
 def affine(ctx: NodeContext) -> Value:
-    """alpha * x + beta."""
+    """Import Affine: alpha * x + beta."""
     alpha, beta = float(ctx.attr("alpha", 1.0)), float(ctx.attr("beta", 0.0))
     return ctx.elementwise(lambda x: x * alpha + beta, ctx.input(0))
 
 
 @onnx_op("Scale", since=1)
 def scale(ctx: NodeContext) -> Value:
-    """scale * x."""
+    """Import Scale: scale * x."""
     factor = float(ctx.attr("scale", 1.0))
     return ctx.elementwise(lambda x: x * factor, ctx.input(0))
 
 
 @onnx_op("ScaledTanh", since=1)
 def scaled_tanh(ctx: NodeContext) -> Value:
-    """alpha * tanh(beta * x)."""
+    """Import ScaledTanh: alpha * tanh(beta * x)."""
     alpha, beta = float(ctx.attr("alpha", 1.0)), float(ctx.attr("beta", 1.0))
     return ctx.elementwise(lambda x: (x * beta).call("tanh") * alpha, ctx.input(0))
 
 
 @onnx_op("ParametricSoftplus", since=1)
 def parametric_softplus(ctx: NodeContext) -> Value:
-    """alpha * log(1 + exp(beta * x))."""
+    """Import ParametricSoftplus: alpha * log(1 + exp(beta * x))."""
     alpha, beta = float(ctx.attr("alpha", 1.0)), float(ctx.attr("beta", 1.0))
     return ctx.elementwise(lambda x: softplus_of(x * beta) * alpha, ctx.input(0))
 
 
 @onnx_op("ImageScaler", since=1)
 def image_scaler(ctx: NodeContext) -> Value:
-    """scale * x[N,C,H,W] + bias[C]."""
+    """Import ImageScaler: scale * x[N,C,H,W] + bias[C]."""
     x, factor = ctx.input(0), float(ctx.attr("scale", 1.0))
     bias = np.asarray(ctx.attr("bias", ()), x.dtype.np)
     if len(x.shape) != 4 or bias.shape != (x.shape[1],):
@@ -52,7 +52,7 @@ def image_scaler(ctx: NodeContext) -> Value:
 
 @onnx_op("Crop", since=1)
 def crop(ctx: NodeContext) -> Value:
-    """x[N,C,H,W] without `border` (left, top, right, bottom), or of height and width `scale` from the top left one."""
+    """Import Crop: x[N,C,H,W] without `border` (left, top, right, bottom), or of size `scale` from the top left border."""
     x, size = ctx.input(0), int_list(ctx, "scale", ())
     left, top, right, bottom = int_list(ctx, "border", (0, 0, 0, 0))
     height, width = size or (x.shape[2] - top - bottom, x.shape[3] - left - right)
@@ -63,7 +63,7 @@ def crop(ctx: NodeContext) -> Value:
 
 @onnx_op("MeanVarianceNormalization", since=1)
 def mean_variance_normalization(ctx: NodeContext) -> Value:
-    """x - mean, divided by the deviation unless normalize_variance=0; over channels too with across_channels=1."""
+    """Import MeanVarianceNormalization: (x - mean) / deviation; attributes omit the division or include channels."""
     x = ctx.input(0)
     axes = [i for i in range(1, len(x.shape)) if i > 1 or ctx.attr("across_channels", 0)]
     deviation = ctx.elementwise(lambda v, m: v - m, x, reduce(ctx, x, "mean", axes))

@@ -19,18 +19,18 @@ Result = Value | Sequence[Value | None]
 Array = np.ndarray[Any, Any]
 
 LONGEST = 4096
-"""Longest transform that is computed as a product; beyond, the matrix outgrows the signal by far."""
+"""Longest transform computed as a product; for longer ones the matrix is much larger than the signal."""
 
 
 @onnx_op("DFT", since=17)
 def dft_axis_attribute(ctx: NodeContext) -> Result:
-    """Discrete Fourier transform along the axis of an attribute."""
+    """Import DFT: discrete Fourier transform along the axis of an attribute."""
     return _dft(ctx, int(ctx.attr("axis", 1)))
 
 
 @onnx_op("DFT", since=20)
 def dft(ctx: NodeContext) -> Result:
-    """Discrete Fourier transform along the axis of an input."""
+    """Import DFT: discrete Fourier transform along the axis of an input."""
     return _dft(ctx, -2 if ctx.get(2) is None else int(ctx.const_scalar(2)))
 
 
@@ -58,11 +58,11 @@ def _dft(ctx: NodeContext, axis: int) -> Result:
 
 
 def transform(ctx: NodeContext, x: Value, length: int, inverse: bool, onesided: bool) -> Value:
-    """The transform of x[..., n, 1 or 2] along n, cut off or padded with zeros to `length`: [..., k, 2].
+    """Emit the transform of x[..., n, 1 or 2] along n, cut or zero-padded to `length`: [..., k, 2].
 
-    Onesided forward keeps k = length // 2 + 1; onesided inverse takes that many and gives [..., length, 1], real.
+    Forward onesided keeps k = length // 2 + 1. Inverse onesided reads that many and returns [..., length, 1], real.
     """
-    parts, length = x.shape[-1], int(length)  # an open size is fixed: each has a matrix of its own
+    parts, length = x.shape[-1], int(length)  # a dynamic size becomes static: the matrix depends on it
     if length > LONGEST:
         count, numbers = (length, 1) if inverse and onesided else (length // 2 + 1 if onesided else length, 2)
         types = [TensorType(x.dtype, (*x.shape[:-2], count, numbers))]
@@ -73,7 +73,7 @@ def transform(ctx: NodeContext, x: Value, length: int, inverse: bool, onesided: 
     matrix = _inverse_real(length, used) if inverse and onesided else _full(length, used, inverse)
     if onesided and not inverse:
         matrix = matrix[:, :, : length // 2 + 1]
-    # [n, parts, k, 2] as one matrix: real and imaginary parts in and out lie next to each other.
+    # [n, parts, k, 2] as one matrix: real and imaginary parts are adjacent in input and output.
     matrix = matrix[:, :parts]
     n, _, k, out_parts = matrix.shape
     flat = matrix.reshape(n * parts, k * out_parts)
@@ -85,7 +85,7 @@ def transform(ctx: NodeContext, x: Value, length: int, inverse: bool, onesided: 
 
 
 def _full(length: int, used: int, inverse: bool) -> Array:
-    """[n, 2, k, 2]: what part p of x[n] adds to part q of y[k]."""
+    """Return [n, 2, k, 2]: the factor from part p of x[n] to part q of y[k]."""
     turn = np.arange(used)[:, None] * np.arange(length)[None, :] % length
     angle = 2 * np.pi * turn / length * (1 if inverse else -1)
     c, s = np.cos(angle), np.sin(angle)
@@ -94,7 +94,7 @@ def _full(length: int, used: int, inverse: bool) -> Array:
 
 
 def _inverse_real(length: int, used: int) -> Array:
-    """[k, 2, n, 1]: the inverse for a spectrum of which the conjugate half is left out."""
+    """Return [k, 2, n, 1]: the inverse for a spectrum without its conjugate half."""
     matrix = _full(length, used, inverse=True)[..., :1]
     twice = np.full(used, 2.0)
     twice[0] = 1.0
@@ -106,9 +106,9 @@ def _inverse_real(length: int, used: int) -> Array:
 
 @onnx_op("STFT", since=17)
 def stft(ctx: NodeContext) -> Result:
-    """Transforms of windowed frames of signal[B, n, 1 or 2], or [B, n] where it is real: [B, frames, k, 2].
+    """Import STFT: transforms of windowed frames of signal [B, n, 1 or 2] or real [B, n]: [B, frames, k, 2].
 
-    Complex ones are cut to one side as well, unless that is turned off: so do onnxruntime and onnx's reference.
+    Complex signals are cut to one side too unless that is disabled, as in onnxruntime and onnx's reference.
     """
     x, window = ctx.input(0), ctx.get(2)
     if len(x.shape) == 2:
@@ -140,7 +140,7 @@ def stft(ctx: NodeContext) -> Result:
 
 @onnx_op("ComplexMul", since=1, domain="com.microsoft")
 def complex_mul(ctx: NodeContext) -> Value:
-    """Product of complex numbers whose parts lie in the last axis."""
+    """Import ComplexMul: product of complex numbers; the last axis holds real and imaginary part."""
     a, b = ctx.input(0), ctx.input(1)
     (ar, ai), (br, bi) = (tuple(slice_axis(ctx, v, len(v.shape) - 1, i, i + 1) for i in (0, 1)) for v in (a, b))
     real = ctx.elementwise(lambda p, q, r, s: p * r - q * s, ar, ai, br, bi)

@@ -1,4 +1,4 @@
-"""Images: resizing, sampling at grids, and pooling of regions."""
+"""Images: resizing, grid sampling and region pooling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..walk.node_context import NodeContext
 Result = Value | Sequence[Value | None]
 
 EXACT = 1 << 24
-"""Up to here float32 holds every whole number."""
+"""float32 represents every integer up to this one."""
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
 _COORDINATES = (
@@ -48,20 +48,20 @@ def _mode(ctx: NodeContext, default: str) -> str:
 
 @onnx_op("Upsample", since=1)
 def upsample_two_scales(ctx: NodeContext) -> Value:
-    """Height and width enlarged by attributes (opset 1)."""
+    """Import Upsample: height and width scaled by attributes (opset 1)."""
     return _legacy(ctx, (1.0, 1.0, float(ctx.attr("height_scale", 1.0)), float(ctx.attr("width_scale", 1.0))))
 
 
 @onnx_op("Upsample", since=7)
 def upsample_attribute(ctx: NodeContext) -> Value:
-    """Every axis enlarged by the attribute `scales`."""
+    """Import Upsample: every axis scaled by the attribute `scales`."""
     return _legacy(ctx, [float(s) for s in ctx.attr("scales", ())])
 
 
 @onnx_op("Upsample", since=9)
 @onnx_op("Resize", since=10)
 def resize_scales(ctx: NodeContext) -> Value:
-    """Every axis scaled by an input; positions are output / scale."""
+    """Import Upsample and Resize with scales as an input; positions are output / scale."""
     return _legacy(ctx, ctx.const_numbers(1))
 
 
@@ -79,7 +79,7 @@ def _check_count(ctx: NodeContext, numbers: Sequence[float], x: Value) -> None:
 
 @onnx_op("Resize", since=11)
 def resize(ctx: NodeContext) -> Value:
-    """Every axis scaled, or brought to a size, with all modes; `axes` (from 18 on) leaves the others alone."""
+    """Import Resize: every axis by scale or to a size, with all modes; `axes` (since 18) selects axes."""
     x = ctx.input(0)
     rank = len(x.shape)
     axes = [normalize_axis(a, rank) for a in int_list(ctx, "axes", range(rank))]
@@ -112,10 +112,10 @@ def resize(ctx: NodeContext) -> Value:
 
 
 def _scaled(size: int, scale: float) -> int:
-    """floor(size * scale) in float32, as onnx's own shape inference has it, a region of interest or none."""
+    """Return floor(size * scale) in float32, as onnx's shape inference does, with or without a region of interest."""
     if not is_symbolic((size, scale)):
         return int(np.floor(np.float32(size) * np.float32(scale)))
-    if not is_symbolic(scale):  # a product that float32 holds is exact
+    if not is_symbolic(scale):  # a product that float32 represents is exact
         times, parts = float(np.float32(scale)).as_integer_ratio()
         if size * times <= EXACT:
             return size * times // parts
@@ -125,7 +125,7 @@ def _scaled(size: int, scale: float) -> int:
 
 
 def _ratio(size: int, of: int) -> float:
-    """size / of, or 1 for an empty axis: a plain number where the one is a multiple of the other, whatever they are."""
+    """Return size / of, or 1 for an empty axis; a plain number if one is a fixed multiple of the other."""
     if is_symbolic((size, of)):
         rest = size % of
         if not is_symbolic(rest) and rest == 0 and not is_symbolic(size // of):
@@ -134,7 +134,7 @@ def _ratio(size: int, of: int) -> float:
 
 
 def _extreme(ratios: Sequence[float], smallest: bool) -> float:
-    """min or max; a guard says which where they come from sizes."""
+    """Return min or max of the ratios; a guard records the result if they depend on sizes."""
     best = ratios[0]
     for r in ratios[1:]:
         if is_less(r, best) if smallest else is_less(best, r):
@@ -156,18 +156,18 @@ def resized(
     nearest_mode: str,
     roi: Sequence[float] | None = None,
 ) -> Value:
-    """Input 0 in `sizes`, by the node's other attributes."""
+    """Emit the Resize of input 0 to `sizes`, by the node's other attributes."""
     x = ctx.input(0)
     mode = _mode(ctx, "nearest")
     if coordinate not in _COORDINATES:
         raise UnsupportedOpError(f"{ctx.label} has coordinate_transformation_mode '{coordinate}', which is unknown")
-    # A scale so near to 1 that no size changes moves nothing in other runtimes, whatever positions it would give.
+    # A scale that changes no size is the identity in other runtimes too.
     if tuple(sizes) == x.shape and roi is None:
         return x
     antialias = bool(ctx.attr("antialias", 0))
-    if antialias:  # its filter runs along axes that change only
+    if antialias:  # antialiasing filters only axes that change
         scales = [1.0 if n == d else s for n, d, s in zip(sizes, x.shape, scales, strict=True)]
-    # Interpolated integers and half floats are computed in float32 and cut off, as other runtimes do.
+    # Interpolated integers and float16 are computed in float32 and truncated, as other runtimes do.
     through = x.dtype if mode == "nearest" or x.dtype.is_float else DType.FLOAT32
     out = ctx.add(
         Resize(
@@ -189,7 +189,7 @@ def resized(
 
 @onnx_op("GridSample", since=16)
 def grid_sample(ctx: NodeContext) -> Value:
-    """x at the positions of a grid in [-1, 1]."""
+    """Import GridSample: x at the positions of a grid in [-1, 1]."""
     padding = str(ctx.attr("padding_mode", "zeros"))
     if padding not in ("zeros", "border", "reflection"):
         raise UnsupportedOpError(f"{ctx.label} has padding_mode '{padding}'; known are zeros, border, reflection")
@@ -201,7 +201,7 @@ def grid_sample(ctx: NodeContext) -> Value:
 
 @onnx_op("AffineGrid", since=20)
 def affine_grid(ctx: NodeContext) -> Value:
-    """Positions of every pixel in homogeneous coordinates, times each matrix theta[n]."""
+    """Import AffineGrid: positions of all pixels in homogeneous coordinates, times each matrix theta[n]."""
     theta, (n, _, *sizes) = ctx.input(0), ctx.const_ints(1)
     rank = len(sizes)
     if theta.shape != (n, rank, rank + 1):
@@ -216,7 +216,7 @@ def affine_grid(ctx: NodeContext) -> Value:
 
 @onnx_op("RoiAlign", since=10)
 def roi_align(ctx: NodeContext) -> Value:
-    """Mean (or maximum) of bilinear samples in each bin of each region."""
+    """Import RoiAlign: mean (or maximum) of bilinear samples in each bin of each region."""
     default = "half_pixel" if ctx.version >= 16 else "output_half_pixel"
     coordinates = str(ctx.attr("coordinate_transformation_mode", default))
     mode = str(ctx.attr("mode", "avg"))
@@ -239,7 +239,7 @@ def roi_align(ctx: NodeContext) -> Value:
 
 @onnx_op("MaxRoiPool", since=1)
 def max_roi_pool(ctx: NodeContext) -> Value:
-    """The largest element of each bin of each region."""
+    """Import MaxRoiPool: largest element of each bin of each region."""
     shape = int_list(ctx, "pooled_shape", ())
     if len(shape) != 2:
         raise ShapeError(f"{ctx.label} has pooled_shape {shape}; expected rows and columns")

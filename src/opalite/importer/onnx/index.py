@@ -1,4 +1,4 @@
-"""Indexing: gather, scatter, one-hot, triangles, and operators whose output is chosen by data."""
+"""Indexing: gather, scatter, one-hot, triangles, and operators with data-dependent output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 @onnx_op("Gather", since=1)
 def gather_(ctx: NodeContext) -> Value:
-    """x at `indices` along one axis."""
+    """Import Gather: x at `indices` along one axis."""
     x = ctx.input(0)
     axis = axis_of(ctx, len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
@@ -40,9 +40,9 @@ def gather_(ctx: NodeContext) -> Value:
 
 
 def _check_positions(ctx: NodeContext, x: Value, axes: Sequence[int]) -> None:
-    """ShapeError if input 1 is known and has a position outside x: one for all of `axes` in each of its last rows.
+    """Raise ShapeError if input 1 is constant and has an index outside x; its rows have one index per axis.
 
-    Those that arrive at a run are clamped: looking at them would cost a transfer.
+    Indices of a run are clamped: checking them would cost a transfer.
     """
     indices = ctx.maybe_const(1)
     if indices is None or indices.dtype.kind not in "iu" or not indices.size or not x.type.count:
@@ -63,7 +63,7 @@ def _check_positions(ctx: NodeContext, x: Value, axes: Sequence[int]) -> None:
 
 
 def _check_vectors(ctx: NodeContext, x: Value, batch: int = 0) -> None:
-    """The same of input 1 as vectors of indices, for x's axes from `batch` on."""
+    """Check constant index vectors (input 1) for x's axes from `batch` on."""
     depth = ctx.input(1).shape[-1] if ctx.input(1).shape else 0
     if batch >= 0 and 0 < depth <= len(x.shape) - batch:
         _check_positions(ctx, x, range(batch, batch + depth))
@@ -71,7 +71,7 @@ def _check_vectors(ctx: NodeContext, x: Value, batch: int = 0) -> None:
 
 @onnx_op("GatherElements", since=11)
 def gather_elements(ctx: NodeContext) -> Value:
-    """Each element from its own position along one axis."""
+    """Import GatherElements: each element from its own position along one axis."""
     x = ctx.input(0)
     axis = axis_of(ctx, len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
@@ -80,7 +80,7 @@ def gather_elements(ctx: NodeContext) -> Value:
 
 @onnx_op("GatherND", since=11)
 def gather_nd(ctx: NodeContext) -> Value:
-    """Slices of x at index vectors; the first `batch_dims` axes go in step."""
+    """Import GatherND: slices of x at index vectors; the first `batch_dims` axes are batch axes."""
     x, indices, batch = ctx.input(0), ctx.input(1), int(ctx.attr("batch_dims", 0))
     _check_vectors(ctx, x, batch)
     return ctx.add(GatherND(batch_dims=batch), [x, indices])
@@ -88,7 +88,7 @@ def gather_nd(ctx: NodeContext) -> Value:
 
 @onnx_op("ArrayFeatureExtractor", since=1, domain="ai.onnx.ml")
 def array_feature_extractor(ctx: NodeContext) -> Result:
-    """Columns of the last axis at indices; a vector counts as one row."""
+    """Import ArrayFeatureExtractor: columns of the last axis at indices; a vector is one row."""
     x, indices = ctx.input(0), ctx.input(1)
     rows = ctx.reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
     return gather(ctx, rows, ctx.reshape(indices, (indices.type.count,)), len(rows.shape) - 1)
@@ -96,7 +96,7 @@ def array_feature_extractor(ctx: NodeContext) -> Result:
 
 @onnx_op("Compress", since=9)
 def compress(ctx: NodeContext) -> Result:
-    """The slices of x where a condition holds, which may be longer or shorter; without an axis, of x flattened."""
+    """Import Compress: slices of x selected by a condition of any length; without an axis, elements of flattened x."""
     if ctx.maybe_const(1) is None:
         return ctx.host()
     x = ctx.input(0)
@@ -109,7 +109,7 @@ def compress(ctx: NodeContext) -> Result:
 
 @onnx_op("ReverseSequence", since=10)
 def reverse_sequence(ctx: NodeContext) -> Value:
-    """The first sequence_lens[b] steps of every batch entry b in reverse, the rest as they are."""
+    """Import ReverseSequence: reverses the first sequence_lens[b] steps of every batch entry b."""
     x, lens = ctx.input(0), ctx.input(1)
     rank = len(x.shape)
     time, batch = axis_of(ctx, rank, 0, "time_axis"), axis_of(ctx, rank, 1, "batch_axis")
@@ -141,7 +141,7 @@ def _reduction(ctx: NodeContext) -> str:
 @onnx_op("Scatter", since=9)
 @onnx_op("ScatterElements", since=11)
 def scatter_elements(ctx: NodeContext) -> Value:
-    """x with each update written (or added, ...) at its own position along one axis."""
+    """Import Scatter and ScatterElements: x with each update written (or added...) at its position along one axis."""
     x = ctx.input(0)
     axis = axis_of(ctx, len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
@@ -150,14 +150,14 @@ def scatter_elements(ctx: NodeContext) -> Value:
 
 @onnx_op("ScatterND", since=11)
 def scatter_nd(ctx: NodeContext) -> Value:
-    """x with slices written (or added, ...) at index vectors."""
+    """Import ScatterND: x with slices written (or added...) at index vectors."""
     _check_vectors(ctx, ctx.input(0))
     return ctx.add(ScatterND(reduction=_reduction(ctx)), [ctx.input(0), ctx.input(1), ctx.input(2)])
 
 
 @onnx_op("TensorScatter", since=24)
 def tensor_scatter(ctx: NodeContext) -> Value:
-    """A cache with `update` written along an axis from write_indices[b] on, wrapping round if circular."""
+    """Import TensorScatter: cache with `update` written along an axis from write_indices[b] on; circular ones wrap."""
     cache, update = ctx.input(0), ctx.input(1)
     axis = axis_of(ctx, len(cache.shape), -2)
     circular = ctx.attr("mode", "linear") == "circular"
@@ -170,9 +170,9 @@ def tensor_scatter(ctx: NodeContext) -> Value:
 
 
 def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis: int, circular: bool = False) -> Value:
-    """`cache` with `update` written along `axis` from start[b] on in batch entry b.
+    """Write `update` into `cache` along `axis` from start[b] on in batch entry b.
 
-    Every position of the cache reads: the update it receives, if any, else itself.
+    Each position of the result reads the update for it, if any, else the cache.
     """
     rank, size, written = len(cache.shape), cache.shape[axis], update.shape[axis]
     starts = ctx.cast(start, DType.INT64)
@@ -200,7 +200,7 @@ def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis
 
 @onnx_op("OneHot", since=9)
 def one_hot(ctx: NodeContext) -> Value:
-    """values[1] where the coordinate along a new axis is the index (from the end if negative), else values[0]."""
+    """Import OneHot: values[1] where the coordinate along a new axis equals the index, else values[0]."""
     indices, values = ctx.input(0), ctx.input(2)
     depth = same_or_int(ctx.const_scalar(1))
     if depth < 0:
@@ -220,7 +220,7 @@ def one_hot(ctx: NodeContext) -> Value:
 
 @onnx_op("Trilu", since=14)
 def trilu(ctx: NodeContext) -> Value:
-    """The upper or lower triangle of the last two axes, from diagonal k; zeros elsewhere."""
+    """Import Trilu: upper or lower triangle of the last two axes, from diagonal k; zeros elsewhere."""
     x = ctx.input(0)
     rank, upper = len(x.shape), bool(ctx.attr("upper", 1))
     if rank < 2:
@@ -237,7 +237,7 @@ def trilu(ctx: NodeContext) -> Value:
 
 @onnx_op("MaxUnpool", since=9)
 def max_unpool(ctx: NodeContext) -> Value:
-    """Zeros with each value at its flat index into the pooled tensor; `output_shape` pads that tensor at its ends."""
+    """Import MaxUnpool: each value at its flat index into the pooled tensor, else zero; `output_shape` pads the end."""
     x, indices = ctx.input(0), ctx.input(1)
     rank = len(x.shape) - 2
     kernel = tuple(int(k) for k in ctx.attr("kernel_shape", ()))
@@ -260,12 +260,12 @@ def max_unpool(ctx: NodeContext) -> Value:
     return ctx.add(Pad(pads=(*(0,) * len(grown), *grown), mode="constant", value=0), [out])
 
 
-# Outputs whose size is data
+# Data-dependent output sizes
 
 
 @onnx_op("NonMaxSuppression", since=10)
 def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
-    """(batch, class, box) of the boxes that are kept, class by class in order of score."""
+    """Import NonMaxSuppression: (batch, class, box) of the selected boxes, by class and score."""
     boxes, scores = ctx.input(0), ctx.input(1)
     most, threshold = (ctx.const_scalar(i) if ctx.get(i) is not None else 0 for i in (2, 3))
     most = same_or_int(most)
@@ -287,5 +287,5 @@ def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
 @onnx_op("NonZero", since=9)
 @onnx_op("Unique", since=11)
 def data_dependent(ctx: NodeContext) -> Result:
-    """How many elements come out is known only at run time."""
+    """Import NonZero and Unique, whose output sizes depend on data."""
     return ctx.host()

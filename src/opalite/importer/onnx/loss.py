@@ -1,4 +1,4 @@
-"""Losses over classes."""
+"""Loss functions over classes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..walk.node_context import NodeContext
 
 @onnx_op("NegativeLogLikelihoodLoss", since=12)
 def negative_log_likelihood_loss(ctx: NodeContext) -> Value:
-    """-weight[target] * x[n, target[n]]: each, summed, or averaged by weight; ignored targets count nothing."""
+    """Import NegativeLogLikelihoodLoss: -weight[target] * x[n, target[n]], optionally summed or averaged by weight."""
     return _loss(ctx, ctx.input(0))
 
 
 @onnx_op("SoftmaxCrossEntropyLoss", since=12)
 def softmax_cross_entropy_loss(ctx: NodeContext) -> Sequence[Value]:
-    """The same of log(softmax(scores)), which is the second output."""
+    """Import SoftmaxCrossEntropyLoss: negative log-likelihood of log(softmax(scores)), which is the second output."""
     logs = softmax(ctx, ctx.input(0), 1, log=True)
     return [_loss(ctx, logs), logs][: ctx.n_outputs]
 

@@ -80,7 +80,7 @@ for _op_type, _fn in _BINARY.items():
 
 
 def operands(ctx: NodeContext) -> tuple[Value, Value]:
-    """Both inputs of a binary operator; before opset 7 `broadcast` and `axis` say where the second one lies."""
+    """Return both inputs of a binary operator; before opset 7 `broadcast` and `axis` place the second one."""
     a, b = ctx.input(0), ctx.input(1)
     if ctx.version < 7 and ctx.attr("broadcast", 0) and b.shape:
         axis = int(ctx.attr("axis", len(a.shape) - len(b.shape)))
@@ -94,14 +94,14 @@ def operands(ctx: NodeContext) -> tuple[Value, Value]:
 
 @onnx_op("Greater", since=1)
 def greater(ctx: NodeContext) -> Value:
-    """a > b."""
+    """Import Greater: a > b."""
     a, b = operands(ctx)
     return binary(ctx, "lt", b, a)
 
 
 @onnx_op("GreaterOrEqual", since=12)
 def greater_or_equal(ctx: NodeContext) -> Value:
-    """a >= b."""
+    """Import GreaterOrEqual: a >= b."""
     return binary(ctx, "le", ctx.input(1), ctx.input(0))
 
 
@@ -111,25 +111,25 @@ def _present(ctx: NodeContext) -> list[Value]:
 
 @onnx_op("Sum", since=1)
 def sum_(ctx: NodeContext) -> Value:
-    """Sum of any number of broadcast inputs."""
+    """Import Sum: sum of any number of broadcast inputs."""
     return chain(ctx, "add", _present(ctx))
 
 
 @onnx_op("Max", since=1)
 def max_(ctx: NodeContext) -> Value:
-    """Largest of any number of broadcast inputs."""
+    """Import Max: largest of any number of broadcast inputs."""
     return chain(ctx, "max", _present(ctx))
 
 
 @onnx_op("Min", since=1)
 def min_(ctx: NodeContext) -> Value:
-    """Smallest of any number of broadcast inputs."""
+    """Import Min: smallest of any number of broadcast inputs."""
     return chain(ctx, "min", _present(ctx))
 
 
 @onnx_op("Mean", since=1)
 def mean(ctx: NodeContext) -> Value:
-    """Mean of any number of broadcast inputs."""
+    """Import Mean: mean of any number of broadcast inputs."""
     values = _present(ctx)
     if len(values) > WIDEST_CHAIN:
         total = chain(ctx, "add", values)
@@ -145,7 +145,7 @@ def mean(ctx: NodeContext) -> Value:
 
 @onnx_op("Pow", since=1)
 def pow_(ctx: NodeContext) -> Value:
-    """a to the power of b in the type of a; a constant exponent of common use becomes products and roots."""
+    """Import Pow: a to the power of b in a's dtype; common constant exponents become products and roots."""
     a, b = operands(ctx)
     exponent = ctx.maybe_const(1)
     if a.dtype.is_float and exponent is not None and exponent.size == 1 and len(exponent.shape) <= len(a.shape):
@@ -153,7 +153,7 @@ def pow_(ctx: NodeContext) -> Value:
         if simple is not None:
             return ctx.elementwise(simple, a)
     if not a.dtype.is_float and exponent is not None and exponent.size == 1 and exponent.reshape(()) in (2, 3):
-        return ctx.elementwise(lambda x, y: x.call("pow", y.cast(x.dtype)), a, b)  # which wraps around
+        return ctx.elementwise(lambda x, y: x.call("pow", y.cast(x.dtype)), a, b)  # wraps around
     if not a.dtype.is_float and b.dtype.is_float:
         return ctx.elementwise(_int_to_float_power, a, b)
     return ctx.elementwise(lambda x, y: x.call("pow", y.cast(x.dtype)), a, b)
@@ -170,7 +170,7 @@ _POWERS: dict[float, Callable[[Sym], Sym]] = {
 
 
 def _int_to_float_power(x: Sym, y: Sym) -> Sym:
-    """Truncated power; pow() of a device may miss a whole number by some ulp, which truncation would make one less."""
+    """Return the truncated power; near integers are rounded, because a device's pow() may be some ulp too small."""
     power = x.cast(y.dtype).call("pow", y)
     whole = power.call("rint")
     near = (power - whole).call("abs") <= power.call("abs") * 1e-5
@@ -179,20 +179,20 @@ def _int_to_float_power(x: Sym, y: Sym) -> Sym:
 
 @onnx_op("Mod", since=10)
 def mod(ctx: NodeContext) -> Value:
-    """Remainder with the divisor's sign, or C's fmod with fmod=1."""
+    """Import Mod: remainder with the divisor's sign, or C's fmod with fmod=1."""
     return binary(ctx, "fmod" if ctx.attr("fmod", 0) else "mod", ctx.input(0), ctx.input(1))
 
 
 @onnx_op("BitShift", since=11)
 def bit_shift(ctx: NodeContext) -> Value:
-    """Shift by the second input's bits to the LEFT or RIGHT."""
+    """Import BitShift: shift by the second input's bits to the LEFT or RIGHT."""
     fn = "shl" if ctx.attr("direction", "LEFT") == "LEFT" else "shr"
     return binary(ctx, fn, ctx.input(0), ctx.input(1))
 
 
 @onnx_op("IsInf", since=10)
 def is_inf(ctx: NodeContext) -> Value:
-    """Infinity of the signs asked for."""
+    """Import IsInf: whether elements are infinite, of the requested signs."""
     negative, positive = bool(ctx.attr("detect_negative", 1)), bool(ctx.attr("detect_positive", 1))
 
     def detect(x: Sym) -> Sym:
@@ -209,14 +209,14 @@ def is_inf(ctx: NodeContext) -> Value:
 
 @onnx_op("Clip", since=1)
 def clip_attributes(ctx: NodeContext) -> Value:
-    """min(max(x, lo), hi) with bounds given as attributes."""
+    """Import Clip: min(max(x, lo), hi) with bounds as attributes."""
     low, high = ctx.attr("min", None), ctx.attr("max", None)
     return _clip(ctx, low, high)
 
 
 @onnx_op("Clip", since=11)
 def clip(ctx: NodeContext) -> Value:
-    """min(max(x, lo), hi) with optional scalar inputs; where lo > hi everything becomes hi."""
+    """Import Clip: min(max(x, lo), hi) with optional scalar inputs; if lo > hi the result is hi."""
     bounds: list[float | Value | None] = []
     for i in (1, 2):
         known = ctx.maybe_const(i) if ctx.get(i) is not None else None
@@ -241,13 +241,13 @@ def _clip(ctx: NodeContext, low: float | Value | None, high: float | Value | Non
 
 @onnx_op("CumSum", since=11)
 def cum_sum(ctx: NodeContext) -> Value:
-    """Running sum along an axis given as an input."""
+    """Import CumSum: running sum along an axis given as an input."""
     return _cumulative(ctx, "sum")
 
 
 @onnx_op("CumProd", since=26)
 def cum_prod(ctx: NodeContext) -> Value:
-    """Running product along an axis given as an input."""
+    """Import CumProd: running product along an axis given as an input."""
     return _cumulative(ctx, "prod")
 
 

@@ -1,4 +1,4 @@
-"""Matrix products in floating point and of integers less their zero points."""
+"""Matrix products of floats, and of integers minus their zero points."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..walk.node_context import NodeContext
 
 @onnx_op("MatMul", since=1)
 def matmul_(ctx: NodeContext) -> Value:
-    """NumPy's matmul."""
+    """Import MatMul: NumPy's matmul."""
     return matmul(ctx, ctx.input(0), ctx.input(1))
 
 
 @onnx_op("Gemm", since=1)
 def gemm(ctx: NodeContext) -> Value:
-    """alpha * A' B' + beta * C, each of A and B transposed on request; C broadcasts and may be absent from 11 on.
+    """Import Gemm: alpha * A' B' + beta * C; A and B are transposed on request, C broadcasts and is optional since 11.
 
     A vector A is a matrix of one row.
     """
@@ -35,7 +35,7 @@ def gemm(ctx: NodeContext) -> Value:
 
 
 def scale_and_add(ctx: NodeContext, product: Value, c: Value | None, alpha: float, beta: float) -> Value:
-    """alpha * product + beta * c; integers with a factor other than one go through float32."""
+    """Emit alpha * product + beta * c; integers use float32 if a factor is not one."""
     dtype = product.dtype
 
     def scaled(v: Sym, factor: float) -> Sym:
@@ -50,12 +50,12 @@ def scale_and_add(ctx: NodeContext, product: Value, c: Value | None, alpha: floa
 
 @onnx_op("MatMulInteger", since=10)
 def matmul_integer(ctx: NodeContext) -> Value:
-    """Product of 8-bit integers less their zero points (of a by rows, of b by columns), exact in int32."""
+    """Import MatMulInteger: product of 8-bit integers minus zero points (a's by rows, b's by columns), exact in int32."""
     return integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(2), ctx.get(3))
 
 
 def integer_product(ctx: NodeContext, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
-    """(a - a_zero) (b - b_zero) in int32."""
+    """Emit (a - a_zero) (b - b_zero) in int32."""
     a_zero, b_zero = plain_zero(a_zero), plain_zero(b_zero)
     plain = (a_zero is None or a_zero.type.count == 1) and (b_zero is None or len(b_zero.shape) <= 1)
     if plain and a.dtype in BYTES and b.dtype in BYTES:
@@ -71,7 +71,7 @@ def _centred(ctx: NodeContext, v: Value, zero: Value | None, by_row: bool) -> Va
 
 
 def by_row_or_column(ctx: NodeContext, v: Value, by_row: bool) -> Value:
-    """A scale or zero point as it broadcasts against a matrix: a vector lies along rows or along columns."""
+    """Reshape a scale or zero point to broadcast against a matrix, along rows or columns."""
     if v.type.count == 1:
         return ctx.reshape(v, ())
     return ctx.reshape(v, (v.shape[0], 1)) if by_row and len(v.shape) == 1 else v

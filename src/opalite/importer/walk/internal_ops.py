@@ -24,13 +24,13 @@ def internal_node(op_type: str, name: str, inputs: tuple[str, ...], output: str,
 
 @onnx_op("Same", domain=DOMAIN)
 def same(ctx: NodeContext) -> Value:
-    """Return the input under another name."""
+    """Import Same: return the input under another name."""
     return ctx.input(0)
 
 
 @onnx_op("Stack", domain=DOMAIN)
 def stack(ctx: NodeContext) -> Value:
-    """Stack the inputs, all of one shape, along a new `axis`; in reverse order if `reverse`."""
+    """Import Stack: stack the inputs, all of one shape, along a new `axis`; in reverse order if `reverse`."""
     values = [v for v in ctx.inputs if v is not None]
     shape = values[0].shape
     for v in values:
@@ -48,7 +48,7 @@ def stack(ctx: NodeContext) -> Value:
 
 @onnx_op("Join", domain=DOMAIN)
 def join(ctx: NodeContext) -> Value:
-    """Concatenate the inputs along `axis`."""
+    """Import Join: concatenate the inputs along `axis`."""
     values = [v for v in ctx.inputs if v is not None]
     axis = normalize_axis(ctx.attr("axis"), len(values[0].shape))
     return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
@@ -56,14 +56,14 @@ def join(ctx: NodeContext) -> Value:
 
 @onnx_op("Cut", domain=DOMAIN)
 def cut(ctx: NodeContext) -> Value:
-    """Return x[..., start : start + length, ...] at `axis`."""
+    """Import Cut: return x[..., start : start + length, ...] at `axis`."""
     x = ctx.input(0)
     return _rows(ctx, x, ctx.attr("axis"), ctx.attr("start"), ctx.attr("length"))
 
 
 @onnx_op("Take", domain=DOMAIN)
 def take(ctx: NodeContext) -> Value:
-    """Return x[..., index, ...] at `axis`, without that axis."""
+    """Import Take: return x[..., index, ...] at `axis`, without that axis."""
     x = ctx.input(0)
     axis = ctx.attr("axis")
     return ctx.reshape(_rows(ctx, x, axis, ctx.attr("index"), 1), x.shape[:axis] + x.shape[axis + 1 :])
@@ -79,17 +79,17 @@ def _rows(ctx: NodeContext, x: Value, axis: int, start: int, length: int) -> Val
 
 @onnx_op("Optional", since=15)
 def optional(ctx: NodeContext) -> Value:
-    """Return the tensor: an optional that holds a tensor is that tensor."""
+    """Import Optional: return the tensor: an optional that holds a tensor is that tensor."""
     return ctx.input(0)
 
 
 @onnx_op("OptionalGetElement", since=15)
 def optional_get_element(ctx: NodeContext) -> Value:
-    """Return the tensor of an optional that holds one."""
+    """Import OptionalGetElement: return the tensor of an optional that holds one."""
     return ctx.input(0)
 
 
 @onnx_op("OptionalHasElement", since=15)
 def optional_has_element(ctx: NodeContext) -> Value:
-    """Return whether the optional holds a tensor; this needs no contents."""
+    """Import OptionalHasElement: return whether the optional holds a tensor; this needs no contents."""
     return ctx.constant(np.asarray(ctx.get(0) is not None))

@@ -58,7 +58,7 @@ def _axes(node: NodeDef, body: GraphDef) -> tuple[int, ...] | None:
 
 @onnx_op("Distances", domain=DOMAIN)
 def distances(ctx: NodeContext) -> Value:
-    """Compute pairwise distances [M, N] of points x[N,F] and y[M,F]; attribute `power`."""
+    """Import Distances: compute pairwise distances [M, N] of points x[N,F] and y[M,F]; attribute `power`."""
     x, y = ctx.input(0), ctx.input(1)
     found = ctx.add(Distance(power=ctx.attr("power")), [x, ctx.transpose(y, (1, 0))])
     return ctx.transpose(found, (1, 0))
