@@ -1,4 +1,4 @@
-"""Text by language models: `opalite.generate` and `opalite.Generator`, the extra opalite-cl[llm].
+"""Text generation by language models: `opalite.generate` and `opalite.Generator`; needs the extra opalite-cl[llm].
 
-folder -> (tokenizer, encoder, decoder) -> candidates of the next token, on the device -> a choice, on the host -> text.
+folder -> (tokenizer, encoder, decoder) -> candidates for the next token (device) -> sampling (host) -> text
 """

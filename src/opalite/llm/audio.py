@@ -1,4 +1,4 @@
-"""Sound: samples of a wav file, or of the caller, as a model hears them: one channel, at its rate."""
+"""Audio input: reads wav files, mixes channels to mono and resamples to the model's rate."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..errors import InputError
 Array = np.ndarray[Any, Any]
 
 _ZEROS = 24
-"""Zeros of the sinc on each side: of what lies above the new rate's reach, less than 1e-3 is left."""
+"""Zero crossings of the sinc on each side; aliases above the cutoff are below 1e-3."""
 _REACH = 0.94
-"""Of half the lower rate: what is kept. The window's own width lies above."""
+"""Cutoff as a fraction of half the lower rate; the window's transition band is above it."""
 _BLOCK = 1 << 16
-"""Results of one phase at a time."""
+"""Output samples of one phase computed at once."""
 
 
 def read_wav(path: str | os.PathLike[str]) -> tuple[Array, int]:
-    """(float32 samples from -1 to 1, the mean of all channels; samples a second) of a wav file of integers.
+    """Read a wav file of integers: (float32 samples from -1 to 1, mean of all channels; sampling rate in Hz).
 
-    InputError where it is none, or holds no samples.
+    InputError if the file is no wav file of integers or has no samples.
     """
     try:
         with wave.open(os.fspath(path), "rb") as file:
@@ -44,7 +44,7 @@ def read_wav(path: str | os.PathLike[str]) -> tuple[Array, int]:
 
 
 def _numbers(raw: bytes, width: int) -> Array:
-    """Integers of `width` bytes, little end first, as float32 from -1 to 1; those of one byte have no sign."""
+    """Convert little-endian integers of `width` bytes to float32 from -1 to 1; one-byte integers are unsigned."""
     if width == 1:
         return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / 128
     if width == 3:
@@ -55,7 +55,7 @@ def _numbers(raw: bytes, width: int) -> Array:
 
 
 def resample(samples: Array, rate: int, wanted: int) -> Array:
-    """Float32 samples at `rate` a second as such at `wanted`: a sinc under a Hann window, one for each phase.
+    """Resample float32 samples from `rate` to `wanted` Hz by a Hann-windowed sinc, one filter per phase.
 
     (Julius O. Smith, Digital Audio Resampling Home Page, bandlimited interpolation.)
     """
@@ -63,7 +63,7 @@ def resample(samples: Array, rate: int, wanted: int) -> Array:
         return samples
     common = math.gcd(rate, wanted)
     up, down = wanted // common, rate // common
-    cut = _REACH * min(1.0, up / down)  # of half the old rate
+    cut = _REACH * min(1.0, up / down)  # relative to half the old rate
     half = math.ceil(_ZEROS / cut)
     padded = np.pad(samples.astype(np.float32, copy=False), (half, half + down))
     count = -(-samples.size * up // down)
@@ -73,7 +73,7 @@ def resample(samples: Array, rate: int, wanted: int) -> Array:
         first, part = divmod(phase * down, up)
         at = taps - part / up
         weights = cut * np.sinc(cut * at) * np.where(np.abs(at) < half, 0.5 + 0.5 * np.cos(np.pi * at / half), 0)
-        weights /= weights.sum()  # a constant stays what it is
+        weights /= weights.sum()  # a constant signal stays unchanged
         windows = np.lib.stride_tricks.sliding_window_view(padded, taps.size)[first::down]
         for start in range(0, (count - phase + up - 1) // up, _BLOCK):
             found = windows[start : start + _BLOCK] @ weights.astype(np.float32)
@@ -83,9 +83,9 @@ def resample(samples: Array, rate: int, wanted: int) -> Array:
 
 
 def heard(sound: Any, rate: int) -> Array:
-    """Samples at `rate` a second of a wav file's path, of (samples, their rate), or of samples at that rate already.
+    """Return samples at `rate` Hz from a wav file's path, from (samples, their rate), or from samples at that rate.
 
-    Samples are float32 [count], or [count, channels]. InputError for what is none of these.
+    Samples are float32 [count] or [count, channels]. InputError for any other value.
     """
     if isinstance(sound, str | os.PathLike):
         samples, own = read_wav(sound)
@@ -97,9 +97,9 @@ def heard(sound: Any, rate: int) -> Array:
         samples = samples.mean(1)
     if samples.ndim != 1 or samples.dtype.kind != "f" or not samples.size or own < 1:
         raise InputError(
-            f"sound is a wav file's path or float samples from -1 to 1, [count] or [count, channels], perhaps with "
+            f"sound is a wav file's path or float samples from -1 to 1, [count] or [count, channels], optionally with "
             f"their rate as (samples, rate); got {samples.dtype.name}{list(samples.shape)} at {own}"
         )
     if not np.isfinite(samples).all():
-        raise InputError("sound has samples that are no finite numbers")
+        raise InputError("sound has samples that are not finite")
     return resample(samples.astype(np.float32, copy=False), own, rate)

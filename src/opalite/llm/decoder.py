@@ -1,4 +1,4 @@
-"""Decoder: logits for the tokens of a text so far, with what the model keeps of them on the device."""
+"""Decoder: computes logits for a token sequence and keeps its KV caches on the device."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LEAST_CHUNK, _MOST_CHUNK = 32, 512
 
 
 class Decoder:
-    """A decoder and the text that it has read.
+    """A decoder with the tokens that it has read.
 
-    open_session: makes the session of a file, with the caller's options. cache: how caches are kept, as
-    InferenceSession.state has it.
+    open_session: function that opens the session of a file with the caller's options. cache: format of the KV caches,
+    as in InferenceSession.state.
     """
 
     def __init__(self, folder: ModelFolder, open_session: Any, cache: str = "model") -> None:
@@ -41,35 +41,35 @@ class Decoder:
         self._encoded: dict[str, Any] = {}
         self._tokens: list[int] = []
         steps = self.ports.roles["tokens"].shape
-        self._fixed = steps[-1] if steps and isinstance(steps[-1], int) else None  # tokens that a run takes
+        self._fixed = steps[-1] if steps and isinstance(steps[-1], int) else None  # tokens per run
         self._chunk = self._fixed or _MOST_CHUNK
         logits = next(a for a in self.session.get_outputs() if a.name == self.ports.logits)
-        self._gives_last = tuple(logits.shape[1:2]) == (1,)  # or logits of all positions
+        self._gives_last = tuple(logits.shape[1:2]) == (1,)  # else logits of all positions
 
     def _sizes(self, head: Any) -> dict[str, int]:
-        """Of rows of caches, which onnxruntime-genai's builder leaves open and tells beside the model."""
+        """Return dynamic row sizes of caches: onnxruntime-genai's builder declares them outside the model."""
         last = (a.shape[-1] for a in self.session.get_inputs() if a.name in self.ports.caches and a.shape)
         return {dim: head for dim in last if isinstance(dim, str) and isinstance(head, int)}
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The tokens that were read."""
+        """The tokens read so far."""
         return self._tokens
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of what is kept of the tokens; 0 for a model without a cache, which reads all of them each time."""
+        """Size of the caches in bytes; 0 for a model without caches, which reads all tokens in each run."""
         return 0 if self._state is None else self._state.nbytes
 
     @property
     def sessions(self) -> list[InferenceSession]:
-        """The sessions that it runs."""
+        """All sessions of the decoder."""
         return [s for s in (self.session, self._first) if s is not None]
 
     def begin(self, tokens: Sequence[int], encoded: Mapping[str, Any] | None = None) -> list[int]:
-        """Go back to what `tokens` and those read before have in common; what is left to read, at least one token.
+        """Truncate to the common prefix of `tokens` and the tokens read so far; return the tokens still to read (>= 1).
 
-        encoded: outputs of an encoder by name; with them nothing is kept.
+        encoded: outputs of an encoder by name; they discard all tokens read.
         """
         common = 0
         if encoded is None and not self._encoded:
@@ -86,7 +86,7 @@ class Decoder:
             if length and BRANCH not in self.ports.caches:
                 try:
                     self._state.truncate(length)
-                except OptionError:  # a state that is no cache: it begins anew
+                except OptionError:  # a state that is no cache starts anew
                     length = 0
             else:
                 length = 0
@@ -97,7 +97,7 @@ class Decoder:
         return kept
 
     def _hold(self, encoded: Mapping[str, Any]) -> None:
-        """Feed an encoder's outputs in every run: under their own names, as caches, or as hidden states."""
+        """Feed an encoder's outputs in every run: by their own names, as caches, or as hidden states."""
         self._encoded = {}
         for session in self.sessions:
             names = {a.name for a in session.get_inputs()}
@@ -116,9 +116,9 @@ class Decoder:
                 self._encoded[arg.name] = hidden[0]
 
     def read(self, tokens: Sequence[int]) -> Any:
-        """The logits [1, positions, vocabulary] after `tokens`, of the last one at least.
+        """Read `tokens` and return logits [1, positions, vocabulary], of the last position at least.
 
-        Many tokens are read in pieces, so that what a run computes stays small; the more so where the model gives
+        Many tokens are read in chunks to limit the size of intermediates. Chunks are smaller if the model returns
         logits of all positions.
         """
         if self._state is None:
@@ -132,7 +132,7 @@ class Decoder:
             size = len(rest) if BRANCH in self.ports.caches and not self._tokens else self._chunk
             piece, rest = rest[:size], rest[size:]
             feeds = {**self.ports.feeds(piece, len(self._tokens)), **self._held(self.session)}
-            # A device that works in the host's memory gains nothing from leaving them there.
+            # On a device in host memory, leaving logits on the device saves nothing.
             stay = not self.session.device.on_host
             logits = self._state.run(feeds, [self.ports.logits], on_device=stay)[0]
             self._tokens += piece
@@ -142,15 +142,15 @@ class Decoder:
 
     @property
     def may_follow(self) -> bool:
-        """Whether `follow` serves this model."""
+        """Whether the model supports `follow`."""
         names, tokens = (a.name for a in self.session.get_outputs()), self.ports.roles["tokens"]
         return self._state is not None and likeliest_name(self.ports.logits) in names and tokens.type == "tensor(int64)"
 
     def follow(self, token: int, count: int) -> list[int]:
-        """Read `token` and, but for the last, the `count` tokens behind it, each the likeliest after those before.
+        """Read `token`, then generate `count` tokens greedily; all but the last are read too.
 
-        On a device with memory of its own none of them is waited for before the next (`ran_multi_step`). `begin` goes
-        back before those that are not wanted. Once others have been read, and if `may_follow`.
+        Needs `may_follow` and at least one token read before. With device memory, the host does not wait between tokens
+        (`ran_multi_step`). `begin` discards unwanted tokens.
         """
         assert self._state is not None
         taken, made = self.ports.roles["tokens"].name, likeliest_name(self.ports.logits)
@@ -164,11 +164,11 @@ class Decoder:
 
     @property
     def ran_multi_step(self) -> bool:
-        """Whether the device went on from token to token by itself when `follow` was called last."""
+        """Whether the device computed several tokens without the host in the last `follow`."""
         return self._state is not None and self._state.ran_multi_step
 
     def _read_first(self, tokens: Sequence[int]) -> Any:
-        """By the model without a cache, which gives what the other takes."""
+        """Read the prompt by the model without caches; its outputs become the caches of the other."""
         assert self._first is not None
         assert self._state is not None
         names = [a.name for a in self._first.get_outputs()]
@@ -204,12 +204,12 @@ class Decoder:
         return {n: self._encoded[n] for n in names if n in self._encoded and n not in taken}
 
     def close(self) -> None:
-        """Release what the device holds."""
+        """Free the device memory."""
         for session in self.sessions:
             session.close()
 
 
 def _chunk(vocabulary: int) -> int:
-    """Tokens to read at once: a power of two whose logits in float32 take 64 MiB at most, from 32 to 512."""
+    """Return the tokens per run: a power of two from 32 to 512 with at most 64 MiB of float32 logits."""
     fits = max(1, _CHUNK_BYTES // (4 * vocabulary))
     return min(_MOST_CHUNK, max(_LEAST_CHUNK, 1 << (fits.bit_length() - 1)))

@@ -1,4 +1,4 @@
-"""DecoderInputs: which input of a decoder is what, found by name."""
+"""DecoderInputs: the roles of a decoder's inputs, by name."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ _ROLES = {
     "encoder_mask": ("encoder_attention_mask",),
 }
 BRANCH = "use_cache_branch"
-"""The input of merged decoders that chooses the branch with a cache; the state feeds it."""
+"""Input of merged decoders that selects the branch with caches; the state feeds it."""
 _CACHE = re.compile(r"past|cache|cross")
 _LOGITS = ("logits", "lm_logits")
 
 
 @dataclass(frozen=True)
 class DecoderInputs:
-    """Names of a decoder's inputs by role, the output that holds the logits, and the pairs of its cache where a
-    configuration tells them (None: the session finds them by name)."""
+    """Inputs of a decoder by role, its logits output, and its cache inputs.
+
+    pairs: {past: present} of the caches as declared by a configuration; None: the session matches them by name.
+    """
 
     roles: Mapping[str, NodeArg]
     logits: str
@@ -44,7 +46,7 @@ class DecoderInputs:
     caches: Sequence[str] = field(default_factory=tuple)
 
     def feeds(self, tokens: Sequence[int], past: int) -> dict[str, Array]:
-        """The inputs of a run on `tokens` after `past` others."""
+        """Return the inputs of a run on `tokens` after `past` others."""
         count = len(tokens)
         values: dict[str, Any] = {
             "tokens": [tokens],
@@ -59,9 +61,9 @@ class DecoderInputs:
 
 
 def find_ports(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> DecoderInputs:
-    """The ports of a decoder. told: what genai_config.json tells of its decoder, or nothing.
+    """Assign roles to a decoder's inputs. told: the decoder's part of genai_config.json, or empty.
 
-    InputError lists what came where an input is unknown, or no output can be the logits.
+    InputError for an unknown input, or if no output can be the logits; the message lists the names.
     """
     named = {**told.get("inputs", {}), **told.get("outputs", {})}
     pairs = _pairs(inputs, outputs, named)
@@ -93,7 +95,7 @@ def _role(name: str, named: Mapping[str, Any]) -> str | None:
 
 
 def logits_names(told: Mapping[str, Any]) -> list[str]:
-    """What the output that holds the logits may be called, the likeliest first. told: as `find_ports` has it."""
+    """Return possible names of the logits output, the likeliest first. told: as in `find_ports`."""
     return [str(n) for n in (told.get("outputs", {}).get("logits"), *_LOGITS) if n is not None]
 
 
@@ -109,7 +111,7 @@ def _logits(outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> str:
 
 
 def _pairs(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], named: Mapping[str, Any]) -> dict[str, str]:
-    """Output by input, by genai_config.json's patterns such as past_key_values.%d.key."""
+    """Return {input: output} of caches by genai_config.json's patterns such as past_key_values.%d.key."""
     takes, gives = {a.name for a in inputs}, {a.name for a in outputs}
     found = {}
     for past, pattern in named.items():
@@ -122,7 +124,7 @@ def _pairs(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], named: Mapping
 
 
 def _as(arg: NodeArg, value: Any) -> Array:
-    """The value in the input's type and number of axes; those that are missing or too many have size one."""
+    """Convert a value to the input's dtype and rank; leading axes of size one are added or removed."""
     assert arg.dtype is not None
     array = np.asarray(value, arg.dtype.np)
     if arg.any_rank:

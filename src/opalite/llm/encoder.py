@@ -1,4 +1,4 @@
-"""Encoder: what an encoder-decoder makes of its text, sound or picture, once for each."""
+"""Encoder: encodes the text, sound or picture of an encoder-decoder model, once per input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOKENS, _MASK = "input_ids", "attention_mask"
 
 
 class Encoder:
-    """An encoder on the device. preprocessor: what the folder tells of how features of sound are computed."""
+    """An encoder on the device. preprocessor: the folder's configuration of audio features."""
 
     def __init__(self, session: InferenceSession, preprocessor: Mapping[str, Any]) -> None:
         self.session = session
@@ -31,12 +31,12 @@ class Encoder:
 
     @property
     def takes_text(self) -> bool:
-        """Whether it reads tokens; else sound, a picture or the like, as arrays."""
+        """Whether the encoder reads tokens; else it reads arrays (sound, pictures)."""
         return _TOKENS in self._inputs
 
     @cached_property
     def _sound(self) -> tuple[NodeArg, Spectrogram]:
-        """The input that takes features of sound, and how they are computed."""
+        """The input for audio features, and their computation."""
         found = [a for a in self._inputs.values() if a.dtype is not None and a.dtype.is_float and len(a.shape) == 3]
         if self.takes_text or len(found) != 1:
             raise InputError(f"the encoder's inputs are {', '.join(self._inputs)}: none takes features of sound")
@@ -44,26 +44,26 @@ class Encoder:
         return found[0], find_spectrogram(self._preprocessor, size if isinstance(size, int) else None)
 
     def windows(self, sound: Any) -> list[Array]:
-        """Samples of a sound (llm/audio.py) by windows as long as the encoder hears at once."""
+        """Split the samples of a sound (llm/audio.py) into windows of the encoder's input length."""
         spectrogram = self._sound[1]
         return spectrogram.windows(heard(sound, spectrogram.sampling_rate))
 
     def features(self, sound: Any) -> dict[str, Array]:
-        """The input, by its name, that the encoder reads of a sound. InputError for one of several windows."""
+        """Return the encoder input of a sound, by name. InputError if the sound has several windows."""
         arg, spectrogram = self._sound
         windows = self.windows(sound)
         if len(windows) > 1:
             seconds = sum(w.size for w in windows) / spectrogram.sampling_rate
             raise InputError(
-                f"the sound lasts {seconds:.1f} s, and the encoder hears {spectrogram.chunk_length} s at once: give "
-                "what Generator.windows(sound) makes of it one by one"
+                f"the sound lasts {seconds:.1f} s, and the encoder reads {spectrogram.chunk_length} s at once: "
+                "pass the windows of Generator.windows(sound) one by one"
             )
         return {arg.name: spectrogram.features(windows[0])[None].astype(self._type(arg.name))}
 
     def run(self, tokens: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs by name, and the mask that a decoder asks for as encoder_attention_mask.
+        """Run the encoder: outputs by name, plus the decoder's input encoder_attention_mask.
 
-        given: arrays by input name, such as input_features. InputError names what is missing.
+        given: arrays by input name, such as input_features. InputError names a missing input.
         """
         feeds = dict(given)
         if self.takes_text and _TOKENS not in feeds:

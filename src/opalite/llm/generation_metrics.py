@@ -1,4 +1,4 @@
-"""Figures of a generation: tokens, seconds and bytes."""
+"""Metrics of a generation: tokens, seconds and bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass
 class GenerationMetrics:
-    """What a text took.
+    """Tokens, times and memory of one generation.
 
-    prompt_tokens: of the prompt; reused_tokens: of them what was still known from the text before. prefill_s: seconds
-    for reading the others. first_token_s: from the call to the first token. tokens: written ones. decode_s: seconds
-    for those after the first; the caller's own between two pieces do not count. weight_bytes: of weights on the device,
-    packed as it reads them. cache_bytes: of what is kept of the tokens.
+    prompt_tokens: length of the prompt; reused_tokens: prompt tokens already in the caches. prefill_s: seconds for
+    reading the others. first_token_s: seconds from the call to the first token. tokens: number of generated tokens.
+    decode_s: seconds for the tokens after the first, without the caller's time between pieces. weight_bytes: packed
+    weights on the device. cache_bytes: size of the KV caches.
     """
 
     prompt_tokens: int = 0
@@ -27,19 +27,18 @@ class GenerationMetrics:
 
     @property
     def prefill_rate(self) -> float:
-        """Tokens of the prompt read in a second; 0 where none were."""
+        """Prompt tokens read per second; 0 if none were read."""
         return (self.prompt_tokens - self.reused_tokens) / self.prefill_s if self.prefill_s else 0.0
 
     @property
     def decode_rate(self) -> float:
-        """Tokens written in a second after the first; 0 where there are none."""
+        """Generated tokens per second after the first; 0 without any."""
         return (self.tokens - 1) / self.decode_s if self.decode_s else 0.0
 
     def bandwidth_share(self, bandwidth: float) -> float:
-        """Bytes that a token must read (all weights, and the cache) a second, as a share of `bandwidth` in bytes a
-        second."""
+        """Return the used share of `bandwidth` (bytes/s); a token reads all weights and the caches."""
         return self.decode_rate * (self.weight_bytes + self.cache_bytes) / bandwidth
 
     def to_raw(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the metrics and rates as a JSON object."""
         return {**asdict(self), "prefill_rate": self.prefill_rate, "decode_rate": self.decode_rate}

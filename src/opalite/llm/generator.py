@@ -1,4 +1,4 @@
-"""Generator: a language model that writes, and `generate`, one text by one call."""
+"""Generator: a loaded language model that generates text; and `generate`, one text by one call."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ from .tokenizer import Message, Tokenizer
 
 Prompt = str | Sequence[int] | Sequence[Message]
 _TOKENS = 256
-"""Written at most, where neither the caller nor the model says how many."""
+"""Default number of tokens, if neither the caller nor the model sets it."""
 _SAMPLES = ("temperature", "top_k", "top_p", "min_p")
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A text that was written. reason: why it ended: 'end' (a token of the model's), 'stop' (a stop string), 'length'
-    or 'closed'."""
+    """A generated text. reason: cause of its end: 'end' (end token), 'stop' (stop string), 'length' or 'closed'."""
 
     text: str
     tokens: tuple[int, ...]
@@ -48,19 +47,20 @@ class Generation:
 
 
 class Generator:
-    """A language model on one OpenCL device, and the text that it has read last: a prompt that begins like it reads
-    only what differs. A context manager; not thread-safe.
+    """A language model on one OpenCL device, with the caches of its last text. A context manager; not thread-safe.
+
+    A prompt that shares a prefix with the last text reads the rest only.
 
     with opalite.Generator("folder") as writer:
         for piece in writer.stream("Once upon a time", max_tokens=64):
             print(piece, end="", flush=True)
 
-    model: a folder as optimum or onnxruntime-genai write them, an .onnx file in one, or `hf:OWNER/NAME`, which is
-    fetched from the Hugging Face Hub. file: the decoder's file, where the folder holds several. cache: 'int8' keeps the
-    caches of keys and values in 8 bits. options: InferenceSession's, such as device and precision.
+    model: a folder as written by optimum or onnxruntime-genai, an .onnx file in one, or `hf:OWNER/NAME`, which is
+    downloaded from the Hugging Face Hub. file: the decoder's file if the folder has several. cache: 'int8' stores the
+    KV caches in 8 bits. options: options of InferenceSession, such as device and precision.
 
-    Raises ModelFileError for files that are not there, InputError for inputs of the decoder that are not known,
-    ExtraError where the extra opalite-cl[llm] is not installed.
+    Raises ModelFileError for missing files, InputError for unknown inputs of the decoder, and ExtraError if the extra
+    opalite-cl[llm] is not installed.
     """
 
     def __init__(
@@ -109,20 +109,20 @@ class Generator:
         audio: Any = None,
         encoder_inputs: Mapping[str, Any] | None = None,
     ) -> Stream:
-        """The text that follows `prompt`, as an iterator of pieces; the text of an earlier call that goes on ends.
+        """Generate the text after `prompt` as an iterator of pieces; this ends the text of an earlier call.
 
-        prompt: text, numbers of tokens, or messages of a chat, {"role": "user", "content": "..."}. chat: take the text
-            for a user's message, by the model's chat template. system: the system's message before it.
-        max_tokens: None takes the model's generation_config.json, else 256; never more than the model can see.
-        temperature, top_k, top_p, min_p, repetition_penalty: see Sampling. None takes the model's configuration; where
-            that does not sample, and none of the first four is given, the likeliest token is taken each time.
-        stop: strings that end the text, which are not part of it. ignore_end: go on after tokens that end a text.
-        audio: sound for an encoder that reads its spectrogram, as Whisper's: a wav file's path, samples from -1 to 1 at
-            the encoder's rate (16 kHz), or (samples, rate); of one window (30 s) at most. Without a prompt the language
-            is what the decoder takes it for.
-        encoder_inputs: arrays by name for an encoder that does not read text, such as input_features.
+        prompt: text, token ids, or chat messages {"role": "user", "content": "..."}. chat: treat the text as a user's
+        message for the model's chat template. system: the system message before it.
+        max_tokens: default: generation_config.json, else 256; limited by the model's context length.
+        temperature, top_k, top_p, min_p, repetition_penalty: see Sampling. Default: the model's configuration; if that
+        does not sample and none of the first four is given, decoding is greedy.
+        stop: strings that end the text; they are not part of it. ignore_end: continue after end tokens.
+        audio: sound for an encoder of spectrograms such as Whisper's: a wav file's path, samples from -1 to 1 at the
+        encoder's rate (16 kHz), or (samples, rate); at most one window (30 s). Without a prompt, the decoder detects
+        the language.
+        encoder_inputs: arrays by name for an encoder that reads no text, such as input_features.
 
-        Raises InputError for a prompt that the model cannot take, OptionError for values out of range.
+        Raises InputError for an invalid prompt, OptionError for values out of range.
         """
         started = time.perf_counter()
         if self._stream is not None:
@@ -155,27 +155,27 @@ class Generator:
         return self._stream
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
-        """`stream` to its end: the whole text, its tokens, why it ended, and what it took."""
+        """Generate the whole text: text, tokens, reason of the end, and metrics."""
         stream = self.stream(prompt, **options)
         text = "".join(stream)
         return Generation(text, tuple(stream.tokens), stream.reason, stream.figures)
 
     def windows(self, sound: Any) -> list[Any]:
-        """A sound of any length, as `audio` of `stream` has it, by windows that the encoder hears at once."""
+        """Split a sound of any length (`audio` of `stream`) into windows for the encoder."""
         if self._encoder is None:
             raise InputError(f"{self.folder.path} has no encoder that could read sound")
         return list(self._encoder.windows(sound))
 
     def weight_bytes(self) -> int:
-        """Bytes of weights that the decoder's sessions hold on the device."""
+        """Return the bytes of the decoder's weights on the device."""
         return sum(s.stats().bytes.get("weights", 0) for s in self._decoder.sessions)
 
     def measure_bandwidth(self) -> float:
-        """Bytes a second that a large copy on the device reads and writes, measured now."""
+        """Measure the device's copy bandwidth in bytes per second (reads plus writes)."""
         return measure_bandwidth(self.session.runtime)
 
     def close(self) -> None:
-        """End the text that is being written, and release what the device holds."""
+        """End the current text and free the device memory."""
         if self._stream is not None:
             self._stream.close()
         self._decoder.close()
@@ -190,7 +190,7 @@ class Generator:
         self.close()
 
     def _text(self, prompt: Prompt, chat: bool, system: str | None) -> str | list[int]:
-        """Text or tokens; messages by the chat template."""
+        """Return the prompt as text or tokens; messages use the chat template."""
         if isinstance(prompt, str):
             if not chat and system is None:
                 return prompt
@@ -203,7 +203,7 @@ class Generator:
             raise InputError(f"a prompt is text, numbers of tokens or messages {{'role', 'content'}}, got {prompt!r}")
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        return self.words.encode(self.words.chat(messages), special=False)  # the template has written them
+        return self.words.encode(self.words.chat(messages), special=False)  # the template contains the special tokens
 
     def _prompt_tokens(self, text: str | list[int]) -> list[int]:
         tokens = self.words.encode(text) if isinstance(text, str) else text
@@ -216,7 +216,7 @@ class Generator:
     def _encode(
         self, encoder: Encoder, text: str | list[int], given: Mapping[str, Any]
     ) -> tuple[list[int], dict[str, Any]]:
-        """The tokens that the decoder begins with, and the encoder's outputs."""
+        """Return the decoder's first tokens, and the encoder's outputs."""
         if self.folder.begin is None:
             raise InputError(
                 f"{self.folder.path} names no decoder_start_token_id in config.json or generation_config.json"
@@ -229,8 +229,10 @@ class Generator:
         return [self.folder.begin, *(words or self._first_words(self.folder.begin, encoded))], encoded
 
     def _first_words(self, begin: int, encoded: Mapping[str, Any]) -> list[int]:
-        """What the decoder begins with where there is no prompt: what the model says, or for Whisper the language that
-        it hears, to be transcribed without timestamps."""
+        """Return the decoder's default prompt: from the configuration, or for Whisper from the detected language.
+
+        Whisper transcribes without timestamps.
+        """
         told = self.folder.setting
         languages = told("lang_to_id") or {}
         forced = [n for _, n in sorted(told("forced_decoder_ids") or [])]
@@ -265,16 +267,16 @@ class Generator:
         return frozenset() if ignored else self.folder.ends
 
     def _banned(self) -> tuple[frozenset[int], frozenset[int]]:
-        """Tokens that never come, and those that do not come first."""
+        """Return tokens that are never generated, and tokens that are not generated first."""
         always = frozenset(self.folder.setting("suppress_tokens") or ())
         return always, always | frozenset(self.folder.setting("begin_suppress_tokens") or ())
 
 
 def generate(model: str | os.PathLike[str] | Generator, prompt: Prompt, **options: Any) -> Generation:
-    """The text that follows `prompt`: `opalite.generate("folder", "Once upon a time", max_tokens=64).text`.
+    """Generate the text after `prompt`: `opalite.generate("folder", "Once upon a time", max_tokens=64).text`.
 
-    model: a folder or .onnx file as Generator takes it, or a Generator, which saves loading it each time.
-    options: Generator.stream's, and Generator's where `model` is a path (device, precision, file, ...).
+    model: a folder or .onnx file as in Generator, or a Generator, which avoids loading the model again. options: those
+    of Generator.stream, and those of Generator if `model` is a path (device, precision, file, ...).
     """
     if isinstance(model, Generator):
         return model.generate(prompt, **options)

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face Hub: fetched where a model is asked for by `hf:OWNER/NAME`, and never else."""
+"""Hugging Face Hub: downloads models that are named as `hf:OWNER/NAME`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MODELS = ["*.onnx", "*.onnx_data*", "*.onnx.data*"]
 
 
 def local_path(model: str | os.PathLike[str], file: str | None = None) -> Path:
-    """Where a model lies: a path as it is, or the folder that `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION` comes to.
+    """Return the path of a model: the given path, or the downloaded `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION`.
 
-    file: of its decoders the one that is wanted, with its data; None for all. ModelFileError says why there is
-    nothing; what was fetched before is not fetched again.
+    file: download only this decoder with its data; None: all. ModelFileError if the download fails; files downloaded
+    before are reused.
     """
     name = os.fspath(model)
     if not name.startswith(MARK):
@@ -28,6 +28,6 @@ def local_path(model: str | os.PathLike[str], file: str | None = None) -> Path:
     files = _MODELS if file is None else [f"*{file}*", *_ENCODERS]
     try:
         found = hub.snapshot_download(repository, revision=revision or None, allow_patterns=[*_CONFIGS, *files])
-    except Exception as e:  # of the network, the hub and the name: the package has many
+    except Exception as e:  # of the network, the hub or the name: the package raises many types
         raise ModelFileError(f"{name} cannot be fetched: {e}") from e
     return Path(found)

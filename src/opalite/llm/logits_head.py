@@ -1,7 +1,7 @@
-"""LogitsHead: the heavy part of choosing a token, on the device that computed the logits.
+"""LogitsHead: logits processing and top-k on the device, so that only candidates are transferred.
 
-An ONNX model of a few nodes (importer/proto/sampling_model.py), run as any other: the last position's logits,
-penalties, and the k largest. Of a row of 150,000 numbers a few hundred bytes cross to the host.
+A small ONNX model (importer/proto/sampling_model.py) takes the last position's logits, applies penalties and returns
+the k largest. A few hundred bytes are transferred instead of a row of 150,000 numbers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _STEP = 64
-"""Lists of tokens are filled up to multiples of it, so that few sizes occur."""
+"""Token lists are padded to multiples of this, so that few input sizes occur."""
 
 
 class LogitsHead:
-    """Candidates for the next token from a decoder's logits [1, positions, vocabulary], of float32 or float16.
+    """Selects candidates for the next token from logits [1, positions, vocabulary] in float32 or float16.
 
-    session: the decoder's, on whose device the head runs. vocabulary: how many tokens there are.
+    session: the decoder's session; the head runs on its device.
     """
 
     def __init__(self, session: InferenceSession, logits: str) -> None:
@@ -45,9 +45,9 @@ class LogitsHead:
         seen: Collection[int] = (),
         banned: Collection[int] = (),
     ) -> Candidates:
-        """The `count` likeliest tokens after the last position; count=0 stands for all.
+        """Return the `count` likeliest tokens after the last position; count=0: all tokens.
 
-        logits: an array, or a value on the device. penalty: for the tokens `seen`. banned: tokens that are none.
+        logits: an array or a device value. penalty: repetition penalty of the tokens `seen`. banned: excluded tokens.
         """
         feeds: dict[str, Any] = {"logits": logits}
         vocabulary = vocabulary_of(logits)
@@ -77,17 +77,17 @@ class LogitsHead:
         return self._sessions[key]
 
     def close(self) -> None:
-        """Release what the device holds."""
+        """Free the device memory."""
         for session in self._sessions.values():
             session.close()
 
 
 def vocabulary_of(logits: Any) -> int:
-    """The last size of an array, or of a value on the device, which is not fetched for that."""
+    """Return the last size of an array or of a device value, without a transfer."""
     return int(logits.shape()[-1] if isinstance(logits, OrtValue) else logits.shape[-1])
 
 
 def _filled(tokens: Collection[int]) -> Array:
-    """[1, n] with the first token again up to a multiple of _STEP: what happens to one token twice happens once."""
+    """Return tokens [1, n], padded with the first one to a multiple of _STEP; duplicates have no effect."""
     row = np.fromiter(sorted(tokens), np.int64)
     return np.concatenate([row, np.full(-len(row) % _STEP, row[0])])[None]

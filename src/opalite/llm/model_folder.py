@@ -1,4 +1,4 @@
-"""ModelFolder: the files of a language model as optimum and onnxruntime-genai write them, and what they tell."""
+"""ModelFolder: files and configuration of a language model, as written by optimum and onnxruntime-genai."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ..errors import InputError, ModelFileError
 Json = Mapping[str, Any]
 
 _DECODERS = ("decoder_model_merged.onnx", "model.onnx", "decoder_with_past_model.onnx", "decoder_model.onnx")
-"""What a decoder's file is called, the one that serves best first."""
+"""File names of decoders in order of preference."""
 _FIRST = "decoder_model.onnx"
 _WITH_PAST = "decoder_with_past_model.onnx"
 _ENCODERS = ("encoder_model.onnx", "encoder.onnx")
 _PLACES = ("", "onnx")
-"""Folders below the model's own in which its .onnx files lie."""
+"""Subfolders of the model's folder with .onnx files."""
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model's folder.
+    """Folder of a language model.
 
-    decoder: the file that is run for each token. first: another, without a cache, that is run on the prompt where the
-    decoder cannot begin by itself. encoder: of an encoder-decoder.
-    config, generation, genai, tokenizer, preprocessor: contents of config.json, generation_config.json,
-    genai_config.json, tokenizer_config.json and preprocessor_config.json, empty where there is no such file.
+    decoder: file run for each token. first: file without caches that reads the prompt if the decoder needs caches.
+    encoder: file of an encoder-decoder model. config, generation, genai, tokenizer, preprocessor: contents of
+    config.json, generation_config.json, genai_config.json, tokenizer_config.json and preprocessor_config.json; empty if
+    the file is missing.
     """
 
     path: Path
@@ -44,18 +44,18 @@ class ModelFolder:
 
     @property
     def told(self) -> Json:
-        """What genai_config.json tells of the model."""
+        """The entry "model" of genai_config.json."""
         found: Json = self.genai.get("model", {})
         return found
 
     @property
     def ends(self) -> frozenset[int]:
-        """Numbers of the tokens that end a text, of all files that name some."""
+        """Ids of tokens that end a text, from all configuration files."""
         return frozenset(n for told in self._tellers for n in _numbers(told.get("eos_token_id")))
 
     @property
     def begin(self) -> int | None:
-        """The token that the decoder of an encoder-decoder begins with."""
+        """Start token of the decoder of an encoder-decoder model."""
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for told in self._tellers:
                 if numbers := _numbers(told.get(name)):
@@ -64,14 +64,14 @@ class ModelFolder:
 
     @property
     def positions(self) -> int | None:
-        """How many tokens the model can see, where it says so."""
+        """Context length of the model in tokens, if declared."""
         text = self.config.get("text_config", {})
         names = ("max_position_embeddings", "n_positions", "n_ctx", "max_target_positions", "max_seq_len")
         found = [self.told.get("context_length"), *(told.get(n) for told in (self.config, text) for n in names)]
         return next((int(n) for n in found if isinstance(n, int) and n > 0), None)
 
     def setting(self, name: str) -> Any:
-        """A setting of generation as generation_config.json or else genai_config.json's "search" has it, or None."""
+        """Return a generation setting from generation_config.json or "search" of genai_config.json, else None."""
         found = self.generation.get(name)
         return self.genai.get("search", {}).get(name) if found is None else found
 
@@ -87,9 +87,9 @@ def _numbers(told: Any) -> tuple[int, ...]:
 
 
 def open_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelFolder:
-    """The folder at `path`, or around the .onnx file at `path`.
+    """Open the folder at `path`, or the folder of the .onnx file at `path`.
 
-    file: the decoder's file, where the folder holds several (model_q4.onnx). ModelFileError says what is not there.
+    file: the decoder's file if the folder has several (model_q4.onnx). ModelFileError names a missing file.
     """
     given = Path(path)
     if given.suffix == ".onnx":

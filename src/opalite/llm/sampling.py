@@ -1,4 +1,4 @@
-"""Sampling: how the next token is chosen of the likeliest ones."""
+"""Sampling: selects the next token among the likeliest ones."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..errors import OptionError
 Array = np.ndarray[Any, Any]
 _RANGES = {"temperature": (0, np.inf), "top_k": (0, np.inf), "top_p": (0, 1), "min_p": (0, 1)}
 CANDIDATES = 256
-"""Tokens that cross to the host where no top_k says how many: what they hold not, the whole row tells."""
+"""Number of candidates without top_k; if they do not decide, the whole row is transferred."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to choose the next token.
+    """Sampling parameters.
 
-    temperature: logits are divided by it; 0 takes the likeliest token (greedy). top_k: of the k likeliest, 0 of all.
-    top_p: of the fewest likeliest whose probabilities sum to at least top_p. min_p: of those at least min_p times as
-    probable as the likeliest. All are applied in this order, each to what the last left. repetition_penalty: logits of
-    tokens that occur already are divided by it where positive and multiplied where negative (CTRL, Keskar et al. 2019).
-    seed: equal seeds give equal texts; None takes another each time. Raises OptionError for values out of range.
+    temperature: divides logits; 0 is greedy. top_k: sample among the k likeliest tokens; 0: all. top_p: among the
+    fewest likeliest tokens with total probability >= top_p. min_p: among tokens at least min_p times as probable as the
+    likeliest. They apply in this order, each to the tokens left by the one before. repetition_penalty: divides positive
+    and multiplies negative logits of tokens seen before (CTRL, Keskar et al. 2019). seed: equal seeds give equal texts;
+    None: a random seed. Raises OptionError for values out of range.
     """
 
     temperature: float = 0.0
@@ -43,19 +43,22 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is taken."""
+        """Whether the likeliest token is selected."""
         return self.temperature == 0 or self.top_k == 1
 
     @property
     def candidates(self) -> int:
-        """How many of the likeliest tokens the host looks at."""
+        """Number of likeliest tokens that the host needs."""
         return 1 if self.is_greedy else self.top_k or CANDIDATES
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The likeliest tokens, falling. logits: [k] after penalties. tokens: [k]. log_sum: the logarithm of the sum of
-    exp(logit / temperature) over all tokens. is_all: whether there are no others."""
+    """Likeliest tokens in descending order.
+
+    logits: [k] after penalties. tokens: [k] ids. log_sum: log of the sum of exp(logit / temperature) over all tokens.
+    is_all: whether all tokens are included.
+    """
 
     logits: Array
     tokens: Array
@@ -64,9 +67,9 @@ class Candidates:
 
 
 def pick(found: Candidates, sampling: Sampling, draw: float, whole: Callable[[], Candidates]) -> int:
-    """The token that `draw`, a number in [0, 1), chooses.
+    """Select a token by `draw`, a random number in [0, 1).
 
-    whole: all tokens as candidates, called only where the likeliest do not decide.
+    whole: returns all tokens as candidates; called only if `found` does not decide.
     """
     chosen = _pick(found, sampling, draw)
     if chosen is None:
@@ -76,7 +79,7 @@ def pick(found: Candidates, sampling: Sampling, draw: float, whole: Callable[[],
 
 
 def _pick(found: Candidates, sampling: Sampling, draw: float) -> int | None:
-    """The token, or None where it depends on those that are no candidates."""
+    """Return the token, or None if it depends on tokens outside the candidates."""
     if sampling.is_greedy:
         return int(found.tokens[0])
     scaled = found.logits.astype(np.float64) / sampling.temperature
@@ -102,5 +105,5 @@ def _pick(found: Candidates, sampling: Sampling, draw: float) -> int | None:
     if place >= count:
         if not complete:
             return None
-        place = count - 1  # sums fall short of one by a rounding
+        place = count - 1  # rounding: the sums end just below one
     return int(found.tokens[place])

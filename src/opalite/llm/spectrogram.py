@@ -1,4 +1,4 @@
-"""Spectrogram: log-mel features of sound, as Whisper's encoders read them."""
+"""Spectrogram: log-mel features of audio, as in Whisper."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ..errors import InputError
 
 Array = np.ndarray[Any, Any]
 
-_LEAST = 1e-10  # of a power, so that it has a logarithm
-_RANGE = 8.0  # below the largest logarithm, in powers of ten
+_LEAST = 1e-10  # lower bound of a power before the logarithm
+_RANGE = 8.0  # dynamic range below the maximum, in powers of ten
 _KNEE, _SLOPE, _STEP = 1000.0, 3 / 200, 27 / np.log(6.4)
-"""Slaney's mel scale (Auditory Toolbox, 1998): linear up to 1000 Hz, logarithmic from there on."""
+"""Slaney's mel scale (Auditory Toolbox, 1998): linear below 1000 Hz, logarithmic above."""
 
 
 @dataclass(frozen=True)
 class Spectrogram:
-    """How features are computed (Radford et al. 2022, section 2.2; the names are preprocessor_config.json's).
+    """Parameters of log-mel features (Radford et al. 2022, section 2.2), named as in preprocessor_config.json.
 
-    The power of each frame of `n_fft` samples under a Hann window, a frame each `hop_length` samples around which the
-    sound is reflected at its ends, summed by `feature_size` triangles on the mel scale from 0 to half of
-    `sampling_rate`; log10 of that, cut at 8 below the largest, plus 4, divided by 4. A window lasts `chunk_length`
-    seconds; what is missing is silence.
+    Frames of `n_fft` samples at distance `hop_length`, with reflected borders and a Hann window, give power spectra.
+    `feature_size` triangular filters on the mel scale sum them from 0 to half of `sampling_rate`. The result is log10,
+    clipped at 8 below the maximum, plus 4, divided by 4. A window lasts `chunk_length` seconds and is padded with
+    silence.
     """
 
     feature_size: int = 80
@@ -38,12 +38,12 @@ class Spectrogram:
 
     @property
     def samples(self) -> int:
-        """Of a window."""
+        """Number of samples of a window."""
         return self.chunk_length * self.sampling_rate
 
     @cached_property
     def filters(self) -> Array:
-        """Weights [feature_size, n_fft // 2 + 1] of frequencies, each filter of an area of one."""
+        """Mel filters [feature_size, n_fft // 2 + 1], each with unit area."""
         top = self.sampling_rate / 2
         edges = _hertz(np.linspace(0.0, _mel(top), self.feature_size + 2))
         frequencies = np.linspace(0.0, top, self.n_fft // 2 + 1)
@@ -53,11 +53,11 @@ class Spectrogram:
         return made
 
     def windows(self, sound: Array) -> list[Array]:
-        """The sound [count] by windows, the last one as long as it is."""
+        """Split sound [count] into windows; the last one may be shorter."""
         return [sound[i : i + self.samples] for i in range(0, max(1, sound.size), self.samples)]
 
     def features(self, sound: Array) -> Array:
-        """[feature_size, frames] in float32 of a window of float samples, shorter ones being followed by silence."""
+        """Compute float32 features [feature_size, frames] of a window of float samples, padded with silence."""
         wide = sound.astype(np.float64)
         if self.do_normalize:
             wide = (wide - wide.mean()) / np.sqrt(wide.var() + 1e-7)
@@ -72,9 +72,9 @@ class Spectrogram:
 
 
 def find_spectrogram(config: Mapping[str, Any], size: int | None) -> Spectrogram:
-    """What a folder's preprocessor_config.json tells, or Whisper's own. size: features that the encoder reads.
+    """Make the Spectrogram of a preprocessor_config.json, by default Whisper's; size: the encoder's feature count.
 
-    InputError for features of other kinds.
+    InputError for another feature extractor.
     """
     kind = config.get("feature_extractor_type", "WhisperFeatureExtractor")
     if kind != "WhisperFeatureExtractor":

@@ -1,4 +1,4 @@
-"""StopStrings: strings at which a text ends, found as it is written."""
+"""StopStrings: strings that end a text, searched while it is generated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import OptionError
 
 
 class StopStrings:
-    """Lets text through up to the first of some strings; what may be the beginning of one is held back."""
+    """Passes text up to the first stop string; a possible beginning of one is held back."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         if any(not s for s in strings):
@@ -17,7 +17,7 @@ class StopStrings:
         self._held = ""
 
     def add(self, piece: str) -> tuple[str, bool]:
-        """The text that may be told now, and whether a string was met, which is not told."""
+        """Add text; return (text to emit, whether a stop string was found). The stop string is not emitted."""
         text = self._held + piece
         met = [i for s in self._strings if (i := text.find(s)) >= 0]
         if met:
@@ -28,12 +28,12 @@ class StopStrings:
         return text[: len(text) - keep], False
 
     def end(self) -> str:
-        """What was held back."""
+        """Return the text that was held back."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, string: str) -> int:
-    """How many characters at the end of `text` begin `string`."""
+    """Return how many characters at the end of `text` are a beginning of `string`."""
     longest = min(len(text), len(string) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(string[:n])), 0)

@@ -1,4 +1,4 @@
-"""Stream: a text as it is written, piece by piece."""
+"""Stream: a text as an iterator of pieces while it is generated."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from .stop_strings import StopStrings
 from .tokenizer import Pieces, Tokenizer
 
 AT_ONCE, MOMENT_S = 32, 0.03
-"""Tokens that come at once at most, and the time that they may take: somebody reads them."""
+"""Limits of a greedy batch: number of tokens, and seconds, because a reader waits for the text."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a text ends: after `count` tokens, at one of the strings `stops`, at one of the tokens `ends`; and the
-    tokens that never come, and that do not come first."""
+    """Conditions that end a text: `count` tokens, a string in `stops`, or a token in `ends`; and banned tokens.
+
+    banned: tokens never generated after the first; banned_first: tokens not generated first.
+    """
 
     count: int
     stops: tuple[str, ...]
@@ -34,10 +36,10 @@ class Limits:
 
 
 class Stream:
-    """The pieces of a text, whole characters each; joined they are the text. Ends early by `close()`.
+    """Iterator of pieces of a text, each of whole characters; `close()` ends it early.
 
-    tokens: those written so far, one that ends the text included. reason: '' while it goes on, then 'end' (a token of
-    the model's), 'stop' (a stop string), 'length' or 'closed'. figures: what it took so far.
+    tokens: ids so far, including an end token. reason: '' while running, then 'end' (end token), 'stop' (stop string),
+    'length' or 'closed'. figures: metrics so far.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Stream:
         weight_bytes: Callable[[], int],
         started: float,
     ) -> None:
-        """rest: the tokens at the prompt's end that the decoder has not read. started: perf_counter() of the call."""
+        """Initialise; rest: prompt tokens that the decoder has not read. started: perf_counter() of the call."""
         self.tokens: list[int] = []
         self.reason = ""
         self.figures = GenerationMetrics(len(prompt), len(prompt) - len(rest))
@@ -60,7 +62,7 @@ class Stream:
         self._prompt, self._rest = list(prompt), list(rest)
         self._sampling, self._limits = sampling, limits
         self._weight_bytes, self._started = weight_bytes, started
-        # Tokens that follow from logits alone, the device can take without the host.
+        # Greedy tokens depend on logits alone: the device can select them without the host.
         plain = sampling.is_greedy and sampling.repetition_penalty == 1 and not limits.banned
         self._follows = plain and decoder.may_follow
         self._ahead: deque[int] = deque()
@@ -75,7 +77,7 @@ class Stream:
         return next(self._pieces)
 
     def close(self) -> None:
-        """End the text here."""
+        """End the text."""
         self._pieces.close()
         if not self.reason:
             self.reason = "closed"
@@ -104,7 +106,7 @@ class Stream:
                 yield last
 
     def _next(self) -> int:
-        """Read what is new, and choose the token after it."""
+        """Read the new tokens and select the next one."""
         started = time.perf_counter()
         figures, is_first = self.figures, not self.tokens
         if self._follows and not is_first:
@@ -123,8 +125,7 @@ class Stream:
         return token
 
     def _follow(self) -> int:
-        """The likeliest token, of those that the device has written on its own where it does that: as many at once as
-        take a moment."""
+        """Return the next greedy token; the device generates several at once if they take less than MOMENT_S."""
         if not self._ahead:
             started = time.perf_counter()
             count = min(self._at_once, self._limits.count - len(self.tokens))

@@ -1,4 +1,4 @@
-"""Tokenizer: text to tokens, tokens to text piece by piece, and chats to text."""
+"""Tokenizer: encodes text, decodes tokens incrementally, and applies chat templates."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .model_folder import ModelFolder
 
 Message = Mapping[str, Any]
 _HELD = "\ufffd"
-"""What bytes that are no character yet are decoded to."""
+"""Replacement character: the decoding of bytes that are no complete character."""
 
 
 class Tokenizer:
-    """A folder's tokenizer.json and chat template. ModelFileError where there is no tokenizer.json."""
+    """Tokenizer and chat template of a folder. ModelFileError if tokenizer.json is missing."""
 
     def __init__(self, folder: ModelFolder) -> None:
         tokenizers = need("tokenizers", "turning text into tokens", "llm")
@@ -37,17 +37,17 @@ class Tokenizer:
         self._folder = folder
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Tokens of the text, with those that the tokenizer puts around one where `special`."""
+        """Encode text to tokens; special: include the tokenizer's special tokens."""
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of the tokens, without special ones."""
+        """Decode tokens to text, without special tokens."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def chat(self, messages: Sequence[Message]) -> str:
-        """The messages by the model's chat template, up to where its answer begins.
+        """Render messages by the model's chat template, up to the beginning of the answer.
 
-        messages: {"role": "user", "content": "..."} and the like. InputError where there is no template, or it refuses.
+        messages: {"role": "user", "content": "..."} etc. InputError if there is no template, or if it raises an error.
         """
         template = self._template()
         sandbox = need("jinja2.sandbox", "a chat template", "llm")
@@ -65,7 +65,7 @@ class Tokenizer:
 
     def _template(self) -> str:
         template = self._folder.tokenizer.get("chat_template")
-        if isinstance(template, list):  # several by name
+        if isinstance(template, list):  # several templates by name
             named = {t["name"]: t["template"] for t in template}
             template = named.get("default", next(iter(named.values()), None))
         file = Path(self._folder.path) / "chat_template.jinja"
@@ -88,22 +88,22 @@ def _refuse(message: str) -> None:
 
 
 class Pieces:
-    """Text of tokens that come one by one: each piece is whole characters, and all pieces joined are the text.
+    """Decodes tokens one by one to pieces of whole characters; the joined pieces are the text.
 
-    words: what decodes. before: tokens that come before, for the space between.
+    words: the tokenizer. before: preceding tokens, which determine the first space.
     """
 
     def __init__(self, words: Tokenizer, before: Sequence[int] = ()) -> None:
         self._words = words
-        # A tokenizer may treat the first token of a text apart, so that a few tokens before are decoded, too.
+        # A tokenizer may treat the first token of a text specially, so a few preceding tokens are decoded too.
         self._tokens = list(before[-4:])
-        self._told = self._text().rstrip(_HELD)  # a character that is not whole yet is told once it is
+        self._told = self._text().rstrip(_HELD)  # an incomplete character is emitted once it is complete
 
     def _text(self) -> str:
         return self._words.decode(self._tokens)
 
     def add(self, token: int) -> str:
-        """The characters that this token completes; '' while there are none."""
+        """Add a token; return the characters that it completes, or ''."""
         self._tokens.append(token)
         text = self._text()
         if text.endswith(_HELD) and len(self._tokens) < 64:
@@ -115,7 +115,7 @@ class Pieces:
         return piece
 
     def end(self) -> str:
-        """What was held back, bytes that are no character as U+FFFD."""
+        """Return the text that was held back; incomplete characters are U+FFFD."""
         return self._tell(self._text())
 
     def _tell(self, text: str) -> str:

@@ -58,7 +58,7 @@ def test_a_wav_file_becomes_text(tmp_path: Path) -> None:
         assert same.tokens == found.tokens
         windows = made.windows(SOUND)
         assert [w.size for w in windows] == [16000, 16000, 8000]
-        with pytest.raises(InputError, match=r"lasts 2.5 s, and the encoder hears 1 s at once"):
+        with pytest.raises(InputError, match=r"lasts 2.5 s, and the encoder reads 1 s at once"):
             made.stream("", audio=SOUND)
 
 

@@ -1,4 +1,4 @@
-"""Categories of ai.onnx.ml: the host finds the places of strings, and the device makes numbers of the places."""
+"""Categorical encoders of ai.onnx.ml: the host looks up strings, the device maps the indices to numbers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ..shared.emit_helpers import reduce
 from ..walk.node_context import NodeContext
 from .classifier_scores import ML, Array
 
-_COMPARED = 64  # numeric keys up to so many are compared with every element; more are searched for by the host
-_SPAN, _GAPS = 4096, 16  # whole keys that lie so close together, or with so many gaps a key, number a table
+_COMPARED = 64  # up to this many numeric keys are compared on the device; more are looked up by the host
+_SPAN, _GAPS = 4096, 16  # integer keys within this span, or up to this many times their count, become a table
 _STRINGS = "strings are the host's"
 
 
 def text_array(values: Any) -> Array:
-    """A list of strings as an array of objects."""
+    """Convert a list of strings to an object array."""
     return np.array([v.decode() if isinstance(v, bytes) else str(v) for v in values], object)
 
 
 def place_in(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool) -> Value:
-    """Where each element of x is among the keys, -1 where it is not: int64 of x's shape.
+    """Return the index of each element of x among the keys, -1 if absent: int64 of x's shape.
 
-    last: the last of equal keys counts, else the first. required: an element that is no key is an error.
+    last: the last of equal keys wins, else the first. required: an absent element is an error.
     """
     if (x.dtype is DType.STRING) != (keys.dtype == object):
         raise ShapeError(
@@ -58,7 +58,7 @@ def place_in(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool
 
 
 def _compared(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value:
-    """The place by comparing with every key: the largest, or the least, number of those that are equal."""
+    """Find indices by comparison with every key: the largest, or smallest, index of an equal key."""
     number = np.arange(len(keys), dtype=np.int32) if last else np.arange(len(keys), dtype=np.int32)[::-1].copy()
     column = ctx.reshape(x, (*x.shape, 1))
 
@@ -76,18 +76,18 @@ def _compared(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value:
 
 
 def _numbered(ctx: NodeContext, x: Value, keys: Array, last: bool, least: int, most: int) -> Value:
-    """The place by a table of all whole numbers from `least` to `most`, with an entry more for others."""
+    """Find indices by a table of all integers from `least` to `most`, plus one entry for others."""
     span = most - least + 1
     table = np.full(span + 1, -1, np.int64)
     numbers = np.arange(len(keys))
-    order = numbers if last else numbers[::-1]  # what is written later stays
+    order = numbers if last else numbers[::-1]  # later writes win
     table[keys[order] - least] = order
     row = ctx.elementwise(lambda v: where((v < least).call("or", v > most), span, v - least), ctx.cast(x, DType.INT64))
     return ctx.add(Gather(axis=0), [ctx.constant(table), row])
 
 
 def value_at(ctx: NodeContext, place: Value, values: Array, default: Any) -> Value:
-    """values[place], `default` where the place is -1."""
+    """Return values[place]; `default` if the index is -1."""
     table = np.concatenate([values, np.array([default], values.dtype)])
     if values.dtype == object:
         types = [TensorType(DType.STRING, place.shape)]
@@ -97,7 +97,7 @@ def value_at(ctx: NodeContext, place: Value, values: Array, default: Any) -> Val
 
 @onnx_op("OneHotEncoder", domain=ML)
 def one_hot_encoder(ctx: NodeContext) -> Value:
-    """float32 of x's shape and the categories: 1 at the element's category. Floats are whole numbers cut off."""
+    """Import OneHotEncoder: float32 of x's shape plus an axis: 1 at the element's category; floats are truncated."""
     x = ctx.input(0)
     strings, numbers = ctx.attr("cats_strings", None), ctx.attr("cats_int64s", None)
     if bool(strings) == bool(numbers):
@@ -105,7 +105,7 @@ def one_hot_encoder(ctx: NodeContext) -> Value:
     if x.dtype is not DType.STRING and strings:
         raise ShapeError(f"{ctx.label} has cats_strings for {x.type}")
     required = not int(ctx.attr("zeros", 1))
-    if x.dtype is DType.STRING:  # which no number is equal to
+    if x.dtype is DType.STRING:  # equal to no number
         keys = text_array(strings or ()) if strings or required else np.zeros(len(numbers), object)
     else:
         keys = np.asarray(numbers, np.int64)
@@ -131,7 +131,7 @@ def one_hot_encoder(ctx: NodeContext) -> Value:
 
 @onnx_op("LabelEncoder", since=1, domain=ML)
 def label_encoder_1(ctx: NodeContext) -> Value:
-    """Strings as their places among classes_strings, or places as those strings."""
+    """Import LabelEncoder: version 1: strings to indices in classes_strings, or indices to strings."""
     x, classes = ctx.input(0), text_array(ctx.attr("classes_strings", ()))
     if x.dtype is DType.STRING:
         place = place_in(ctx, x, classes, last=True, required=False)
@@ -143,12 +143,12 @@ def label_encoder_1(ctx: NodeContext) -> Value:
 
 @onnx_op("LabelEncoder", since=2, domain=ML)
 def label_encoder_2(ctx: NodeContext) -> Value:
-    """Each element that is a key as the value that belongs to it, all else as the default."""
+    """Import LabelEncoder: replaces each element that is a key by its value, others by the default."""
     keys, _ = _table(ctx, "keys")
     values, kind = _table(ctx, "values")
     if len(keys) != len(values):
         raise ModelError(f"{ctx.label} has {len(keys)} keys and {len(values)} values")
-    if keys.dtype.kind == "f" and ctx.version < 4:  # from version 4 on NaN is equal to NaN
+    if keys.dtype.kind == "f" and ctx.version < 4:  # since version 4 NaN equals NaN
         keys, values = keys[~np.isnan(keys)], values[~np.isnan(keys)]
     given = ctx.attr("default_tensor", None)
     if given is not None and np.asarray(given).size == 1:
@@ -163,7 +163,7 @@ def label_encoder_2(ctx: NodeContext) -> Value:
 
 
 def _table(ctx: NodeContext, side: str) -> tuple[Array, str]:
-    """keys or values, and the name of their kind in attributes: strings, int64s, floats or a tensor."""
+    """Return keys or values, and their kind: strings, int64s, floats or a tensor."""
     tensor = ctx.attr(f"{side}_tensor", None)
     if tensor is not None:
         array = np.asarray(tensor).reshape(-1)
@@ -184,7 +184,7 @@ def _text(value: Any) -> str:
 
 @onnx_op("CategoryMapper", domain=ML)
 def category_mapper(ctx: NodeContext) -> Value:
-    """Strings as the numbers of their categories, or the reverse."""
+    """Import CategoryMapper: strings to category numbers, or the reverse."""
     x = ctx.input(0)
     strings, numbers = text_array(ctx.attr("cats_strings", ())), np.asarray(ctx.attr("cats_int64s", ()), np.int64)
     if len(strings) != len(numbers):
@@ -200,5 +200,5 @@ def category_mapper(ctx: NodeContext) -> Value:
 @onnx_op("CastMap", domain=ML)
 @onnx_op("ZipMap", domain=ML)
 def maps(ctx: NodeContext) -> Value:
-    """Maps are the host's."""
+    """Import an operator on maps, which runs on the host."""
     raise NeedTask

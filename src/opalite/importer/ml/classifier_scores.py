@@ -1,6 +1,6 @@
-"""Scores and labels as the classifiers and regressors of ai.onnx.ml give them: post-transforms, second columns, labels.
+"""Scores and labels of ai.onnx.ml's classifiers and regressors: post-transforms, second columns, labels.
 
-Where the standard leaves it open, this does as onnxruntime does, whose models are trained against it.
+Behaviour that the standard leaves open follows onnxruntime, because models are trained against it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..walk.node_context import NodeContext
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
-_ZERO = 1e-7  # scores up to this size count as zero for SOFTMAX_ZERO
+_ZERO = 1e-7  # magnitude up to which SOFTMAX_ZERO treats scores as zero
 
 
 def transform_of(ctx: NodeContext) -> str:
-    """The attribute post_transform; UnsupportedOpError if it is none of the standard's."""
+    """Return the attribute post_transform; UnsupportedOpError for an unknown one."""
     name = str(ctx.attr("post_transform", "NONE"))
     if name not in TRANSFORMS:
         raise UnsupportedOpError(f"{ctx.label} has post_transform '{name}'; known are {', '.join(TRANSFORMS)}")
@@ -35,7 +35,7 @@ def transform_of(ctx: NodeContext) -> str:
 
 
 def rows_of(ctx: NodeContext, x: Value) -> Value:
-    """x as [N, F] in floats: a vector is one row; float64 stays, all else is float32."""
+    """Reshape x to float rows [N, F]: a vector is one row; float64 is kept, other types become float32."""
     rows = ctx.reshape(x, (1, x.type.count)) if len(x.shape) < 2 else x
     if len(rows.shape) > 2:
         rows = ctx.reshape(rows, (rows.shape[0], math.prod(rows.shape[1:])))
@@ -43,7 +43,7 @@ def rows_of(ctx: NodeContext, x: Value) -> Value:
 
 
 def transformed(ctx: NodeContext, scores: Value, name: str) -> Value:
-    """The post-transform `name` of scores [N, columns]; PROBIT alone changes a single column, as in onnxruntime."""
+    """Apply post-transform `name` to scores [N, columns]; only PROBIT changes a single column, as in onnxruntime."""
     if name == "PROBIT":
         return ctx.elementwise(_probit, scores)
     if name == "NONE" or scores.shape[1] < 2:
@@ -65,7 +65,7 @@ def transformed(ctx: NodeContext, scores: Value, name: str) -> Value:
 
 
 def _probit(s: Sym) -> Sym:
-    """sqrt(2) * erfinv(2 s - 1), with the approximation of erfinv by Winitzki (2008) that onnxruntime takes."""
+    """Return sqrt(2) * erfinv(2 s - 1), with Winitzki's approximation of erfinv (2008), as in onnxruntime."""
     x = s * 2.0 - 1.0
     log = ((1.0 - x) * (1.0 + x)).call("log")
     half = log * 0.5 + 2.0 / (math.pi * 0.147)
@@ -74,7 +74,7 @@ def _probit(s: Sym) -> Sym:
 
 
 def two_columns(ctx: NodeContext, score: Value, name: str, negate: bool) -> Value:
-    """Scores of both classes from [N, 1] of the second: 1 - s (or -s if `negate`) beside s; LOGISTIC of -s and s."""
+    """Return scores of both classes from [N, 1] of the second: 1 - s (or -s if `negate`) and s; LOGISTIC of -s, s."""
     if name == "LOGISTIC":
         return concat(ctx, [ctx.elementwise(lambda s: (-s).call("sigmoid"), score),
                             ctx.elementwise(lambda s: s.call("sigmoid"), score)], 1)  # fmt: skip
@@ -84,7 +84,7 @@ def two_columns(ctx: NodeContext, score: Value, name: str, negate: bool) -> Valu
 
 
 def labels_of(ctx: NodeContext, *ints: str) -> Array | None:
-    """The class labels: strings, or int64s under the first of the names `ints` that is there; None without any."""
+    """Return the class labels: strings, or int64s from the first attribute of `ints`; None without labels."""
     strings = ctx.attr("classlabels_strings", None)
     if strings:
         return np.array([s.decode() if isinstance(s, bytes) else s for s in strings], object)
@@ -96,18 +96,18 @@ def labels_of(ctx: NodeContext, *ints: str) -> Array | None:
 
 
 def best_column(ctx: NodeContext, scores: Value) -> Value:
-    """The column of the largest score of each row: int64[N]."""
+    """Return the column of the largest score of each row: int64[N]."""
     return ctx.add(ArgReduce(kind="max", axis=1, keepdims=False, select_last=False), [scores])
 
 
 def above(ctx: NodeContext, score: Value, limit: float) -> Value:
-    """1 where score [N, 1] exceeds the limit, else 0: int64[N]."""
+    """Return 1 if score [N, 1] exceeds the limit, else 0: int64[N]."""
     found = ctx.elementwise(lambda s: (s > limit).cast(DType.INT64), score)
     return ctx.reshape(found, (score.shape[0],))
 
 
 def pick_labels(ctx: NodeContext, position: Value, labels: Array) -> Value:
-    """labels[position]; strings are picked on the host."""
+    """Return labels[position]; strings are selected on the host."""
     if labels.dtype == object:
         types = [TensorType(DType.STRING, position.shape)]
         return ctx.add_host("Label", [position], types, "strings are the host's", labels=[str(v) for v in labels])[0]
@@ -120,5 +120,5 @@ def pick_labels(ctx: NodeContext, position: Value, labels: Array) -> Value:
 
 
 def column(ctx: NodeContext, scores: Value, i: int) -> Value:
-    """scores[:, i : i + 1]."""
+    """Return scores[:, i : i + 1]."""
     return slice_axis(ctx, scores, 1, i, i + 1)

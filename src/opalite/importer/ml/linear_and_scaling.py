@@ -1,4 +1,4 @@
-"""ai.onnx.ml on numbers: scaling, normalising, imputing, thresholds, columns put together, linear models."""
+"""Numeric operators of ai.onnx.ml: scaling, normalising, imputing, thresholds, feature vectors, linear models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .classifier_scores import (
 
 
 def _columns(ctx: NodeContext, x: Value, *lists: str) -> int:
-    """Features of x, which lists of more than one number must match: axis 1, or the only one."""
+    """Return the number of features of x; lists of several numbers must match it."""
     features = x.shape[1] if len(x.shape) > 1 else x.type.count
     for name in lists:
         count = len(ctx.attr(name, ()))
@@ -39,13 +39,13 @@ def _columns(ctx: NodeContext, x: Value, *lists: str) -> int:
 
 
 def _by_feature(ctx: NodeContext, x: Value, features: int) -> Value:
-    """x as [rows, features], for operators that take their numbers in turn."""
+    """Reshape x to [rows, features], for operators with one number per feature."""
     return ctx.reshape(x, (x.type.count // max(1, features), features))
 
 
 @onnx_op("Scaler", domain=ML)
 def scaler(ctx: NodeContext) -> Value:
-    """(x - offset) * scale in float32, each a number for all features or one for each."""
+    """Import Scaler: (x - offset) * scale in float32; each is one number, or one per feature."""
     x = ctx.input(0)
     features = _columns(ctx, x, "offset", "scale")
     offset = np.asarray(ctx.attr("offset", None) or (0.0,), np.float32)
@@ -61,7 +61,7 @@ def scaler(ctx: NodeContext) -> Value:
 
 @onnx_op("Normalizer", domain=ML)
 def normalizer(ctx: NodeContext) -> Value:
-    """Rows divided by their largest element, sum of absolutes or length, in float32; rows where that is zero stay."""
+    """Import Normalizer: rows divided by maximum, L1 or L2 norm, in float32; rows with norm 0 are unchanged."""
     x, norm = ctx.input(0), ctx.attr("norm", "MAX")
     if len(x.shape) not in (1, 2):
         raise ShapeError(f"{ctx.label} takes [C] or [N,C], got {x.type}")
@@ -81,7 +81,7 @@ def normalizer(ctx: NodeContext) -> Value:
 
 @onnx_op("Imputer", domain=ML)
 def imputer(ctx: NodeContext) -> Value:
-    """x with the value that stands for missing replaced, by one number or by one for each feature."""
+    """Import Imputer: replaces the value that marks missing data by one number, or by one per feature."""
     x = ctx.input(0)
     kind = "float" if x.dtype.is_float else "int64"
     name = f"imputed_value_{kind}s"
@@ -101,14 +101,14 @@ def imputer(ctx: NodeContext) -> Value:
 
 @onnx_op("Binarizer", domain=ML)
 def binarizer(ctx: NodeContext) -> Value:
-    """1 where x exceeds the threshold, else 0."""
+    """Import Binarizer: 1 if x exceeds the threshold, else 0."""
     threshold = float(ctx.attr("threshold", 0.0))
     return ctx.elementwise(lambda v: (v > threshold).cast(v.dtype), ctx.input(0))
 
 
 @onnx_op("FeatureVectorizer", domain=ML)
 def feature_vectorizer(ctx: NodeContext) -> Value:
-    """Inputs side by side in float32, each cut or filled with zeros to its inputdimensions."""
+    """Import FeatureVectorizer: concatenates inputs in float32, each cut or zero-padded to its inputdimensions."""
     values = [v for v in ctx.inputs if v is not None]
     sizes = ctx.attr("inputdimensions", None) or ()
     if len(sizes) not in (0, len(values)):
@@ -131,13 +131,13 @@ def _flat(ctx: NodeContext, v: Value) -> Value:
 
 @onnx_op("LinearRegressor", domain=ML)
 def linear_regressor(ctx: NodeContext) -> Value:
-    """x W' + intercepts in float32, transformed."""
+    """Import LinearRegressor: x W' + intercepts in float32, transformed."""
     return transformed(ctx, _product(ctx, int(ctx.attr("targets", 1))), transform_of(ctx))
 
 
 @onnx_op("LinearClassifier", domain=ML)
 def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
-    """Labels [N] and float32 scores [N, classes]. One row of coefficients decides between two classes by its sign."""
+    """Import LinearClassifier: labels [N] and float32 scores [N, classes]; one row of coefficients gives a sign."""
     labels = labels_of(ctx, "classlabels_ints")
     count = len(ctx.attr("intercepts", ())) or (1 if labels is None else len(labels))
     given = len(ctx.attr("coefficients", ()))
@@ -161,9 +161,9 @@ def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
 
 
 def _product(ctx: NodeContext, targets: int) -> Value:
-    """x [N, F] times the coefficients [targets, F], plus intercepts: [N, targets].
+    """Return x [N, F] times the coefficients [targets, F], plus intercepts: [N, targets].
 
-    As onnxruntime has it, coefficients beyond these are not read.
+    Surplus coefficients are ignored, as in onnxruntime.
     """
     rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
     coefficients: Array = ctx.memo("coefficients", lambda a: np.asarray(a.get("coefficients", ()), np.float32))

@@ -1,4 +1,4 @@
-"""Support vector machines of ai.onnx.ml: kernels as distances or products, then votes and probabilities."""
+"""Support vector machines of ai.onnx.ml: kernels by distances or products, then votes and probabilities."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..shared.emit_helpers import concat, matmul, reduce
 from ..walk.node_context import NodeContext
 from .classifier_scores import ML, Array, best_column, labels_of, pick_labels, rows_of, transform_of, transformed
 
-_NEAR_ONE = 1e-7  # probabilities of pairs stay so far from 0 and 1
+_NEAR_ONE = 1e-7  # minimum distance of pair probabilities from 0 and 1
 
 
 @onnx_op("SVMRegressor", domain=ML)
 def svm_regressor(ctx: NodeContext) -> Value:
-    """float32 [N, 1]: kernels times coefficients plus rho; of a one-class machine 1 where that is positive, else -1."""
+    """Import SVMRegressor: kernels times coefficients plus rho, float32 [N, 1]; its sign for one-class machines."""
     rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
-    transform_of(ctx)  # of a single score there is nothing to transform
+    transform_of(ctx)  # a single score is not transformed; this checks the attribute
     count = int(ctx.attr("n_supports", 0))
     coefficients = _numbers(ctx, "coefficients")
     rho = float(_rho(ctx, 1)[0])
@@ -40,7 +40,7 @@ def svm_regressor(ctx: NodeContext) -> Value:
 
 @onnx_op("SVMClassifier", domain=ML)
 def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
-    """Labels [N] and float32 scores: with support vectors one for each pair of classes, or probabilities of classes."""
+    """Import SVMClassifier: labels [N] and float32 scores, one per pair of classes, or probabilities of classes."""
     rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
     labels = labels_of(ctx, "classlabels_ints")
     if labels is None:
@@ -60,7 +60,7 @@ def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
     name = transform_of(ctx)
     if ctx.attr("prob_a", None):
         return found, transformed(ctx, _probabilities(ctx, scores, pairs), name)
-    if k == 2:  # a single score s of the first class against the second is shown from both sides
+    if k == 2:  # a single score of the first class against the second gives both columns
         plain = name in ("NONE", "LOGISTIC")
         both = concat(ctx, [ctx.elementwise(lambda s: -s if plain else 1.0 - s, scores), scores], 1)
         return found, transformed(ctx, both, name) if name in ("LOGISTIC", "PROBIT") else both
@@ -68,7 +68,7 @@ def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
 
 
 def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
-    """Without support vectors: a row of coefficients for each class, and the first rho for all."""
+    """Classify without support vectors: one row of coefficients per class, and the first rho for all."""
     k, coefficients = len(labels), _numbers(ctx, "coefficients")
     if coefficients.size != k * rows.shape[1]:
         raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {k} classes; x is {rows.type}")
@@ -77,7 +77,7 @@ def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
     scores = ctx.elementwise(lambda s: s + rho, scores)
     best = best_column(ctx, scores)
     if k == 2 and not ctx.attr("prob_a", None) and scores.type.count:
-        # As onnxruntime: two classes are decided by whether the larger score is large.
+        # As in onnxruntime, the larger score decides between two classes.
         positive = bool((coefficients >= 0).all())
         top = ctx.reshape(reduce(ctx, scores, "max", (1,)), best.shape)
 
@@ -89,7 +89,7 @@ def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
 
 
 def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
-    """The kernel between every row and every support vector: [N, count]."""
+    """Return the kernel between every row and every support vector: [N, count]."""
     given = _numbers(ctx, "support_vectors")
     features = rows.shape[1]
     if given.size != count * features:
@@ -113,7 +113,7 @@ def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
 
 
 def _power(base: Sym, degree: float) -> Sym:
-    """base ** degree; products where the degree is a small whole number."""
+    """Return base ** degree; small integer degrees become products."""
     if degree != int(degree) or not 1 <= degree <= 8:
         return base.call("pow", degree)
     found = base
@@ -123,9 +123,9 @@ def _power(base: Sym, degree: float) -> Sym:
 
 
 def _pair_weights(coefficients: Array, per_class: Array, label: str) -> Array:
-    """What each support vector's kernel counts for each pair of classes i < j: [vectors, pairs].
+    """Return the weight of each support vector for each pair of classes i < j: [vectors, pairs].
 
-    The dual coefficients of class i's vectors against class j stand in row j - 1, and of class j's against i in row i.
+    Dual coefficients of class i's vectors against class j are in row j - 1, those of class j's against i in row i.
     """
     k, count = len(per_class), int(per_class.sum())
     if coefficients.size != (k - 1) * count:
@@ -141,7 +141,7 @@ def _pair_weights(coefficients: Array, per_class: Array, label: str) -> Array:
 
 
 def _winner(ctx: NodeContext, scores: Value, k: int) -> Value:
-    """The class with most votes, the first of several: a positive score is a vote for the pair's first class."""
+    """Return the class with most votes, the first if tied; a positive score votes for the pair's first class."""
     if k == 2:
         return ctx.reshape(
             ctx.elementwise(lambda s: (s > 0.0).call("not").cast(DType.INT64), scores), (scores.shape[0],)
@@ -158,7 +158,7 @@ def _winner(ctx: NodeContext, scores: Value, k: int) -> Value:
 
 
 def _probabilities(ctx: NodeContext, scores: Value, pairs: int) -> Value:
-    """Platt's sigmoid of each pair's score, coupled to probabilities of the classes."""
+    """Apply Platt's sigmoid to each pair's score and couple the pairs to class probabilities."""
     a, b = _numbers(ctx, "prob_a"), _numbers(ctx, "prob_b")
     if a.size != pairs or b.size != pairs:
         raise ShapeError(f"{ctx.label} has {a.size} prob_a and {b.size} prob_b for {pairs} pairs of classes")

@@ -1,4 +1,4 @@
-"""The attributes of ai.onnx.ml's tree operators as the arrays of the canonical TreeEnsemble."""
+"""Conversion of ai.onnx.ml's tree attributes to the arrays of the canonical TreeEnsemble."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...ops.tree_ensemble import MISSING_IS_YES
 
 Array = np.ndarray[Any, Any]
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
-_MEMBER = 6  # the number of BRANCH_MEMBER in the standard's enumeration, which otherwise is the order of _MODES
+_MEMBER = 6  # BRANCH_MEMBER in the standard's enumeration; other modes have their index in _MODES
 _EQUAL = 4
 
 
 @dataclass(frozen=True)
 class Trees:
-    """Constants of one TreeEnsemble, as the operator's inputs are, in float64 where the model gives that."""
+    """Constant inputs of one TreeEnsemble, in float64 if the model's attributes are."""
 
     limits: Array
     nodes: Array
@@ -31,7 +31,7 @@ class Trees:
 
 
 def flat_trees(attrs: Mapping[str, Any], kind: str, label: str) -> Trees:
-    """Trees of TreeEnsembleClassifier (kind 'class') and -Regressor ('target'). ModelError if nodes do not fit."""
+    """Convert TreeEnsembleClassifier (kind 'class') or -Regressor ('target'); ModelError for inconsistent nodes."""
     modes = _numbers_of(attrs.get("nodes_modes", ()), label)
     count = len(modes)
     trees, ids = _ints(attrs, "nodes_treeids"), _ints(attrs, "nodes_nodeids")
@@ -77,7 +77,7 @@ def flat_trees(attrs: Mapping[str, Any], kind: str, label: str) -> Trees:
 
 
 def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
-    """Trees of TreeEnsemble (since version 5), whose leaves are arrays of their own."""
+    """Convert TreeEnsemble (since version 5), whose leaves have arrays of their own."""
     splits = np.asarray(attrs["nodes_splits"])
     modes = np.asarray(attrs["nodes_modes"]).astype(np.int64).reshape(-1)
     inner = len(modes)
@@ -105,7 +105,7 @@ def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
     roots = _ints(attrs, "tree_roots")
     if ((roots < 0) | (roots >= inner)).any():
         raise ModelError(f"{label}: tree_roots names a node that is not there")
-    # A tree that is a leaf alone is a node both of whose ways are the same leaf.
+    # A tree of one leaf is a node with two edges to that leaf.
     arrays = _Nodes(
         np.concatenate([splits, pad.astype(splits.dtype)]),
         np.concatenate([features, pad]),
@@ -135,9 +135,9 @@ class _Nodes:
 
 
 def _without_sets(nodes: _Nodes, modes: Array, members: Array, label: str) -> _Nodes:
-    """A node that asks for a member of a set, as a chain of nodes that ask for one member each.
+    """Expand each set-membership node to a chain of nodes that compare with one member each.
 
-    membership_values holds the sets in the order of those nodes, each ended by NaN.
+    membership_values holds the sets in the order of the nodes, each terminated by NaN.
     """
     asking = np.flatnonzero(modes == _MEMBER)
     ends = np.flatnonzero(np.isnan(members))
@@ -152,7 +152,7 @@ def _without_sets(nodes: _Nodes, modes: Array, members: Array, label: str) -> _N
         start = end + 1
         at, otherwise = node, found["no"][node]
         found["modes"][node] = _EQUAL
-        if not len(values):  # a member of nothing: an impossible question
+        if not len(values):  # an empty set has no members
             found["yes"][node] = otherwise
         for k, value in enumerate(values):
             found["limits"][at] = value
@@ -163,14 +163,14 @@ def _without_sets(nodes: _Nodes, modes: Array, members: Array, label: str) -> _N
             found["no"][at] = following
             for name, like in (("limits", 0), ("features", None), ("modes", None), ("yes", None), ("no", None)):
                 found[name].append(found[name][node] if like is None else value)
-            found["missing"].append(0)  # NaN is asked for at the first node
+            found["missing"].append(0)  # only the first node tests for NaN
             found["leaves"].append(np.zeros(2, np.int64))
             at = following
     return _Nodes(**{f: np.asarray(v) for f, v in found.items()})
 
 
 class _Places:
-    """Numbers of nodes by tree and identifier."""
+    """Indices of nodes by tree and identifier."""
 
     def __init__(self, trees: Array, ids: Array, label: str) -> None:
         self._label = label
@@ -182,7 +182,7 @@ class _Places:
             raise ModelError(f"{label}: two nodes of a tree have the same identifier")
 
     def of(self, trees: Array, ids: Array, name: str) -> Array:
-        """Numbers of the nodes; ModelError if one is not there."""
+        """Return the indices of the nodes; ModelError for an unknown one."""
         if len(trees) != len(ids):
             raise ModelError(f"{self._label}: {len(ids)} {name} for {len(trees)} trees")
         wanted = trees * self._base + np.where((ids >= 0) & (ids < self._base), ids, -1 - self._base * 1e6).astype(
@@ -222,7 +222,7 @@ def _checked(
 
 
 def _depth(roots: Array, yes: Array, no: Array) -> int | None:
-    """Steps from the roots to the deepest leaf; None if a path runs in circles."""
+    """Return the steps from the roots to the deepest leaf; None if a path is circular."""
     level, depth = np.unique(roots), 0
     while True:
         inner = level[(yes[level] != level) | (no[level] != level)]
@@ -235,7 +235,7 @@ def _depth(roots: Array, yes: Array, no: Array) -> int | None:
 
 
 def _numbers_of(modes: Sequence[Any], label: str) -> Array:
-    """Comparisons by number, -1 for leaves."""
+    """Return comparison numbers; -1 for leaves."""
     known = {name: i for i, name in enumerate(_MODES)} | {"LEAF": -1}
     names = [m.decode() if isinstance(m, bytes) else str(m) for m in modes]
     unknown = sorted(set(names) - known.keys())
@@ -249,7 +249,7 @@ def _ints(attrs: Mapping[str, Any], name: str) -> Array:
 
 
 def _floats(attrs: Mapping[str, Any], name: str, count: int) -> Array:
-    """A list of floats: float32, or the type of its tensor where it is given as one."""
+    """Return a list of floats: float32, or the dtype of its tensor attribute."""
     tensor = attrs.get(f"{name}_as_tensor")
     if tensor is not None and np.asarray(tensor).size:
         return np.asarray(tensor).reshape(-1)
@@ -258,5 +258,5 @@ def _floats(attrs: Mapping[str, Any], name: str, count: int) -> Array:
 
 
 def base_values(attrs: Mapping[str, Any]) -> Array:
-    """The attribute base_values, empty if it is not there."""
+    """Return the attribute base_values, empty if absent."""
     return _floats(attrs, "base_values", 0)

@@ -1,4 +1,4 @@
-"""Tree ensembles: one TreeEnsemble for the sums, then base values, post-transforms and labels element by element."""
+"""Tree ensembles: one TreeEnsemble for the sums, then base values, post-transforms and labels elementwise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # in the order of their numbers 
 
 @onnx_op("TreeEnsembleRegressor", domain=ML)
 def tree_ensemble_regressor(ctx: NodeContext) -> Value:
-    """float32 [N, n_targets]: what the leaves give, plus base values, transformed."""
+    """Import TreeEnsembleRegressor: leaf sums plus base values, transformed, float32 [N, n_targets]."""
     trees = ctx.memo("trees", lambda a: flat_trees(a, "target", ctx.label))
     width = int(ctx.attr("n_targets", 1))
     scores = _sums(ctx, trees, width, _aggregate(ctx))
@@ -47,10 +47,10 @@ def tree_ensemble_regressor(ctx: NodeContext) -> Value:
 
 @onnx_op("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(ctx: NodeContext) -> Sequence[Value]:
-    """Labels [N] and float32 scores [N, classes].
+    """Import TreeEnsembleClassifier: labels [N] and float32 scores [N, classes].
 
-    Of two classes, the second is chosen where its sum exceeds 0, or 0.5 if all weights are for one class and none is
-    negative. Weights for the first class alone are those of the second, whose column is then made from theirs.
+    With two classes, the second is selected if its sum exceeds 0, or 0.5 if all weights belong to one class and none is
+    negative. If all weights belong to the first class, they count for the second, and the first column is derived.
     """
     trees = ctx.memo("trees", lambda a: flat_trees(a, "class", ctx.label))
     labels = labels_of(ctx, "classlabels_int64s")
@@ -85,7 +85,7 @@ def tree_ensemble_classifier(ctx: NodeContext) -> Sequence[Value]:
 
 @onnx_op("TreeEnsemble", since=5, domain=ML)
 def tree_ensemble(ctx: NodeContext) -> Value:
-    """[N, n_targets] in the type of x: what the leaves give, transformed."""
+    """Import TreeEnsemble: leaf sums, transformed, in x's dtype: [N, n_targets]."""
     trees = ctx.memo("trees", lambda a: typed_trees(a, ctx.label))
     number, transform = int(ctx.attr("aggregate_function", 1)), int(ctx.attr("post_transform", 0))
     if not 0 <= number < len(_AGGREGATES):
@@ -132,7 +132,7 @@ def _plus(ctx: NodeContext, scores: Value, base: Array) -> Value:
 
 
 def _touched(ctx: NodeContext, scores: Value, trees: Trees, base: Array) -> Value:
-    """Scores in which classes that no leaf names, and that have no base value, are never the largest."""
+    """Set scores of classes without leaves and base values to -inf, so that they are never the largest."""
     named = np.zeros(scores.shape[1], bool)
     named[trees.columns] = True
     if named.all() or base.size == scores.shape[1] or not named.any():

@@ -20,7 +20,7 @@ Result = Value | Sequence[Value | None]
 
 @onnx_op("Attention", since=23)
 def attention(ctx: NodeContext) -> Result:
-    """Import Attention: scaled dot-product attention with masks, cache and grouped heads; fused unless scores are read."""
+    """Import Attention: scaled dot-product attention with masks, cache, grouped heads; fused unless scores are used."""
     q, k, v, mask = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
     packed = len(q.shape) == 3
     if packed:
@@ -104,7 +104,7 @@ def rotate(ctx: NodeContext, x: Value, cos: Value, sin: Value, heads: int, width
 
 @onnx_op("LinearAttention", since=27)
 def linear_attention(ctx: NodeContext) -> Result:
-    """Import LinearAttention: S = exp(g) S + k (beta (v - S^T k))^T, y = scale q^T S, float32; update_rule omits terms."""
+    """Import LinearAttention: S = exp(g) S + k (beta (v - S^T k))^T, y = scale q^T S; update_rule omits terms."""
     q, k, v, past = ctx.input(0), ctx.input(1), ctx.input(2), ctx.get(3)
     queries, heads = int(ctx.attr("q_num_heads", 0)), int(ctx.attr("kv_num_heads", 0))
     rule = str(ctx.attr("update_rule", "gated_delta"))

@@ -30,7 +30,7 @@ MOST_NUMBERS = 1 << 31
 
 @onnx_op("ConstantOfShape", since=9)
 def constant_of_shape(ctx: NodeContext) -> Value:
-    """Import ConstantOfShape: a tensor of the given shape, filled with the element of `value` (default: float32 zero)."""
+    """Import ConstantOfShape: tensor of the given shape, filled with the element of `value` (default: float32 0)."""
     value = ctx.attr("value", None)
     fill = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     if fill.size != 1:
@@ -211,7 +211,7 @@ def bernoulli(ctx: NodeContext) -> Value:
 
 @onnx_op("Multinomial", since=7)
 def multinomial(ctx: NodeContext) -> Value:
-    """Import Multinomial: samples classes by log probabilities x[B,C]: argmax of x - log(-log(u)), u uniform (Gumbel)."""
+    """Import Multinomial: samples classes by log probabilities x[B,C]: argmax of x - log(-log(u)), u uniform."""
     x, count = ctx.input(0), int(ctx.attr("sample_size", 1))
     batch, classes = x.shape
     uniform = _random(ctx, "uniform", (batch, count, classes), DType.FLOAT32)

@@ -108,7 +108,7 @@ def col2im(ctx: NodeContext) -> Value:
 
 @onnx_op("CausalConvWithState", since=27)
 def causal_conv_with_state(ctx: NodeContext) -> Sequence[Value | None]:
-    """Import CausalConvWithState: depthwise convolution over past_state and x; the last k - 1 positions are the state."""
+    """Import CausalConvWithState: depthwise convolution over past_state and x; returns the last k - 1 positions too."""
     return convolve_causally(ctx, ctx.input(0), ctx.get(3), 1)
 
 

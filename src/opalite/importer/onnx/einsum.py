@@ -144,7 +144,7 @@ def _arrange(ctx: NodeContext, term: Term, order: Sequence[str], tail: tuple[int
 def _matrix(
     ctx: NodeContext, term: Term, batch: Sequence[str], own: Sequence[str], summed: Sequence[str]
 ) -> tuple[Value, bool]:
-    """Sum the term and transpose it to the output's order; ellipsis axes of the output only have size 1."""
+    """Return the term as [batch..., own, summed]; or as [batch..., summed, own] and true if that needs no transpose."""
     turned = tuple(term.labels) == (*batch, *summed, *own)
     order = (*batch, *summed, *own) if turned else (*batch, *own, *summed)
     v = ctx.transpose(term.value, [term.labels.index(x) for x in order])
@@ -154,7 +154,7 @@ def _matrix(
 
 
 def _finish(ctx: NodeContext, term: Term, output: Sequence[str]) -> Value:
-    """The term summed and in the output's order; an ellipsis axis that only the output has is of size 1."""
+    """Sum the term and transpose it to the output's order; ellipsis axes of the output only have size 1."""
     term = _sum_out(ctx, term, set(output))
     missing = [x for x in output if x not in term.labels]
     if any(not x.startswith(".") for x in missing):

@@ -52,7 +52,7 @@ def image_scaler(ctx: NodeContext) -> Value:
 
 @onnx_op("Crop", since=1)
 def crop(ctx: NodeContext) -> Value:
-    """Import Crop: x[N,C,H,W] without `border` (left, top, right, bottom), or of size `scale` from the top left border."""
+    """Import Crop: x[N,C,H,W] without `border` (left, top, right, bottom), or `scale` pixels from the top left."""
     x, size = ctx.input(0), int_list(ctx, "scale", ())
     left, top, right, bottom = int_list(ctx, "border", (0, 0, 0, 0))
     height, width = size or (x.shape[2] - top - bottom, x.shape[3] - left - right)

@@ -50,7 +50,7 @@ def scale_and_add(ctx: NodeContext, product: Value, c: Value | None, alpha: floa
 
 @onnx_op("MatMulInteger", since=10)
 def matmul_integer(ctx: NodeContext) -> Value:
-    """Import MatMulInteger: product of 8-bit integers minus zero points (a's by rows, b's by columns), exact in int32."""
+    """Import MatMulInteger: product of 8-bit integers minus zero points (of a per row, of b per column), in int32."""
     return integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(2), ctx.get(3))
 
 

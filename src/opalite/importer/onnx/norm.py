@@ -1,4 +1,4 @@
-"""Normalisations: by batch statistics, over trailing axes, channels, groups and neighbouring channels."""
+"""Normalisations: by batch statistics, over trailing axes, over channel groups, and over neighbouring channels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = Value | Sequence[Value | None]
 
 @onnx_op("BatchNormalization", since=1)
 def batch_normalization_early(ctx: NodeContext) -> Result:
-    """Before opset 14 the number of outputs tells inference from training, which is the host's."""
+    """Import BatchNormalization: before opset 14, several outputs mean training, which runs on the host."""
     if any(ctx.uses_output(i) for i in range(1, ctx.n_outputs)):
         return ctx.host()
     return _with_statistics(ctx, ctx.input(3), ctx.input(4))
@@ -31,7 +31,7 @@ def batch_normalization_early(ctx: NodeContext) -> Result:
 
 @onnx_op("BatchNormalization", since=14)
 def batch_normalization(ctx: NodeContext) -> Result:
-    """By the running statistics given, or in training mode by those of this batch, which it also averages in."""
+    """Import BatchNormalization: by running statistics; in training mode by those of the batch, and updates them."""
     if not ctx.flag("training_mode"):
         return _with_statistics(ctx, ctx.input(3), ctx.input(4))
     x, momentum = ctx.input(0), float(ctx.attr("momentum", 0.9))
@@ -53,9 +53,9 @@ def batch_normalization(ctx: NodeContext) -> Result:
 
 
 def _with_statistics(ctx: NodeContext, mean: Value, variance: Value) -> Value:
-    """x * s + t with s = scale / sqrt(variance + epsilon), t = bias - mean * s: both fold where they are constants.
+    """Return x * s + t with s = scale / sqrt(variance + epsilon), t = bias - mean * s; constant s and t are folded.
 
-    They are computed in float32 at least. Parameters with more than one axis (spatial=0) belong to x[1:].
+    s and t are computed in float32 at least. Parameters with more than one axis (spatial=0) match x[1:].
     """
     x, scale, bias = ctx.input(0), ctx.input(1), ctx.input(2)
     epsilon = float(ctx.attr("epsilon", 1e-5))
@@ -63,7 +63,7 @@ def _with_statistics(ctx: NodeContext, mean: Value, variance: Value) -> Value:
     parts = [ctx.cast(v, wide) for v in (scale, bias, mean, variance)]
     factor = ctx.elementwise(lambda s, v: s / (v + epsilon).call("sqrt"), parts[0], parts[3])
     shift = ctx.elementwise(lambda b, m, f: b - m * f, parts[1], parts[2], factor)
-    if len(x.shape) == 1:  # [N] of one channel
+    if len(x.shape) == 1:  # [N] with one channel
         return ctx.reshape(_spread(ctx, ctx.reshape(x, (*x.shape, 1)), factor, shift), x.shape)
     if not x.shape:
         raise ShapeError(f"{ctx.label} expects [N,C,...], got {x.type}")
@@ -71,7 +71,7 @@ def _with_statistics(ctx: NodeContext, mean: Value, variance: Value) -> Value:
 
 
 def _spread(ctx: NodeContext, x: Value, factor: Value, shift: Value) -> Value:
-    """x * factor + shift, which belong to the channels of x[N,C,...]."""
+    """Return x * factor + shift, both per channel of x[N,C,...]."""
     shape = (*factor.shape, *(1,) * (len(x.shape) - 1 - len(factor.shape)))
     factor, shift = (ctx.reshape(ctx.cast(v, x.dtype), shape) for v in (factor, shift))
     return ctx.elementwise(lambda v, f, t: v * f + t, x, factor, shift)
@@ -79,14 +79,14 @@ def _spread(ctx: NodeContext, x: Value, factor: Value, shift: Value) -> Value:
 
 @onnx_op("InstanceNormalization", since=1)
 def instance_normalization(ctx: NodeContext) -> Value:
-    """Mean 0 and variance 1 over the spatial axes, then scale and bias by channel."""
+    """Import InstanceNormalization: mean 0 and variance 1 over the spatial axes, then scale and bias per channel."""
     inputs = [ctx.input(0), ctx.input(1), ctx.input(2)]
     return ctx.add(Normalize(kind="instance", epsilon=float(ctx.attr("epsilon", 1e-5))), inputs)
 
 
 @onnx_op("GroupNormalization", since=18)
 def group_normalization_by_group(ctx: NodeContext) -> Value:
-    """As from 21 on, but scale and bias have one element for each group."""
+    """Import GroupNormalization: as since 21, but scale and bias have one element per group."""
     channels, groups = ctx.input(0).shape[1], int(ctx.attr("num_groups", 1))
 
     def spread(v: Value) -> Value:
@@ -98,12 +98,12 @@ def group_normalization_by_group(ctx: NodeContext) -> Value:
 
 @onnx_op("GroupNormalization", since=21)
 def group_normalization(ctx: NodeContext) -> Value:
-    """Mean 0 and variance 1 over each group of channels, then scale and bias by channel."""
+    """Import GroupNormalization: mean 0 and variance 1 over each group of channels, then scale and bias per channel."""
     return _group(ctx, int(ctx.attr("num_groups", 1)), ctx.input(1), ctx.input(2))
 
 
 def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
-    """scale and bias: one element for each channel, or one for all, in any shape."""
+    """Emit group normalisation; scale and bias have one element per channel, or one in total."""
     x = ctx.input(0)
     if len(x.shape) < 2 or x.shape[1] % groups:
         raise ShapeError(f"{ctx.label} cannot divide the channels of {x.type} into {groups} groups")
@@ -117,7 +117,7 @@ def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
 
 @onnx_op("LayerNormalization", since=1)
 def layer_normalization(ctx: NodeContext) -> Result:
-    """Mean 0 and variance 1 over the axes from `axis` on, then scale and bias; mean and 1/deviation on request."""
+    """Import LayerNormalization: mean 0 and variance 1 over the axes from `axis` on, then scale and bias."""
     x = ctx.input(0)
     axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
     epsilon = float(ctx.attr("epsilon", 1e-5))
@@ -131,10 +131,12 @@ def layer_normalization(ctx: NodeContext) -> Result:
 def normalize_trailing(
     ctx: NodeContext, kind: str, x: Value, scale: Value | None, bias: Value | None, axis: int, epsilon: float
 ) -> Value:
-    """Normalize of kind "layer" or "rms"; scale and bias that broadcast to x in another way than along the axes from
-    `axis` on, or a scale of another type than x, are applied outside."""
+    """Emit Normalize of kind "layer" or "rms" over the axes from `axis` on.
+
+    A scale of another dtype than x, or scale or bias that broadcast along earlier axes, are applied separately.
+    """
     if bias is not None and not bias.type.count and x.type.count:
-        bias = None  # onnxruntime takes an empty one as none
+        bias = None  # onnxruntime ignores an empty bias
     within = all(v is None or _is_trailing(v, x, axis) for v in (scale, bias))
     if scale is not None and (scale.dtype is not x.dtype or not within):
         y = ctx.add(Normalize(kind=kind, axis=axis, epsilon=epsilon), [x, None, None])
@@ -147,13 +149,13 @@ def normalize_trailing(
 
 
 def _is_trailing(v: Value, x: Value, axis: int) -> bool:
-    """Whether `v` broadcasts to the axes of `x` from `axis` on, sizes that stand before them being 1."""
+    """Whether `v` broadcasts to the axes of `x` from `axis` on, with size 1 on earlier axes."""
     lead = len(v.shape) - (len(x.shape) - axis)
     return all(always_equal(d, 1) for d in v.shape[: max(lead, 0)])
 
 
 def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
-    """Mean and 1 / sqrt(variance + epsilon) over the axes from `axis` on, dimensions kept."""
+    """Return mean and 1 / sqrt(variance + epsilon) over the axes from `axis` on, dimensions kept."""
     axes = range(axis, len(x.shape))
     mean = reduce(ctx, x, "mean", axes)
     deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
@@ -163,7 +165,7 @@ def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> t
 
 @onnx_op("RMSNormalization", since=23)
 def rms_normalization(ctx: NodeContext) -> Value:
-    """x / sqrt(mean(x^2) + epsilon) over the axes from `axis` on, times scale."""
+    """Import RMSNormalization: x / sqrt(mean(x^2) + epsilon) over the axes from `axis` on, times scale."""
     x = ctx.input(0)
     axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
     epsilon = float(ctx.attr("epsilon", 1e-5))
@@ -172,7 +174,7 @@ def rms_normalization(ctx: NodeContext) -> Value:
 
 @onnx_op("LpNormalization", since=1)
 def lp_normalization(ctx: NodeContext) -> Value:
-    """x divided by its p-norm along an axis; zero where the norm is zero."""
+    """Import LpNormalization: x divided by its p-norm along an axis; 0 if the norm is 0."""
     x = ctx.input(0)
     axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
     norm = p_norm(ctx, x, float(ctx.attr("p", 2)), [axis])
@@ -181,7 +183,7 @@ def lp_normalization(ctx: NodeContext) -> Value:
 
 @onnx_op("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(ctx: NodeContext) -> Value:
-    """(x - mean) / (deviation + 1e-9) over axes, by default all but the channels'."""
+    """Import MeanVarianceNormalization: (x - mean) / (deviation + 1e-9) over axes, by default all but channels."""
     x = ctx.input(0)
     axes = [normalize_axis(a, len(x.shape)) for a in int_list(ctx, "axes", (0, 2, 3))]
     mean = reduce(ctx, x, "mean", axes)
@@ -192,7 +194,7 @@ def mean_variance_normalization(ctx: NodeContext) -> Value:
 
 @onnx_op("LRN", since=1)
 def lrn(ctx: NodeContext) -> Value:
-    """x / (bias + alpha * mean of x^2 over `size` neighbouring channels)^beta, missing channels being zero."""
+    """Import LRN: x / (bias + alpha * mean of x^2 over `size` neighbouring channels)^beta; missing channels are 0."""
     alpha, beta, bias = (float(ctx.attr(k, v)) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
     size = int(ctx.attr("size", 1))
     return ctx.add(LocalResponseNorm(size=size, alpha=alpha, beta=beta, bias=bias), [ctx.input(0)])
@@ -200,7 +202,7 @@ def lrn(ctx: NodeContext) -> Value:
 
 @onnx_op("Dropout", since=1)
 def dropout(ctx: NodeContext) -> Result:
-    """The input in inference, with a mask of ones; training (from 12 on, by an input) is the host's."""
+    """Import Dropout: the input and a mask of ones; training (an input since 12) runs on the host."""
     x = ctx.input(0)
     if ctx.version >= 12 and ctx.get(2) is not None and ctx.const(2).any():
         ratio = ctx.const(1) if ctx.get(1) is not None else None

@@ -16,7 +16,7 @@ Result = Value | Sequence[Value | None]
 
 
 def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> Result:
-    """Pool of x[N,C,D...] by the node's attributes."""
+    """Emit Pool of x[N,C,D...] by the node's attributes."""
     kernel = ctx.attr("kernel_shape", None)
     if kernel is None:
         raise ShapeError(f"{ctx.label} has no kernel_shape")
@@ -26,7 +26,7 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
     window = window_of(ctx, x, kernel, skips=True)
     pads, count_pads = window.pads, bool(ctx.attr("count_include_pad", 0))
     if count_pads and ctx.version < 19 and not ctx.flag("ceil_mode"):
-        # These versions divide by the whole window where it is larger than the padded input.
+        # These versions divide by the window size even if the window exceeds the padded input.
         rank = len(window.kernel)
         beyond = [max(0, window.extent(i) - x.shape[2 + i] - pads[i] - pads[rank + i]) for i in range(rank)]
         if all(b < s for b, s in zip(beyond, window.strides, strict=True)):
@@ -48,19 +48,19 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
 
 @onnx_op("MaxPool", since=1)
 def max_pool(ctx: NodeContext) -> Result:
-    """Largest element of each window, and its flat position if that is asked for."""
+    """Import MaxPool: largest element of each window, and optionally its flat position."""
     return pool(ctx, ctx.input(0), "max", with_indices=ctx.uses_output(1))
 
 
 @onnx_op("AveragePool", since=1)
 def average_pool(ctx: NodeContext) -> Result:
-    """Mean of each window, padding counted only with count_include_pad."""
+    """Import AveragePool: mean of each window; padding counts only with count_include_pad."""
     return pool(ctx, ctx.input(0), "average")
 
 
 @onnx_op("LpPool", since=1)
 def lp_pool(ctx: NodeContext) -> Result:
-    """p-norm of each window."""
+    """Import LpPool: p-norm of each window."""
     return pool(ctx, ctx.input(0), "lp")
 
 
@@ -72,27 +72,27 @@ def _spatial(ctx: NodeContext, x: Value) -> range:
 
 @onnx_op("GlobalAveragePool", since=1)
 def global_average_pool(ctx: NodeContext) -> Value:
-    """Mean over all spatial axes."""
+    """Import GlobalAveragePool: mean over all spatial axes."""
     x = ctx.input(0)
     return reduce(ctx, x, "mean", _spatial(ctx, x))
 
 
 @onnx_op("GlobalMaxPool", since=1)
 def global_max_pool(ctx: NodeContext) -> Value:
-    """Maximum over all spatial axes."""
+    """Import GlobalMaxPool: maximum over all spatial axes."""
     x = ctx.input(0)
     return reduce(ctx, x, "max", _spatial(ctx, x))
 
 
 @onnx_op("GlobalLpPool", since=1)
 def global_lp_pool(ctx: NodeContext) -> Value:
-    """p-norm over all spatial axes."""
+    """Import GlobalLpPool: p-norm over all spatial axes."""
     x = ctx.input(0)
     return p_norm(ctx, x, float(ctx.attr("p", 2)), _spatial(ctx, x))
 
 
 def p_norm(ctx: NodeContext, x: Value, p: float, axes: Sequence[int]) -> Value:
-    """(sum |x|^p)^(1/p) over `axes`, dimensions kept."""
+    """Return (sum |x|^p)^(1/p) over `axes`, dimensions kept."""
     if p in (1, 2):
         return reduce(ctx, x, "l1" if p == 1 else "l2", axes)
     total = reduce(ctx, ctx.elementwise(lambda v: v.call("abs").call("pow", p), x), "sum", axes)

@@ -1,4 +1,4 @@
-"""Quantisation: QuantizeLinear, DequantizeLinear and the operators on 8-bit integers."""
+"""Quantisation: QuantizeLinear, DequantizeLinear and operators on 8-bit integers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ Result = Value | Sequence[Value | None]
 Array = np.ndarray[Any, Any]
 
 _BITS = {DType.INT8: 8, DType.UINT8: 8, DType.INT4: 4, DType.UINT4: 4, DType.INT2: 2, DType.UINT2: 2}
-"""Widths of the integers whose products keep them."""
+"""Bit widths of integer types that stay quantised in products."""
 
 
 @onnx_op("QuantizeLinear", since=10)
 @onnx_op("QuantizeLinear", since=1, domain="com.microsoft")
 def quantize_linear(ctx: NodeContext) -> Result:
-    """Per tensor, per axis or per block. Integers of fewer than 8 bits and small floats, which no device holds, are
-    computed on it in wider types; the host narrows them."""
+    """Import QuantizeLinear: per tensor, per axis or per block.
+
+    Types without device support (integers below 8 bits, small floats) are computed in wider types; the host narrows
+    them.
+    """
     x, scale, zero = ctx.input(0), _widened(ctx, ctx.input(1)), _widened(ctx, ctx.get(2))
     assert scale is not None
     code = int(ctx.attr("output_dtype", 0))
@@ -59,7 +62,7 @@ def quantize_linear(ctx: NodeContext) -> Result:
             y = ctx.elementwise(lambda q: q.call("max", int(info.min)).call("min", int(info.max)).cast(held), y)
         return ctx.reshape(y, shape)
     narrow = "saturate" if held in FLOAT8 and ctx.attr("saturate", 1) else "cast"
-    zeros = [] if zero is None or held in FLOAT8 else [zero]  # of floats of 8 bits there is no zero point but 0
+    zeros = [] if zero is None or held in FLOAT8 else [zero]  # 8-bit floats allow no zero point but 0
     real = ctx.elementwise(lambda v, s, *z: sum(z, v.cast(dtype) / s.cast(dtype)), x, scale, *zeros)
     return ctx.reshape(ctx.elementwise(lambda v: v.typed(narrow, held), real), shape)
 
@@ -67,7 +70,7 @@ def quantize_linear(ctx: NodeContext) -> Result:
 @onnx_op("DequantizeLinear", since=10)
 @onnx_op("DequantizeLinear", since=1, domain="com.microsoft")
 def dequantize_linear(ctx: NodeContext) -> Result:
-    """Per tensor, per axis or per block; constants of types that devices lack are widened exactly."""
+    """Import DequantizeLinear: per tensor, axis or block; constants of types without device support are widened."""
     kept = _kept(ctx)
     if kept is not None:
         return kept
@@ -96,7 +99,7 @@ def dequantize_linear(ctx: NodeContext) -> Result:
 
 
 def _kept(ctx: NodeContext) -> Value | None:
-    """A large constant, which is computed when it is read and knows its integers; None for anything else."""
+    """Return a large constant that is dequantised on access and stays quantised in products; None for other inputs."""
     x, scale, zero = ctx.input(0), ctx.input(1), ctx.get(2)
     code = int(ctx.attr("output_dtype", 0))
     dtype = elem_dtype(code) if code else scale.dtype
@@ -128,14 +131,14 @@ def _kept(ctx: NodeContext) -> Value | None:
 
 
 def _widened(ctx: NodeContext, v: Value | None) -> Value | None:
-    """An integer of fewer than 8 bits as int8 or uint8, a small float as float32; anything else as it is."""
+    """Widen an integer below 8 bits to int8 or uint8, and a small float to float32."""
     if v is None or v.dtype.on_device:
         return v
     return ctx.constant(v.data.astype(_wide(v.dtype).np)) if v.data is not None else ctx.cast(v, _wide(v.dtype))
 
 
 def _wide(dtype: DType) -> DType:
-    """A type that devices hold and that has all of its numbers."""
+    """Return a device dtype that represents all numbers of `dtype`."""
     if dtype.on_device or not dtype.name.startswith(("INT", "UINT", "FLOAT")):
         return dtype
     return DType.FLOAT32 if dtype.name.startswith("FLOAT") else DType.parse("u8" if dtype.name[0] == "U" else "i8")
@@ -143,12 +146,12 @@ def _wide(dtype: DType) -> DType:
 
 @onnx_op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(ctx: NodeContext) -> Sequence[Value]:
-    """uint8 of x with scale and zero point from its own range, which always holds 0."""
+    """Import DynamicQuantizeLinear: uint8 of x with scale and zero point from its range, which always includes 0."""
     return dynamic_quantize(ctx, ctx.input(0))
 
 
 def dynamic_quantize(ctx: NodeContext, x: Value) -> tuple[Value, Value, Value]:
-    """(q, scale, zero point): scale = (max - min) / 255, or 1 of zeros alone, zero = saturate(rint(-min / scale))."""
+    """Return (q, scale, zero point): scale = (max - min) / 255, or 1 for zeros; zero = saturate(rint(-min / scale))."""
     axes = range(len(x.shape))
     low = reduce(ctx, x, "min", axes, keepdims=False)
     high = reduce(ctx, x, "max", axes, keepdims=False)
@@ -167,9 +170,9 @@ def dynamic_quantize(ctx: NodeContext, x: Value) -> tuple[Value, Value, Value]:
 @onnx_op("QLinearConv", since=10)
 @onnx_op("QLinearConv", since=1, domain="com.microsoft")
 def qlinear_conv(ctx: NodeContext) -> Result:
-    """Convolution of 8-bit integers, exact in int32, then rescaled; weights have one scale or one by output channel.
+    """Import QLinearConv: 8-bit convolution, exact in int32, then rescaled; weight scales per tensor or output channel.
 
-    With the attribute channels_last of com.microsoft, x and the result have their channels last, weights as ever.
+    With com.microsoft's attribute channels_last, x and the result have channels last; weights do not change.
     """
     last = bool(ctx.attr("channels_last", 0))
     x, w = channels_first(ctx, ctx.input(0)) if last else ctx.input(0), ctx.input(3)
@@ -187,7 +190,7 @@ def qlinear_conv(ctx: NodeContext) -> Result:
 
 @onnx_op("QLinearMatMul", since=10)
 def qlinear_matmul(ctx: NodeContext) -> Result:
-    """Matrix product of 8-bit integers, exact in int32, then rescaled."""
+    """Import QLinearMatMul: matrix product of 8-bit integers, exact in int32, then rescaled."""
     a, b = ctx.input(0), ctx.input(3)
     y_zero = ctx.input(7)
     if not (a.dtype.is_int and b.dtype.is_int):

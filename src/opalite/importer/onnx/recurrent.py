@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN."""
+"""Recurrent layers: LSTM, GRU and RNN."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ _PARAMETERS: dict[str, tuple[float | None, float | None]] = {
     "HardSigmoid": (0.2, 0.5),
     "Elu": (1.0, None),
 }
-"""Default alpha and beta of the activations that have them."""
+"""Default alpha and beta of activations with parameters."""
 
 
 @onnx_op("LSTM", since=1)
 def lstm(ctx: NodeContext) -> Sequence[Value]:
-    """Long short-term memory: gates in the order i, o, f, c."""
+    """Import LSTM: long short-term memory, gates in the order i, o, f, c."""
     return recurrent(ctx, "lstm")
 
 
 @onnx_op("GRU", since=1)
 def gru(ctx: NodeContext) -> Sequence[Value]:
-    """Gated recurrent unit: gates in the order z, r, h."""
+    """Import GRU: gated recurrent unit, gates in the order z, r, h."""
     return recurrent(ctx, "gru")
 
 
 @onnx_op("RNN", since=1)
 def rnn(ctx: NodeContext) -> Sequence[Value]:
-    """One layer h = f(W x + R h + b)."""
+    """Import RNN: one layer h = f(W x + R h + b)."""
     return recurrent(ctx, "rnn")
 
 
 def recurrent(
     ctx: NodeContext, kind: str, rounded: tuple[Value, Value, Value] | None = None, first: int = 0, count: int = 0
 ) -> list[Value]:
-    """The layer by the node's attributes and inputs, for `count` sequences from `first` on (0: for all).
+    """Emit the layer by the node's attributes and inputs, for `count` sequences from `first` on (0: all).
 
-    rounded: x, w and r in place of inputs 0, 1 and 2, where the state is rounded to 8 bits at each step.
+    rounded: x, w and r instead of inputs 0, 1 and 2, if the state is quantised to 8 bits at each step.
     """
     x, w, r = rounded or (ctx.input(0), ctx.input(1), ctx.input(2))
     batch_first = bool(ctx.attr("layout", 0))
@@ -93,7 +93,7 @@ def recurrent(
 
 
 def _lengths(ctx: NodeContext, x: Value) -> Value | None:
-    """sequence_lens, unless all sequences are known to be as long as x[T,B,I]."""
+    """Return sequence_lens, or None if all sequences are known to be as long as x[T,B,I]."""
     lens, known = ctx.get(4), ctx.maybe_const(4)
     if lens is None or (known is not None and bool(np.all(known == x.shape[0]))):
         return None
@@ -103,9 +103,9 @@ def _lengths(ctx: NodeContext, x: Value) -> Value | None:
 def _activations(
     ctx: NodeContext, kind: str, directions: int
 ) -> tuple[tuple[str, ...], tuple[float | None, ...], tuple[float | None, ...]]:
-    """Names, alphas and betas of every direction's functions; given parameters go in order to those that take one."""
+    """Return names, alphas and betas of all functions; parameters go, in order, to functions that take them."""
     names = tuple(_proper(ctx, str(n)) for n in ctx.attr("activations", ()) or _DEFAULTS[kind] * directions)
-    if kind == "rnn":  # onnxruntime writes the schema's two into files that it saves
+    if kind == "rnn":  # onnxruntime writes the schema's two defaults when it saves a model
         names = names[:directions]
     if len(names) != len(_DEFAULTS[kind]) * directions:
         raise ShapeError(f"{ctx.label} has {len(names)} activations for {directions} direction(s)")
@@ -121,7 +121,7 @@ def _activations(
 
 
 def _proper(ctx: NodeContext, name: str) -> str:
-    """The activation's name as ONNX spells it; files write it in any case."""
+    """Return the activation's name as spelled by ONNX; models use any case."""
     for known in (*_PLAIN, *_PARAMETERS):
         if known.lower() == name.lower():
             return known

@@ -1,4 +1,4 @@
-"""Reductions over axes, positions of extremes, the k largest elements."""
+"""Reductions over axes, positions of extremes, and the k largest elements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = {
     "ReduceLogSumExp": "logsumexp",
 }
 _BY_ELEMENT = {"l1": "abs", "l2": "abs", "sumsq": "square", "logsum": "log"}
-"""What a reduction over no axes leaves of each element, where that is not the element itself."""
+"""Function applied to each element by a reduction over no axes, if it is not the identity."""
 
 _REAL_KINDS = frozenset({"l2", "logsum", "logsumexp"})
 
@@ -44,7 +44,7 @@ for _op_type, _kind in _KINDS.items():
 
 
 def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
-    """Axes are an attribute before version `input_since`; none at all mean every axis unless noop_with_empty_axes."""
+    """Emit a reduction; axes are an attribute before `input_since`; no axes mean all unless noop_with_empty_axes."""
     x = ctx.input(0)
     axes = ints_of(ctx, "axes", 1, input_since)
     if not axes:
@@ -55,8 +55,8 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
         return _elements(ctx, x, kind)
     work = _reducible(x.dtype, kind)
     if work is DType.INT32 and kind not in ("max", "min"):
-        work = DType.INT64  # what does not fit the type ends at its limits
-    named = {normalize_axis(a, len(x.shape)) for a in axes}  # an axis named twice is reduced once
+        work = DType.INT64  # overflow saturates
+    named = {normalize_axis(a, len(x.shape)) for a in axes}  # a duplicate axis is reduced once
     out = ctx.add(
         Reduce(kind=kind, axes=tuple(sorted(named)), keepdims=ctx.flag("keepdims", True)), [ctx.cast(x, work)]
     )
@@ -76,7 +76,7 @@ def _elements(ctx: NodeContext, x: Value, kind: str) -> Value:
 
 
 def _reducible(dtype: DType, kind: str) -> DType:
-    """The type to reduce in: roots and logarithms of integers in float32, truth values as bytes."""
+    """Return the dtype to reduce in: float32 for roots and logarithms of integers, uint8 for booleans."""
     if dtype is DType.BOOL:
         return DType.UINT8
     return DType.FLOAT32 if kind in _REAL_KINDS and not dtype.is_float else dtype
@@ -87,7 +87,7 @@ def _register_arg(op_type: str, kind: str) -> None:
     def convert(ctx: NodeContext) -> Value:
         x = ctx.input(0)
         axis = axis_of(ctx, len(x.shape), 0)
-        if not x.shape:  # onnxruntime takes a single number
+        if not x.shape:  # onnxruntime accepts a scalar
             return ctx.scalar(0, DType.INT64)
         return ctx.add(
             ArgReduce(
@@ -106,13 +106,13 @@ _register_arg("ArgMin", "min")
 
 @onnx_op("TopK", since=1)
 def top_k_attribute(ctx: NodeContext) -> Sequence[Value]:
-    """The k largest elements, sorted; k is an attribute."""
+    """Import TopK: the k largest elements, sorted; k is an attribute."""
     return _top_k(ctx, int(ctx.attr("k", 0)))
 
 
 @onnx_op("TopK", since=10)
 def top_k(ctx: NodeContext) -> Sequence[Value]:
-    """The k largest or smallest elements; k is an input."""
+    """Import TopK: the k largest or smallest elements; k is an input."""
     return _top_k(ctx, same_or_int(ctx.const_scalar(1)))
 
 

@@ -1,4 +1,4 @@
-"""Shapes: views, permutations, joining and cutting, and operators that only ask for a shape."""
+"""Shape operators: views, permutations, concatenation, slicing, padding, and queries of shapes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..walk.node_context import NodeContext
 Result = Value | Sequence[Value | None]
 
 FARTHEST = 2**31 - 1
-"""Bounds of a slice from here on stand for the end, whatever the size."""
+"""Slice bounds from here on mean the end, for any size."""
 
 
 # Views
@@ -40,13 +40,13 @@ FARTHEST = 2**31 - 1
 
 @onnx_op("Reshape", since=1)
 def reshape_attribute(ctx: NodeContext) -> Value:
-    """Reshape with the shape as an attribute."""
+    """Import Reshape: with the shape as an attribute."""
     return _reshape(ctx, int_list(ctx, "shape", ()))
 
 
 @onnx_op("Reshape", since=5)
 def reshape(ctx: NodeContext) -> Value:
-    """Reshape: 0 keeps a dimension (unless allowzero), -1 takes what is left."""
+    """Import Reshape: 0 keeps a dimension (unless allowzero), -1 is inferred."""
     return _reshape(ctx, ctx.const_ints(1))
 
 
@@ -71,7 +71,7 @@ def _reshape(ctx: NodeContext, wanted: Sequence[int]) -> Value:
 
 @onnx_op("Flatten", since=1)
 def flatten(ctx: NodeContext) -> Value:
-    """Two dimensions: the product of those before `axis`, and of the rest."""
+    """Import Flatten: to two dimensions: the product of those before `axis`, and of the others."""
     x = ctx.input(0)
     axis = int(ctx.attr("axis", 1))
     if not -len(x.shape) <= axis <= len(x.shape):
@@ -82,7 +82,7 @@ def flatten(ctx: NodeContext) -> Value:
 
 @onnx_op("Squeeze", since=1)
 def squeeze_(ctx: NodeContext) -> Value:
-    """Without the dimensions of 1 that are named, or without any if none is. One may be named twice."""
+    """Import Squeeze: removes the given dimensions of size 1, by default all; duplicates are allowed."""
     x = ctx.input(0)
     axes = ints_of(ctx, "axes", 1, input_since=13)
     if not axes:
@@ -92,7 +92,7 @@ def squeeze_(ctx: NodeContext) -> Value:
 
 @onnx_op("Unsqueeze", since=1)
 def unsqueeze_(ctx: NodeContext) -> Value:
-    """With dimensions of 1 at the axes named."""
+    """Import Unsqueeze: inserts dimensions of size 1 at the given axes."""
     axes = ints_of(ctx, "axes", 1, input_since=13)
     return unsqueeze(ctx, ctx.input(0), axes or ())
 
@@ -102,7 +102,7 @@ def unsqueeze_(ctx: NodeContext) -> Value:
 
 @onnx_op("Transpose", since=1)
 def transpose(ctx: NodeContext) -> Value:
-    """Axes in the order of `perm`, by default reversed."""
+    """Import Transpose: axes in the order of `perm`, by default reversed."""
     x = ctx.input(0)
     rank = len(x.shape)
     perm = [normalize_axis(a, rank, "perm") for a in int_list(ctx, "perm", range(rank - 1, -1, -1))]
@@ -113,10 +113,10 @@ def transpose(ctx: NodeContext) -> Value:
 
 @onnx_op("Concat", since=1)
 def concat(ctx: NodeContext) -> Value:
-    """Inputs one after another along `axis` (1 where opset 1 leaves it out).
+    """Import Concat: inputs along `axis` (default 1 in opset 1).
 
-    The shape of one without elements need not agree with the others', as onnxruntime has it: it adds its size along
-    the axis to that of the first that has some, or of the first.
+    As in onnxruntime, an empty input may have any shape: it adds its size along the axis to that of the first nonempty
+    input, or of the first input.
     """
     values = [v for v in ctx.inputs if v is not None]
     if not values:
@@ -136,17 +136,17 @@ def concat(ctx: NodeContext) -> Value:
 
 
 def _beside(v: Value, axis: int) -> tuple[int, ...]:
-    """Sizes off the axis."""
+    """Return the sizes of all axes but one."""
     axis += len(v.shape) if axis < 0 else 0
     return v.shape[:axis] + v.shape[axis + 1 :]
 
 
 @onnx_op("Split", since=1)
 def split(ctx: NodeContext) -> Sequence[Value]:
-    """Pieces along an axis: of the sizes given (attribute, or input from 13), else equal (from 18 the last smaller)."""
+    """Import Split: pieces of given sizes (attribute; input since 13), else equal ones (the last smaller since 18)."""
     x = ctx.input(0)
     axis = axis_of(ctx, len(x.shape), 0)
-    given = ctx.get(1) is not None  # opset 1 allows both, 2 to 12 the attribute, 13 on the input
+    given = ctx.get(1) is not None  # opset 1 allows both, 2 to 12 the attribute, 13 the input
     sizes = ctx.const_ints(1) if given else int_list(ctx, "split", ())
     if not sizes:
         sizes = _even_sizes(ctx, x.shape[axis])
@@ -165,14 +165,14 @@ def _even_sizes(ctx: NodeContext, size: int) -> tuple[int, ...]:
 
 @onnx_op("Slice", since=1)
 def slice_attributes(ctx: NodeContext) -> Value:
-    """x[starts:ends] along axes, all attributes."""
+    """Import Slice: x[starts:ends] along axes, all as attributes."""
     starts, ends = int_list(ctx, "starts", ()), int_list(ctx, "ends", ())
     return _slice(ctx, starts, ends, int_list(ctx, "axes", range(len(starts))), (1,) * len(starts))
 
 
 @onnx_op("Slice", since=10)
 def slice_(ctx: NodeContext) -> Value:
-    """x[starts:ends:steps] along axes, all inputs; bounds outside the tensor are clamped as NumPy does."""
+    """Import Slice: x[starts:ends:steps] along axes, all as inputs; bounds are clamped as in NumPy."""
     starts, ends = ctx.const_ints(1), ctx.const_ints(2)
     axes = ctx.const_ints(3) if ctx.get(3) is not None else tuple(range(len(starts)))
     steps = ctx.const_ints(4) if ctx.get(4) is not None else (1,) * len(starts)
@@ -198,15 +198,15 @@ def _slice(
 
 
 def _covered(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
-    """First element, step and number of the elements that start:end:step takes of `size`."""
-    if step < 0:  # what starts before the first element starts there; NumPy would take nothing
+    """Return first element, step and count of start:end:step in an axis of `size`."""
+    if step < 0:  # a start before the first element is clamped to it, unlike NumPy
         start = max(start, -size)
     if not is_symbolic((start, end, size)):
         covered = range(*slice(start, end, step).indices(size))
         return (covered.start if covered else 0), step, len(covered)
     low, high = (0, size) if step > 0 else (-1, size - 1)
 
-    def place(at: int) -> int:  # comparisons of sizes are guards
+    def place(at: int) -> int:  # comparisons of symbolic sizes record guards
         at = at + size if at < 0 else at
         return low if at < low else high if at > high else at
 
@@ -218,7 +218,7 @@ def _covered(start: int, end: int, step: int, size: int) -> tuple[int, int, int]
 
 @onnx_op("Tile", since=1)
 def tile_axis(ctx: NodeContext) -> Value:
-    """Copies along one axis; the number of copies and the axis are inputs."""
+    """Import Tile: copies along one axis; the number of copies and the axis are inputs."""
     x = ctx.input(0)
     axis = normalize_axis(int(ctx.const_scalar(2)), len(x.shape))
     return _tile(ctx, [int(ctx.const_scalar(1)) if i == axis else 1 for i in range(len(x.shape))])
@@ -226,12 +226,12 @@ def tile_axis(ctx: NodeContext) -> Value:
 
 @onnx_op("Tile", since=6)
 def tile(ctx: NodeContext) -> Value:
-    """Copies along every axis."""
+    """Import Tile: copies along every axis."""
     return _tile(ctx, ctx.const_ints(1))
 
 
 def _tile(ctx: NodeContext, repeats: Sequence[int]) -> Value:
-    """A tiled axis becomes two, [repeats, size], of which the first broadcasts."""
+    """Tile by a broadcast: each tiled axis becomes two, [repeats, size]."""
     x = ctx.input(0)
     if len(repeats) != len(x.shape):
         raise ShapeError(f"{ctx.label} has repeats {tuple(repeats)} for {x.type}")
@@ -250,7 +250,7 @@ def _tile(ctx: NodeContext, repeats: Sequence[int]) -> Value:
 
 @onnx_op("Expand", since=8)
 def expand_(ctx: NodeContext) -> Value:
-    """Broadcast to a shape, both ways."""
+    """Import Expand: broadcasts x and the shape against each other."""
     return expand(ctx, ctx.input(0), ctx.const_ints(1))
 
 
@@ -259,14 +259,14 @@ _PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 @onnx_op("Pad", since=1)
 def pad_attributes(ctx: NodeContext) -> Value:
-    """Padding by attributes (`paddings` in opset 1)."""
+    """Import Pad: by attributes (`paddings` in opset 1)."""
     pads = int_list(ctx, "pads", ctx.attr("paddings", ()))
     return _pad(ctx, pads, range(len(ctx.input(0).shape)), float(ctx.attr("value", 0.0)))
 
 
 @onnx_op("Pad", since=11)
 def pad(ctx: NodeContext) -> Value:
-    """Padding by inputs: pads, constant value, and (from 18) the axes these belong to. Negative pads crop."""
+    """Import Pad: by inputs: pads, constant value, and (since 18) axes; negative pads crop."""
     x = ctx.input(0)
     axes: Sequence[int] = range(len(x.shape))
     if ctx.get(3) is not None:
@@ -289,7 +289,7 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any)
     for a in range(rank):
         size = x.shape[a]
         missing = max(0, -begin[a]) + max(0, -end[a]) - size
-        if missing > 0 and mode == "constant":  # what is cut off at one end reaches into the padding of the other
+        if missing > 0 and mode == "constant":  # cropping at one end reaches into the padding of the other
             shift = -missing if begin[a] > 0 else missing
             begin[a], end[a] = begin[a] + shift, end[a] - shift
         if max(0, -begin[a]) + max(0, -end[a]) > size:
@@ -302,7 +302,7 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any)
 
 
 def _framed(ctx: NodeContext, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
-    """x inside a border; one of text or complex numbers is made of blocks before and after x along each axis."""
+    """Pad x; strings and complex numbers are concatenated with constant blocks along each axis."""
     rank = len(x.shape)
     if x.dtype.on_device or mode != "constant":
         number = value if x.dtype.is_float else int(value) if x.dtype.on_device else 0
@@ -316,7 +316,7 @@ def _framed(ctx: NodeContext, x: Value, pads: Sequence[int], mode: str, value: A
 
 @onnx_op("CenterCropPad", since=18)
 def center_crop_pad(ctx: NodeContext) -> Value:
-    """Crop or zero-pad axes about their centre to the sizes given."""
+    """Import CenterCropPad: crops or zero-pads axes around their centre to given sizes."""
     x = ctx.input(0)
     rank = len(x.shape)
     axes = [normalize_axis(a, rank) for a in int_list(ctx, "axes", range(rank))]
@@ -336,7 +336,7 @@ def center_crop_pad(ctx: NodeContext) -> Value:
 
 @onnx_op("DepthToSpace", since=1)
 def depth_to_space(ctx: NodeContext) -> Value:
-    """Blocks of channels become blocks of pixels, depth outermost (DCR) or innermost (CRD)."""
+    """Import DepthToSpace: blocks of channels become blocks of pixels, depth outermost (DCR) or innermost (CRD)."""
     x, b = ctx.input(0), _block(ctx)
     n, c, h, w = _image(ctx, x)
     if c % (b * b):
@@ -350,7 +350,7 @@ def depth_to_space(ctx: NodeContext) -> Value:
 
 @onnx_op("SpaceToDepth", since=1)
 def space_to_depth(ctx: NodeContext) -> Value:
-    """Blocks of pixels become blocks of channels."""
+    """Import SpaceToDepth: blocks of pixels become blocks of channels."""
     x, b = ctx.input(0), _block(ctx)
     n, c, h, w = _image(ctx, x)
     if h % b or w % b:
@@ -374,12 +374,12 @@ def _image(ctx: NodeContext, x: Value) -> tuple[int, int, int, int]:
     return n, c, h, w
 
 
-# Asking for shapes
+# Shape queries
 
 
 @onnx_op("Shape", since=1)
 def shape(ctx: NodeContext) -> Value:
-    """The dimensions from `start` to `end`, which are known."""
+    """Import Shape: dimensions from `start` to `end`."""
     dims = ctx.input(0).shape
     start, end = int(ctx.attr("start", 0)), ctx.attr("end", None)
     return ctx.sizes(dims[start : None if end is None else int(end)])
@@ -387,5 +387,5 @@ def shape(ctx: NodeContext) -> Value:
 
 @onnx_op("Size", since=1)
 def size(ctx: NodeContext) -> Value:
-    """The number of elements."""
+    """Import Size: number of elements."""
     return ctx.sizes([ctx.input(0).type.count], shape=())

@@ -1,4 +1,4 @@
-"""Operators on strings: the host runs them; what shapes their outputs have is told here where it is known before."""
+"""String operators: the host runs them; output shapes are set here if known at import."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STRINGS = "strings are the host's"
 
 @onnx_op("StringNormalizer", since=10)
 def string_normalizer(ctx: NodeContext) -> Result:
-    """Without stop words the shape stays."""
+    """Import StringNormalizer: without stop words the shape is unchanged; else it depends on data."""
     x = ctx.input(0)
     if ctx.attr("stopwords", None) or len(x.shape) not in (1, 2) or (len(x.shape) == 2 and x.shape[0] != 1):
         raise NeedTask
@@ -29,21 +29,21 @@ def string_normalizer(ctx: NodeContext) -> Result:
 
 @onnx_op("StringConcat", since=20)
 def string_concat(ctx: NodeContext) -> Result:
-    """Strings joined element by element."""
+    """Import StringConcat: joins strings elementwise."""
     shape = broadcast_shape([ctx.input(0).shape, ctx.input(1).shape])
     return ctx.host_as([TensorType(DType.STRING, shape)], _STRINGS)
 
 
 @onnx_op("RegexFullMatch", since=20)
 def regex_full_match(ctx: NodeContext) -> Result:
-    """Whether each string matches. What the pattern lacks is told when the model is loaded."""
+    """Import RegexFullMatch: whether each string matches; an invalid pattern is reported at load time."""
     ctx.memo("pattern", lambda attrs: Pattern(str(attrs["pattern"]), ctx.label))
     return ctx.host_as([TensorType(DType.BOOL, ctx.input(0).shape)], _STRINGS)
 
 
 @onnx_op("TfIdfVectorizer", since=9)
 def tf_idf_vectorizer(ctx: NodeContext) -> Result:
-    """A column for each n-gram of the pool."""
+    """Import TfIdfVectorizer: one column per n-gram of the pool."""
     x = ctx.input(0)
     if len(x.shape) not in (1, 2):
         raise ShapeError(f"{ctx.label} takes [C] or [N,C], got {x.type}")
@@ -55,5 +55,5 @@ def tf_idf_vectorizer(ctx: NodeContext) -> Result:
 @onnx_op("Tokenizer", domain="com.microsoft")
 @onnx_op("StringSplit", since=20)
 def tokens(ctx: NodeContext) -> Value:
-    """As many columns as the longest row has tokens."""
+    """Import StringSplit and Tokenizer: the number of columns is the largest token count of a row."""
     raise NeedTask
