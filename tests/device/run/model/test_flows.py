@@ -48,7 +48,7 @@ def loop(nodes: Sequence[Any], outputs: str, rows: Sequence[str] = (), shape: Se
     """Trips `M` of a body that makes `s_out` of `s_in`, which is first x, and says by `goes` whether to go on."""
     ins = [port("i", (), INT), port("cin", (), B), port("s_in", shape)]
     outs = [port("goes", (), B), port("s_out", shape), *(port(r, None) for r in rows)]
-    return helper.make_node("MegakernelStrategy", ["M", "", "x"], outputs.split(" "), body=graph(nodes, ins, outs))
+    return helper.make_node("Loop", ["M", "", "x"], outputs.split(" "), body=graph(nodes, ins, outs))
 
 
 def small(nodes: Sequence[Any], inputs: Sequence[Any], outputs: str) -> Any:
@@ -112,7 +112,7 @@ def a_loop_in_a_loop() -> Case:
     )
     body = [
         node("Identity", "cin", "goes"),
-        helper.make_node("MegakernelStrategy", ["K", "", "s_in"], ["s_out"], body=inner),
+        helper.make_node("Loop", ["K", "", "s_in"], ["s_out"], body=inner),
     ]
     model = small([loop(body, "f")], [port("M", (), INT), port("K", (), INT)], "f")
     return model, [*_trips(2, 0, K=np.array(3)), *_trips(4, K=np.array(1))]
