@@ -331,6 +331,12 @@ KNOWN: tuple[Quirk, ...] = (
         leave_out,
     ),
     Quirk(
+        "onnxruntime multiplies the first pixel by zero for samples that lie outside, which keeps its NaN",
+        ("RoiAlign",),
+        reads_nan,
+        leave_out,
+    ),
+    Quirk(
         "onnxruntime compares a NaN as its algorithm meets it; NumPy, and so the reference, has it above all numbers",
         ("ArgMax", "ArgMin", "Hardmax"),
         reads_nan,
