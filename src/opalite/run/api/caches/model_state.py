@@ -1,4 +1,4 @@
-"""State: what a model carries from one run to the next - caches of keys and values, states of recurrent layers."""
+"""State: the KV caches and recurrent states that a model carries from one run to the next."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ _NONE: frozenset[str] = frozenset()
 
 
 class State:
-    """The state of one sequence of runs, or of a batch of them: `session.state()`.
+    """The state of one sequence, or of a batch of sequences: `session.state()`.
 
     state = session.state()
     logits = state.run({"input_ids": prompt, "attention_mask": mask})[0]
     logits = state.run({"input_ids": token, "attention_mask": longer_mask})[0]
 
-    A run takes the other inputs and gives the other outputs. States of one session are apart, and share all else. Not
-    thread-safe; states of one session may be used by different threads.
+    A run takes the inputs that are not state, and returns the outputs that are not state. States of one session are
+    independent and share its programs and weights. A State is not thread-safe; different threads may use different
+    States of one session.
 
-    pairs: what is state. input_names, output_names: what the caller gives and gets. copies: why caches are copied in
-    each run; '' where what is new is appended to them in place. ran_ahead: whether runs of the last `chain` went on
-    without the host.
+    pairs: the state's inputs and outputs. input_names, output_names: the inputs and outputs of `run`. copies: the
+    reason why each run copies the caches, '' if runs append in place. ran_multi_step: whether the last `chain` queued
+    several runs without waiting for each.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class State:
         if reserve < 1 or (max_length is not None and max_length < 1):
             raise OptionError(f"max_length and reserve are counts of positions from 1 on, got {max_length}, {reserve}")
         self._session = session
-        self._rt = session.runtime  # where the state lies
+        self._rt = session.runtime
         self._inputs: dict[str, NodeArg] = {a.name: a for a in session.get_inputs()}
         self.pairs = find_pairs(list(self._inputs.values()), session.get_outputs(), pairs)
         self._state_inputs, given = {p.past for p in self.pairs}, {p.present for p in self.pairs}
@@ -75,7 +76,8 @@ class State:
         self._caches = KVCaches(session, self.pairs, reserve, as_int8=self._is_int8)
         self.copies = ""
         self.ran_multi_step = False
-        self._may_multi_step = not session.runtime.shares_memory  # or what is fed would change under runs
+        # On devices that share memory, queued runs read the caller's arrays, which may change.
+        self._may_multi_step = not session.runtime.shares_memory
         self._set_copies(self._caches.refusal)
         self._empty = EmptyState(session, self.pairs, sizes or {}, max_length)
         self._values: dict[str, Any] = {}
@@ -86,12 +88,11 @@ class State:
     def run(
         self, feeds: Mapping[str, Any], output_names: Sequence[str] | None = None, *, on_device: bool = False
     ) -> list[Any]:
-        """Outputs called `output_names`, by default all of `self.output_names`, and the state moves on.
-
-        on_device: as OrtValues, in the device's memory where the caches lie there; the next run may write them again.
+        """Run the model and advance the state; returns the outputs `output_names`, all of `self.output_names` if None.
 
         feeds: arrays by input name, without the state; `use_cache_branch` of merged decoders may be left out.
-        InputError says what misfits, and leaves the state as it was.
+        on_device: return OrtValues, in device memory if the caches are there. The next run may overwrite them.
+        Raises InputError for inputs that the model does not accept, and leaves the state unchanged.
         """
         wanted = self._check_names(output_names)
         given = self._complete_feeds(feeds)
@@ -103,7 +104,7 @@ class State:
         return [OrtValue(found[name]) if on_device else found[name] for name in wanted]
 
     def _complete_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """With what is fed in every run. InputError for what is fed by the state itself."""
+        """`feeds` with the constant inputs of `hold`. Raises InputError for inputs that are state."""
         self._session.check_not_lost("this state", self._rt)
         if not isinstance(feeds, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(feeds).__name__}")
@@ -121,15 +122,16 @@ class State:
         links: Mapping[str, str],
         output_names: Sequence[str] | None = None,
     ) -> list[list[Any]]:
-        """What `run` gives on each of `feeds` in turn, where from the second on inputs are outputs of the run before.
+        """Call `run` on each of `feeds`; from the second run on, inputs are outputs of the run before (multi-step).
 
-        links: by input, that output, of the same type and shape; later feeds lack these inputs. A decoder writes so, a
-        token being the next run's input (docs/state.md):
+        links: by input, the output that it takes, of the same type and shape; later feeds lack these inputs. A decoder
+        generates so, with a token as the next run's input (docs/state.md):
 
         state.chain([{"input_ids": token, **masks[0]}, *masks[1:]], {"input_ids": "token"}, ["token"])
 
-        On devices with memory of their own, once runs go on like those before, the next run is on the queue before the
-        last one has ended: `ran_multi_step` tells whether any did. InputError as in `run`; what ran before it stays.
+        On devices with memory of their own, runs of equal shapes are queued before the previous run has ended;
+        `ran_multi_step` says whether any was. Raises InputError as `run` does; the runs before the error remain in the
+        state.
         """
         wanted = self._check_names(output_names)
         self._check_links(links)
@@ -140,7 +142,7 @@ class State:
         carried: dict[str, Any] = {}
         while len(found) < len(feeds):
             rest = [{**f, **carried} for f in feeds[len(found) :][: MAX_IN_FLIGHT if self._may_multi_step else 1]]
-            if not found:  # whatever it is, later runs have another
+            if not found:  # later runs take these inputs from outputs; the values only have the right types
                 first = {n: rest[0][n] for n in links if n in rest[0]}
                 rest = [rest[0], *({**f, **first} for f in rest[1:])]
             found += self._run_multi_step(rest, links, names, unread) or [self._run(rest[0], names, unread)]
@@ -155,7 +157,7 @@ class State:
                 raise InputError(f"no output besides the state is named {output!r}; there are {self.output_names}")
 
     def _run(self, feeds: Mapping[str, Any], names: Sequence[str], unread: frozenset[str]) -> list[Any]:
-        """Outputs of one run as arrays."""
+        """Outputs `names` of one run, as arrays."""
         given = self._complete_feeds(feeds)
         past = self._values or self._empty.values(given)
         found = self._run_in_place(given, past, {}, unread) or self._run_copying(given, past, unread)
@@ -165,7 +167,7 @@ class State:
     def _run_multi_step(
         self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], names: Sequence[str], unread: frozenset[str]
     ) -> list[list[Any]]:
-        """Outputs of as many runs as go before one is waited for; none where the next one is to be run by itself."""
+        """Outputs of the runs that were queued together; none if the next run must be waited for."""
         if not (self._may_multi_step and self._values) or self.copies or not self._caches.runs.goes_on:
             return []
         given = [self._complete_feeds(f) for f in feeds]
@@ -191,7 +193,7 @@ class State:
         return [[outputs[self._output_indices[n]] for n in names] for outputs in found[0]]
 
     def _output(self, name: str) -> BoundOutput:
-        """Memory of the device for an output."""
+        """The device memory of an output."""
         if name not in self._bound:
             info = next(a for a in self._session.get_outputs() if a.name == name)
             self._bound[name] = BoundOutput(name, info.type, self._session.runtime)
@@ -204,7 +206,7 @@ class State:
         bound: Mapping[str, BoundOutput],
         unread: frozenset[str],
     ) -> dict[str, Any] | None:
-        """Outputs by name of a run that appends to the caches where they lie; None where the model is not made so."""
+        """Outputs by name of a run that appends to the caches in place; None if the model cannot."""
         if self.copies:
             return None
         try:
@@ -229,13 +231,13 @@ class State:
         return {name: outputs[places[name]] for name in self.output_names}
 
     def _set_copies(self, why: str) -> None:
-        """Caches are copied from now on, if there is a reason. OptionError where int8 was asked for."""
+        """Copy caches from now on if there is a reason `why`. Raises OptionError if cache='int8' was requested."""
         if why and self._is_int8:
-            raise OptionError(f'cache="int8" keeps caches where runs append to them, but {why}: leave it out')
+            raise OptionError(f'cache="int8" needs runs that append to caches in place, but {why}: leave it out')
         self.copies = why
 
     def _run_copying(self, given: Mapping[str, Any], past: Mapping[str, Any], unread: frozenset[str]) -> dict[str, Any]:
-        """The same where outputs are fed back as arrays."""
+        """Outputs by name of a run whose state outputs are fed back as arrays."""
         past = {n: as_array(v) for n, v in past.items()}
         names = [*(n for n in self.output_names if n not in unread), *(p.present for p in self.pairs)]
         found = dict(zip(names, self._session.run(names, {**given, **past}), strict=True))
@@ -254,26 +256,26 @@ class State:
 
     @staticmethod
     def _next(pair: StatePair, before: Any, after: Any) -> Any:
-        """What the next run takes. A branch that does not compute a cache anew gives an empty one."""
+        """The next value of a state. A branch of the model that does not compute a cache returns an empty one."""
         kept = before if after.size == 0 and before.size else after
         return constant(kept) if pair.is_cross and isinstance(kept, np.ndarray) else kept
 
     def hold(self, values: Mapping[str, Any]) -> None:
-        """Feed these inputs in every run, until others are given for them: what an encoder gave, for example.
+        """Feed these inputs in every run unless `feeds` has them: the output of an encoder, for example.
 
-        Values of inputs that are state take the place of those held.
+        Raises InputError for unknown inputs and for inputs that are state.
         """
         for name, value in values.items():
             if name not in self._inputs:
                 raise InputError(f"no input is named {name!r}; the model's inputs are {', '.join(self._inputs)}")
             if any(p.past == name for p in self.pairs):
                 raise InputError(
-                    f"input '{name}' is state: load() it, or tell which pairs are by session.state({{...}})"
+                    f"input '{name}' is state: load() it, or name the state's pairs in session.state({{...}})"
                 )
             self._held[name] = constant(value) if isinstance(value, np.ndarray) else value
 
     def __len__(self) -> int:
-        """Positions that the growing caches hold; where nothing grows, how many runs there were."""
+        """The number of positions in growing caches; without growing caches, the number of runs."""
         pair = self._growing_pair
         if pair is None:
             return self._runs
@@ -288,20 +290,20 @@ class State:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the state takes."""
+        """The bytes of the state."""
         return sum(v.nbytes for v in self._values.values())
 
     def arrays(self) -> dict[str, Array]:
-        """Copies of the values, by the inputs that take them; none before the first run."""
+        """Copies of the values by input name, none before the first run."""
         return {name: np.array(as_array(value)) for name, value in self._values.items()}
 
     def reset(self) -> None:
-        """As before the first run. What `hold` holds stays."""
+        """Return to the state before the first run. The inputs of `hold` remain."""
         self._caches.release(self._values)
         self._values, self._runs = {}, 0
 
     def truncate(self, length: int) -> None:
-        """Go back to the first `length` positions. OptionError where the state cannot go back, being no cache."""
+        """Drop all but the first `length` positions. Raises OptionError for states that are not caches."""
         if not 0 <= length <= len(self):
             raise InputError(f"the state holds {len(self)} positions, so it cannot be cut to {length}")
         stuck = [p.past for p in self.pairs if p.time is None and not p.is_cross]
@@ -309,7 +311,7 @@ class State:
             return
         if stuck:
             raise OptionError(
-                f"the state '{stuck[0]}' does not grow with time, so there is no going back: fork() before"
+                f"the state '{stuck[0]}' does not grow with time, so it cannot be truncated: fork() before"
             )
         if length == 0:
             self.reset()
@@ -320,7 +322,7 @@ class State:
                 self._values[p.past] = cut(self._values[p.past], p.time, length)
 
     def fork(self, indices: Sequence[int] | None = None) -> State:
-        """Another state that goes on from here by itself; of the batch's sequences `indices`, in that order."""
+        """An independent copy of the state; with `indices`, of these sequences of the batch, in this order."""
         other = State.__new__(State)
         other.__dict__.update(self.__dict__)
         other._held, other._bound = dict(self._held), {}
@@ -333,8 +335,7 @@ class State:
         return other
 
     def reorder(self, indices: Sequence[int]) -> None:
-        """Go on with the batch's sequences `indices`, as a beam search does. They may occur often, and be fewer or more
-        than there are."""
+        """Select the sequences `indices` of the batch, as a beam search does. Indices may repeat, in any number."""
         picked = np.asarray(indices)
         if picked.ndim != 1 or picked.dtype.kind not in "iu" or not picked.size:
             raise InputError(f"indices are a list of numbers of sequences, got {indices!r}")
@@ -344,7 +345,7 @@ class State:
             if value is None:
                 continue
             if p.batch is None:
-                raise OptionError(f"no axis of the state '{p.past}' {value.shape} is that of the sequences")
+                raise OptionError(f"no axis of the state '{p.past}' {value.shape} is the axis of sequences")
             size = value.shape[p.batch]
             if picked.min() < 0 or picked.max() >= size:
                 raise InputError(f"indices of sequences go from 0 to {size - 1}, got {indices!r}")
@@ -362,18 +363,18 @@ class State:
             np.savez(file, **values)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Take values that `save` has written, perhaps in another process. InputError for those of another model."""
+        """Read values that `save` has written. Raises InputError for values of another model."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 found = {name: file[name] for name in file.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
-            raise InputError(f"'{os.fspath(path)}' is no file of a state: {e}") from e
+            raise InputError(f"'{os.fspath(path)}' is not a file of State.save: {e}") from e
         runs = int(found.pop(_RUNS, 0))
         self.set_values(found)
         self._runs = runs
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        """Take values by input name, all of the state or, before the first run, none."""
+        """Set all values of the state by input name; an empty mapping resets the state."""
         wanted = [p.past for p in self.pairs]
         if not values:
             self.reset()

@@ -1,4 +1,4 @@
-"""Profiles as onnxruntime writes them: a JSON array of events that chrome://tracing and Perfetto open."""
+"""Profiler: profiles in onnxruntime's format, a JSON array of events for chrome://tracing and Perfetto."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ....plan.program import LaunchStep
 
 
 class Profiler:
-    """Records a session's loading, its runs and the launches of each, until it is ended."""
+    """Records the loading of a session, its runs, and the launches of each run."""
 
     def __init__(self, prefix: str) -> None:
         self.start_ns = time.monotonic_ns()
@@ -25,17 +25,17 @@ class Profiler:
         self._launches: list[tuple[LaunchStep, LaunchTimes]] = []
 
     def __call__(self, step: LaunchStep, times: LaunchTimes) -> None:
-        """Take one launch of the run under way."""
+        """Record one launch of the current run."""
         self._launches.append((step, times))
 
     def add_session(self, name: str, started_ns: int, **args: str) -> None:
-        """Add a span of the session's own, from `started_ns` (time.monotonic_ns) to now."""
+        """Add an event of the session, from `started_ns` (time.monotonic_ns) to now."""
         self._add("Session", name, started_ns, time.monotonic_ns(), args)
 
     def add_run(self, started_ns: int) -> None:
-        """Add a run that began at `started_ns` and is done, and its launches.
+        """Add a finished run that began at `started_ns`, and its launches.
 
-        The device's clock is another: its first launch is drawn at the start of the run.
+        The clocks of host and device differ, so the first launch is drawn at the start of the run.
         """
         self._add("Session", "model_run", started_ns, time.monotonic_ns(), {})
         first = min((t.queued for _, t in self._launches), default=0.0)
@@ -65,10 +65,7 @@ class Profiler:
         )
 
     def write(self) -> str:
-        """Write what was recorded to PREFIX_DATE_TIME.json in the folder of the prefix; the file's name.
-
-        OptionError if it cannot be written.
-        """
+        """Write the events to PREFIX_DATE_TIME.json; returns the file's name. Raises OptionError if writing fails."""
         stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         path = Path(f"{self._prefix}_{stamp}.json")
         number = 1
@@ -85,5 +82,5 @@ class Profiler:
 
 
 def _lines(events: Sequence[dict[str, Any]]) -> str:
-    """One event a line, as onnxruntime writes them, so that line-wise readers work too."""
+    """The events as JSON, one event in each line as in onnxruntime's files."""
     return "[\n" + ",\n".join(json.dumps(e) for e in events) + "\n]\n"

@@ -1,4 +1,4 @@
-"""A function of the caller's that takes all messages, as onnxruntime's set_default_logger_callback has it."""
+"""set_default_logger_callback: sends all log messages to a function, as in onnxruntime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .log_severity import (
 )
 
 LogCallback = Callable[[int, str, str, str, str], object]
-"""Of severity (0 to 4), category (the logger's name), logid of the session or run, code location, and message."""
+"""Arguments: severity (0 to 4), category (the logger's name), logid of the session or run, code location, message."""
 
 _root = logging.getLogger("opalite")
 _lock = threading.Lock()
@@ -28,15 +28,15 @@ _installed: _CallbackHandler | None = None
 
 
 def set_default_logger_callback(callback: LogCallback | None, severity: int = 2) -> None:
-    """Give every message to `callback(severity, category, logid, code_location, message)`, and to nothing else.
+    """Send every message to `callback(severity, category, logid, code_location, message)` only; None undoes this.
 
-    severity: as of `set_default_logger_severity`, which is called with it; sessions and runs with a severity of their
-    own keep it. None gives the messages to Python's logging again, and leaves the severity as it is.
+    severity: passed to `set_default_logger_severity`. Sessions and runs with their own severity keep it. With callback
+    None, messages go to Python's logging again, and the severity is unchanged.
 
-    The callback is called on the thread that tells the message. What it tells itself, and a message for which it
-    raises, go to Python's logging; the exception goes to `sys.unraisablehook`. Handlers that the program added to the
-    logger 'opalite' itself get their messages in any case. OptionError for a severity that is not 0 to 4, and for a
-    callback that cannot be called.
+    The callback runs in the thread that logs. Messages that the callback logs itself, and messages for which it raises,
+    go to Python's logging; exceptions go to `sys.unraisablehook`. Handlers that the program added to the logger
+    'opalite' still get all messages. Raises OptionError for a severity other than 0 to 4, and for a callback that is
+    not callable.
     """
     global _installed
     level_of(severity)
@@ -58,7 +58,7 @@ def set_default_logger_callback(callback: LogCallback | None, severity: int = 2)
 
 
 class _CallbackHandler(logging.Handler):
-    """Stands between the logger 'opalite' and everything that its messages went to before."""
+    """Replaces the handlers of Opalite, and the propagation, of the logger 'opalite'."""
 
     def __init__(self, callback: LogCallback) -> None:
         super().__init__()
@@ -72,32 +72,32 @@ class _CallbackHandler(logging.Handler):
         _root.propagate = False
 
     def remove(self) -> None:
-        """Everything is as before."""
+        """Restore the handlers and the propagation."""
         _root.removeHandler(self)
         _root.propagate = self._propagated
         for h in self._replaced:
             _root.addHandler(h)
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Without a handler's lock, as the callback may wait for a thread that tells something itself."""
+        """Call the callback, without the handler's lock: it may wait for another thread that logs."""
         if getattr(self._busy, "now", False):
-            self._configure_logging(record)
+            self._log_elsewhere(record)
             return True
         self._busy.now = True
         try:
             self._callback(*_arguments(record))
         except Exception as e:
             _report(e)
-            self._configure_logging(record)
+            self._log_elsewhere(record)
         finally:
             self._busy.now = False
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As `handle`."""
+        """Call `handle`."""
         self.handle(record)
 
-    def _configure_logging(self, record: logging.LogRecord) -> None:
+    def _log_elsewhere(self, record: logging.LogRecord) -> None:
         for h in self._replaced:
             h.handle(record)
         if self._propagated and _root.parent is not None:
@@ -105,8 +105,7 @@ class _CallbackHandler(logging.Handler):
 
 
 def _report(error: Exception) -> None:
-    """Give an exception to `sys.unraisablehook`, whose arguments Python code cannot make: ctypes calls it for functions
-    that raise."""
+    """Pass an exception to `sys.unraisablehook` by way of ctypes; Python code cannot create the hook's arguments."""
 
     def set_default_logger_callback() -> None:  # the name that the hook shows
         raise error

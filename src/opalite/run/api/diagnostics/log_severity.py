@@ -1,7 +1,7 @@
-"""Severities of onnxruntime's API by Python's logging, and notices that are given once.
+"""Log severities of onnxruntime's API, implemented by Python's logging, and warnings that are logged once.
 
-Everything is told on the logger 'opalite' and those below it, whose level is the default severity. A callback that
-takes the messages is a handler of that logger (log_callback.py).
+All messages go to the logger 'opalite' and its children; the logger's level is the default severity. A log callback is
+a handler of that logger (log_callback.py).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _log = logging.getLogger("opalite.session")
 _noticed: set[str] = set()
 
 LOGID = "opalite_logid"
-"""The attribute of a log record that holds the `logid` of the session or run which told it."""
+"""The attribute of log records with the `logid` of the session or run."""
 
 
 def set_default_logger_severity(severity: int) -> None:
-    """Tell from this severity on: 0 verbose, 1 info, 2 warning (the default), 3 error, 4 fatal."""
+    """Log messages of at least this severity: 0 verbose, 1 info, 2 warning (the default), 3 error, 4 fatal."""
     level = level_of(severity)
     _root.setLevel(level)
     if level < logging.WARNING:
@@ -33,7 +33,7 @@ def set_default_logger_severity(severity: int) -> None:
 
 
 def level_of(severity: int) -> int:
-    """The level of Python's logging. OptionError for another number, InputTypeError for what is no whole number."""
+    """The level of Python's logging. Raises OptionError for other numbers, InputTypeError for other types."""
     number = _whole("severity", severity)
     if not 0 <= number < len(SEVERITIES):
         raise OptionError(f"a log severity is 0 (verbose) to {len(SEVERITIES) - 1} (fatal), got {severity}")
@@ -41,19 +41,19 @@ def level_of(severity: int) -> int:
 
 
 def set_default_logger_verbosity(level: int) -> None:
-    """Accepted for onnxruntime's sake: OPALITE_DEBUG=1..4 sets the detail of what is told."""
+    """Accepted without effect: OPALITE_DEBUG=1..4 sets the detail of messages."""
     _whole("level", level)
 
 
 def warn_once(key: str, text: str, log: SessionLog | None = None) -> None:
-    """Warn of something that may surprise the caller, once in a process for each `key`."""
+    """Log a warning, once in a process for each `key`."""
     if key not in _noticed:
         _noticed.add(key)
         (log or SessionLog()).log(logging.WARNING, text)
 
 
 class StderrHandler(logging.StreamHandler[Any]):
-    """Writes to stderr where the program has no handler."""
+    """Writes to stderr if the program has no handler."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,9 +61,9 @@ class StderrHandler(logging.StreamHandler[Any]):
 
 
 class SessionLog:
-    """What one session, or one run, tells: from `severity` on, or from the default's if that is -1.
+    """Logs messages of one session or run, of at least `severity`; -1 takes the default severity.
 
-    is_enabled: whether messages of a level are told. Every run asks it, so it is no method with a look at the severity.
+    is_enabled: whether messages of a level are logged; a callable attribute, because every run calls it.
     """
 
     __slots__ = ("_logid", "is_enabled")
@@ -74,7 +74,7 @@ class SessionLog:
         self._logid = logid
 
     def log(self, level: int, text: str) -> None:
-        """Tell `text` if its level is wanted."""
+        """Log `text` if its level is enabled."""
         if not self.is_enabled(level):
             return
         if level < logging.WARNING:
@@ -86,12 +86,12 @@ class SessionLog:
 
 
 def log_prefix(logid: str) -> str:
-    """What a session's messages begin with."""
+    """The beginning of a session's messages."""
     return f"[{logid}] " if logid else ""
 
 
 def add_stderr_handler() -> None:
-    """Without a handler of the program's, logging drops everything below warnings."""
+    """Add a handler if the program has none: logging would drop messages below warnings."""
     if not _root.hasHandlers():
         _root.addHandler(StderrHandler())
 

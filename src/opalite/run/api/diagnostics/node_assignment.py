@@ -1,4 +1,4 @@
-"""Nodes by the provider they run on, as onnxruntime reports them."""
+"""OrtEpAssignedSubgraph: nodes by execution provider, in onnxruntime's form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ....plan.node_report import NodeReport
 
 @dataclass(frozen=True)
 class OrtEpAssignedNode:
-    """One node."""
+    """One node of the model."""
 
     name: str
     domain: str
@@ -19,7 +19,7 @@ class OrtEpAssignedNode:
 
 @dataclass(frozen=True)
 class OrtEpAssignedSubgraph:
-    """Nodes that run on one provider."""
+    """Consecutive nodes of one provider."""
 
     ep_name: str
     nodes: list[OrtEpAssignedNode] = field(default_factory=list)
@@ -30,7 +30,7 @@ class OrtEpAssignedSubgraph:
 
 
 def assigned(reports: Iterable[NodeReport], device: str, host: str) -> list[OrtEpAssignedSubgraph]:
-    """Stretches of nodes that run on `device`, and on `host`."""
+    """Group consecutive nodes by provider. device, host: the providers' names."""
     found: list[OrtEpAssignedSubgraph] = []
     for report in reports:
         ep = host if report.target == "host" else device

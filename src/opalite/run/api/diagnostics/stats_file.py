@@ -1,4 +1,4 @@
-"""The figures of sessions, a line of JSON for each when it is closed, or when the interpreter ends (OPALITE_STATS)."""
+"""Statistics of sessions as lines of JSON, written on closing a session or at exit (OPALITE_STATS)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _open: weakref.WeakSet[InferenceSession] = weakref.WeakSet()
 
 
 def log_at_exit(session: InferenceSession) -> None:
-    """Have the figures of `session` written at the end, if it is not closed before and they are asked for."""
+    """Write the statistics of `session` at the interpreter's exit, if OPALITE_STATS is set and it is still open."""
     if knobs.get("OPALITE_STATS"):
         if not _open:
-            atexit.unregister(_notify_all)
-            atexit.register(_notify_all)
+            atexit.unregister(_write_all)
+            atexit.register(_write_all)
         _open.add(session)
 
 
 def write_stats(model: str, device: str, stats: Callable[[], SessionStats]) -> None:
-    """One line: {"pid", "model", "device", "stats"}. A file that cannot be written costs a line of the log."""
+    """Write one line: {"pid", "model", "device", "stats"}. Failures to write are logged."""
     target = knobs.get("OPALITE_STATS")
     if not target or is_child():
         return
@@ -42,12 +42,12 @@ def write_stats(model: str, device: str, stats: Callable[[], SessionStats]) -> N
             print(line, file=sys.stderr)
         return
     try:
-        with open(target, "ab", buffering=0) as f:  # one write, so that lines of several processes do not mix
+        with open(target, "ab", buffering=0) as f:  # one write, so that lines of processes do not interleave
             f.write(f"{line}\n".encode())
     except OSError as e:
         _log.warning("OPALITE_STATS: %s cannot be written: %s", target, e.strerror)
 
 
-def _notify_all() -> None:
+def _write_all() -> None:
     for session in list(_open):
         session._report_stats()

@@ -266,7 +266,7 @@ def test_states_that_do_not_grow(rt: Runtime) -> None:
         carried = dict(zip(carried, values, strict=True))
         np.testing.assert_allclose(state.run({"mix": frame})[0], wanted, atol=1e-6)
     assert len(state) == 3
-    with pytest.raises(OptionError, match="no going back"):
+    with pytest.raises(OptionError, match="cannot be truncated"):
         state.truncate(1)
 
 
