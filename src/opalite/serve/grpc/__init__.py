@@ -1,1 +1,1 @@
-"""The Open Inference Protocol over gRPC: what Triton's and KServe's clients call, and gRPC's own health service."""
+"""The Open Inference Protocol over gRPC, and gRPC's health service."""

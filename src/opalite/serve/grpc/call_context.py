@@ -1,35 +1,35 @@
-"""What a call needs beside its message: the key, the time that is left, the trace that it belongs to, the model."""
+"""Metadata, deadline and status of a gRPC call."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
+
+import grpc
 
 from ..wire.api_key import Key
-from ..wire.infer_messages import InferRequest
-from ..wire.serve_errors import TimedOut
+from ..wire.infer_messages import TRACE_HEADERS, InferRequest
+from ..wire.serve_errors import ServeError, TimedOut
 
-if TYPE_CHECKING:
-    from ..engine.inference_server import Server
-
-_TRACED = ("traceparent", "tracestate")
+_PUSHBACK = "grpc-retry-pushback-ms"
+"""Delay of retrying clients: https://github.com/grpc/proposal/blob/master/A6-client-retries.md"""
 
 
 def check_key(context: Any, key: Key | None) -> None:
-    """Unauthorized unless the call's metadata has the key, as `authorization: Bearer KEY` or `x-api-key: KEY`."""
+    """Unauthorized unless the metadata has the key, as `authorization: Bearer KEY` or `x-api-key: KEY`."""
     if key is not None:
         given = context.invocation_metadata() or ()
         key.check({name.encode(): v if isinstance(v, bytes) else v.encode() for name, v in given})
 
 
 def trace_of(context: Any) -> dict[str, str]:
-    """W3C's trace context in the call's metadata."""
+    """The W3C trace context in the metadata."""
     given = context.invocation_metadata() or ()
-    return {name: value for name, value in given if name in _TRACED and isinstance(value, str)}
+    return {name: value for name, value in given if name in TRACE_HEADERS and isinstance(value, str)}
 
 
 def with_deadline(context: Any, request: InferRequest) -> InferRequest:
-    """The request, which waits no longer than its caller does. TimedOut where the caller's deadline has passed."""
+    """The request with the call's remaining time as its timeout. TimedOut if the deadline has passed."""
     left = context.time_remaining()
     if left is None:
         return request
@@ -40,6 +40,10 @@ def with_deadline(context: Any, request: InferRequest) -> InferRequest:
     return replace(request, parameters={**request.parameters, "timeout": max(1, int(left * 1e6))})
 
 
-def takes_batches(server: Server, request: InferRequest) -> bool:
-    """Whether the first dimension of the model's tensors is one of requests."""
-    return bool(server.model_config(request.model, request.version).get("max_batch_size", 0))
+async def end_call(context: Any, failure: ServeError) -> NoReturn:
+    """Abort the call with the status of the failure."""
+    trailing: tuple[tuple[str, str], ...] = ()
+    if failure.retry_after_s is not None:
+        trailing = ((_PUSHBACK, str(round(failure.retry_after_s * 1000))),)
+    await context.abort(grpc.StatusCode[failure.code], str(failure), trailing)
+    raise AssertionError("abort always raises")

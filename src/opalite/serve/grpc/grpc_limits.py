@@ -1,4 +1,4 @@
-"""What one gRPC client may ask: sizes, each checked before memory or time is spent."""
+"""Limits of a gRPC client, each checked before memory or time is spent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ MEBIBYTE = 1 << 20
 class Limits:
     """message_bytes: of one request or answer. elements: of one tensor. rank: of its shape.
 
-    tensors: inputs, or outputs, of a request. config_bytes: of a configuration in a request to load a model.
-    streams: calls that one connection may have at a time. in_flight: requests of one ModelStreamInfer at a time; the
-        next is read when one of them is answered.
+    tensors: inputs, or outputs, of a request. config_bytes: of a configuration in a load request.
+    streams: concurrent calls of one connection. in_flight: concurrent requests of one ModelStreamInfer; the next is
+        read when one of them is answered.
     """
 
     message_bytes: int = 128 * MEBIBYTE

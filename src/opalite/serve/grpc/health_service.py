@@ -1,4 +1,4 @@
-"""gRPC's health service: https://grpc.io/docs/guides/health-checking/. Probes send no key, so it asks for none."""
+"""Health: gRPC's health service (https://grpc.io/docs/guides/health-checking/), by default without a key."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio
 
 from ..wire.api_key import Key
-from ..wire.serve_errors import NotFound
-from .call_context import check_key
-from .grpc_errors import as_serve_error, end_call
+from ..wire.serve_errors import NotFound, as_serve_error
+from .call_context import check_key, end_call
 
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
@@ -19,21 +18,21 @@ if TYPE_CHECKING:
 _SERVICES = ("", "inference.GRPCInferenceService")
 _Response = health_pb2.HealthCheckResponse
 REFRESH_S = 0.2
-"""Seconds between two looks at the state of what clients watch."""
+"""Seconds between two checks of a watched status."""
 
 
 class Health(aio.HealthServicer):  # type: ignore[misc]
-    """The service "" and the protocol's have the server's status; any other name is a model's."""
+    """The services "" and GRPCInferenceService have the server's status; any other name is a model's."""
 
     def __init__(self, server: Server, key: Key | None = None) -> None:
-        """key: what clients have to send; None asks for none."""
+        """key: required of clients; None for no key."""
         super().__init__()
         self._server = server
         self._key = key
         self._stopping = False
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        """The status of `request.service`; NOT_FOUND for a name that is neither a service nor a model."""
+        """The status of `request.service`. NOT_FOUND for a name that is neither a service nor a model."""
         try:
             check_key(context, self._key)
             status = await self._refresh(request.service)
@@ -44,7 +43,7 @@ class Health(aio.HealthServicer):  # type: ignore[misc]
         return await super().Check(request, context)
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC's name
-        """The status of `request.service` now and after each change, until the client leaves."""
+        """Stream the status of `request.service` now and after each change, until the client disconnects."""
         try:
             check_key(context, self._key)
             await self._refresh(request.service)
@@ -55,17 +54,17 @@ class Health(aio.HealthServicer):  # type: ignore[misc]
             while not watch.done() and not self._stopping:
                 await asyncio.wait({watch}, timeout=REFRESH_S)
                 await self._refresh(request.service)
-            await asyncio.wait({watch}, timeout=REFRESH_S)  # the last status is on its way
+            await asyncio.wait({watch}, timeout=REFRESH_S)  # sends the last status
         finally:
             watch.cancel()
 
     async def stop(self) -> None:
-        """Report NOT_SERVING from now on, and end the calls of Watch."""
+        """Set every status to NOT_SERVING and end the calls of Watch."""
         self._stopping = True
         await self.enter_graceful_shutdown()
 
     async def _refresh(self, service: str) -> int:
-        """Set and return the service's present status; watchers are told if it is another one."""
+        """Set and return the current status; a change notifies the calls of Watch."""
         if service in _SERVICES:
             known, serving = True, self._server.ready
         else:

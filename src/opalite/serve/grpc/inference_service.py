@@ -1,4 +1,4 @@
-"""The calls of GRPCInferenceService, each from the bytes of its request to a message."""
+"""Service: the calls of GRPCInferenceService."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from google.protobuf import json_format
 
 from ..proto.message_classes import INFERENCE, message_class
 from ..wire.api_key import Key
-from ..wire.classification import classes_of
-from ..wire.infer_messages import Duration, Statistics
-from ..wire.serve_errors import NotFound, Unsupported
-from .call_context import check_key, takes_batches, trace_of, with_deadline
-from .grpc_errors import as_serve_error, end_call
+from ..wire.classification import Classification
+from ..wire.infer_messages import DURATIONS, Duration, Statistics
+from ..wire.serve_errors import (
+    NO_LOG_SETTINGS,
+    NO_SHARED_MEMORY,
+    NO_TRACE_SETTINGS,
+    NotFound,
+    Unsupported,
+    as_serve_error,
+)
+from .call_context import check_key, end_call, trace_of, with_deadline
 from .grpc_limits import Limits
 from .stream_infer import InferStream
 from .tensor_codec import parse, read_config, read_parameters, read_request, response_message
@@ -23,26 +29,22 @@ if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
 _OPEN = ("ServerLive", "ServerReady")
-_SHARED = "shared memory regions are not offered: a request must not name what is to be read; send tensors in it"
-_TRACE = "what is traced is set where the server is started, not by requests"
-_LOGGING = "what is logged is set where the server is started, not by requests"
 _REFUSED = {
     **{
-        f"{kind}SharedMemory{verb}": _SHARED
+        f"{kind}SharedMemory{verb}": NO_SHARED_MEMORY
         for kind in ("System", "Cuda")
         for verb in ("Status", "Register", "Unregister")
     },
-    "TraceSetting": _TRACE,
-    "LogSettings": _LOGGING,
+    "TraceSetting": NO_TRACE_SETTINGS,
+    "LogSettings": NO_LOG_SETTINGS,
 }
 _NAMES = {method.name: method for method in INFERENCE}
-_PARTS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
 
 
 class Service:
-    """Answers the calls with what the engine says; `handler` is what a gRPC server takes.
+    """Maps the calls to the engine.
 
-    key: what every call has to bring, but ServerLive and ServerReady where `open_health`.
+    key: required of every call, except ServerLive and ServerReady if `open_health`.
     """
 
     def __init__(self, server: Server, limits: Limits, key: Key | None = None, *, open_health: bool = True) -> None:
@@ -53,7 +55,7 @@ class Service:
         self.stopping = False
 
     def handler(self) -> Any:
-        """The generic handler of all calls; those that are not offered end with a sentence."""
+        """The generic handler of all calls, for a gRPC server. Unsupported calls end with the reason."""
         calls: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
@@ -78,7 +80,7 @@ class Service:
     def _parsed(
         self, name: str, call: Callable[[Any, Any], Awaitable[Any]]
     ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        """A call on messages as one on bytes, with its key checked and its failures told."""
+        """Wrap a call on messages: parse, check the key, serialise, convert errors."""
         request_class, answer_class = message_class(_NAMES[name].request), message_class(_NAMES[name].response)
         key = None if name in self._open else self._key
 
@@ -87,10 +89,10 @@ class Service:
                 check_key(context, key)
                 answer = answer_class()
                 await call(parse(request_class, raw), answer)
-                told: bytes = answer.SerializeToString()
+                encoded: bytes = answer.SerializeToString()
             except Exception as e:
                 await end_call(context, as_serve_error(e, name))
-            return told
+            return encoded
 
         return on_bytes
 
@@ -99,13 +101,12 @@ class Service:
             check_key(context, self._key)
             request = with_deadline(context, read_request(raw, self._limits, trace_of(context)))
             del raw
-            classes = classes_of(request.outputs)
-            response = await self._server.infer(request)
-            batched = bool(classes) and takes_batches(self._server, request)
-            told: bytes = response_message(response, classes, batched).SerializeToString()
+            classes = Classification(self._server, request)
+            response = classes.apply(await self._server.infer(request))
+            encoded: bytes = response_message(response).SerializeToString()
         except Exception as e:
             await end_call(context, as_serve_error(e, "ModelInfer"))
-        return told
+        return encoded
 
     async def _live(self, request: Any, answer: Any) -> None:
         answer.live = self._server.live
@@ -169,7 +170,7 @@ def _write_statistics(target: Any, found: Statistics) -> None:
     target.name, target.version = found.name, found.version
     target.last_inference = found.last_inference_ms
     target.inference_count, target.execution_count = found.inference_count, found.execution_count
-    for part in _PARTS:
+    for part in DURATIONS:
         _write_duration(getattr(target.inference_stats, part), getattr(found, part))
     for batch in found.batches:
         one = target.batch_stats.add(batch_size=batch.batch_size)

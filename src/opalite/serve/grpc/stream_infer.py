@@ -1,7 +1,7 @@
-"""ModelStreamInfer: many requests over one call, each answered as often as its model likes.
+"""ModelStreamInfer: many requests over one call, each with any number of answers.
 
-Answers of one request come in order, those of several as they are ready; a failed request ends with a message of its
-own and the stream goes on. https://github.com/triton-inference-server/server/blob/main/docs/user_guide/decoupled_models.md
+Answers of one request keep their order; those of different requests interleave. A failed request gets an error message,
+and the stream continues. https://github.com/triton-inference-server/server/blob/main/docs/user_guide/decoupled_models.md
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..proto.message_classes import ModelInferRequest, ModelStreamInferResponse
 from ..wire.api_key import Key
-from ..wire.classification import classes_of
-from ..wire.serve_errors import ServeError
-from .call_context import check_key, takes_batches, trace_of, with_deadline
-from .grpc_errors import as_serve_error, end_call
+from ..wire.classification import Classification
+from ..wire.serve_errors import ServeError, as_serve_error
+from .call_context import check_key, end_call, trace_of, with_deadline
 from .grpc_limits import Limits
 from .tensor_codec import parse, request_of, response_message
 
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 
 FINAL = "triton_final_response"
 _EMPTY_FINAL = "triton_enable_empty_final_response"
-_WAITING = 16
-"""Answers that wait for the client to take them; a model that writes text then waits too."""
+_BUFFERED = 16
+"""Answers buffered for a client; a text model waits for a slow client."""
 
 
 class InferStream:
-    """The call, for any number of clients."""
+    """The implementation of ModelStreamInfer, for any number of clients."""
 
     def __init__(self, server: Server, limits: Limits, key: Key | None) -> None:
         self._server = server
@@ -38,12 +37,12 @@ class InferStream:
         self._key = key
 
     async def call(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """Answer the requests of one client until it sends no more."""
+        """Answer the requests of one client until its side of the stream ends."""
         try:
             check_key(context, self._key)
         except ServeError as e:
             await end_call(context, e)
-        answers: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING)
+        answers: asyncio.Queue[bytes | None] = asyncio.Queue(_BUFFERED)
         reading = asyncio.create_task(self._read(requests, context, answers))
         try:
             while (answer := await answers.get()) is not None:
@@ -53,8 +52,8 @@ class InferStream:
             reading.cancel()
 
     async def _read(self, requests: AsyncIterator[bytes], context: Any, answers: asyncio.Queue[bytes | None]) -> None:
-        """Start each request as it comes; None ends the answers when all are given."""
-        places = asyncio.Semaphore(self._limits.in_flight)
+        """Start a task for each request; put None after the last answer."""
+        slots = asyncio.Semaphore(self._limits.in_flight)
         trace = trace_of(context)
 
         async def answer(raw: bytes) -> None:
@@ -62,33 +61,32 @@ class InferStream:
                 async for piece in self._answers(raw, context, trace):
                     await answers.put(piece)
             finally:
-                places.release()
+                slots.release()
 
         try:
             async with asyncio.TaskGroup() as group:
                 async for raw in requests:
-                    await places.acquire()
+                    await slots.acquire()
                     group.create_task(answer(raw))
         finally:
             if not asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 await answers.put(None)
 
     async def _answers(self, raw: bytes, context: Any, trace: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """The messages that answer one request, the last of which says so where its client can know."""
+        """The messages that answer one request; the last is marked final."""
         message = None
         final = False
         try:
             message = parse(ModelInferRequest, raw)
             request = with_deadline(context, request_of(message, self._limits, trace))
-            classes = classes_of(request.outputs)
-            batched = bool(classes) and takes_batches(self._server, request)
+            classes = Classification(self._server, request)
             wants_empty = request.parameters.get(_EMPTY_FINAL) is True
             async with aclosing(self._server.stream(request)) as responses:  # type: ignore[type-var]
                 async for response in responses:
                     final = response.parameters.get(FINAL) is True
                     if final and not response.outputs and not wants_empty:
                         continue
-                    answer = response_message(response, classes, batched)
+                    answer = response_message(classes.apply(response))
                     answer.parameters[FINAL].bool_param = final
                     yield ModelStreamInferResponse(infer_response=answer).SerializeToString()
             if wants_empty and not final:
@@ -98,10 +96,10 @@ class InferStream:
 
 
 def _empty(request: Any, failure: ServeError | None = None) -> Any:
-    """The last answer to a request, without outputs: what failed, or that nothing more comes."""
+    """The final answer to a request, without outputs: an error, or the end."""
     answer = ModelStreamInferResponse(error_message="" if failure is None else str(failure))
-    told = answer.infer_response
+    final = answer.infer_response
     if request is not None:
-        told.model_name, told.model_version, told.id = request.model_name, request.model_version, request.id
-    told.parameters[FINAL].bool_param = True
+        final.model_name, final.model_version, final.id = request.model_name, request.model_version, request.id
+    final.parameters[FINAL].bool_param = True
     return answer

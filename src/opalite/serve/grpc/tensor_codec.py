@@ -1,4 +1,4 @@
-"""InferRequest from its gRPC message, and the message of an InferResponse."""
+"""Conversion of gRPC messages to InferRequest, and of InferResponse to messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ..proto.message_classes import ModelInferRequest, ModelInferResponse
-from ..wire.classification import largest
 from ..wire.datatypes import array_from_raw, count_of, dtype_of, raw_from_array
 from ..wire.infer_messages import Array, InferRequest, InferResponse, Parameter, RequestedOutput, Tensor
 from ..wire.serve_errors import Invalid, TooLarge, Unsupported
@@ -34,7 +33,7 @@ _CONTENTS = {
 
 
 def parse(kind: Any, raw: bytes) -> Any:
-    """A message of the class `kind`. Invalid for bytes that are none."""
+    """A message of the class `kind`. Invalid for malformed bytes."""
     try:
         return kind.FromString(raw)
     except (DecodeError, ValueError) as e:
@@ -42,12 +41,12 @@ def parse(kind: Any, raw: bytes) -> Any:
 
 
 def read_request(raw: bytes, limits: Limits, trace: Mapping[str, str]) -> InferRequest:
-    """The request in the bytes of a ModelInferRequest. Invalid, TooLarge, Unsupported."""
+    """Parse a ModelInferRequest. Invalid, TooLarge, Unsupported."""
     return request_of(parse(ModelInferRequest, raw), limits, trace)
 
 
 def request_of(message: Any, limits: Limits, trace: Mapping[str, str]) -> InferRequest:
-    """The request that a ModelInferRequest makes; see `read_request`."""
+    """The request of a ModelInferRequest message. Errors as `read_request`."""
     if not message.model_name:
         raise Invalid("the request names no model: model_name is empty")
     for what, several in (("inputs", message.inputs), ("outputs", message.outputs)):
@@ -64,24 +63,18 @@ def request_of(message: Any, limits: Limits, trace: Mapping[str, str]) -> InferR
     )
 
 
-def response_message(response: InferResponse, classes: Mapping[str, int], batched: bool) -> Any:
-    """The ModelInferResponse; outputs as raw bytes.
-
-    classes: outputs of which so many of the largest elements are wanted. batched: their first dimension is one of
-    requests.
-    """
+def response_message(response: InferResponse) -> Any:
+    """The ModelInferResponse; outputs as raw bytes."""
     message = ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
     write_parameters(message.parameters, response.parameters)
     for tensor in response.outputs:
-        if tensor.name in classes:
-            tensor = largest(tensor, classes[tensor.name], batched)
         message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.array.shape)
         message.raw_output_contents.append(bytes(raw_from_array(tensor.datatype, tensor.array)))
     return message
 
 
 def read_parameters(parameters: Mapping[str, Any], what: str) -> dict[str, Parameter]:
-    """The values of InferParameters, or of ModelRepositoryParameters other than bytes. Invalid for one without any."""
+    """The values of InferParameters or ModelRepositoryParameters. Invalid without a value; Unsupported for bytes."""
     found: dict[str, Parameter] = {}
     for name, parameter in parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
@@ -97,7 +90,7 @@ def read_parameters(parameters: Mapping[str, Any], what: str) -> dict[str, Param
 
 
 def write_parameters(target: Any, parameters: Mapping[str, Parameter]) -> None:
-    """Put values into a map of InferParameters."""
+    """Store values in a map of InferParameters."""
     for name, value in parameters.items():
         match value:
             case bool():
@@ -113,7 +106,7 @@ def write_parameters(target: Any, parameters: Mapping[str, Parameter]) -> None:
 
 
 def read_config(parameters: Mapping[str, Parameter], limits: Limits) -> dict[str, Any] | None:
-    """The configuration among the parameters of a request to load, from its JSON; None where there is none. Invalid."""
+    """The JSON of the parameter `config` of a load request, None without it. Invalid, TooLarge."""
     for name in parameters:
         if name != "config":
             raise Invalid(f"a request to load takes the parameter 'config', got '{name}'")
@@ -163,7 +156,7 @@ def _shape(given: Iterable[int], what: str, limits: Limits) -> tuple[int, ...]:
 
 
 def _typed(tensor: Any, shape: Sequence[int], what: str) -> Array:
-    """The elements in `contents`, which must be in the field of the datatype and in no other."""
+    """The elements in `contents`. Invalid unless they are in the field of the datatype only."""
     dtype = dtype_of(tensor.datatype)
     name = _CONTENTS.get(tensor.datatype)
     if name is None:
@@ -187,7 +180,7 @@ def _typed(tensor: Any, shape: Sequence[int], what: str) -> Array:
 
 
 def _tensor_parameters(tensor: Any) -> dict[str, Parameter]:
-    """Those of an input or a requested output; Unsupported where they point to shared memory."""
+    """Parameters of an input or requested output. Unsupported for shared memory."""
     if not tensor.parameters:
         return {}
     found = read_parameters(tensor.parameters, f"tensor '{tensor.name}'")

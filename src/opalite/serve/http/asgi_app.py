@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -12,9 +11,17 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from ...errors import InputError, OpaliteError
 from ..wire.api_key import Key
-from ..wire.serve_errors import Internal, Invalid, NotFound, NotReady, ServeError, TooLarge, Unsupported
+from ..wire.serve_errors import (
+    NO_LOG_SETTINGS,
+    NO_SHARED_MEMORY,
+    NO_TRACE_SETTINGS,
+    NotFound,
+    NotReady,
+    ServeError,
+    Unsupported,
+    as_serve_error,
+)
 from .endpoints import Calls, headers_of
 from .generate_endpoint import Generate
 from .http_errors import ForeignPage, MethodWrong
@@ -26,14 +33,10 @@ from .uvicorn_connection import LINK, Link
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
-_log = logging.getLogger("opalite.serve")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _OPEN = ("/v2/health/live", "/v2/health/ready")
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
-_SHARED = "shared memory regions are not offered: a request must not name what is to be read; send tensors in the body"
-_LOGGING = "what is logged is set where the server is started, not by requests"
-_TRACE = "what is traced is set where the server is started, not by requests"
 
 Call = Callable[[Scope, Receive], Awaitable[Answer]]
 
@@ -76,11 +79,11 @@ class App:
                 _route("/v2/repository/index", "POST", calls.index),
                 _route("/v2/repository/models/{model}/load", "POST", calls.load),
                 _route("/v2/repository/models/{model}/unload", "POST", calls.unload),
-                Route("/v2/systemsharedmemory/{rest:path}", _Refusal(_SHARED)),
-                Route("/v2/cudasharedmemory/{rest:path}", _Refusal(_SHARED)),
-                Route("/v2/logging", _Refusal(_LOGGING)),
-                Route("/v2/trace/setting", _Refusal(_TRACE)),
-                Route(_MODEL + "/trace/setting", _Refusal(_TRACE)),
+                Route("/v2/systemsharedmemory/{rest:path}", _Refusal(NO_SHARED_MEMORY)),
+                Route("/v2/cudasharedmemory/{rest:path}", _Refusal(NO_SHARED_MEMORY)),
+                Route("/v2/logging", _Refusal(NO_LOG_SETTINGS)),
+                Route("/v2/trace/setting", _Refusal(NO_TRACE_SETTINGS)),
+                Route(_MODEL + "/trace/setting", _Refusal(NO_TRACE_SETTINGS)),
                 *more,
             ],
             redirect_slashes=False,
@@ -175,22 +178,13 @@ def _check_names(found: Mapping[str, str]) -> None:
 
 
 def _failure(e: Exception, scope: Scope) -> ServeError:
-    """What the client is told of an exception; what nobody foresaw goes to the log alone."""
-    if isinstance(e, ServeError):
-        return e
+    """The error that the client gets; starlette's routing errors are 404 and 405."""
     if isinstance(e, HTTPException) and e.status_code == 405:
         allowed = (e.headers or {}).get("Allow", "")
         return MethodWrong(f"{scope['path'][:128]} is asked for by {allowed}, not {scope['method'][:16]}", allowed)
     if isinstance(e, HTTPException):
         return NotFound(f"there is no {scope['path'][:128]}")
-    if isinstance(e, InputError):
-        return Invalid(str(e))
-    if isinstance(e, OpaliteError):
-        return Internal(str(e))
-    if isinstance(e, MemoryError):
-        return TooLarge("the request takes more memory than there is")
-    _log.error("a request to %s failed", scope["path"], exc_info=e)
-    return Internal("internal error; the server's log has more")
+    return as_serve_error(e, scope["path"][:128])
 
 
 async def _send(send: Send, answer: Answer) -> None:

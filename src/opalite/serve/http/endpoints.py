@@ -1,4 +1,4 @@
-"""The calls of the protocol, each from a request to its answer."""
+"""Calls: the HTTP endpoints of the protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import Receive, Scope
 
-from ..wire.infer_messages import Duration, Statistics
+from ..wire.classification import Classification
+from ..wire.infer_messages import DURATIONS, TRACE_HEADERS, Duration, Statistics
 from ..wire.serve_errors import Invalid, Unsupported
 from .http_limits import Limits
 from .parse_infer_request import read_object, read_parameters, read_request
@@ -20,13 +21,12 @@ from .uvicorn_connection import LINK, Link
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
-_TRACED = ("traceparent", "tracestate")
 _SMALL = 1 << 20
-"""Bytes that the body of a call about models may have."""
+"""Maximal bytes of the body of a call other than inference."""
 
 
 class Calls:
-    """Each takes the scope and `receive` of a request whose key was checked."""
+    """Each method takes the scope and `receive` of a request with a checked key, and returns its answer."""
 
     def __init__(self, server: Server, limits: Limits, bodies: LoopRunner) -> None:
         self._server = server
@@ -91,14 +91,13 @@ class Calls:
             request, wanted = read_request(
                 name, version, _header_length(headers), body, self._limits, trace_of(headers)
             )
-            response = await self._server.infer(request)
-            batched = wanted.has_classes and self._server.model_config(name, version).get("max_batch_size", 0) > 0
-            answer = infer_answer(response, wanted, batched)
+            classes = Classification(self._server, request)
+            answer = infer_answer(classes.apply(await self._server.infer(request)), wanted)
         encoding = encoding_for(headers, answer)
         return await asyncio.to_thread(compress, answer, encoding) if encoding else answer
 
     async def _object(self, scope: Scope, receive: Receive) -> dict[str, Any]:
-        """The JSON object of a call that may have none."""
+        """The JSON object of a call, {} without a body."""
         headers = headers_of(scope)
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             return {}
@@ -107,24 +106,24 @@ class Calls:
 
 
 def headers_of(scope: Scope) -> Headers:
-    """The headers by their name in small letters; the last one of a name."""
+    """The headers by lower-case name; of equal names the last."""
     return dict(scope["headers"])
 
 
 def model_of(scope: Scope) -> tuple[str, str]:
-    """Name and version in the path, '' where it has none."""
+    """Model name and version in the path, '' if absent."""
     found: Mapping[str, str] = scope["path_params"]
     return found.get("model", ""), found.get("version", "")
 
 
 def trace_of(headers: Headers) -> dict[str, str]:
-    """The headers of W3C's trace context."""
-    found = ((name, headers.get(name.encode())) for name in _TRACED)
+    """The W3C trace context in the headers."""
+    found = ((name, headers.get(name.encode())) for name in TRACE_HEADERS)
     return {name: value.decode("latin-1") for name, value in found if value is not None}
 
 
 def cancel_when_lost(scope: Scope) -> None:
-    """Have the task of this request cancelled when its client goes away."""
+    """Cancel this request's task when its client disconnects."""
     link: Link | None = scope.get("extensions", {}).get(LINK)
     task = asyncio.current_task()
     if link is not None and task is not None:
@@ -141,16 +140,15 @@ def _header_length(headers: Headers) -> int | None:
 
 
 def _statistics(found: Statistics) -> dict[str, Any]:
-    """As Triton's statistics extension has it; there is no cache of answers, so nothing hits or misses one."""
-    parts = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
-    told = {part: asdict(getattr(found, part)) for part in parts}
-    told |= {"cache_hit": asdict(Duration()), "cache_miss": asdict(Duration()), "cancel": asdict(found.cancel)}
+    """The JSON of Triton's statistics extension. Opalite has no response cache: its counts are 0."""
+    durations = {name: asdict(getattr(found, name)) for name in DURATIONS}
+    durations |= {"cache_hit": asdict(Duration()), "cache_miss": asdict(Duration()), "cancel": asdict(found.cancel)}
     return {
         "name": found.name,
         "version": found.version,
         "last_inference": found.last_inference_ms,
         "inference_count": found.inference_count,
         "execution_count": found.execution_count,
-        "inference_stats": told,
+        "inference_stats": durations,
         "batch_stats": [asdict(batch) for batch in found.batches],
     }

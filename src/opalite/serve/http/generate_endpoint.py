@@ -1,20 +1,18 @@
-"""Triton's generate extension: a text, or any inputs by name, in one JSON object; one answer, or one for each piece.
+"""Triton's generate extension: text generation from one JSON object, in one answer or a stream.
 
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_generate.md
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ...errors import OpaliteError
 from ..wire.infer_messages import InferRequest, InferResponse, Tensor, TensorMetadata
-from ..wire.serve_errors import Internal, Invalid
+from ..wire.serve_errors import Invalid, as_serve_error
 from .endpoints import cancel_when_lost, headers_of, model_of, trace_of
 from .http_limits import Limits
 from .json_tensors import read_json, write_json
@@ -25,11 +23,9 @@ from .responses import Answer, dump, object_answer
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
-_log = logging.getLogger("opalite.serve")
-
 
 class Generate:
-    """The two calls."""
+    """The endpoints generate and generate_stream."""
 
     def __init__(self, server: Server, limits: Limits, bodies: LoopRunner) -> None:
         self._server = server
@@ -37,16 +33,16 @@ class Generate:
         self._bodies = bodies
 
     async def one(self, scope: Scope, receive: Receive) -> Answer:
-        """One JSON object with all that was generated."""
+        """Return one JSON object with the whole text."""
         cancel_when_lost(scope)
         request = await self._request(scope, receive)
-        return object_answer(_told(await self._server.infer(request)))
+        return object_answer(_response_object(await self._server.infer(request)))
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An event for each response; the client's going away ends the generation."""
+        """Send an event for each response; a disconnected client ends the generation."""
         request = await self._request(scope, receive)
         responses = self._server.stream(request)
-        # What fails before the first response has a status of its own.
+        # An error before the first response has a status of its own.
         try:
             first = await anext(responses, None)
         except BaseException:
@@ -83,7 +79,7 @@ class Generate:
 
 
 def _tensor(metadata: TensorMetadata, value: Any) -> Tensor:
-    """The tensor of one input: a value alone is an element in every dimension; a list is the last dimension."""
+    """The tensor of one input. A scalar has size 1 in every dimension; a list is the last dimension."""
     where, rank = f"input '{metadata.name}'", len(metadata.shape)
     sizes: list[int] = []
     level = value
@@ -97,38 +93,35 @@ def _tensor(metadata: TensorMetadata, value: Any) -> Tensor:
     return Tensor(metadata.name, metadata.datatype, read_json(where, metadata.datatype, shape, data))
 
 
-def _told(response: InferResponse) -> dict[str, Any]:
-    """A response as one object: its outputs by name, those of one element without a list."""
-    told: dict[str, Any] = {"model_name": response.model, "model_version": response.version}
+def _response_object(response: InferResponse) -> dict[str, Any]:
+    """A response as a JSON object: outputs by name, single elements without a list."""
+    found: dict[str, Any] = {"model_name": response.model, "model_version": response.version}
     if response.id:
-        told["id"] = response.id
-    told |= response.parameters
+        found["id"] = response.id
+    found |= response.parameters
     for tensor in response.outputs:
         values = write_json(f"output '{tensor.name}'", tensor.datatype, tensor.array)
-        told[tensor.name] = values[0] if len(values) == 1 else values
-    return told
+        found[tensor.name] = values[0] if len(values) == 1 else values
+    return found
 
 
 async def _events(first: InferResponse | None, responses: AsyncIterator[InferResponse]) -> AsyncIterator[bytes]:
-    """Server-sent events; a failure is the last of them."""
+    """Server-sent events; an error is the last one."""
     try:
         if first is None:
             return
-        yield _event(_told(first))
+        yield _event(_response_object(first))
         async for response in responses:
-            yield _event(_told(response))
-    except OpaliteError as e:
-        yield _event({"error": str(e)})
-    except Exception:
-        _log.exception("a stream failed")
-        yield _event({"error": str(Internal("internal error; the server's log has more"))})
+            yield _event(_response_object(response))
+    except Exception as e:
+        yield _event({"error": str(as_serve_error(e, "a stream"))})
 
 
-def _event(told: dict[str, Any]) -> bytes:
-    return b"data: " + dump(told) + b"\n\n"
+def _event(content: dict[str, Any]) -> bytes:
+    return b"data: " + dump(content) + b"\n\n"
 
 
 async def _close(responses: AsyncIterator[InferResponse]) -> None:
-    """End the generation, if it is still going."""
+    """End the generation if it is still running."""
     if hasattr(responses, "aclose"):
         await responses.aclose()

@@ -1,4 +1,4 @@
-"""An inference request as HTTP has it: a JSON object, and behind it the bytes of tensors sent as binary data."""
+"""Parser of HTTP inference requests: a JSON object followed by the binary data of tensors."""
 
 from __future__ import annotations
 
@@ -18,28 +18,19 @@ from .json_tensors import read_json
 
 @dataclass(frozen=True)
 class Wanted:
-    """How the answer is to be written. binary: for outputs that say nothing of their own; outputs: what each says."""
+    """The requested form of outputs. binary: default of all outputs. outputs: parameters of each."""
 
     binary: bool = False
     outputs: Mapping[str, Mapping[str, Parameter]] = field(default_factory=dict)
 
     def is_binary(self, name: str) -> bool:
-        """Whether output `name` goes behind the JSON object."""
+        """Whether output `name` is sent as binary data."""
         own = self.outputs.get(name, {}).get("binary_data")
         return self.binary if own is None else bool(own)
 
-    @property
-    def has_classes(self) -> bool:
-        """Whether classes of any output are asked for."""
-        return any(self.classes(name) for name in self.outputs)
-
-    def classes(self, name: str) -> int:
-        """How many of the largest elements of output `name` are asked for, in place of the tensor; 0 for the tensor."""
-        return int(self.outputs.get(name, {}).get("classification", 0))
-
 
 def read_object(data: bytes | memoryview, limits: Limits) -> dict[str, Any]:
-    """The JSON object that is `data`; an empty one for nothing."""
+    """Parse a JSON object; {} for empty data. Invalid, TooLarge."""
     if len(data) > limits.json_bytes:
         raise TooLarge(
             f"the JSON has {len(data)} bytes, and {limits.json_bytes} are allowed; send tensors as binary data"
@@ -50,7 +41,7 @@ def read_object(data: bytes | memoryview, limits: Limits) -> dict[str, Any]:
         found = json.loads(bytes(data))
     except RecursionError:
         raise Invalid("the JSON nests too deeply") from None
-    except ValueError as e:  # UnicodeDecodeError and JSONDecodeError are such
+    except ValueError as e:  # UnicodeDecodeError, JSONDecodeError
         raise Invalid(f"the body is no JSON: {e}") from None
     if not isinstance(found, dict):
         raise Invalid("the JSON is no object")
@@ -60,10 +51,10 @@ def read_object(data: bytes | memoryview, limits: Limits) -> dict[str, Any]:
 def read_request(
     model: str, version: str, header_length: int | None, body: memoryview, limits: Limits, trace: Mapping[str, str]
 ) -> tuple[InferRequest, Wanted]:
-    """The request in `body`, whose arrays lie in it where they are binary. header_length: of the JSON; None: all.
+    """Parse `body`; binary tensors are views of it. header_length: bytes of the JSON, None for the whole body.
 
-    Invalid for anything that does not fit together; TooLarge for too many tensors or elements; Unsupported for shared
-    memory and for datatypes without a JSON form.
+    Invalid for contradictions, TooLarge for too many tensors or elements, Unsupported for shared memory and for
+    datatypes without a JSON form.
     """
     if header_length is not None and header_length > len(body):
         raise Invalid(f"Inference-Header-Content-Length says {header_length} bytes, and the body has {len(body)}")
@@ -77,9 +68,9 @@ def read_request(
         inputs.append(tensor)
         rest = rest[used:]
     if len({tensor.name for tensor in inputs}) != max(len(inputs), 1):
-        raise Invalid("an input is there twice" if inputs else "the request has no 'inputs'")
+        raise Invalid("an input is given twice" if inputs else "the request has no 'inputs'")
     if len(rest):
-        raise Invalid(f"{len(rest)} bytes are left behind the binary data of the inputs")
+        raise Invalid(f"{len(rest)} bytes are left after the binary data of the inputs")
     identity = found.get("id", "")
     if not isinstance(identity, str):
         raise Invalid("'id' is no text")
@@ -89,7 +80,7 @@ def read_request(
 
 
 def read_parameters(where: str, found: Mapping[str, Any]) -> dict[str, Parameter]:
-    """The object 'parameters', of booleans, numbers and texts."""
+    """The object 'parameters': booleans, numbers and texts. Invalid, Unsupported."""
     parameters = found.get("parameters", {})
     if not isinstance(parameters, dict):
         raise Invalid(f"{where}: 'parameters' is no object")
@@ -111,15 +102,12 @@ def _outputs(found: Mapping[str, Any], limits: Limits) -> dict[str, Mapping[str,
             raise Invalid(f"{where} is asked for twice")
         if "binary_data" in parameters:
             _flag(where, parameters, "binary_data")
-        classes = parameters.get("classification", 0)
-        if not _is_count(classes):
-            raise Invalid(f"{where}: 'classification' is {classes!r}, and a number of classes is expected")
         outputs[name] = parameters
     return outputs
 
 
 def _input(number: int, item: Any, rest: memoryview, limits: Limits) -> tuple[Tensor, int]:
-    """The tensor that `item` describes, and how many bytes of `rest` are its."""
+    """The tensor described by `item`, and its number of bytes at the start of `rest`."""
     name = _name(f"input {number}", item)
     where = f"input '{name}'"
     datatype = item.get("datatype")
@@ -143,12 +131,12 @@ def _input(number: int, item: Any, rest: memoryview, limits: Limits) -> tuple[Te
 
 
 def read_shape(where: str, shape: Any, limits: Limits) -> tuple[int, ...]:
-    """A shape of whole numbers from 0 on, within the limits of rank and elements."""
+    """A shape of integers from 0 on, within the limits. Invalid, TooLarge."""
     if not isinstance(shape, list) or not all(map(_is_count, shape)):
         raise Invalid(f"{where}: 'shape' is {_short(shape)}, and a list of whole numbers from 0 on is expected")
     if len(shape) > limits.rank:
         raise Invalid(f"{where}: 'shape' has {len(shape)} dimensions, and {limits.rank} are allowed")
-    # Zeros aside: no part of a shape is to be larger than what is allowed.
+    # Zeros are ignored: NumPy refuses large sizes beside them.
     if math.prod(d for d in shape if d) > limits.elements:
         raise TooLarge(f"{where}: shape {_short(shape)} has more than the {limits.elements} elements that are allowed")
     return tuple(shape)
@@ -180,7 +168,7 @@ def _flag(where: str, parameters: Mapping[str, Parameter], name: str) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    """Whether it is a whole number from 0 on that fits 63 bits."""
+    """Whether `value` is an integer from 0 to 2^63 - 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 

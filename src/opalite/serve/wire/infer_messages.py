@@ -1,4 +1,4 @@
-"""Requests, responses and what is told of models, as the Open Inference Protocol and Triton's extensions have them."""
+"""Requests, responses, metadata and statistics of the Open Inference Protocol and Triton's extensions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from .serve_errors import Invalid
 Array = np.ndarray[Any, Any]
 Parameter = bool | int | float | str
 State = Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]
+TRACE_HEADERS = ("traceparent", "tracestate")
+"""The headers of the W3C trace context."""
+DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+"""The durations of Statistics that both protocols have."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """array: of the logical shape, C order, read only by whoever did not make it; BYTES as an object array of bytes."""
+    """An input or output. array: logical shape, C order, read-only for receivers; BYTES as an object array of bytes."""
 
     name: str
     datatype: str
@@ -26,7 +30,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class RequestedOutput:
-    """An output that the client asks for."""
+    """An output requested by the client."""
 
     name: str
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
@@ -34,7 +38,7 @@ class RequestedOutput:
 
 @dataclass(frozen=True)
 class InferRequest:
-    """version: '' for the newest that is served. outputs: () for all. trace: headers of the W3C trace context."""
+    """An inference request. version: '' for the newest served. outputs: () for all. trace: W3C trace headers."""
 
     model: str
     inputs: tuple[Tensor, ...]
@@ -46,12 +50,12 @@ class InferRequest:
 
     @property
     def priority(self) -> int:
-        """1 is first; 0 is the model's default. Invalid for what is no number from 0 on."""
+        """The queue priority: 1 is first, 0 the model's default. Invalid for a negative or other value."""
         return self._whole("priority")
 
     @property
     def timeout_s(self) -> float:
-        """How long it may wait, from the parameter `timeout` in microseconds; 0 is the model's default."""
+        """The maximal wait in seconds, from the parameter `timeout` in microseconds; 0 is the model's default."""
         return self._whole("timeout") * 1e-6
 
     def _whole(self, name: str) -> int:
@@ -65,7 +69,7 @@ class InferRequest:
 
 @dataclass(frozen=True)
 class InferResponse:
-    """The outputs in the order asked for. A stream's last response has the parameter `triton_final_response` true."""
+    """The outputs in the requested order. A stream's last response has the parameter `triton_final_response` true."""
 
     model: str
     version: str
@@ -76,7 +80,7 @@ class InferResponse:
 
 @dataclass(frozen=True)
 class TensorMetadata:
-    """shape: -1 for an open dimension, the batch's included."""
+    """An input or output of a model. shape: -1 for an open dimension, including the batch."""
 
     name: str
     datatype: str
@@ -85,7 +89,7 @@ class TensorMetadata:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """platform: 'onnx_opalite', 'opal_opalite' or 'text_opalite', by what the model is made of."""
+    """Inputs and outputs of a model. platform: 'onnx_opalite', 'opal_opalite' or 'text_opalite', by its file."""
 
     name: str
     versions: tuple[str, ...]
@@ -96,7 +100,7 @@ class ModelMetadata:
 
 @dataclass(frozen=True)
 class ServerMetadata:
-    """What the server calls itself, and the extensions that it speaks."""
+    """Name, version and protocol extensions of the server."""
 
     name: str
     version: str
@@ -115,7 +119,7 @@ class IndexEntry:
 
 @dataclass(frozen=True)
 class Duration:
-    """How often, and nanoseconds in all."""
+    """A count and its total nanoseconds."""
 
     count: int = 0
     ns: int = 0
@@ -123,7 +127,7 @@ class Duration:
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """Runs on batches of one size."""
+    """Statistics of the runs with one batch size."""
 
     batch_size: int
     compute_input: Duration
@@ -133,10 +137,10 @@ class BatchStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of one version, since it was loaded, as Triton's statistics extension counts.
+    """Triton's statistics of one model version since it was loaded.
 
-    inference_count counts elements of batches, execution_count runs; the durations count requests. compute_input: into
-    the worker's memory; compute_infer: the session's run; compute_output: back.
+    inference_count: elements of batches. execution_count: runs. The durations count requests. compute_input: copies to
+    the worker. compute_infer: the session's run. compute_output: copies from the worker.
     """
 
     name: str

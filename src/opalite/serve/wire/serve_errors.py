@@ -1,29 +1,36 @@
-"""ServeError and its kinds: why a request failed, with the HTTP status and the gRPC code that say so.
+"""ServeError and its subclasses: reasons of failed requests, with HTTP status and gRPC code.
 
     ServeError
-    ├── Invalid        400 INVALID_ARGUMENT     the request does not fit the model or the protocol
+    ├── Invalid        400 INVALID_ARGUMENT     the request violates the protocol or the model's inputs
     ├── Unauthorized   401 UNAUTHENTICATED      no key, or a wrong one
     ├── NotFound       404 NOT_FOUND            no such model or version
-    ├── TooLarge       413 RESOURCE_EXHAUSTED   more bytes or elements than the server takes
+    ├── TooLarge       413 RESOURCE_EXHAUSTED   more bytes or elements than the server accepts
     ├── Unsupported    501 UNIMPLEMENTED        a part of the protocol that this server does not offer
     ├── Busy           503 UNAVAILABLE          the queue is full
     ├── NotReady       503 UNAVAILABLE          the model or the server starts or closes
-    ├── TimedOut       504 DEADLINE_EXCEEDED    the request waited longer than it may
+    ├── TimedOut       504 DEADLINE_EXCEEDED    the request exceeded its time in the queue
     ├── WorkerLost     503 UNAVAILABLE          the process that held the request ended
-    └── Internal       500 INTERNAL             a fault of the model's run, or of the server
+    └── Internal       500 INTERNAL             the model's run or the server failed
 
-https://github.com/kserve/open-inference-protocol has no table of its own; these are the statuses that Triton gives.
+The statuses are Triton's: https://github.com/kserve/open-inference-protocol has no table of its own.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import ClassVar
 
-from ...errors import OpaliteError
+from ...errors import InputError, OpaliteError
+
+_log = logging.getLogger("opalite.serve")
+NO_SHARED_MEMORY = "shared memory regions are not supported: a request must not name memory to read; send its tensors"
+NO_TRACE_SETTINGS = "tracing is configured at the start of the server, not by requests"
+NO_LOG_SETTINGS = "logging is configured at the start of the server, not by requests"
+"""Messages of Unsupported, for parts of the protocol."""
 
 
 class ServeError(OpaliteError):
-    """A request that failed. status: of HTTP; code: the name of gRPC's status; retry_after_s: when to try again."""
+    """A failed request. status: of HTTP. code: name of the gRPC status. retry_after_s: delay before a retry."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "INTERNAL"
@@ -31,12 +38,12 @@ class ServeError(OpaliteError):
 
     @property
     def kind(self) -> str:
-        """The class's name, as metrics and traces tell it."""
+        """The class name, for metrics and traces."""
         return type(self).__name__
 
 
 class Invalid(ServeError):
-    """The request does not fit the model or the protocol."""
+    """The request violates the protocol or the model's inputs."""
 
     status, code = 400, "INVALID_ARGUMENT"
 
@@ -48,13 +55,13 @@ class Unauthorized(ServeError):
 
 
 class NotFound(ServeError):
-    """There is no such model or version."""
+    """The model or version does not exist."""
 
     status, code = 404, "NOT_FOUND"
 
 
 class TooLarge(ServeError):
-    """The request, or its answer, has more bytes or elements than the server takes."""
+    """The request, or its answer, has more bytes or elements than the server accepts."""
 
     status, code = 413, "RESOURCE_EXHAUSTED"
 
@@ -82,7 +89,7 @@ class NotReady(ServeError):
 
 
 class TimedOut(ServeError):
-    """The request waited longer than it may."""
+    """The request exceeded its time in the queue."""
 
     status, code = 504, "DEADLINE_EXCEEDED"
 
@@ -96,3 +103,17 @@ class WorkerLost(ServeError):
 
 class Internal(ServeError):
     """The model's run failed, or the server did."""
+
+
+def as_serve_error(error: Exception, call: str) -> ServeError:
+    """The error that a client of `call` gets. An unexpected one is logged, and its text is not sent."""
+    if isinstance(error, ServeError):
+        return error
+    if isinstance(error, InputError):
+        return Invalid(str(error))
+    if isinstance(error, OpaliteError):
+        return Internal(str(error))
+    if isinstance(error, MemoryError):
+        return TooLarge("the request exceeds the available memory")
+    _log.error("%s failed: %s: %s", call, type(error).__name__, error, exc_info=error)
+    return Internal(f"internal error in {call}; the server's log has more")

@@ -96,7 +96,7 @@ def test_failures_have_the_protocols_codes(client: Any) -> None:
     assert failure(lambda: client.register_system_shared_memory("r", "/k", 8))[0] == "StatusCode.UNIMPLEMENTED"
     code, said = failure(lambda: client.get_trace_settings())
     assert code == "StatusCode.UNIMPLEMENTED"
-    assert "set where the server is started" in said
+    assert "configured at the start of the server" in said
     code, said = failure(lambda: client.infer("fails", [given("x", np.ones(1, "f4"), "FP32")]))
     assert code == "StatusCode.INTERNAL"
     assert "nothing" not in said  # what went wrong within is in the log, not with clients

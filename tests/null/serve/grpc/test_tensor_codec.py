@@ -129,7 +129,7 @@ def test_a_response_is_written_raw_and_read_by_tritons_client() -> None:
     texts = np.array([[b"a", b"bcd"]], object)
     outputs = (Tensor("y", "FP32", np.arange(6, dtype="f4").reshape(2, 3).T), Tensor("t", "BYTES", texts))
     parameters = {"b": True, "i": -3, "u": 2**63, "d": 0.5, "s": "x"}
-    made = response_message(InferResponse("m", "1", "7", outputs, parameters), {}, False)
+    made = response_message(InferResponse("m", "1", "7", outputs, parameters))
     theirs = service_pb2.ModelInferResponse.FromString(made.SerializeToString())
     result = InferResult(theirs)
     assert result.as_numpy("y").tolist() == [[0, 3], [1, 4], [2, 5]]
@@ -137,13 +137,6 @@ def test_a_response_is_written_raw_and_read_by_tritons_client() -> None:
     assert (theirs.model_name, theirs.model_version, theirs.id) == ("m", "1", "7")
     found = {name: getattr(p, p.WhichOneof("parameter_choice")) for name, p in theirs.parameters.items()}
     assert found == parameters
-
-
-def test_the_largest_elements_in_place_of_all() -> None:
-    outputs = (Tensor("y", "FP32", np.array([[1, 3, 2], [6, 4, 5]], "f4")),)
-    made = response_message(InferResponse("m", "1", "", outputs), {"y": 2}, True)
-    assert (made.outputs[0].datatype, list(made.outputs[0].shape)) == ("BYTES", [2, 2])
-    assert made.raw_output_contents[0].count(b"3.000000:1") == 1
 
 
 @pytest.mark.parametrize(

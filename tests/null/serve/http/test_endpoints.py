@@ -226,7 +226,7 @@ def test_malformed_requests_are_told_why(app: App, body: Any, status: int, words
 def test_binary_data_has_to_fit(app: App) -> None:
     head = {"inputs": [tensor("a", "FP32", [2, 4], binary_data_size=32), tensor("b", "FP32", [2, 4], A.tolist())]}
     body, headers = binary(head, A)
-    assert "left behind" in post(app, SUMS, body + b"x", headers).error
+    assert "left after" in post(app, SUMS, body + b"x", headers).error
     assert "28 bytes" in post(app, SUMS, body[:-4], headers).error
     assert "no number" in post(app, SUMS, body, {"Inference-Header-Content-Length": "-5"}).error
     assert "the body has" in post(app, SUMS, body, {"Inference-Header-Content-Length": "5000"}).error
