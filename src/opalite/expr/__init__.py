@@ -1,1 +1,1 @@
-"""Elementwise expressions: what they are (core), their functions, building them by tracing, and their text form."""
+"""Elementwise expressions: data structure, function table, tracing and text form."""

@@ -1,13 +1,12 @@
 """Expr: an elementwise computation as data. Chains of elementwise operators fuse by joining their Exprs.
 
-An Expr is a list of instructions in single-assignment form over operands $0, $1... Its text form is what the
-graph's text form shows:
+An Expr is a list of instructions in single-assignment form over operands $0, $1.... Its text form:
 
     mul($0, $1); add(%0, 1.0:f32)
 
-%k is the result of instruction k; the last instruction is the result; an Expr without instructions returns $0.
-Each instruction carries its dtype. What the functions mean, in NumPy (`evaluate`) and in OpenCL C (emitted by
-kernels/codegen/expression_code.py), one table says: functions.py.
+%k is the result of instruction k; the last instruction is the result; an Expr without instructions returns $0. Each
+instruction carries its dtype. function_table.py defines each function in NumPy (`evaluate`) and in OpenCL C (emitted by
+kernels/codegen/expression_code.py).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .function_table import FUNCTIONS, Result, find_function
 
 Array = np.ndarray[Any, Any]
 Evaluator = Callable[[Sequence[Array], tuple[int, ...]], Array]
-"""(operands, shape) -> the value of an expression."""
+"""(operands, shape) -> value of an expression."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Lit:
         return f"{self.value!r}:{self.dtype.short}"
 
     def key(self) -> tuple[str, DType]:
-        """Identity that tells -0.0 from 0.0 and NaN equal to itself."""
+        """Identity in which -0.0 and 0.0 differ and NaN equals itself."""
         return (repr(self.value), self.dtype)
 
 
@@ -113,7 +112,7 @@ class Expr:
 
 
 def result_dtype(fn: str, args: Sequence[DType]) -> DType:
-    """Result type of a function whose result is not given. ValueError for unknown functions and those."""
+    """Result type of a function that infers it; ValueError for other functions."""
     match find_function(fn, len(args)).result:
         case Result.BOOL:
             return DType.BOOL
@@ -127,8 +126,8 @@ def result_dtype(fn: str, args: Sequence[DType]) -> DType:
 def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
     """The value of `expr` in NumPy, broadcast to `shape`.
 
-    As in kernels, what is stored in 16 bits is computed in float32 and rounded where the model casts, and at the end;
-    literals are not: an attribute of 1.2 is no half.
+    As in kernels, 16-bit values are computed in float32 and rounded at the model's casts and at the end; literals are
+    not rounded.
     """
     with np.errstate(all="ignore"):
         final = evaluator(expr)(arrays, shape)
@@ -136,8 +135,10 @@ def evaluate(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> Arr
 
 
 def evaluator(expr: Expr) -> Evaluator:
-    """`evaluate` for one set of arrays after another: all else is looked up once. What it gives is not broadcast yet,
-    and may be one of the arrays. To be called where NumPy does not warn."""
+    """`evaluate` prepared for repeated calls. The result is not broadcast and may be one of the arrays.
+
+    The caller suppresses NumPy's warnings.
+    """
     if not expr.instrs:
         return lambda arrays, shape: arrays[0]
     results, dtype = _results(expr), expr.dtype.np
@@ -145,14 +146,14 @@ def evaluator(expr: Expr) -> Evaluator:
 
 
 def held_values(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
-    """The value of each instruction of `expr` as those after it see it: what is stored in 16 bits is float32 here."""
+    """The value of each instruction of `expr` as later instructions see it: 16-bit values in float32."""
     with np.errstate(all="ignore"):
         return _results(expr)(arrays, shape)
 
 
 def _results(expr: Expr) -> Callable[[Sequence[Array], tuple[int, ...]], list[Array]]:
     """(operands, shape) -> the value of each instruction."""
-    # What instructions take, in one list: constants, the shape, values of instructions, operands.
+    # All arguments of instructions in one list: constants, the shape, instruction values, operands.
     constants: list[Any] = [np.asarray(a.value, _held(a.dtype)) for i in expr.instrs for a in i.args if type(a) is Lit]
     constants += [ins.dtype for ins in expr.instrs]
     count, first = len(expr.instrs), len(constants) + 1
@@ -193,7 +194,7 @@ def _coordinates(axis: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _held(dtype: DType) -> Any:
-    """NumPy's type in which values of `dtype` are computed."""
+    """NumPy type in which values of `dtype` are computed."""
     return np.float32 if dtype in _WIDENED else dtype.np
 
 

@@ -1,7 +1,7 @@
-"""The functions that expressions are made of: one table, a row a function.
+"""Table of the functions in expressions, one row a function.
 
-A row says what a function means in NumPy and in OpenCL C, the type of its result, and what half storage would do to
-it. A plain unary function is its row here and its ONNX name in the importer; tests take every row by itself.
+A row defines a function in NumPy and in OpenCL C, its result type, and its behaviour with half storage. A plain unary
+function needs only a row here and its ONNX name in the importer; tests cover every row.
 """
 
 from __future__ import annotations
@@ -29,34 +29,37 @@ class Result(Enum):
 
 
 class How(Enum):
-    """OpenCL forms that are more than a text."""
+    """OpenCL forms that are no plain text."""
 
-    HELPER = "helper"  # a call of the function of that name in kernels/codegen/opencl_functions.py
+    HELPER = "helper"  # a call of the helper of that name in kernels/codegen/opencl_functions.py
     OWN = "own"  # written by kernels/codegen/expression_code.py
 
 
 @dataclass(frozen=True)
 class Wrapped:
-    """An operator of C on integers that wrap around, as signed ones do not by themselves."""
+    """A C operator on integers that wraps around: signed overflow is undefined in C."""
 
     operator: str
 
 
 Form = str | How | Wrapped
-"""OpenCL C of a call: {0}, {1}... are the arguments, {zero}, {one} and {inf} literals of their type, which is {t}, and
-{i} the signed integers of that size. Where the result is bool it is a comparison."""
+"""OpenCL C of a call: {0}, {1}... are the arguments.
+
+{zero}, {one} and {inf} are literals of their type {t}; {i} is the signed integer type of that size. A form with a bool
+result is a comparison.
+"""
 
 
 @dataclass(frozen=True)
 class Function:
     """One row of the table.
 
-    numpy: the meaning; it is given the result's type too where that is given with the instruction.
-    floats, integers, booleans: OpenCL forms for float and double, for integers, and for bool, held as int 0 or 1, where
-        that is not the integers'; None where the function has no meaning. cpu: types of which a CPU calls the helper in
-        place of the form, because OpenCL's library takes vectors apart there or is more exact than networks need.
-    grows: the result may be far beyond half's range for ordinary arguments.
-    bits: single bits of a float argument or result count: such floats are never stored as halves.
+    numpy: the definition; it gets the result's type too if that is given with the instruction. floats, integers,
+    booleans: OpenCL forms for float and double, for integers, and for bool (held as int 0 or 1; by default the
+    integers' form); None if the function is undefined for the type. cpu: types for which CPUs call the helper instead
+    of the form, because OpenCL's library is slow on vectors there or more exact than needed. grows: the result may
+    exceed half's range for ordinary arguments. bits: single bits of a float argument or result matter: such floats are
+    never stored as halves.
     """
 
     name: str
@@ -71,8 +74,7 @@ class Function:
     bits: bool = False
 
     def takes(self, dtype: DType) -> bool:
-        """Whether it has a meaning where its first argument is of that type; of types that the host holds alone, NumPy
-        tells."""
+        """Whether the function is defined for a first argument of that type; NumPy decides for host-only types."""
         if dtype.is_float:
             return self.floats is not None
         if dtype is DType.BOOL and self.booleans is not None:
@@ -81,7 +83,7 @@ class Function:
 
 
 def find_function(name: str, arguments: int | None = None) -> Function:
-    """The row called `name`; ValueError with close names if there is none, or if it takes no `arguments` arguments."""
+    """The row called `name`; ValueError with similar names if it is unknown or takes another number of arguments."""
     try:
         row = FUNCTIONS[name]
     except KeyError:
@@ -96,7 +98,7 @@ def find_function(name: str, arguments: int | None = None) -> Function:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# NumPy meanings that are more than a name
+# NumPy definitions of more than a name
 
 
 def _is_int(a: Array) -> bool:
@@ -104,7 +106,7 @@ def _is_int(a: Array) -> bool:
 
 
 def _int_div(a: Array, b: Array) -> Array:
-    """C's division: toward zero; a zero divisor gives zero on every device instead of a trap."""
+    """C's division: toward zero; a zero divisor gives zero on all devices."""
     if _is_int(a):
         safe = np.where(b == 0, 1, b).astype(b.dtype)
         return np.where(b == 0, 0, (a - np.fmod(a, safe)) // safe).astype(a.dtype)
@@ -140,7 +142,7 @@ def _pow(a: Array, b: Array) -> Array:
 
 
 def _whole(fn: Callable[..., Array]) -> Callable[[Array], Array]:
-    """A rounding function, which leaves integers alone."""
+    """A rounding function that leaves integers unchanged."""
     return lambda a: a if _is_int(a) else fn(a)
 
 
@@ -152,7 +154,7 @@ def _erf(a: Array) -> Array:
 
 
 def _clip_to(a: Array, dtype: DType) -> Array:
-    """Float64 without NaN to an integer type: toward zero, values outside its range to the nearest end."""
+    """Float64 without NaN to an integer type: truncated and saturated."""
     info = np.iinfo(dtype.np)
     low, high = a <= float(info.min), a >= float(info.max)
     inside = np.where(low | high, 0.0, a).astype(dtype.np)
@@ -160,8 +162,11 @@ def _clip_to(a: Array, dtype: DType) -> Array:
 
 
 def _cast(a: Array, dtype: DType) -> Array:
-    """Casts as devices do them. Float to integer truncates, and NaN is 0; int32, int64 and positive uint64 saturate,
-    narrower types take the low bits of int32, uint32 and negative uint64 those of int64. Integers wrap around."""
+    """Casts as on devices.
+
+    Float to integer truncates, and NaN is 0; int32, int64 and positive uint64 saturate, narrower types take the low
+    bits of int32, uint32 and negative uint64 those of int64. Integers wrap around.
+    """
     if dtype is DType.BOOL:
         return np.asarray(a != 0)
     if not dtype.is_int or _is_int(a) or a.dtype.kind == "b":
@@ -178,7 +183,7 @@ def _cast(a: Array, dtype: DType) -> Array:
 
 
 def _saturate(a: Array, dtype: DType) -> Array:
-    if not (dtype.is_int or dtype.on_device):  # floats of 8 bits and fewer, which the host holds
+    if not (dtype.is_int or dtype.on_device):  # floats of 8 bits and fewer, host only
         import ml_dtypes
 
         ends = ml_dtypes.finfo(dtype.np)
@@ -202,7 +207,7 @@ def _no_coordinates(*args: Any) -> Array:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# The table. `max` and `min` hand on NaN; `rint` rounds halves to even; `where(c, a, b)`; `cast` truncates toward zero,
+# The table. `max` and `min` propagate NaN; `rint` rounds halves to even; `where(c, a, b)`; `cast` truncates toward zero,
 # `saturate` clamps to the integer type's range, `bits` keeps every bit, and `coord(k)` is the output coordinate along
 # axis k.
 

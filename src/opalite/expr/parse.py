@@ -1,4 +1,4 @@
-"""Reading the text form of an Expr, which str() gives."""
+"""Parser of an Expr's text form, which str() gives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CALL = re.compile(r"\s*(\w+)(?:<(\w+)>)?\((.*)\)\s*$")
 
 
 def parse_expr(text: str, dtypes: Sequence[DType]) -> Expr:
-    """The Expr written as `text`; ValueError says what is wrong with it."""
+    """The Expr with text form `text`; ValueError names the invalid part."""
     instrs: list[Instr] = []
     for part in [p for p in text.split(";") if p.strip() and p.strip() != "$0"]:
         m = _CALL.match(part)

@@ -1,4 +1,4 @@
-"""Making an Expr by tracing a Python function: trace(lambda x: x * x.call("sigmoid"), DType.FLOAT32)."""
+"""Expr construction by tracing a Python function: trace(lambda x: x * x.call("sigmoid"), DType.FLOAT32)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .expression import Expr, In, Instr, Lit, Ref, Tmp, held_values, result_dtyp
 
 
 class Builder:
-    """Collects instructions, sharing equal ones and evaluating those whose arguments are all literals.
+    """Collector of instructions, which merges equal ones and folds those of literals.
 
-    sizes: numbers that follow from sizes and become operands after the given ones, with their dtypes; None where such
-    numbers are fixed.
+    sizes: symbolic numbers that become operands after the given ones, with their dtypes; None if such numbers are fixed
+    instead.
     """
 
     def __init__(self, dtypes: Sequence[DType], sizes: list[tuple[Any, DType]] | None = None) -> None:
@@ -37,7 +37,9 @@ class Builder:
         key = (fn, tuple(a.key() if isinstance(a, Lit) else a for a in args), dtype)
         if key in self._seen:
             return self._seen[key]
-        known = fn not in ("coord", "bits") and all(isinstance(a, Lit) for a in args)  # a number has no bits of NaN
+        known = fn not in ("coord", "bits") and all(
+            isinstance(a, Lit) for a in args
+        )  # a Python number cannot hold a NaN's bits
         if known and dtype is not DType.BFLOAT16:
             (value,) = held_values(Expr((Instr(fn, tuple(args), dtype),), ()), (), ())
             ref: Ref = Lit(value.item(), dtype)
@@ -48,7 +50,7 @@ class Builder:
         return ref
 
     def size(self, number: Any, dtype: DType) -> Ref | None:
-        """The operand that holds a number of sizes; None if it is to be a literal."""
+        """The operand with a symbolic number; None if it becomes a literal."""
         if self.sizes is None or not is_symbolic(number) or dtype is DType.BOOL:
             return None
         key = ("size", number.text, dtype)
@@ -72,7 +74,7 @@ class Builder:
         return moved(expr.result)
 
     def finish(self, result: Ref) -> Expr:
-        """The Expr that returns `result`: dead instructions go, and the result becomes the last one."""
+        """The Expr that returns `result`, which becomes the last instruction; dead instructions are removed."""
         live: set[int] = set()
         stack = [result]
         while stack:
@@ -93,7 +95,7 @@ class Builder:
 
 
 class Sym:
-    """A traced value: arithmetic on it adds instructions. Python numbers take the other side's dtype."""
+    """A traced value: arithmetic on it adds instructions. Python numbers get the other side's dtype."""
 
     def __init__(self, builder: Builder, ref: Ref) -> None:
         self.builder = builder
@@ -187,7 +189,7 @@ def trace(fn: Callable[..., Sym], *dtypes: DType) -> Expr:
 
 
 def trace_with_sizes(fn: Callable[..., Sym], *dtypes: DType) -> tuple[Expr, list[tuple[Any, DType]]]:
-    """The same, where numbers that follow from sizes are operands of one element after those of `dtypes`."""
+    """`trace`, with symbolic numbers as one-element operands after those of `dtypes`."""
     sizes: list[tuple[Any, DType]] = []
     b = Builder(dtypes, sizes)
     return b.finish(fn(*(Sym(b, In(i)) for i in range(len(dtypes)))).ref), sizes
@@ -205,7 +207,7 @@ def call(fn: str, *dtypes: DType) -> Expr:
 
 
 def bind(expr: Expr, values: Mapping[int, Lit]) -> Expr:
-    """`expr` with operands replaced by constants. Operands keep their numbers; the bound ones are no longer read."""
+    """`expr` with operands replaced by constants. Operands keep their numbers; bound ones are unused."""
     b = Builder(expr.dtypes)
     return b.finish(b.inline(expr, [values.get(i, In(i)) for i in range(len(expr.dtypes))]))
 

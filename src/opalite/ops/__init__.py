@@ -1,5 +1,4 @@
-"""The canonical operators by family. Every module of this folder is found by itself, once an operator is asked for that
-nobody has imported."""
+"""Canonical operators, one family a file; modules are imported on the first lookup of an unknown operator."""
 
 from .operator import Cost, Op, all_ops, get_op, make_op, register_op
 

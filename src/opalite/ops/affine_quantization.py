@@ -1,4 +1,4 @@
-"""Affine quantisation as expressions: real = (q - zero) * scale, q = saturate(rint(real / scale) + zero)."""
+"""Affine quantization as expressions: real = (q - zero) * scale, q = saturate(rint(real / scale) + zero)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def dequantized(q: Sym, scale: Sym, zero: Sym | None) -> Sym:
 
 
 def quantized(real: Sym, zero: Sym | None, dtype: DType) -> Sym:
-    """saturate(rint(real) + zero) of a value that is divided by the scale already; halves go to even."""
+    """saturate(rint(real) + zero) of a value already divided by the scale; ties round to even."""
     whole = real.call("rint")
     return (whole + zero.cast(real.dtype) if zero is not None else whole).typed("saturate", dtype)
 
@@ -33,7 +33,7 @@ def centred(q: Sym, zero: Sym | None) -> Sym:
 
 @cache
 def dequantize_expr(dtypes: tuple[DType, ...]) -> Expr | None:
-    """What DequantizeLinear is imported as for operands q, scale and perhaps zero of these types; None for others."""
+    """DequantizeLinear as an expression of q, scale and optionally zero of these types; None for other types."""
     if len(dtypes) not in (2, 3):
         return None
     return trace(lambda q, s, *z: dequantized(q, s, z[0] if z else None), *dtypes)
@@ -41,7 +41,7 @@ def dequantize_expr(dtypes: tuple[DType, ...]) -> Expr | None:
 
 @cache
 def quantize_expr(dtypes: tuple[DType, ...], dtype: DType) -> Expr | None:
-    """What QuantizeLinear to `dtype` is imported as for operands real, scale and perhaps zero of these types."""
+    """QuantizeLinear to `dtype` as an expression of real, scale and optionally zero; None for other types."""
     if len(dtypes) not in (2, 3):
         return None
     return trace(lambda v, s, *z: divided(v, s, z[0] if z else None, dtype), *dtypes)

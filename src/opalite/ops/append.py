@@ -1,4 +1,4 @@
-"""Append: new rows written into memory that was reserved for them; WidenRows: floats of memory that is bytes."""
+"""Append, which writes new rows into reserved memory (KV cache), and WidenRows, which dequantizes int8 rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from .operator import Array, Cost, Op, Types, need, register_op, tensor
 @register_op
 @dataclass(frozen=True, slots=True)
 class Append(Op):
-    """y = x, with `new` in the place of what is there from position `at` on along `axis`.
+    """Overwrite part of x with `new`, from position `at` on along `axis`: the append to a KV cache.
 
-    Inputs x and new, of one type and equal sizes but along the axis, along which x has room for new. With a third, i64
-    of an element for each entry along the first axis, new begins at `at` plus that; what would lie outside x is left
-    out, or wraps round if circular. The planner puts y where x lies, so that nothing but `new` is moved: no other node
-    may read x.
+    Inputs x and new, of one type and equal sizes except along the axis. With a third input, i64 with one element for
+    each entry of the first axis, new begins at `at` plus that element; positions outside x are dropped, or wrap around
+    if circular. The planner assigns y the memory of x, so that only `new` is written: no other node may read x.
     """
 
     axis: int
@@ -73,18 +72,18 @@ class Append(Op):
 
 
 def _narrows(x: TensorType, new: TensorType) -> bool:
-    """Whether floats become rows of int8, which are whole along the axis that they are appended along."""
+    """Whether floats become int8 rows (ir/constants/int8_rows.py), appended along another axis than the last."""
     return x.dtype is DType.INT8 and new.dtype in FLOATS and 0 < new.rank == x.rank
 
 
 FLOATS = (DType.FLOAT32, DType.FLOAT16)
-"""What rows of int8 stand for."""
+"""Element types that int8 rows can be dequantized to."""
 
 
 @register_op
 @dataclass(frozen=True, slots=True)
 class WidenRows(Op):
-    """The first `size` entries along `axis` of int8 rows with their scales (ir/constants/int8_rows.py), as floats.
+    """The first `size` entries along `axis` of int8 rows (ir/constants/int8_rows.py), dequantized.
 
     x of int8 [..., D + 4]; y[..., D]. Attributes: axis, not the last one; size; half: y is float16, else float32.
     """

@@ -18,13 +18,13 @@ Views = tuple[View | None, View | None, View | None]
 
 
 def operand_view(op: Attention, shape: Shape, i: int) -> View:
-    """How operand `i` of q, k, v lies in its tensor of `shape`."""
+    """The View of operand `i` of q, k, v in its input of `shape`."""
     found = op.views[i]
     return View.whole(shape) if found is None else found
 
 
 def output_axes(op: Attention) -> tuple[int, int, int, int]:
-    """Which of B, H, S, Dv is each axis of the output."""
+    """The permutation of B, H, S, Dv that the output's axes are."""
     return op.out_axes
 
 
@@ -38,17 +38,17 @@ def gives_nan(op: Attention, keys: int) -> bool:
 class Attention(Op):
     """y[b,h,s] = sum over t of softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t], g = h * Hkv / H.
 
-    Inputs q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv], mask or none: a float that is added, broadcast to [B,H,S,T].
-    Attributes: scale; causal: query s sees the keys t <= s only; softcap: cap(x) = softcap * tanh(x / softcap), 0 for
-    none. A query that sees no key, all its scores being -inf, gives zeros, as ONNX's Attention does; with blind_nan it
-    gives NaN, as products around a Softmax do. With nan_to_zero a query with a NaN among its scores gives zeros too, as
-    where PyTorch's exporters replace NaN behind the Softmax. Output [B,H,S,Dv].
+    Inputs q[B,H,S,D], k[B,Hkv,T,D], v[B,Hkv,T,Dv], mask or none: an added float, broadcast to [B,H,S,T]. Output
+    [B,H,S,Dv]. Attributes: scale; causal: query s sees only keys t <= s; softcap: cap(x) = softcap * tanh(x / softcap),
+    0 for none. A query with all scores -inf gives zeros, as in ONNX's Attention, or NaN with blind_nan, as an explicit
+    Softmax does. With nan_to_zero a query with a NaN score gives zeros too, as in PyTorch exports that replace NaN
+    after the Softmax.
 
-    k and v may both be int8, numbers as they are; with scaled, each row has its scale behind it
-    (ir/constants/int8_rows.py), so that their last axis is four longer than D and Dv.
+    k and v may both be int8: plain integers, or with `scaled` int8 rows with scales (ir/constants/int8_rows.py), whose
+    last axis is four longer than D and Dv.
 
-    Two attributes may tell of other places in memory: views, for each of q, k and v a View of the input of those four
-    axes, or None; out_axes, the output's axes as a permutation of B, H, S, Dv.
+    Strides: views holds, for each of q, k and v, a View of the input with those four axes, or None; out_axes is the
+    output's axes as a permutation of B, H, S, Dv.
     """
 
     scale: float
@@ -61,7 +61,7 @@ class Attention(Op):
     scaled: bool = False
 
     arity = 4
-    kept_wide = (3,)  # the mask, which hides keys by numbers that half does not hold
+    kept_wide = (3,)  # the mask, whose large negative numbers exceed half's range
 
     def check_shape(self, ins: Types) -> None:
         for i, name in enumerate(OPERANDS):
@@ -130,13 +130,13 @@ class Attention(Op):
 
 
 def _is_inside(view: View, t: TensorType) -> bool:
-    """Whether a view of four axes shows elements of a tensor alone."""
+    """Whether all elements of a 4-D view are inside the tensor."""
     fits = len(view.shape) == len(view.strides) == 4 and view.offset >= 0 and all(s >= 0 for s in view.strides)
     return fits and all(d >= 0 for d in view.shape) and bool(view.last < t.count)
 
 
 def _operands(op: Attention, ins: Types) -> list[TensorType]:
-    """Types of q, k and v as the operator sees them, scales of rows left out."""
+    """Types of q, k and v as the operator sees them, without row scales."""
     types = [tensor(ins, i, name) for i, name in enumerate(OPERANDS)]
     shapes = [operand_view(op, t.shape, i).shape for i, t in enumerate(types)]
     if op.scaled:

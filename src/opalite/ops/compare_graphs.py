@@ -10,16 +10,16 @@ from .graph_text import attr_text, node_attributes
 
 
 def graphs_equal(a: Graph, b: Graph) -> str | None:
-    """None if both graphs have the same nodes in the same order, else a sentence naming the first difference.
+    """None if both graphs have the same nodes in the same order, else a sentence about the first difference.
 
-    Types and places, attributes and the contents of constants count; names of values and nodes do not.
+    Types, places, attributes and the contents of constants are compared; names of values and nodes are not.
     """
     return _Comparison().graphs(a, b)
 
 
 class _Comparison:
     def __init__(self) -> None:
-        self.partner: dict[Value, Value] = {}  # of each value of the first graph
+        self.partner: dict[Value, Value] = {}  # value of the second graph by value of the first
 
     def graphs(self, a: Graph, b: Graph) -> str | None:
         if len(a.inputs) != len(b.inputs):
@@ -66,7 +66,7 @@ class _Comparison:
         return None
 
     def values(self, v: Value | None, w: Value | None) -> str | None:
-        """Why two uses differ."""
+        """The difference between two uses, or None."""
         if v is None or w is None:
             return None if v is w else "it is absent in one graph only"
         if v.data is None or w.data is None:

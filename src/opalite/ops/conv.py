@@ -17,7 +17,7 @@ from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, regi
 
 @dataclass(frozen=True, slots=True)
 class Windowed(Op):
-    """An operator on windows along spatial axes.
+    """Base class of operators on windows along spatial axes.
 
     strides and dilations hold a number for each spatial axis; pads holds all begins, then all ends.
     """
@@ -27,7 +27,7 @@ class Windowed(Op):
     dilations: tuple[int, ...]
 
     def check_window(self, rank: int) -> None:
-        """ShapeError unless strides, dilations and pads are there for each of `rank` spatial axes."""
+        """ShapeError unless strides, dilations and pads fit `rank` spatial axes."""
         for key, got, count in (
             ("strides", self.strides, rank),
             ("dilations", self.dilations, rank),
@@ -39,7 +39,7 @@ class Windowed(Op):
 
 
 def window_dims(sizes: Sequence[int], kernel: Sequence[int], op: Windowed) -> list[int]:
-    """Positions of a filter window along each spatial axis: floor((size + pads - extent) / stride) + 1."""
+    """Window positions along each spatial axis: floor((size + pads - extent) / stride) + 1."""
     pads, rank = op.pads, len(sizes)
     return [
         (sizes[i] + pads[i] + pads[i + rank] - op.dilations[i] * (kernel[i] - 1) - 1) // op.strides[i] + 1
@@ -48,7 +48,7 @@ def window_dims(sizes: Sequence[int], kernel: Sequence[int], op: Windowed) -> li
 
 
 def compute_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    """Type in which sums of `dtype` are taken: float32 for the 16-bit floats, else the type itself."""
+    """Accumulation type of `dtype`: float32 for the 16-bit floats, else the type itself."""
     return np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
 
 
@@ -58,9 +58,9 @@ def taps(kernel: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def neutral_zeros(w: Value) -> bool:
-    """Whether zeros times the weights `w` are zeros, so that kernels may skip the taps that lie in the padding.
+    """Whether 0 * `w` is 0, so that kernels may skip taps in the padding.
 
-    Weights that are given with each run may hold NaN or infinity; computed ones are taken for finite.
+    Weights that are inputs of a run may hold NaN or infinity. Computed weights are assumed to be finite.
     """
     if not w.dtype.is_float:
         return True
@@ -107,7 +107,7 @@ def _add_bias(y: Array, bias: Array | None, dtype: np.dtype[np.generic]) -> Arra
 
 @dataclass(frozen=True, slots=True)
 class Convolution(Windowed):
-    """What Conv, IntegerConv and ConvTranspose share: filters for each of `group` groups of channels."""
+    """Base class of convolutions with `group` groups of channels."""
 
     group: int
 
@@ -117,7 +117,7 @@ class Convolution(Windowed):
 
 @dataclass(frozen=True, slots=True)
 class ForwardConv(Convolution):
-    """What Conv and IntegerConv share: they gather what a window shows."""
+    """Base class of Conv and IntegerConv, which gather a window of the input."""
 
     def _spatial(self, x: Shape, w: Shape) -> list[int]:
         return window_dims(x[2:], w[2:], self)
@@ -165,8 +165,8 @@ class Conv(ForwardConv):
     """y[n,m,o] = bias[m] + sum over c,k of x[n, c, o*stride - pad + k*dilation] * w[m,c,k], c within m's group.
 
     Inputs x[N,C,D...], w[M,C/group,K...], bias[M] or none. Attributes: strides, dilations (one for each spatial axis),
-    pads (all begins, then all ends; zeros outside x; negative crops), group; exact: the sums are whole numbers, which
-    float32 holds and lesser precisions would round.
+    pads (all begins, then all ends; zeros outside x; negative pads crop), group; exact: sums are integers that float32
+    holds exactly and lower precisions would round.
     """
 
     exact: bool = False
@@ -177,8 +177,8 @@ class Conv(ForwardConv):
 class ConvTranspose(Convolution):
     """The gradient of Conv: y[n, m, i*stride - pad + k*dilation] += x[n,c,i] * w[c,m,k], plus bias[m].
 
-    Inputs x[N,C,D...], w[C,M/group,K...], bias[M] or none. Attributes as Conv's, pads cropping the output (negative
-    ones extend it), and output_padding, which extends its end.
+    Inputs x[N,C,D...], w[C,M/group,K...], bias[M] or none. Attributes as for Conv; pads crop the output (negative pads
+    extend it), and output_padding extends its end.
     """
 
     output_padding: tuple[int, ...]
@@ -248,6 +248,6 @@ def pad_or_crop(x: Array, pads: Sequence[int], value: float) -> Array:
 def tap_slices(
     tap: Sequence[int], out: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[slice, ...]:
-    """Slices that pick, along each spatial axis, the elements that filter position `tap` meets."""
+    """Slices along each spatial axis of the elements that filter position `tap` reads."""
     reach = [max(s * (o - 1) + 1, 0) for o, s in zip(out, strides, strict=True)]
     return tuple(slice(k * d, k * d + r, s) for k, r, s, d in zip(tap, reach, strides, dilations, strict=True))

@@ -14,7 +14,7 @@ from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, regi
 
 
 class _Movement(Op):
-    """No floating-point work: only bytes."""
+    """Base class of operators that only move bytes."""
 
     __slots__ = ()
 

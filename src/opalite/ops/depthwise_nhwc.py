@@ -1,4 +1,4 @@
-"""DepthwiseRows: depthwise convolution of pictures whose pixels are rows of channels."""
+"""DepthwiseRows: depthwise convolution in NHWC."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, regi
 class DepthwiseRows(Op):
     """y[n,h,w,c] = bias[c] + sum over i,j of k[c,0,i,j] * x[n, h*stride - pad + i*dilation, likewise for w, c].
 
-    Conv's sum for a group of each channel. Inputs x[N,H,W,C], k[C,1,KH,KW], bias[C] or none. Attributes: strides and
-    dilations (height, width), pads (top, left, bottom, right; zeros outside x, none negative).
+    A Conv with one group for each channel. Inputs x[N,H,W,C], k[C,1,KH,KW], bias[C] or none. Attributes: strides and
+    dilations (height, width), pads (top, left, bottom, right; zeros outside x, not negative).
     """
 
     strides: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Elementwise: any expression of any number of broadcast inputs, and PlaceCast, the move between places."""
+"""Elementwise, an expression of broadcast inputs, and PlaceCast, the conversion between places."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_
 @register_op
 @dataclass(frozen=True, slots=True)
 class Elementwise(Op):
-    """y = expr(x0, x1, ...) at every position, NumPy broadcasting.
+    """y = expr(x0, x1, ...) at every position, with NumPy broadcasting.
 
-    Attributes: expr (Expr); shape (tuple, optional): the output's shape where it is larger than the inputs' broadcast
-    (Expand, ConstantOfShape, Range).
+    Attributes: expr (Expr); shape (optional): the output's shape, if larger than the inputs' broadcast (Expand,
+    ConstantOfShape, Range).
     """
 
     expr: Expr
@@ -27,7 +27,7 @@ class Elementwise(Op):
 
     def check_shape(self, ins: Types) -> None:
         expr = self.expr
-        if len(ins) < len(expr.dtypes):  # a text of the expression takes a while, and few are refused
+        if len(ins) < len(expr.dtypes):  # formatting the expression is slow; do it on errors only
             raise ShapeError(f"expression '{expr}' needs {len(expr.dtypes)} inputs, got {len(ins)}")
         for i, want in enumerate(expr.dtypes):
             if (t := tensor(ins, i, "an operand")).dtype is not want:
@@ -57,9 +57,9 @@ class Elementwise(Op):
 @register_op
 @dataclass(frozen=True, slots=True)
 class PlaceCast(Op):
-    """The same tensor in another place: host to device and back, another layout, another storage precision.
+    """The same tensor in another place: a host-device transfer, layout conversion or storage precision cast.
 
-    Only the cast pass creates it. The types of input and output say everything.
+    Only the cast pass creates it. The input and output types hold all parameters.
     """
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
@@ -71,5 +71,5 @@ class PlaceCast(Op):
 
 
 def place_cast(x: Value, y: Value) -> Node:
-    """The node that moves `x` to `y`, a value of the same type in another place."""
+    """A node that converts `x` to `y`, a value of the same type in another place."""
     return Node(PlaceCast(), [x], [y], name=x.name)

@@ -1,4 +1,4 @@
-"""ExpertMatMul: each row times the matrices of the experts that were picked for it."""
+"""ExpertMatMul: each row multiplied by the matrices of its selected experts (mixture of experts)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from .quantized_matmul import FLOATS, check_levels, dequantise
 class ExpertMatMul(Op):
     """y[t, s, n] = sum over k of x[t, s, k] * w[e * N + n, k] + bias[e * N + n], where e = picks[t, s].
 
-    Inputs x[T, S, K], or [T, K] where the picks of a token share its row, of float32 or float16; picks[T, S] (i32 or
-    i64), counted and clamped as Gather's indices are; w[E * N, K], the matrices of E experts one below the other, of
-    x's type, or with `bits` of int8 or uint8; bias[E * N] of x's type, or none; scale and zero of those integers, as
-    QuantizedMatMul's. Attributes: experts, E; bits: 2, 4 or 8, and 0 for floats; block. Only the matrices of experts
-    that are picked are read.
+    Inputs x[T, S, K], or [T, K] if all picks of a token share its row, of float32 or float16; picks[T, S] (i32 or i64),
+    counted and clamped as Gather's indices; w[E * N, K], the stacked matrices of E experts, of x's type, or with `bits`
+    of int8 or uint8; bias[E * N] of x's type, or none; scale and zero of those integers, as QuantizedMatMul's.
+    Attributes: experts, E; bits: 2, 4 or 8, and 0 for floats; block. Only matrices of selected experts are read.
     """
 
     experts: int

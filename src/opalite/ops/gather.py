@@ -1,7 +1,7 @@
-"""Gather, GatherElements and GatherND: reading at places that a tensor of indices names.
+"""Gather, GatherElements and GatherND: reads at positions from a tensor of indices.
 
-Negative indices count from the end; what then still lies outside is clamped to the nearest end, or refused where the
-host alone holds the elements.
+Negative indices count from the end. Indices still outside are clamped to the nearest end, or rejected for host-only
+types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .operator import Array, Cost, Op, Types, make_type, need, register_op, tens
 
 
 def check_indices(ins: Types) -> TensorType:
-    """Input 1, which must hold i32 or i64."""
+    """The type of input 1; ShapeError unless it is i32 or i64."""
     t = tensor(ins, 1, "indices")
     need(t.dtype in (DType.INT32, DType.INT64), f"indices must be i32 or i64, got {t}")
     return t
@@ -37,21 +37,21 @@ def clamp_indices(indices: Array, size: int) -> Array:
 
 
 def places_in(x: Array, indices: Array, size: int) -> Array:
-    """The same for reading `x`; indices outside it raise ShapeError where its elements are the host's, such as text."""
+    """`clamp_indices` for reading `x`; indices outside it raise ShapeError for host-only types, such as text."""
     if not DType.of(x).on_device:
         check_places(indices, size)
     return clamp_indices(indices, size)
 
 
 def check_places(indices: Array, size: int) -> None:
-    """ShapeError if one of `indices` lies outside an axis of `size`."""
+    """ShapeError if an index is outside an axis of `size`."""
     outside = indices[(indices < -size) | (indices >= size)]
     if outside.size:
         raise ShapeError(f"an index is {int(outside[0])}; expected {-size} to {size - 1} for an axis of size {size}")
 
 
 def _read_cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
-    """Only what is named is read."""
+    """Cost of reading only the selected elements."""
     indices = tensor(ins, 1, "indices")
     moved = 2.0 * outs[0].count * outs[0].storage.size + indices.count * indices.storage.size
     return Cost(1.0 * outs[0].count, moved)
@@ -86,7 +86,7 @@ class Gather(Op):
         assert x is not None
         assert indices is not None
         found = np.take(x, places_in(x, indices, x.shape[self.axis]), self.axis)
-        return [np.asarray(found, x.dtype)]  # one text is no array
+        return [np.asarray(found, x.dtype)]  # NumPy returns a str for one element
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         return _read_cost(ins, outs)
@@ -129,7 +129,7 @@ class GatherElements(Op):
 
 
 def check_element_indices(x: TensorType, indices: TensorType, axis: int) -> None:
-    """ShapeError unless `indices` has x's rank and no larger sizes beside `axis`."""
+    """ShapeError unless `indices` has x's rank and no larger sizes than x on other axes than `axis`."""
     need(indices.rank == x.rank, f"indices must have x's rank {x.rank}, got {indices} for x {x}")
     need(
         all(i <= d for a, (i, d) in enumerate(zip(indices.shape, x.shape, strict=True)) if a != axis),
@@ -138,7 +138,7 @@ def check_element_indices(x: TensorType, indices: TensorType, axis: int) -> None
 
 
 def element_places(indices: Array) -> list[Array]:
-    """Coordinates of every element of `indices`, one array for each axis; the caller replaces that of its axis."""
+    """Coordinates of every element of `indices`, an array for each axis; the caller replaces that of its axis."""
     return list(np.indices(indices.shape, sparse=True))
 
 

@@ -1,4 +1,4 @@
-"""The graph's text form, written by `print_graph` and read by `parse_graph`.
+"""Text form of a graph: `print_graph` writes it and `parse_graph` reads it.
 
     graph net(%x: f32[1,8,4,4]) {
         const %w: f32[4,8,1,1] = seed 7
@@ -8,10 +8,10 @@
         return %y
     }
 
-A line is a constant, a node or the outputs; `-` stands for an absent input. A type may be left out (it is inferred),
-and so may a place: it stands after `@` where it is not a flat OpenCL buffer. Constants of up to 8 elements are listed;
-of larger ones that hold one value it is said (`fill 0.0`); of others a checksum, from which parsing makes arbitrary
-data of that type, as it does from `seed 7`. Names of other than letters, digits and _ . / are quoted: %"a b".
+A line is a constant, a node or the outputs; `-` is an absent input. A type may be omitted and is then inferred. A place
+after `@` is omitted for a flat OpenCL buffer. Constants of up to 8 elements are listed; larger ones are written as
+`fill 0.0` if all elements are equal, else as a checksum. Parsing makes arbitrary data from a checksum, as from `seed
+7`. Names with other characters than letters, digits and _ . / are quoted: %"a b".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .graph_text_tokens import PLAIN_NAME, Tokens
 from .operator import all_ops, make_op
 from .strided_view import View
 
-LISTED = 8  # constants of up to so many elements are listed
+LISTED = 8  # most elements of a constant that is listed
 
 _LAYOUTS = {str(layout): layout for layout in (FLAT, IMAGE, *map(packed, (2, 4, 8, 16, 32)))}
 
@@ -64,13 +64,13 @@ def print_node(node: Node) -> str:
 
 
 def node_attributes(node: Node) -> dict[str, Any]:
-    """The operator's attributes and the epilogue by name, without those that have their default value."""
+    """The operator's attributes and the epilogue by name; defaults are omitted."""
     found = node.op.attributes()
     return found if node.epilogue is None else {**found, "epilogue": node.epilogue}
 
 
 def attr_text(value: Any) -> str:
-    """The text of an attribute's value; equal texts are equal values, lists and tuples being the same."""
+    """The text of an attribute's value; lists and tuples have the same text."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool):
@@ -116,7 +116,7 @@ def _new_constants(values: Any, listed: set[Value]) -> list[str]:
 def _data_text(data: np.ndarray[Any, Any]) -> str:
     flat, dtype = data.ravel(), DType.of(data)
     if dtype.is_float:
-        numbers = [float(str(v)) for v in flat[: LISTED + 1]]  # the shortest text that means the same in this type
+        numbers = [float(str(v)) for v in flat[: LISTED + 1]]  # the shortest text with the same value in this type
     else:
         numbers = flat[: LISTED + 1].tolist()
     known = dtype.is_float or dtype.is_int or dtype in (DType.BOOL, DType.STRING)
@@ -133,7 +133,7 @@ def _data_text(data: np.ndarray[Any, Any]) -> str:
 
 
 def parse_graph(text: str) -> Graph:
-    """The graph that `text` describes; InputError names the line and what was expected there."""
+    """The graph in `text`; InputError names the line and the expected token."""
     graph: Graph | None = None
     known: dict[str, Value] = {}
     done = False

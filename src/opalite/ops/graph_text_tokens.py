@@ -1,4 +1,4 @@
-"""Tokens of one line of the graph's text form."""
+"""Tokenizer for one line of the graph's text form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class Tokens:
-    """Reads one line from left to right; `where` begins every message."""
+    """A reader of one line from left to right; `where` begins every message."""
 
     def __init__(self, line: str, where: str) -> None:
         self.where = where
@@ -37,16 +37,16 @@ class Tokens:
             at = match.end()
 
     def problem(self, what: str) -> InputError:
-        """The error saying `what` is wrong in this line."""
+        """An error about this line."""
         return InputError(f"{self.where}: {what}\n  {self._line}")
 
     def error(self, expected: str) -> InputError:
-        """The error that something else than `expected` comes next."""
+        """An error about an unexpected token."""
         rest = self._line[self._items[self._next][2] :].strip() if self._next < len(self._items) else "the line's end"
         return self.problem(f"expected {expected}, got '{rest}'")
 
     def at_end(self) -> bool:
-        """Whether nothing but a comment is left."""
+        """Whether only a comment is left."""
         return self._next == len(self._items) or self._items[self._next][0] == "comment"
 
     def comment(self) -> str:
@@ -63,37 +63,37 @@ class Tokens:
         return None
 
     def comes(self, mark: str, after: int = 0) -> bool:
-        """Whether `mark` comes `after` so many other tokens."""
+        """Whether the token `after` positions ahead is `mark`."""
         at = self._next + after
         return at < len(self._items) and self._items[at][:2] == ("mark", mark)
 
     def accept(self, mark: str) -> bool:
-        """Take `mark` if it comes next."""
+        """Consume `mark` if it is next."""
         return self._accept("mark", mark) is not None
 
     def accept_word(self, word: str) -> bool:
-        """Take `word` if it comes next."""
+        """Consume `word` if it is next."""
         return self._accept("word", word) is not None
 
     def accept_string(self) -> str | None:
-        """Take a quoted string if one comes next."""
+        """Consume a quoted string if one is next."""
         text = self._accept("string")
         return None if text is None else str(json.loads(text))
 
     def accept_number(self) -> int | float | None:
-        """Take a number if one comes next; with a point, exponent, inf or nan it is a float."""
+        """Consume a number if one is next; with a point, exponent, inf or nan it is a float."""
         text = self._accept("number")
         if text is None:
             return None
         return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
 
     def expect(self, mark: str) -> None:
-        """Take `mark`, which must come next."""
+        """Consume `mark`; an error if it is not next."""
         if not self.accept(mark):
             raise self.error(f"'{mark}'")
 
     def expect_word(self, word: str) -> None:
-        """Take `word`, which must come next."""
+        """Consume `word`; an error if it is not next."""
         if not self.accept_word(word):
             raise self.error(f"'{word}'")
 
@@ -131,7 +131,7 @@ class Tokens:
         return number
 
     def items(self, item: Callable[[Tokens], _T], until: str | None) -> list[_T]:
-        """Items separated by commas, up to the mark `until`, which is taken (None: to the line's end)."""
+        """Items separated by commas, up to the mark `until`, which is consumed (None: to the line's end)."""
         found: list[_T] = []
         while not (self.at_end() if until is None else self.accept(until)):
             if found:

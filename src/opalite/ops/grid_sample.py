@@ -1,4 +1,4 @@
-"""GridSample: reading an image or volume at positions that a grid gives."""
+"""GridSample: interpolated reads of an image or volume at the positions of a grid."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _A = -0.75  # Keys' coefficient of cubic convolution
 class GridSample(Op):
     """y[n, c, p] = x[n, c] interpolated at the position grid[n, p].
 
-    Inputs x[N,C,D1..Dr] with r = 2 or 3, grid[N,P1..Pr,r] whose last axis holds coordinates, x's last axis first, with
-    -1 and 1 at the ends of x; y is [N,C,P1..Pr]. Attributes: mode ("linear", "nearest" or "cubic"); padding: what lies
-    outside x ("zeros", "border": the end elements, "reflection"); align_corners: whether -1 and 1 are the centres of
-    the end elements, or their outer edges. A coordinate that is NaN counts as -1, as in PyTorch and onnxruntime.
+    Inputs x[N,C,D1..Dr] with r = 2 or 3, grid[N,P1..Pr,r] with coordinates on its last axis, x's last axis first, -1
+    and 1 at the ends of x; y is [N,C,P1..Pr]. Attributes: mode ("linear", "nearest" or "cubic"); padding outside x
+    ("zeros", "border": the end elements, "reflection"); align_corners: whether -1 and 1 are the centres of the end
+    elements, or their outer edges. A NaN coordinate counts as -1, as in PyTorch and onnxruntime.
     """
 
     mode: str
@@ -80,7 +80,7 @@ class GridSample(Op):
 
 
 def _axis_taps(op: GridSample, grid: Array, size: int) -> tuple[Array, Array]:
-    """(positions or -1 where zeros stand, weights) along one axis of `size`, each with an axis of taps at the end."""
+    """(positions, or -1 for zeros; weights) along one axis of `size`, with taps on an added last axis."""
     with np.errstate(all="ignore"):
         grid = np.where(np.isnan(grid), grid.dtype.type(-1), grid)
         at = (grid + 1) / 2 * (size - 1) if op.align_corners else ((grid + 1) * size - 1) / 2

@@ -1,4 +1,4 @@
-"""HostOp: one ONNX operator that has no canonical form and runs on the host."""
+"""HostOp: an ONNX operator without a canonical form, run on the host."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..ir.tensor_type import TensorType
 from .operator import Array, Op, Types, register_op
 
 BY_PYTHON = "Python computes it, by onnx's reference evaluator"
-"""How the reason of a node begins that neither a kernel nor NumPy code of Opalite's computes."""
+"""Prefix of the reason of nodes that run by onnx's reference evaluator."""
 
 HostRunner = Callable[[str, str, int, bytes, Sequence[Any]], list[Any]]
 _runner: list[HostRunner] = []
 
 
 def set_host_runner(runner: HostRunner) -> None:
-    """Say who executes HostOps: runner(op_type, domain, opset, proto, inputs) -> outputs.
+    """Register the function that executes HostOps: runner(op_type, domain, opset, proto, inputs) -> outputs.
 
-    This package knows nothing of the model format; the importer registers the function that does.
+    The importer registers it, so that this package does not depend on the model format.
     """
     _runner[:] = [runner]
 
@@ -27,10 +27,10 @@ def set_host_runner(runner: HostRunner) -> None:
 @register_op
 @dataclass(frozen=True, slots=True)
 class HostOp(Op):
-    """Any ONNX operator with outputs of known type.
+    """An ONNX operator with outputs of known type, run on the host.
 
-    Attributes: op_type, domain, opset (the domain's version), proto (serialised NodeProto with attributes),
-    types (TensorTypes of the outputs).
+    Attributes: op_type, domain, opset (the domain's version), proto (serialized NodeProto with attributes), types
+    (TensorTypes of the outputs), reason (of running on the host).
     """
 
     op_type: str

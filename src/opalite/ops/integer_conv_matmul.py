@@ -1,4 +1,4 @@
-"""ForwardConvs and matrix products of 8-bit integers less their zero points, exact in int32."""
+"""IntegerConv and IntegerMatMul: products of 8-bit integers minus zero points, exact in int32."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BYTES = (DType.INT8, DType.UINT8)
 
 
 class LessZeros(Op):
-    """In front of an operator's class: that operator on bytes less zero points, which are two inputs more.
+    """Mixin before an operator's class: the operator on int8 or uint8 minus zero points, which are two more inputs.
 
     names: of the two operands, in messages.
     """
@@ -30,7 +30,7 @@ class LessZeros(Op):
     names: ClassVar[tuple[str, str]]
 
     def channel_axis(self, rank: int) -> int:
-        """Axis of the second operand along which its zero points lie, counted from the end."""
+        """Axis of the second operand with its zero points, counted from the end."""
         raise NotImplementedError
 
     def check_shape(self, ins: Types) -> None:
@@ -52,10 +52,10 @@ class LessZeros(Op):
         along = (-1, *(1,) * (-1 - self.channel_axis(w.ndim)))
         wide = [_centred(x, x_zero, along), _centred(w, w_zero, along)]
         (y,) = super().reference([*wide, *(None if b is None else b.astype(np.float64) for b in bias)])
-        return [y.astype(np.int64).astype(np.int32)]  # which wraps around
+        return [y.astype(np.int64).astype(np.int32)]  # wraps around
 
     def _wide(self, ins: Types) -> list[TensorType | None]:
-        """The inputs as the operator in int32 has them; a bias keeps its own type."""
+        """Input types of the operator in int32; a bias keeps its own type."""
         own = ins[: self.arity - 2]
         return [None if t is None else make_type(DType.INT32, t.shape) if i < 2 else t for i, t in enumerate(own)]
 
@@ -63,11 +63,11 @@ class LessZeros(Op):
 @register_op
 @dataclass(frozen=True, slots=True)
 class IntegerConv(LessZeros, ForwardConv):
-    """Conv of x - x_zero with w - w_zero in int32; where x is padded, x - x_zero is zero.
+    """Conv of x - x_zero with w - w_zero in int32; the padding of x - x_zero is zero.
 
     Inputs x[N,C,D...] and w[M,C/group,K...] of int8 or uint8 each, bias int32[M] or none, x_zero of x's type with one
     element or none, w_zero of w's type with one element or one for each output channel, or none. Attributes as Conv's.
-    An epilogue sees int32 and may give another type.
+    An epilogue reads int32 and may give another type.
     """
 
     arity = 5
@@ -83,7 +83,7 @@ class IntegerMatMul(LessZeros, MatrixProduct):
     """MatMul of a - a_zero with b - b_zero in int32.
 
     Inputs a[..., M, K] and b[..., K, N] of int8 or uint8 each, a_zero of a's type with one element or none, b_zero of
-    b's type with one element or one for each column of the product, or none. Attributes as MatMul's. An epilogue sees
+    b's type with one element or one for each column of the product, or none. Attributes as MatMul's. An epilogue reads
     int32 and may give another type.
     """
 
@@ -103,7 +103,7 @@ def _check_zero(ins: Types, i: int, of: TensorType, most: int, whose: str) -> No
 
 
 def _centred(q: Array, zero: Array | None, along: tuple[int, ...]) -> Array:
-    """q less its zero point in float64; a vector of several is shaped as `along` says."""
+    """q minus its zero point in float64; a vector of zero points is reshaped to `along`."""
     wide = q.astype(np.float64)
     if zero is None:
         return wide

@@ -1,4 +1,4 @@
-"""LinearAttention: attention without a softmax, by a state of a fixed size that each position is added to."""
+"""LinearAttention: attention without softmax, by a fixed-size recurrent state."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .operator import Array, Cost, Op, Types, need, register_op, tensor
 @register_op
 @dataclass(frozen=True, slots=True)
 class LinearAttention(Op):
-    """For t in order, with a state S [dk,dv] for each batch entry and head:
+    """Linear attention: for each t in order, with a state S [dk,dv] for each batch entry and head.
 
         S = exp(decay_t) S;  u = v_t, or beta_t (v_t - S^T k_t);  S = S + k_t u^T;  y_t = scale S^T q_t
 
     Inputs, all float32: q [B,T,queries*dk], k [B,T,heads*dk], v [B,T,heads*dv], state [B,heads,dk,dv] before the first
-    position, decay [B,T,heads] or [B,T,heads*dk] (rows of S apart), or none (S is kept), beta [B,T,heads] or [B,T,1],
-    or none (u is v). Outputs: y [B,T,max(queries,heads)*dv], the state after the last position. One of queries and
-    heads divides the other; neighbours share a state, or a query. Rules: Yang et al., 2024 (Gated DeltaNet).
+    position, decay [B,T,heads] or [B,T,heads*dk] (by rows of S), or none (no decay), beta [B,T,heads] or [B,T,1], or
+    none (u is v). Outputs: y [B,T,max(queries,heads)*dv], the state after the last position. One of queries and heads
+    divides the other: neighbours share a state, or a query. Update rules: Yang et al., 2024 (Gated DeltaNet).
     """
 
     queries: int

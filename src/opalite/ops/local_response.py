@@ -1,4 +1,4 @@
-"""LocalResponseNorm: each element divided by a power of the mean square of its neighbours in other channels."""
+"""LocalResponseNorm: each element divided by a power of the mean square over neighbouring channels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .operator import Array, Cost, Op, Types, moved_bytes, need, register_op, te
 
 
 def neighbours(size: int) -> tuple[int, int]:
-    """Channels before and behind its own that a window of `size` channels holds; an even one has one more behind."""
+    """Channels before and after the own one in a window of `size`; an even window has one more after."""
     return (size - 1) // 2, size // 2
 
 
@@ -22,9 +22,9 @@ def neighbours(size: int) -> tuple[int, int]:
 class LocalResponseNorm(Op):
     """y[n,c,..] = x[n,c,..] * (bias + alpha / size * sum of x[n,i,..]^2 over the window of c)^-beta.
 
-    The window holds `size` neighbouring channels i (`neighbours`); those outside x count as zero. x is [N,C,...] and
-    holds floats; 16-bit ones are computed in float32. Attributes: size, alpha, beta, bias. (Krizhevsky, Sutskever and
-    Hinton, 2012, where alpha is not divided.)
+    The window holds `size` neighbouring channels i (`neighbours`); channels outside x count as zero. x is [N,C,...] of
+    floats; 16-bit floats are computed in float32. Attributes: size, alpha, beta, bias. (Krizhevsky, Sutskever and
+    Hinton, 2012, who do not divide alpha.)
     """
 
     size: int

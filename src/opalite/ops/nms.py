@@ -1,4 +1,4 @@
-"""NonMaxSuppression: the boxes that no better box of their class overlaps."""
+"""NonMaxSuppression: boxes without a better overlapping box of the same class."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, regi
 @register_op
 @dataclass(frozen=True, slots=True)
 class NonMaxSuppression(Op):
-    """For each batch entry and class, boxes in order of score, each kept unless it overlaps one kept before.
+    """For each batch entry and class, boxes by falling score, each kept unless it overlaps one kept before.
 
-    Inputs boxes[B,S,4], scores[B,C,S], floats of one type. Outputs indices int64[B*C*min(max_output,S), 3] of
-    (batch, class, box) in order of batch, class and falling score (equal scores: lower box first), padded with -1;
-    and count int64[1], the rows that hold a box.
+    Inputs boxes[B,S,4], scores[B,C,S], floats of one type. Outputs indices int64[B*C*min(max_output,S), 3] of (batch,
+    class, box) in order of batch, class and falling score (ties: lower box first), padded with -1; and count int64[1],
+    the number of rows with a box.
+
     Attributes: center_point_box (boxes are x, y of the centre, width, height; else y, x of two opposite corners),
     max_output (boxes kept for each batch entry and class), iou (boxes overlap if intersection / union exceeds it),
-    score (only scores above it take part; None: all do).
+    score (boxes with lower scores are ignored; None: none are).
     """
 
     center_point_box: int  # 0 or 1
@@ -74,7 +75,7 @@ class NonMaxSuppression(Op):
 
 
 def _corners(boxes: Array, centred: bool) -> Array:
-    """[S, 4] of (low, low, high, high)."""
+    """Corners [S, 4] of boxes: (low, low, high, high)."""
     if centred:
         half = boxes[:, 2:] / 2
         return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)

@@ -14,21 +14,21 @@ from .gather import check_axis
 from .operator import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
 
 TRAILING = ("layer", "rms")
-"""Kinds that normalise over the axes from `axis` on."""
+"""Kinds that normalize over the axes from `axis` on."""
 
 BY_CHANNEL = ("instance", "group")
-"""Kinds on x[N,C,...] whose scale and bias hold one element for each channel."""
+"""Kinds on x[N,C,...] with a scale and bias for each channel."""
 
 
 @register_op
 @dataclass(frozen=True, slots=True)
 class Normalize(Op):
-    """y = (x - mean) / sqrt(variance + epsilon) * scale + bias, by the statistics of what belongs together.
+    """y = (x - mean) / sqrt(variance + epsilon) * scale + bias, with statistics over the axes that `kind` selects.
 
-    Inputs x, scale or none, bias or none, of one float type. Attributes: epsilon and kind, which is
+    Inputs x, scale or none, bias or none, of one float type. Attributes: epsilon and kind:
     - "layer" (over the axes from `axis` on) or "rms" (x / sqrt(mean(x^2) + epsilon) instead): scale and bias broadcast
       to those axes;
-    - "instance" (over the spatial axes of x[N,C,...]) or "group" (over num_groups groups of neighbouring channels, and
+    - "instance" (over the spatial axes of x[N,C,...]) or "group" (over num_groups groups of neighbouring channels and
       the spatial axes): scale[C], bias[C].
 
     16-bit floats are computed in float32.
@@ -86,7 +86,7 @@ class Normalize(Op):
         return [y.astype(x.dtype)]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """A sum, a difference, a square and its sum, then a difference, two products and a sum for each element."""
+        """Eight operations for each element."""
         return Cost(8.0 * outs[0].count, moved_bytes(ins, outs))
 
 
@@ -104,6 +104,6 @@ def _check_parameter(op: Normalize, x: TensorType, t: TensorType, what: str) -> 
 
 
 def _spread(kind: str, parameter: Array, y: Array) -> Array:
-    """A parameter in a shape that broadcasts to y's."""
+    """A parameter reshaped to broadcast against y."""
     wide = parameter.astype(y.dtype)
     return wide.reshape(-1, *(1,) * (y.ndim - 2)) if kind in BY_CHANNEL else wide

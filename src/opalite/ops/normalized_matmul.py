@@ -1,4 +1,4 @@
-"""NormalizedMatMul: a product whose left rows are normalised first, as one operator."""
+"""NormalizedMatMul: a matrix product whose left rows are layer-normalized first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NormalizedMatMul(MatrixProduct):
     """y[..., m, n] = sum over k of r[..., m, k] * b[k, n] with r = (a - mean) / sqrt(variance + epsilon) by rows of a.
 
     Inputs a[..., M, K] of floats, b[K, N]. Attributes: epsilon; trans_a, False; trans_b (bool): b is stored as [N, K].
-    Layer normalisation over the last axis in front of a product (Ba, Kiros and Hinton 2016), its scale part of b.
+    Layer normalization over the last axis before a product (Ba, Kiros and Hinton 2016), with its scale folded into b.
     """
 
     epsilon: float
@@ -26,7 +26,7 @@ class NormalizedMatMul(MatrixProduct):
     def check_shape(self, ins: Types) -> None:
         MatrixProduct.check_shape(self, ins)
         a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
-        need(a.dtype.is_float, f"rows that are normalised hold floats, got {a}")
+        need(a.dtype.is_float, f"normalized rows must be floats, got {a}")
         need(b.rank == 2, f"b must be one matrix, got {b}")
         need(not self.trans_a, "a must be stored by rows")
 
@@ -40,6 +40,6 @@ class NormalizedMatMul(MatrixProduct):
         return MatrixProduct.reference(self, [normal.astype(a.dtype), *arrays[1:]])
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """The product's, and what normalising takes (ops/normalize.py) but no further bytes."""
+        """The product's cost and the normalization's operations, without further bytes."""
         product = MatrixProduct.cost(self, ins, outs)
         return Cost(product.flops + 8.0 * tensor(ins, 0, "a").count, product.bytes)

@@ -1,7 +1,6 @@
-"""What a canonical operator is: typed attributes, shape check, shape inference, NumPy reference and cost.
+"""Op: base class of canonical operators, with typed attributes, shape inference, NumPy reference and cost.
 
-An Op computes nothing on a device; kernels do (`opalite.kernels`), so that an operator is written once and any
-number of kernels can serve it (Paddle-Lite's OpLite and KernelLite).
+Kernels (`opalite.kernels`) compute an Op on a device, several for one operator (Paddle-Lite's OpLite and KernelLite).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Cost:
-    """Work of one node: floating-point operations and bytes that must move at least."""
+    """Work of one node: floating-point operations and the least bytes of memory traffic."""
 
     flops: float
     bytes: float
@@ -41,39 +40,41 @@ class Cost:
 class Op:
     """One canonical operator with its attributes: a frozen dataclass, so that equal operators compare equal.
 
-    Attributes are plain numbers, text, tuples of those, or other frozen dataclasses. One that has a default is left out
-    of text forms and keys where it has that value.
-    `takes_epilogue` says that a node of the operator may have an epilogue: an Expr applied to output 0, whose operands
-    $1, $2... are the node's inputs from `arity` on ($0 is the operator's own result). `sums` is the type of that result
-    where an epilogue may turn it into another type.
+    Attributes are plain numbers, text, tuples of those, or other frozen dataclasses. Default values are omitted from
+    text forms and keys.
+
+    takes_epilogue: a node may have an epilogue, an Expr applied to output 0. Its operands $1, $2... are the node's
+    inputs from `arity` on; $0 is the operator's own result. sums: the type of that result, if an epilogue may change
+    the type.
     """
 
     __slots__ = ()
 
-    name: ClassVar[str]  # of the class; `register_op` sets it
+    name: ClassVar[str]  # set by `register_op`
     arity: ClassVar[int] = 1  # inputs of the operator itself, optional ones included
     takes_epilogue: ClassVar[bool] = False
     sums: ClassVar[DType | None] = None
     random: ClassVar[bool] = False  # never folded
-    in_place: ClassVar[bool] = False  # output 0 is the memory of input 0, of which a part is written anew
-    kept_wide: ClassVar[tuple[int, ...]] = ()  # inputs that are read in float32 where they are not halves already
+    in_place: ClassVar[bool] = False  # output 0 shares the memory of input 0 and overwrites part of it
+    kept_wide: ClassVar[tuple[int, ...]] = ()  # inputs read in float32 unless they are halves already
 
     def check_shape(self, ins: Types) -> None:
         """Raise ShapeError if inputs and attributes do not fit together."""
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
-        """Types of the outputs for checked inputs."""
+        """Types of the outputs, for checked inputs."""
         raise NotImplementedError
 
     def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        """Outputs in plain NumPy: slow, obvious, and what every kernel is tested against."""
+        """Outputs in plain NumPy: slow and simple, the reference for kernels' tests."""
         raise NotImplementedError
 
     def check_contents(self, ins: Types, arrays: Sequence[Array | None]) -> bool:
-        """Raise ShapeError if the contents of constants would have a kernel read outside of its tensors. Whether there
-        was anything to look at. arrays: the contents of the inputs, None for one that is no constant.
+        """Raise ShapeError if constants would make a kernel read outside its tensors; whether anything was checked.
 
-        Most kernels check the positions that they are given themselves."""
+        arrays: contents of the inputs, None for those that are no constants. Most kernels check their indices
+        themselves.
+        """
         return False
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
@@ -81,7 +82,7 @@ class Op:
         return Cost(1.0 * sum(o.count for o in outs), moved_bytes(ins, outs))
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes by name, in order of declaration, but for those that have their default value."""
+        """Attributes by name, in order of declaration, without defaults."""
         given = ((f, getattr(self, f.name)) for f in fields(cast(Any, self)))
         return {f.name: value for f, value in given if value != f.default}
 
@@ -91,9 +92,9 @@ _C = TypeVar("_C", bound=type[Op])
 
 
 def register_op(cls: _C) -> _C:
-    """Class decorator, above @dataclass(frozen=True): make the operator known under the name of its class."""
+    """Class decorator, above @dataclass(frozen=True): register the operator by the name of its class."""
     if not cls.__module__.startswith(f"{__package__}."):
-        load_ops()  # whose names are taken
+        load_ops()  # so that a name clash is found
     if cls.__name__ in _OPS:
         raise ValueError(f"operator {cls.__name__} is registered twice")
     if not is_dataclass(cls):
@@ -111,10 +112,9 @@ def get_op(name: str) -> type[Op]:
 
 
 def make_op(name: str, attributes: Mapping[str, Any]) -> Op:
-    """The operator called `name` with attributes that are known by name only, as text and files have them.
+    """The operator called `name` with attributes by name, as text and files hold them.
 
-    Lists become tuples. KeyError if there is no such operator; InputError names an attribute that is missing, or that
-    the operator does not have.
+    Lists become tuples. KeyError for an unknown operator; InputError names a missing or unknown attribute.
     """
     cls = get_op(name)
     known = {f.name: f for f in fields(cast(Any, cls))}
@@ -143,7 +143,7 @@ def load_ops() -> None:
 
 
 def load_op(module: str) -> None:
-    """Import the module of that name in this folder, if there is one."""
+    """Import the module `module` of this folder, if it exists."""
     if module.isidentifier():
         with suppress(ModuleNotFoundError):
             import_module(f"{__package__}.{module}")
@@ -158,13 +158,13 @@ def moved_bytes(ins: Types, outs: Sequence[TensorType]) -> float:
 
 
 def need(condition: object, expected: str) -> None:
-    """ShapeError(expected) unless `condition`."""
+    """Raise ShapeError(expected) unless `condition`."""
     if not condition:
         raise ShapeError(expected)
 
 
 def tensor(ins: Types, i: int, what: str) -> TensorType:
-    """Input `i`, or a ShapeError calling it `what`."""
+    """Type of input `i`; ShapeError, calling it `what`, if it is absent."""
     t = ins[i] if i < len(ins) else None
     if t is None:
         raise ShapeError(f"input {i} ({what}) is missing")
@@ -172,14 +172,14 @@ def tensor(ins: Types, i: int, what: str) -> TensorType:
 
 
 def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
-    """`axis` in [0, rank); ShapeError if it lies outside [-rank, rank)."""
+    """`axis` in [0, rank); ShapeError if it is outside [-rank, rank)."""
     if not -rank <= axis < max(rank, 1):
         raise ShapeError(f"{what} {axis} is outside [-{rank}, {rank - 1}] for a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis
 
 
 def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """NumPy's broadcast of `shapes`; ShapeError names the shapes that do not fit."""
+    """NumPy's broadcast of `shapes`; ShapeError names shapes that do not fit."""
     if is_symbolic(tuple(shapes)):
         return _broadcast_sizes(shapes)
     try:
@@ -189,7 +189,7 @@ def broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _broadcast_sizes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The same where some are symbols: what NumPy would turn into plain numbers is compared."""
+    """`broadcast_shape` for symbolic sizes, by comparisons with guards."""
     rank = max(map(len, shapes))
     found: list[int] = []
     for axis in range(-rank, 0):

@@ -1,4 +1,4 @@
-"""Distances between every two points of two sets, and probabilities of classes out of those of pairs of classes."""
+"""Distance between all pairs of points of two sets, and PairwiseCoupling of class probabilities (SVM)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
-_CHUNK = 1 << 22  # elements that the reference holds at once
+_CHUNK = 1 << 22  # most elements in memory at once, in the reference
 
 
 @register_op
 @dataclass(frozen=True, slots=True)
 class Distance(Op):
-    """y[n, m] = sum over f of |x[n, f] - c[f, m]| to the power `power`: the points of c are its columns.
+    """y[n, m] = sum over f of |x[n, f] - c[f, m]| to the power `power`: points are rows of x and columns of c.
 
-    Each difference is taken before it is squared, so that near points far from the origin keep their distance, which
-    is lost where squares are expanded. Attributes: power, 1 or 2. Inputs x[N,F], c[F,M], floats of one type; 16-bit
-    ones are computed in float32.
+    Differences are taken before squaring, so that close points far from the origin keep their precision. Attributes:
+    power, 1 or 2. Inputs x[N,F], c[F,M], floats of one type; 16-bit floats are computed in float32.
     """
 
     power: int
@@ -56,7 +55,7 @@ class Distance(Op):
 
 
 def classes_of(pairs: int) -> int:
-    """How many classes have so many pairs."""
+    """Number of classes with `pairs` pairs."""
     return (1 + math.isqrt(1 + 8 * pairs)) // 2
 
 
@@ -65,10 +64,10 @@ def classes_of(pairs: int) -> int:
 class PairwiseCoupling(Op):
     """Probabilities [N, K] of K classes from r[N, P], the probability of class i against class j for the P pairs i < j.
 
-    Pairs are in the order (0,1), (0,2), .. (1,2), ... The second method of Wu, Lin and Weng (2004), which libsvm uses:
-    the p that minimises the sum of (r_ji p_i - r_ij p_j)^2, found by at most max(100, K) rounds of coordinate descent
-    from equal probabilities, until no gradient differs from their mean by 0.005 / K. r holds floats; 16-bit ones are
-    computed in float32.
+    Pairs are in the order (0,1), (0,2), .. (1,2), ... The second method of Wu, Lin and Weng (2004), as in libsvm: p
+    minimizes the sum of (r_ji p_i - r_ij p_j)^2, by coordinate descent from equal probabilities, at most max(100, K)
+    rounds, until all gradients are within 0.005 / K of their mean. r holds floats; 16-bit floats are computed in
+    float32.
     """
 
     def check_shape(self, ins: Types) -> None:
@@ -111,5 +110,5 @@ class PairwiseCoupling(Op):
         return [p.astype(given.dtype)]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """Some ten rounds, each a matrix product and as much again."""
+        """About ten rounds of two matrix products each."""
         return Cost(60.0 * outs[0].count * outs[0].shape[1], moved_bytes(ins, outs))

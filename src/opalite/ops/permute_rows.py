@@ -1,10 +1,10 @@
-"""MoveRows: rows of a tensor put elsewhere, which is what a chain of movements that leaves them whole comes to.
+"""MoveRows: a row permutation, the result of any chain of movements that keeps rows whole.
 
-The chain is kept as steps on a tensor that holds the number of each row, so that it says the same for every size:
+The chain is stored as steps on a tensor of row numbers, which hold for all sizes:
 
     ("reshape", shape)                  ("transpose", perm)         ("slice", starts, steps, sizes)
     ("take", axis, indices)             ("expand", shape)           ("pad", pads)   rows of zeros around it
-    ("concat", axis, branches)          each branch is a chain of its own, which begins with the same tensor
+    ("concat", axis, branches)          each branch is a chain of its own on the same tensor
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ Step = tuple[Any, ...]
 Steps = tuple[Step, ...]
 
 NONE = -1
-"""What stands in a table for a row of zeros."""
+"""Table entry of a row of zeros."""
 
 
 @register_op
 @dataclass(frozen=True, slots=True)
 class MoveRows(Op):
-    """Row i of y is row t[i] of x, or zeros: t is what `steps` make of the numbers of x's rows.
+    """Row i of y is row t[i] of x, or zeros; the table t is the result of `steps` on x's row numbers.
 
-    Input x of any type, whose last dimension holds whole rows of `row` elements. y has the shape `shape`.
+    Input x of any type, whose last dimension is a multiple of `row` elements, the length of a row. y has the shape
+    `shape`.
     """
 
     shape: Shape
@@ -71,7 +72,7 @@ class MoveRows(Op):
 
 
 def row_table(shape: Shape, steps: Steps) -> Array:
-    """int32[rows of y]: the row of x that each is, or NONE. shape: of the tensor of x's row numbers."""
+    """int32[rows of y]: the source row in x, or NONE. shape: of the tensor of x's row numbers."""
     return _table(tuple(shape), _tuples(steps))
 
 
@@ -84,7 +85,7 @@ def _table(shape: Shape, steps: Steps) -> Array:
 
 
 def table_of(op: MoveRows, x: Shape) -> Array | None:
-    """The table of a MoveRows whose input has shape `x`; None where it depends on sizes that are symbols."""
+    """The table of a MoveRows on x of shape `x`; None if it depends on symbolic sizes."""
     return None if is_symbolic((x, op.shape, op.steps)) else row_table(op.rows_shape(x), op.steps)
 
 
@@ -113,7 +114,7 @@ def _moved(a: Array, steps: Steps) -> Array:
 
 
 def moved_shape(shape: Shape, steps: Steps) -> Shape:
-    """What `steps` make of a tensor of `shape`."""
+    """The shape after `steps` on a tensor of `shape`."""
     for step in steps:
         match step:
             case ("reshape" | "expand", new):
@@ -135,7 +136,7 @@ def moved_shape(shape: Shape, steps: Steps) -> Shape:
 
 
 def scaled(steps: Steps, up: int, down: int) -> Steps:
-    """`steps` on rows that are `up` / `down` times as short: the last axis has so many times the numbers."""
+    """`steps` on rows that are shorter by the factor `up` / `down`: the last axis counts more row numbers."""
 
     def last(sizes: Sequence[int]) -> tuple[int, ...]:
         return (*sizes[:-1], sizes[-1] * up // down)

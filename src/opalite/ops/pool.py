@@ -17,8 +17,8 @@ from .operator import Array, Cost, Types, make_type, moved_bytes, need, register
 def pool_dims(sizes: Sequence[int], op: Pool) -> list[int]:
     """Output sizes. With ceil_mode a partial last window counts if it starts inside the input or its left pad.
 
-    As in onnxruntime, a window that reaches less than a stride beyond the padded input has one position, and none
-    if it reaches just a stride beyond.
+    As in onnxruntime, a window that exceeds the padded input by less than a stride has one position; by a stride or
+    more, none.
     """
     out, pads, rank = [], op.pads, len(sizes)
     for i, size in enumerate(sizes):
@@ -35,10 +35,9 @@ def pool_dims(sizes: Sequence[int], op: Pool) -> list[int]:
 class Pool(Windowed):
     """y[n,c,o] = max, mean or p-norm of x[n, c, o*stride - pad + k*dilation] over the window positions k.
 
-    Attributes: kind ("max", "average" or "lp"), kernel, strides, pads (begins, then ends; negative ones skip elements),
-    dilations, ceil_mode,
-    count_include_pad (average: padding counts in the divisor; what ceil_mode adds beyond the pads never does),
-    p (lp), with_indices (max: output 1 is the int64 position of the maximum in x, flattened over all axes),
+    Attributes: kind ("max", "average" or "lp"), kernel, strides, pads (begins, then ends; negative pads crop),
+    dilations, ceil_mode, count_include_pad (average: padding counts in the divisor, except what ceil_mode adds beyond
+    the pads), p (lp), with_indices (max: output 1 is the int64 position of the maximum in x, flattened over all axes),
     storage_order (indices: 0 row-major, 1 column-major within one channel's plane).
     """
 
@@ -95,13 +94,13 @@ class Pool(Windowed):
 
 
 def _windows(op: Pool, out: Sequence[int]) -> list[tuple[slice, ...]]:
-    """For each window position, the slices of the padded input that it meets."""
+    """Slices of the padded input for each window position."""
     strides, dilations = op.strides, op.dilations
     return [(slice(None), slice(None), *tap_slices(k, out, strides, dilations)) for k in taps(op.kernel)]
 
 
 def _pad_for_windows(x: Array, op: Pool, out: Sequence[int], value: float | int) -> Array:
-    """`x` with its begin pads, and behind as much as the last window reaches."""
+    """`x` with its begin pads, and end pads up to the last window's end."""
     begins = op.pads[: len(out)]
     ends = [
         (o - 1) * s + d * (k - 1) + 1 - size - b
@@ -111,7 +110,7 @@ def _pad_for_windows(x: Array, op: Pool, out: Sequence[int], value: float | int)
 
 
 def _divisor(sizes: Sequence[int], op: Pool, out: Sequence[int]) -> Array:
-    """How many elements each window averages: those inside x, or inside x and its pads with count_include_pad."""
+    """Number of elements that each window averages: inside x, or inside x and its pads with count_include_pad."""
     rank = len(sizes)
     total = np.ones((1,) * rank)
     for i, size in enumerate(sizes):

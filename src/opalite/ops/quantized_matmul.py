@@ -1,4 +1,4 @@
-"""QuantizedMatMul and QuantizedGather: a constant matrix of a few bits, with scales, that stays as small as it is."""
+"""QuantizedMatMul and QuantizedGather: operators on constant matrices of low-bit integers with scales."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .matmul import MatrixProduct, matrix_dims
 from .operator import Array, Cost, Op, Types, make_type, need, register_op, tensor
 
 BITS = (2, 4, 8)
-"""Widths of the integers."""
+"""Bit widths of the integers."""
 
 FLOATS = (DType.FLOAT32, DType.FLOAT16)
-"""What they are scaled to."""
+"""Types of scales, inputs and results."""
 
 
 def check_levels(ins: Types, first: int, rows: int, columns: int, bits: int, block: int) -> None:
-    """ShapeError unless inputs `first` and the next are scales and zero points of [rows, columns] in blocks."""
+    """ShapeError unless inputs `first` and `first + 1` are scales and zero points of a blocked [rows, columns]."""
     scale, zero = tensor(ins, first, "scale"), ins[first + 1] if first + 1 < len(ins) else None
     need(bits in BITS, f"integers have 2, 4 or 8 bits, got {bits}")
     need(block > 0, f"a block has at least one element, got {block}")
@@ -37,7 +37,7 @@ def check_levels(ins: Types, first: int, rows: int, columns: int, bits: int, blo
 
 
 def dequantise(q: Array, scale: Array, zero: Array | None, block: int) -> Array:
-    """(q - zero) * scale in float64, of rows in blocks of `block` columns."""
+    """(q - zero) * scale in float64, for rows in blocks of `block` columns."""
     at = np.arange(q.shape[1]) // block
     wide = q.astype(np.float64)
     if zero is not None:
@@ -51,11 +51,11 @@ def dequantise(q: Array, scale: Array, zero: Array | None, block: int) -> Array:
 class QuantizedMatMul(MatrixProduct):
     """y[..., m, n] = sum over k of a[..., m, k] * (b[k, n] - zero[n, k / block]) * scale[n, k / block].
 
-    Inputs a[..., M, K] of float32 or float16; b[K, N] of int8 or uint8, whose elements have `bits` bits; scale
-    [N, ceil(K / block)] of float32 or float16; zero of one element or scale's shape, int8, uint8 or float32, or none
-    (0). Attributes: trans_a, False; trans_b (bool): b is stored as [N, K]; bits: 2, 4 or 8; block; rounds (bool):
-    kernels may round a to 8 bits, with a scale for each row and part of a block; table: of 4 bits, the 16 values that b
-    numbers, in place of which b stands for itself; then there is no zero.
+    Inputs a[..., M, K] of float32 or float16; b[K, N] of int8 or uint8 with `bits` significant bits; scale [N, ceil(K /
+    block)] of float32 or float16; zero of one element or scale's shape, int8, uint8 or float32, or none (0).
+    Attributes: trans_a, False; trans_b (bool): b is stored as [N, K]; bits: 2, 4 or 8; block; rounds (bool): kernels
+    may quantize a to 8 bits, with a scale for each row and part of a block; table (4 bits): the 16 values that b
+    indexes, without a zero.
     """
 
     bits: int
@@ -100,7 +100,7 @@ class QuantizedMatMul(MatrixProduct):
 
 
 def may_round(op: Op) -> bool:
-    """Whether kernels of `op` may round floats to 8 bits, so that two of them differ by a step of those."""
+    """Whether kernels of `op` may quantize activations, so that results may differ by a quantization step."""
     return isinstance(op, QuantizedMatMul) and op.rounds
 
 
@@ -109,8 +109,8 @@ def may_round(op: Op) -> bool:
 class QuantizedGather(Op):
     """y[i, k] = (x[indices[i], k] - zero[indices[i], k / block]) * scale[indices[i], k / block], in scale's type.
 
-    Inputs x[R, C] of int8 or uint8, whose elements have `bits` bits; indices (i32 or i64) of any shape, counted and
-    clamped as Gather's; scale [R, ceil(C / block)] and zero as QuantizedMatMul's. Attributes: bits; block.
+    Inputs x[R, C] of int8 or uint8 with `bits` significant bits; indices (i32 or i64) of any shape, counted and clamped
+    as Gather's; scale [R, ceil(C / block)] and zero as QuantizedMatMul's. Attributes: bits; block.
     """
 
     bits: int
@@ -144,6 +144,6 @@ class QuantizedGather(Op):
 
 
 def _moved(ins: Types, outs: Sequence[TensorType], read: TensorType, packed: float) -> float:
-    """Bytes of the results, of what is read whole, of packed integers, and of their scales and zero points."""
+    """Bytes of the results, of `read`, of packed integers, and of their scales and zero points."""
     others = sum(t.count * t.storage.size for t in (*outs, read, *ins[2:]) if t is not None)
     return 1.0 * others + packed

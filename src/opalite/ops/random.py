@@ -1,7 +1,7 @@
-"""Random: numbers from a counter-based generator, the same on every device for the same seed.
+"""Random: numbers from a counter-based generator, equal on all devices for one seed.
 
 The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): element i takes
-word i % 4 of the block with counter i / 4 and the seed as key, so that elements can be made in any order.
+word i % 4 of the block with counter i / 4 and the seed as key, so that elements can be computed in any order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORD = np.uint64(32)
 
 
 def philox(seed: int, count: int) -> Array:
-    """The first `count` words, uint32, of the stream that belongs to `seed` (64 bits)."""
+    """The first `count` words, uint32, of the stream of `seed` (64 bits)."""
     blocks = -(-count // 4)
     counter = np.arange(blocks, dtype=np.uint64)
     words = [counter & _LOW, counter >> _WORD, np.zeros_like(counter), np.zeros_like(counter)]
@@ -38,7 +38,7 @@ def philox(seed: int, count: int) -> Array:
 
 
 def uniform_bits(dtype: DType) -> int:
-    """Random bits of a number in [0, 1) that is made for `dtype`."""
+    """Random bits in a uniform number of type `dtype`."""
     return 32 if dtype is DType.FLOAT64 else 24
 
 
@@ -51,11 +51,11 @@ def _unit(words: Array, bits: int) -> Array:
 @register_op
 @dataclass(frozen=True, slots=True)
 class Random(Op):
-    """Numbers that depend on the seed and their position only.
+    """Random numbers that depend only on the seed and the position.
 
     Attributes: kind ("uniform" in [low, high), "normal" with mean and scale (standard deviation), "bernoulli": one with
-    the probability that input x[...] says, else zero), shape (bernoulli: x's), seed (int), dtype (of the output).
-    Normal numbers are Box-Muller pairs: words 2i and 2i+1 give the radius and the angle of elements 2i and 2i+1.
+    the probability in input x[...], else zero), shape (bernoulli: x's), seed (int), dtype (of the output). Normal
+    numbers are Box-Muller pairs: words 2i and 2i+1 give the radius and the angle of elements 2i and 2i+1.
     """
 
     kind: str

@@ -16,7 +16,7 @@ FUNCTIONS = {"lstm": 3, "gru": 2, "rnn": 1}
 """Activations of one direction: lstm f, g, h; gru f, g; rnn f."""
 
 CELL = 2
-"""Which of them is that of an lstm's cell: its input is not clipped."""
+"""Index of the activation of an LSTM's cell, whose input is not clipped."""
 
 Activation = Callable[[Array, float, float], Array]
 ACTIVATIONS: dict[str, Activation] = {
@@ -39,13 +39,13 @@ ACTIVATIONS: dict[str, Activation] = {
 class Recurrent(Op):
     """Y[T,D,B,H], Y_h[D,B,H] and for lstm Y_c[D,B,H] of x[T,B,I].
 
-    Inputs: x, w[D,G*H,I], r[D,G*H,H], b[D,2*G*H]?, lengths int32[B]?, h0[D,B,H]?, c0[D,B,H]?, peepholes[D,3*H]?.
-    Gates are in the order i, o, f, c (lstm) or z, r, h (gru). Attributes: kind lstm, gru or rnn; direction forward,
-    reverse or bidirectional; hidden; activations, alphas, betas (for every direction its functions in turn); clip (0:
-    off), which holds for gates alone, not for an lstm's cell before its last activation, as onnxruntime has it, against
-    ONNX; linear_before_reset; input_forget; rounds_state (lstm alone): r multiplies h rounded to 8 bits, as
-    DynamicQuantizeLinear rounds it, by the range of the h of all sequences of a direction. The states of a sequence
-    without steps are zeros, as onnxruntime has them: ONNX does not say.
+    Inputs: x, w[D,G*H,I], r[D,G*H,H], b[D,2*G*H]?, lengths int32[B]?, h0[D,B,H]?, c0[D,B,H]?, peepholes[D,3*H]?. Gates
+    are in the order i, o, f, c (lstm) or z, r, h (gru). Attributes: kind lstm, gru or rnn; direction forward, reverse
+    or bidirectional; hidden; activations, alphas, betas (all functions of one direction, then of the other); clip (0:
+    off) of gates, not of an LSTM's cell before its last activation, as in onnxruntime and unlike ONNX;
+    linear_before_reset; input_forget; rounds_state (lstm only): r multiplies h quantized to 8 bits, as by
+    DynamicQuantizeLinear over all sequences of a direction. States of a sequence without steps are zeros, as in
+    onnxruntime; ONNX leaves them open.
     """
 
     kind: str
@@ -107,7 +107,7 @@ class Recurrent(Op):
                 backward = self.direction == "reverse" or k == 1
                 for i in range(int(max(lengths, default=0))):
                     going = np.flatnonzero(lengths > i)
-                    # Of a sequence that has ended, the range has a state of zero from the step after its last one on.
+                    # A sequence that has ended counts with a zero state in the range, from the next step on.
                     seen = _rounded(state[k], lengths >= i) if self.rounds_state else state[k].copy()
                     for n in going:
                         t = int(lengths[n]) - 1 - i if backward else i
@@ -126,12 +126,12 @@ class Recurrent(Op):
 
 
 def directions(op: Recurrent) -> int:
-    """1, or 2 for bidirectional."""
+    """Number of directions: 1, or 2 for bidirectional."""
     return 2 if op.direction == "bidirectional" else 1
 
 
 def _rounded(h: Array, counts: Array) -> Array:
-    """h[B,H] at 256 levels of the range of the rows that count, which always holds 0."""
+    """h[B,H] quantized to 256 levels over the range of the rows in `counts`, which includes 0."""
     low = min(0.0, float(h[counts].min(initial=0.0)))
     high = max(0.0, float(h[counts].max(initial=0.0)))
     scale = (high - low) / 255 or 1.0

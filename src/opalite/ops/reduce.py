@@ -17,7 +17,7 @@ Reducer = Callable[[Array, tuple[int, ...]], Array]
 
 
 def _wide(x: Array) -> Array:
-    """Floats as float64, so that the reference does not carry rounding of its own."""
+    """Floats as float64, so that the reference adds no rounding of its own."""
     wide: Array = x.astype(np.float64) if x.dtype.kind == "f" or x.dtype.name == "bfloat16" else x
     return wide
 
@@ -32,7 +32,7 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _extreme(x: Array, axes: tuple[int, ...], largest: bool) -> Array:
-    """Maximum or minimum, NaN handed on; of nothing: the identity."""
+    """Maximum or minimum, which propagates NaN; of no elements, the identity."""
     if x.dtype.kind == "f":
         start: float | int = -math.inf if largest else math.inf
     elif x.dtype.kind == "b":
@@ -66,7 +66,7 @@ def _prod(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _saturated(wrapped: Array, estimate: Callable[[], Any]) -> Array:
-    """Integers of 64 bits: the type's limits where the result is beyond them."""
+    """64-bit integers, saturated if the result overflowed."""
     if wrapped.dtype.kind not in "iu" or wrapped.dtype.itemsize < 8:
         return wrapped
     info, real = np.iinfo(wrapped.dtype), np.asarray(estimate())
@@ -86,7 +86,7 @@ KINDS: dict[str, Reducer] = {
     "logsum": lambda x, axes: np.log(_sum(x, axes)),
     "logsumexp": _logsumexp,
 }
-"""NumPy meaning of each kind, axes kept as 1."""
+"""NumPy function of each kind, with reduced axes kept as 1."""
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
@@ -97,11 +97,11 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> 
 @register_op
 @dataclass(frozen=True, slots=True)
 class Reduce(Op):
-    """One value from all elements along the sorted `axes`; kind: see KINDS. No axes: the kind of each element alone.
+    """One value from all elements along the sorted `axes`; kind: see KINDS. No axes: each element alone.
 
-    Integers of 64 bits end at the type's limits, as onnxruntime's do, others wrap around; the mean of integers is
-    rounded toward zero. A reduction of nothing gives the kind's identity: 0, 1 for prod, the type's least value for max
-    and its largest for min; the mean of nothing is 0, as onnxruntime has it.
+    64-bit integers saturate, as in onnxruntime; others wrap around. The mean of integers is rounded toward zero. A
+    reduction of no elements gives the kind's identity: 0, 1 for prod, the type's lowest value for max and its largest
+    for min; the mean of nothing is 0, as in onnxruntime.
     """
 
     kind: str

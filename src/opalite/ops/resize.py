@@ -21,11 +21,11 @@ from .resize_weights import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNTOLD, T
 class Resize(Op):
     """y[o0, o1, ..] = sum over taps of the product of their weights along each axis times x at their positions.
 
-    Attributes: sizes (y's shape); scales (a float for each axis: y's size / x's, or what the model says); mode
+    Attributes: sizes (y's shape); scales (a float for each axis: y's size / x's, or the model's number); mode
     ("nearest", "linear", "cubic"); coordinate (one of COORDINATES); nearest_mode (one of NEAREST_MODES, or
-    NEAREST_UNTOLD); cubic_a; exclude_outside (cubic and antialias: positions outside x count nothing); antialias
+    NEAREST_UNTOLD); cubic_a; exclude_outside (cubic and antialias: positions outside x have weight 0); antialias
     (linear and cubic: a wider filter when shrinking); roi (starts, then ends, in fractions of x) and extrapolation (the
-    value outside x), both for tf_crop_and_resize. Interpolated types are floats; nearest takes every type.
+    value outside x), both for tf_crop_and_resize. Interpolated types are floats; nearest accepts every type.
     """
 
     sizes: Shape
@@ -40,7 +40,7 @@ class Resize(Op):
     extrapolation: float
 
     def crop(self, axis: int) -> tuple[float, float]:
-        """Where the part of x that is resized begins and ends along `axis`, in fractions of x."""
+        """Begin and end of the resized part of x along `axis`, in fractions of x."""
         if self.roi is None or self.coordinate != "tf_crop_and_resize":
             return 0, 1
         return self.roi[axis], self.roi[axis + len(self.sizes)]
@@ -107,12 +107,12 @@ class Resize(Op):
 
 
 def resized_axes(op: Resize, shape: Sequence[int]) -> dict[int, Taps]:
-    """Taps of every axis of x (of `shape`) that is not copied one to one."""
+    """Taps of every axis of x (of `shape`) that is not copied unchanged."""
     return {axis: axis_taps(op, axis, d) for axis, d in enumerate(shape) if not is_untouched(op, axis)}
 
 
 def _outside(taps: dict[int, Taps], sizes: Sequence[int]) -> Array:
-    """Where the output takes the extrapolation value: bool of a shape that broadcasts to `sizes`."""
+    """Mask of outputs with the extrapolation value: bool, broadcasts to `sizes`."""
     outside = np.zeros((1,) * len(sizes), bool)
     for axis, t in taps.items():
         outside = outside | ~t.inside.reshape([-1 if a == axis else 1 for a in range(len(sizes))])

@@ -1,4 +1,4 @@
-"""The tables that kernels read to resize along any axes: for each position its offsets in the input, and weights."""
+"""Tables that Resize kernels read: offsets in the input and weights for each output position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .resize import Resize
 from .resize_weights import Taps, axis_taps, is_untouched
 
 COPIED = -1
-"""As `taps` of an axis: each position reads the same one of x, and the table says so."""
+"""`taps` of an axis that is copied unchanged, with its positions in the table."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Axis:
 def merged_axes(op: Resize, sizes: Sequence[int], counts: Sequence[int], rank: int = 0) -> list[Axis]:
     """Axes with copied neighbours merged into one; at least one.
 
-    sizes, counts: of x and y as they are stored. rank: axes of one element fill up to so many, and the last one always
-    has entries; 0: as they are.
+    sizes, counts: of x and y as stored. rank: pad with axes of one element to this number, and give the last axis
+    entries in any case; 0: neither.
     """
     merged: list[Axis] = []
     for a, (size, count) in enumerate(zip(sizes, counts, strict=True)):
@@ -47,14 +47,14 @@ def merged_axes(op: Resize, sizes: Sequence[int], counts: Sequence[int], rank: i
 
 
 def taps_of(op: Resize) -> int:
-    """Elements of x that an element of y reads along each axis, unless antialiasing widens the filter."""
+    """Elements of x that an element of y reads along each axis, without antialiasing."""
     return {"nearest": 1, "linear": 2, "cubic": 4}[op.mode]
 
 
 def offset_table(op: Resize, shape: Sequence[int], sizes: Sequence[int], counts: Sequence[int], rank: int = 0) -> Array:
     """`axes` of vision/resize.cl: a header of four numbers for each axis, then the entries of all taps.
 
-    shape: of x. sizes, counts, rank: as `merged_axes` has them.
+    shape: of x. sizes, counts, rank: as for `merged_axes`.
     """
     axes = merged_axes(op, sizes, counts, rank)
     header: list[tuple[int, int, int, int]] = []
@@ -74,7 +74,7 @@ def offset_table(op: Resize, shape: Sequence[int], sizes: Sequence[int], counts:
 
 
 def weight_table(op: Resize, shape: Sequence[int], sizes: Sequence[int], counts: Sequence[int], rank: int = 0) -> Array:
-    """`weights` of vision/resize.cl, beside the entries of `offset_table`."""
+    """`weights` of vision/resize.cl, one for each entry of `offset_table`."""
     axes = merged_axes(op, sizes, counts, rank)
     weights = [_taps(op, shape, a).weight.ravel() for a in axes if a.taps]
     return np.concatenate([np.zeros(4 * len(axes), np.float32), *weights])

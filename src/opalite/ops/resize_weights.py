@@ -1,7 +1,7 @@
-"""Resize along one axis: which positions of the input each output position reads, and with what weights.
+"""Resize along one axis: input positions and weights of each output position.
 
-Coordinates are computed in float32, operation by operation as onnxruntime's CPU provider does: ties of nearest
-neighbours come out alike only then. Reference and kernels both take their numbers from here.
+Coordinates are computed in float32, operation by operation as in onnxruntime's CPU provider, so that ties of nearest
+neighbours agree. Reference and kernels share these numbers.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ COORDINATES = (
 MODES = ("nearest", "linear", "cubic")
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 NEAREST_UNTOLD = "untold"
-"""Of versions that say nothing of it: up along axes that shrink, else down, as in onnxruntime."""
+"""Nearest mode of opsets without the attribute: up along axes that shrink, else down, as in onnxruntime."""
 
 _F = np.float32
 _HALF = _F(0.5)
-_TIE = _F(1e-6)  # positions this near to the middle between two elements count as ties
+_TIE = _F(1e-6)  # positions this close to the middle of two elements count as ties
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Taps:
 
 
 def is_untouched(op: Resize, axis: int) -> bool:
-    """Whether the axis is copied one to one: scale 1, and no crop."""
+    """Whether the axis is copied unchanged: scale 1, and no crop."""
     scale = op.scales[axis]
     return bool((scale.float32() if is_real(scale) else _F(scale)) == 1) and op.crop(axis) == (0, 1)
 
@@ -172,7 +172,7 @@ def _filter(x: Array, mode: str, a: np.float32) -> Array:
 
 
 def _fold_ends(index: Array, weight: Array, size: int) -> tuple[Array, Array]:
-    """The same sums over windows moved inside [0, size), weights of positions outside added to the end elements."""
+    """The same sums over windows inside [0, size): weights of positions outside are added to the end elements."""
     width = min(index.shape[1], size)
     first = np.clip(index[:, :1], 0, size - width)
     folded = np.zeros((len(index), width), _F)

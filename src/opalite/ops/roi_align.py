@@ -1,4 +1,4 @@
-"""RoiAlign: bins of regions of images, each from samples that are interpolated between pixels."""
+"""RoiAlign: bins of regions of images, each from interpolated samples."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from .conv import compute_dtype
 from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
 TYPICAL_SAMPLES = 4
-"""Samples of a bin that costs are estimated with where their number follows from the region."""
+"""Samples of a bin for cost estimates, if the number depends on the region."""
 
 LOWEST = -3e38  # below every extent of a region; drivers may leave out infinity
+"""Below every region's extent; some drivers omit infinity."""
 MOST = 1 << 24  # samples along an axis of a bin, so that float32 counts them
 
 
@@ -28,9 +29,9 @@ class RoiAlign(Op):
 
     Inputs x[N,C,H,W], regions[R,4] (left, top, right, bottom) of any float type, images[R] (i32 or i64, clamped to
     x's); y is [R,C,rows,columns]. Attributes: rows, columns; ratio: samples along each axis of a bin, or 0 for one for
-    each pixel that a bin begins; scale: of the regions; half_pixel: whether pixels' centres lie at halves, else at
-    whole numbers, where regions are 1 wide and high at least; maximum: the largest of the samples' weighted neighbours,
-    in place of the mean. A sample outside x by more than a pixel, or nowhere (NaN), is 0.
+    each started pixel of a bin; scale: of the regions; half_pixel: whether pixel centres are at halves, else at
+    integers, and regions are at least 1 wide and high; maximum: the largest of the samples' weighted neighbours,
+    instead of the mean. A sample more than a pixel outside x, or at NaN, is 0.
     """
 
     rows: int
@@ -45,12 +46,12 @@ class RoiAlign(Op):
 
     @property
     def offset(self) -> float:
-        """Where the first pixel's centre lies."""
+        """Coordinate of the first pixel's centre."""
         return 0.5 if self.half_pixel else 0.0
 
     @property
     def least(self) -> float:
-        """The smallest width and height of a region."""
+        """Least width and height of a region."""
         return LOWEST if self.half_pixel else 1.0
 
     def check_shape(self, ins: Types) -> None:
@@ -87,8 +88,10 @@ class RoiAlign(Op):
         return [y.astype(x.dtype)]
 
     def _samples(self, low: Any, high: Any, bins: int, size: int) -> list[tuple[Array, Array, int]]:
-        """For each bin along one axis: pixels [2, n], their weights [2, n] and the number of all samples; the n of
-        them that lie outside by more than a pixel are left out."""
+        """For each bin along one axis: pixels [2, n], weights [2, n] and the number of all samples.
+
+        Samples more than a pixel outside x are omitted from the n.
+        """
         kind = type(low)
         extent = max(high - low, kind(self.least))
         width = extent / kind(bins)

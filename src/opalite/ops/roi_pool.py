@@ -1,4 +1,4 @@
-"""RoiPool: the largest element of each bin of regions of images, in whole pixels."""
+"""RoiPool: the maximum of each bin of regions of images, in whole pixels."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from ..ir.tensor_type import TensorType
 from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
 
-TYPICAL_PIXELS = 16  # of a bin, for estimates of costs
+TYPICAL_PIXELS = 16  # pixels of a bin, for cost estimates
 
 
 @register_op
 @dataclass(frozen=True, slots=True)
 class RoiPool(Op):
-    """y[r, c, i, j]: the largest element of bin (i, j) of region r in channel c of its image; 0 in an empty bin.
+    """y[r, c, i, j]: the maximum over bin (i, j) of region r in channel c of its image; 0 in an empty bin.
 
-    Inputs x[N,C,H,W], regions[R,5] of floats, each (image, clamped to x's, left, top, right, bottom), ends included;
-    y is [R,C,rows,columns]. Attributes: rows, columns; scale: of the corners, which are then rounded, halves away from
-    0. Bins overlap where they do not divide the region. Corners beyond a million pixels are clamped.
+    Inputs x[N,C,H,W], regions[R,5] of floats, each (image, clamped to x's, left, top, right, bottom), ends included; y
+    is [R,C,rows,columns]. Attributes: rows, columns; scale: of the corners, which are then rounded, ties away from 0.
+    Bins overlap if they do not divide the region. Corners beyond a million pixels are clamped.
     """
 
     rows: int
@@ -72,7 +72,7 @@ def _rounded(position: float) -> int:
 
 
 def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
-    """What of an axis of `size` each of `count` bins from `first` to `last` covers."""
+    """The part of an axis of `size` that each of `count` bins from `first` to `last` covers."""
     extent = np.float32(max(last - first + 1, 1)) / np.float32(count)
     ends = [(first + math.floor(i * extent), first + math.ceil((i + 1) * extent)) for i in range(count)]
     return [slice(min(max(a, 0), size), min(max(b, 0), size)) for a, b in ends]

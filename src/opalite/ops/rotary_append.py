@@ -1,4 +1,4 @@
-"""RotateAppend: rows turned on their way to memory that was reserved for them, as one operator."""
+"""RotateAppend: a rotary embedding whose result is written into a KV cache."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .rotary_embedding import Rotate
 @register_op
 @dataclass(frozen=True, slots=True)
 class RotateAppend(Op):
-    """y = x, with what Rotate makes of `new` in the place of what is there from position `at` on along `axis`.
+    """y = x with Rotate(new, cos, sin) written from position `at` on along `axis`.
 
-    Inputs x, of rank 4; new, cosines and sines, as Rotate has them, new of the type of x. Attributes: axis, not the
-    last one, and at, as Append has them; perm, as Rotate has it. y lies where x does: no other node may read x.
+    Inputs x, of rank 4; new, cos and sin, as Rotate's, new of the type of x. Attributes: axis, not the last one, and
+    at, as Append's; perm, as Rotate's. y shares the memory of x: no other node may read x.
     """
 
     axis: int
@@ -41,5 +41,5 @@ class RotateAppend(Op):
         return Append(self.axis, self.at).reference([arrays[0], *Rotate(self.perm).reference(arrays[1:])])
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """What is rotated is written to its place at once."""
+        """The rotation's cost, without the bytes of a copy."""
         return Rotate(self.perm).cost(ins[1:], [tensor(ins, 1, "new")])

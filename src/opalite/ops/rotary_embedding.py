@@ -1,4 +1,4 @@
-"""Rotate: rotary embedding, pairs of elements of each row turned by the angles of its position."""
+"""Rotate: rotary embedding, which rotates pairs of elements of each row by position-dependent angles."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_
 @register_op
 @dataclass(frozen=True, slots=True)
 class Rotate(Op):
-    """y[.., d] = x[.., d] cos[.., d] - x[.., d + n] sin[.., d] and y[.., d + n] = x[.., d + n] cos[.., e] + x[.., d]
-    sin[.., e] for d < n, half of a row (Su et al., 2021, RoFormer).
+    """Rotary embedding of the two halves of each row (Su et al., 2021, RoFormer).
 
-    Inputs x, of rank 4 with rows of 2 n elements; cos and sin of one shape that broadcasts against y but for the last
-    axis, which has n elements (e = d) or 2 n (e = d + n). Attributes: perm, of which the last axis is the last: y is
-    like x with axes in that order.
+    y[.., d] = x[.., d] cos[.., d] - x[.., d + n] sin[.., d] and y[.., d + n] = x[.., d + n] cos[.., e] + x[.., d]
+    sin[.., e] for d < n, half of a row. Inputs x, of rank 4 with rows of 2 n elements; cos and sin of one shape that
+    broadcasts against y but for the last axis, which has n elements (e = d) or 2 n (e = d + n). Attributes: perm, which
+    keeps the last axis last: the order of x's axes in y.
     """
 
     perm: tuple[int, int, int, int] = (0, 1, 2, 3)

@@ -1,4 +1,4 @@
-"""RowNormMatMul: a product whose left rows are normalised, scaled and shifted first, as one operator."""
+"""RowNormMatMul: a matrix product whose left rows are normalized, scaled and shifted first."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .operator import Array, Cost, Types, need, register_op, tensor
 @register_op
 @dataclass(frozen=True, slots=True)
 class RowNormMatMul(MatrixProduct):
-    """y[..., m, n] = sum over k of r[..., m, k] * b[k, n], r being what Normalize makes of the rows of a.
+    """y[..., m, n] = sum over k of r[..., m, k] * b[k, n], r being Normalize of the rows of a.
 
-    Inputs a[..., M, K] of floats, b[K, N], scale or none, bias or none, as Normalize over the last axis has them; r is
+    Inputs a[..., M, K] of floats, b[K, N], scale or none, bias or none, as in Normalize over the last axis; r is
     rounded to the type of a. Attributes: kind, "layer" or "rms"; epsilon; trans_a, False; trans_b (bool): b is stored
-    as [N, K]. Unlike NormalizedMatMul's, b is the product's own matrix, which other products may share.
+    as [N, K]. Unlike NormalizedMatMul, b is the original matrix, which other products may share.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class RowNormMatMul(MatrixProduct):
         return MatrixProduct.reference(self, [*rows, arrays[1]])
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """The product's, what normalising takes (ops/normalize.py), and the bytes of scale and bias."""
+        """The product's and the normalization's cost, and the bytes of scale and bias."""
         product = MatrixProduct.cost(self, ins, outs)
         return Cost(product.flops + 8.0 * tensor(ins, 0, "a").count, product.bytes)
 

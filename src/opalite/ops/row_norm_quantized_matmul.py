@@ -1,4 +1,4 @@
-"""RowNormQuantizedMatMul: a product with a matrix of a few bits whose left rows are normalised first."""
+"""RowNormQuantizedMatMul: a QuantizedMatMul whose left rows are normalized first."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .quantized_matmul import QuantizedMatMul
 @register_op
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowNormQuantizedMatMul(QuantizedMatMul):
-    """What QuantizedMatMul makes of r, b, scale and zero, r being what Normalize makes of the rows of a.
+    """QuantizedMatMul(r, b, scale, zero), r being Normalize of the rows of a.
 
-    Inputs a[..., M, K], b, scale and zero as QuantizedMatMul has them, then row_scale or none, row_bias or none, as
-    Normalize over the last axis has them; r is rounded to the type of a. Attributes: QuantizedMatMul's; kind, "layer"
-    or "rms"; epsilon. ShapeError if the inputs do not fit.
+    Inputs a[..., M, K], b, scale and zero as in QuantizedMatMul, then row_scale or none, row_bias or none, as in
+    Normalize over the last axis; r is rounded to the type of a. Attributes: QuantizedMatMul's; kind, "layer" or "rms";
+    epsilon. ShapeError if the inputs do not fit.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class RowNormQuantizedMatMul(QuantizedMatMul):
         return QuantizedMatMul.reference(self, [*rows, *arrays[1:4]])
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """The product's, what normalising takes (ops/normalize.py), and the bytes of row_scale and row_bias."""
+        """The product's and the normalization's cost, and the bytes of row_scale and row_bias."""
         product = QuantizedMatMul.cost(self, ins, outs)
         return Cost(product.flops + 8.0 * tensor(ins, 0, "a").count, product.bytes)
 

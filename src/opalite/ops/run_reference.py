@@ -1,4 +1,4 @@
-"""Running an operator by its NumPy reference, a fused epilogue included."""
+"""Runs an operator's NumPy reference and its epilogue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .operator import Array, Op
 
 
 def run_reference(op: Op, epilogue: Expr | None, arrays: Sequence[Array | None]) -> list[Array]:
-    """Outputs of `op`; operands of an epilogue follow the operator's own inputs. Floating-point warnings are silent."""
+    """Outputs of `op` by its reference, epilogue included; its operands follow the operator's own inputs.
+
+    Floating-point warnings are suppressed.
+    """
     with np.errstate(all="ignore"):
         if epilogue is None:
             return op.reference(arrays)

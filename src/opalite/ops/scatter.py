@@ -1,8 +1,7 @@
-"""ScatterElements and ScatterND: a copy of x with updates at places that a tensor of indices names.
+"""ScatterElements and ScatterND: a copy of x with updates at positions from a tensor of indices.
 
-Negative indices count from the end; updates whose index then still lies outside are dropped, or refused where the host
-alone holds the elements. Updates of one place
-are applied in their row-major order, so that with reduction "none" the last one wins.
+Negative indices count from the end. Updates with indices still outside are dropped, or rejected for host-only types.
+Updates of one position are applied in row-major order, so that with reduction "none" the last one wins.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _UPDATE: dict[str, Callable[..., None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scatter(Op):
-    """What ScatterElements and ScatterND share."""
+    """Base class of ScatterElements and ScatterND."""
 
     reduction: str
 

@@ -1,4 +1,4 @@
-"""Softmax: exponentials along an axis, divided by their sum, or the logarithm of that."""
+"""Softmax: exponentials along an axis divided by their sum, or the logarithm of that."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from .operator import Array, Cost, Op, Types, moved_bytes, need, register_op, te
 class Softmax(Op):
     """y = exp(x - max) / sum(exp(x - max)) along the axis; with `log`, y = x - max - log(sum(exp(x - max))).
 
-    Attributes: axis, log. x holds floats; 16-bit floats are computed in float32.
-    A line that is -infinity throughout gives NaN.
+    Attributes: axis, log. x holds floats; 16-bit floats are computed in float32. A line of -infinity gives NaN.
     """
 
     axis: int

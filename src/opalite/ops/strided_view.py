@@ -1,4 +1,4 @@
-"""View: elements of a tensor addressed by an offset and a stride for each axis, so that movements need no copy."""
+"""View: elements of a tensor by an offset and a stride for each axis, so that movements need no copy."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ class View:
 
     @staticmethod
     def whole(shape: Sequence[int]) -> View:
-        """All of a row-major tensor."""
+        """The whole of a row-major tensor."""
         return View(tuple(shape), tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))))
 
     def transpose(self, perm: Sequence[int]) -> View:
-        """Axis i becomes what axis perm[i] was."""
+        """The view with axes permuted by `perm`."""
         return View(tuple(self.shape[p] for p in perm), tuple(self.strides[p] for p in perm), self.offset)
 
     def read(self, data: Array) -> Array:
-        """The elements of `data` that the view shows, without a copy."""
+        """The elements of `data` in the view, without a copy."""
         flat = np.ascontiguousarray(data).reshape(-1)
         steps = tuple(s * flat.itemsize for s in self.strides)
         return np.lib.stride_tricks.as_strided(flat[self.offset :], self.shape, steps, writeable=False)
 
     @property
     def last(self) -> int:
-        """The farthest element that the view reaches; strides are not negative."""
+        """The largest element index in the view; strides are not negative."""
         return self.offset + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
 
 
 @dataclass(frozen=True)
 class Movement:
-    """What a chain of movements makes of a row-major tensor: each axis as runs, outermost first.
+    """The effect of a chain of movements on a row-major tensor: each axis as runs, outermost first.
 
-    An axis that joins others by a reshape has several runs, which a later reshape may take apart again.
+    An axis that a reshape merged has several runs, which a later reshape may split again.
     """
 
     axes: tuple[tuple[Run, ...], ...]
@@ -55,13 +55,13 @@ class Movement:
 
     @staticmethod
     def of(shape: Sequence[int]) -> Movement:
-        """A tensor that was not moved yet."""
+        """A tensor before any movement."""
         view = View.whole(shape)
         return Movement(tuple(((n, s),) for n, s in zip(view.shape, view.strides, strict=True)))
 
     @property
     def view(self) -> View | None:
-        """The View that shows the same; None where an axis does not step evenly."""
+        """The movement as a View; None if an axis has no constant stride."""
         shape, strides = [], []
         for runs in self.axes:
             kept = merged_runs(runs)
@@ -73,7 +73,7 @@ class Movement:
         return View(tuple(shape), tuple(strides), self.offset)
 
     def transpose(self, perm: Sequence[int]) -> Movement:
-        """Axis i becomes what axis perm[i] was."""
+        """The movement with axes permuted by `perm`."""
         return Movement(tuple(self.axes[p] for p in perm), self.offset)
 
     def slice(self, starts: Sequence[int], steps: Sequence[int], sizes: Sequence[int]) -> Movement | None:
@@ -91,11 +91,11 @@ class Movement:
         return Movement(tuple(axes), offset)
 
     def pick(self, axis: int, index: int) -> Movement:
-        """The tensor at one index of an axis, which goes."""
+        """The tensor at one index of an axis, which is removed."""
         return Movement((*self.axes[:axis], *self.axes[axis + 1 :]), self.offset + _offset(self.axes[axis], index))
 
     def reshape(self, shape: Sequence[int]) -> Movement | None:
-        """The same elements in order under another shape; None where runs do not divide so."""
+        """The same elements in order in another shape; None if the runs cannot be split so."""
         runs = list(merged_runs([run for axis in self.axes for run in axis]))
         axes: list[tuple[Run, ...]] = []
         for size in reversed(shape):
@@ -118,7 +118,7 @@ class Movement:
 
 
 def merged_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """`runs` without those of one element, neighbours that step as one joined."""
+    """`runs` without those of one element; runs with a common constant stride are merged."""
     kept: list[Run] = []
     for size, stride in runs:
         if size == 1:
@@ -131,7 +131,7 @@ def merged_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def _offset(runs: Sequence[Run], index: int) -> int:
-    """Where element `index` of an axis of `runs` lies."""
+    """Offset of element `index` of an axis of `runs`."""
     offset = 0
     for size, stride in reversed(runs):
         index, digit = divmod(index, size)

@@ -19,10 +19,10 @@ from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, regi
 @register_op
 @dataclass(frozen=True, slots=True)
 class TopK(Op):
-    """Outputs values and int64 indices of the k first elements along the axis, best first.
+    """Values and int64 indices of the k first elements along the axis, best first.
 
-    Attributes: k, axis, largest (else smallest first), sorted (False allows any order; the results are sorted all the
-    same). Of equal elements the one with the lower index comes first; NaN counts as larger than every number.
+    Attributes: k, axis, largest (else smallest first), sorted (False permits any order; results are sorted
+    nevertheless). Ties: the lower index comes first. NaN counts as larger than every number.
     """
 
     k: int

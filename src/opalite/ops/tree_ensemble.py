@@ -1,4 +1,4 @@
-"""TreeEnsemble: what the leaves that a row reaches in every tree of an ensemble give to each column."""
+"""TreeEnsemble: for each row, sums of the weights of the leaves that the row reaches in all trees."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COMPARISONS: tuple[Callable[[Array, Array], Array], ...] = (
     np.equal,
     np.not_equal,
 )
-"""What a node asks of its feature (left) and its limit (right), by the number in its flags."""
+"""Comparison of a feature (left) with a node's threshold (right), by number in the node's flags."""
 
 MISSING_IS_YES = 8
-"""Bit of a node's flags: NaN goes the way of yes."""
+"""Flag bit of a node: NaN takes the yes branch."""
 
 AGGREGATES = ("sum", "average", "min", "max")
-_ROWS = 1 << 18  # of positions, rows times trees, that the reference takes down together
+_ROWS = 1 << 18  # rows times trees that the reference processes at once
 
 
 @register_op
@@ -37,10 +37,9 @@ class TreeEnsemble(Op):
 
     Inputs: x[N, F] floats; limits[M], floats like x; nodes i32[M, 4] of (feature, flags, next node if yes, if no);
     roots i32[T], the first node of each tree; leaves i32[M, 2], the first of a node's weights and the one after its
-    last; columns i32[W] and weights[W], floats like x. A leaf is its own next node, whatever the comparison says.
-    flags: number of the comparison (COMPARISONS) and MISSING_IS_YES. A column that no leaf names is zero.
-    Attributes: columns (of y), aggregate (one of AGGREGATES), depth (steps from a root to the deepest leaf).
-    16-bit floats are computed in float32.
+    last; columns i32[W] and weights[W], floats like x. A leaf is its own next node for both outcomes. flags: number of
+    the comparison (COMPARISONS) and MISSING_IS_YES. A column without weights is zero. Attributes: columns (of y),
+    aggregate (one of AGGREGATES), depth (steps from a root to the deepest leaf). 16-bit floats are computed in float32.
     """
 
     columns: int
@@ -94,14 +93,14 @@ class TreeEnsemble(Op):
         return [y.astype(x.dtype)]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """Some five operations for each step down, and half a cache line that is read there."""
+        """Five operations and half a cache line for each step down."""
         rows, trees = tensor(ins, 0, "x").shape[0], tensor(ins, 3, "roots").count
         steps = 1.0 * rows * trees * max(1, self.depth)
         return Cost(5.0 * steps, moved_bytes(ins, outs))
 
 
 def _is_within(nodes: Array, roots: Array, depth: int) -> bool:
-    """Whether `depth` steps from the roots lead to leaves, each of which is its own next node."""
+    """Whether all leaves are at most `depth` steps from the roots; a leaf is its own next node."""
     at = np.unique(roots)
     for _ in range(depth + 1):
         at = at[(nodes[at, 2:] != at[:, None]).any(axis=1)]
@@ -127,7 +126,7 @@ def _walk(x: Array, limits: Array, nodes: Array, roots: Array, depth: int) -> Ar
 
 
 def _gather(reached: Array, leaves: Array, columns: Array, weights: Array, op: TreeEnsemble) -> Array:
-    """What the leaves `reached` [N, T] give: [N, columns]."""
+    """Aggregated weights of the leaves `reached` [N, T]: [N, columns]."""
     kind, rows = op.aggregate, len(reached)
     start = {"min": np.inf, "max": -np.inf}.get(kind, 0.0)
     y = np.full((rows, op.columns), start, weights.dtype)
