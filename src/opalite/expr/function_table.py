@@ -207,7 +207,7 @@ def _no_coordinates(*args: Any) -> Array:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# The table. `max` and `min` propagate NaN; `rint` rounds halves to even; `where(c, a, b)`; `cast` truncates toward zero,
+# The table. `max` and `min` propagate NaN; `rint` rounds ties to even; `where(c, a, b)`; `cast` truncates toward zero,
 # `saturate` clamps to the integer type's range, `bits` keeps every bit, and `coord(k)` is the output coordinate along
 # axis k.
 

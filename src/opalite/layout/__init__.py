@@ -1,1 +1,1 @@
-"""Where each value lies and which kernel computes each node: options, the choice, casts, precision."""
+"""Layout assignment and kernel selection: candidates, choice, casts, precision."""

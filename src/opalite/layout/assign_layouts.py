@@ -1,8 +1,8 @@
-"""Choose layouts and pick kernels: for each node the option that is cheapest with the casts it causes.
+"""Choose layouts and kernels: the option of each node that is cheapest with the casts it needs.
 
-Every node starts with its cheapest option; then nodes are visited again and again, each taking the option that is
-best given its neighbours' layouts, until nothing changes (iterated conditional modes). Two starts, one preferring
-packed layouts and one flat, guard against a poor local minimum; the cheaper end wins.
+Every node starts with its cheapest option. Then each node in turn takes the option that is best for its neighbours'
+layouts, until nothing changes (iterated conditional modes). Two starts, one preferring packed layouts and one flat,
+avoid poor local minima; the cheaper result wins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .kernel_candidates import Answers, Choice, Measured, Option, confirm, find_
 from .split_epilogue import unlink
 
 _NO_KERNEL = {True: "no kernel is registered", False: "no general kernel is registered"}
-HOST_SECONDS = 1e-3  # a host step costs about this much Python, transfers apart
+HOST_SECONDS = 1e-3  # Python time of a host step, without transfers
 _SWEEPS = 12
 
 
@@ -34,11 +34,11 @@ class _Problem:
     device: DeviceInfo
     options: dict[Node, list[Option]] = field(default_factory=dict)  # in order of their seconds
     uses: dict[Value, list[tuple[Node, int]]] = field(default_factory=dict)
-    numbers: dict[Value, int] = field(default_factory=dict)  # of outputs, among those of their nodes
+    numbers: dict[Value, int] = field(default_factory=dict)  # output number of a value at its producer
     exposed: set[Value] = field(default_factory=set)
 
     def find_uses(self) -> None:
-        """Who reads each value, and where it comes from."""
+        """Find the readers and the producer of each value."""
         self.uses.clear()
         self.numbers = {v: i for node in self.graph.nodes for i, v in enumerate(node.outputs)}
         self.exposed = set(self.graph.outputs)
@@ -48,7 +48,7 @@ class _Problem:
                     self.uses.setdefault(v, []).append((node, i))
 
     def neighbours(self, node: Node) -> Iterator[Node]:
-        """Nodes whose casts depend on what is chosen for `node`."""
+        """Nodes whose casts depend on the choice for `node`."""
         yield from (v.producer for v in node.inputs if v is not None and v.producer is not None)
         yield from (user for out in node.outputs for user, _ in self.uses.get(out, ()))
 
@@ -96,7 +96,7 @@ def pick_kernels(
     refusals: dict[Node, dict[str, str]] = {}
 
     def ask(node: Node) -> None:
-        """Find the options of a node, or of what it is made of."""
+        """Find the options of a node, or of its parts if the epilogue must be split off."""
         options, refused = _options(node, device, memory, measured, tier, builds, answers)
         consider(node, options, refused)
 
@@ -123,7 +123,7 @@ def pick_kernels(
         chosen = _cheapest(problem)
     if strict and hosted:
         lines = "\n".join(f"  {n.label}: {why}" for n, why in hosted.items())
-        raise PlacementError(f"strict mode refuses nodes that would run on the host:\n{lines}")
+        raise PlacementError(f"strict mode rejects nodes that would run on the host:\n{lines}")
     for node in graph.nodes:
         option = chosen[node]
         node.choice = Choice(option, problem.options[node], refusals[node], hosted.get(node, ""))
@@ -145,13 +145,13 @@ def _options(
 ) -> tuple[list[Option], dict[str, str]]:
     if isinstance(node.op, Reshape) and node.x.dtype.on_device:
         views = view_options(node, device, memory)
-        # What general kernels read and write is row-major: nothing is to be packed for a view, nor unpacked after it.
+        # Generic kernels read and write row-major tensors: a packed view would need casts.
         return views[:1] if tier == "generic" else views, {}
     return find_options(node, device, memory, measured, tier=tier, builds=builds, answers=answers)
 
 
 def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], builds: bool) -> list[Option]:
-    """The one option of a node that no kernel takes."""
+    """The single option of a node without a kernel: the host."""
     flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
     if isinstance(node.op, HostOp):
         hosted[node] = node.op.reason or "the operator has no canonical form"
@@ -163,12 +163,12 @@ def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], bu
 
 
 def _unfit(graph: Graph, device: DeviceInfo, chosen: Mapping[Node, Option]) -> dict[Node, str]:
-    """Nodes whose options do not serve other sizes, and why; what does is guarded."""
+    """Nodes whose options do not serve other sizes, with the reason; guards are recorded for the others."""
     return {node: why for node in graph.nodes if (why := confirm(node, device, chosen[node])) is not None}
 
 
 def _cheapest(problem: _Problem) -> dict[Node, Option]:
-    """The better of what two starts come to."""
+    """The better result of both starts."""
     best: tuple[float, dict[Node, Option]] | None = None
     for prefer_packed in (True, False):
         chosen = {n: _start(o, prefer_packed) for n, o in problem.options.items()}
@@ -192,7 +192,7 @@ def _improve(problem: _Problem, chosen: dict[Node, Option]) -> float:
     for sweep in range(_SWEEPS):
         nodes = problem.graph.nodes if sweep % 2 == 0 else reversed(problem.graph.nodes)
         for node in nodes:
-            if node not in stale:  # its neighbours chose nothing else since it was asked
+            if node not in stale:  # no neighbour changed since the last visit
                 continue
             stale.remove(node)
             best, seconds = _best(problem, chosen, node)
@@ -210,11 +210,11 @@ def _improve(problem: _Problem, chosen: dict[Node, Option]) -> float:
 
 
 def _best(problem: _Problem, chosen: dict[Node, Option], node: Node) -> tuple[Option, float]:
-    """The option that is cheapest beside what the neighbours chose, and its seconds with the casts."""
+    """(cheapest option given the neighbours' choices, its seconds with casts)."""
     first, *others = problem.options[node]
     best, least = first, _local_seconds(problem, chosen, node, first)
     for option in others:
-        if option.seconds >= least:  # so are those of all that follow, and casts only add to them
+        if option.seconds >= least:  # later options are slower, and casts only add
             break
         seconds = _local_seconds(problem, chosen, node, option)
         if seconds < least:
@@ -223,8 +223,7 @@ def _best(problem: _Problem, chosen: dict[Node, Option], node: Node) -> tuple[Op
 
 
 def _opens_casts(problem: _Problem, best: Option, now: Option) -> bool:
-    """Whether a view between images is to be row-major, at no other cost: neighbours that move elements between images
-    and row-major buffers can then take one of its casts over."""
+    """Whether a view between images becomes row-major at equal cost, so that neighbours can share its casts."""
     row_major = best.kernel is None and best.binding.outputs[0].is_row_major
     return problem.device.prefers_images and row_major and not now.binding.outputs[0].is_row_major
 

@@ -1,10 +1,10 @@
-"""Give every node its precision: the policy's, or float32 where half is known to be too small.
+"""Assign each node its precision: the policy's, or float32 if half is known to be too small.
 
-Half holds 5 bits of exponent: nothing beyond 65504. Inside a kernel everything is float, so that only what is stored
-counts. These are kept in float32: what a policy names; large constants, such as the -1e9 that masks add, and
-exponentials, with their readers, but for attention, which reads a float32 mask beside halves; squares that are summed,
-and sums of many terms; what functions of single bits read and give; positions in an image, which half gives to 11 bits;
-and whatever only moves, or computes element by element, what is in float32 already.
+Half has 5 exponent bits: nothing beyond 65504. Kernels compute in float, so that only stored values matter. Kept in
+float32 are: nodes named in the policy; large constants, such as a mask's -1e9, and exponentials, with their readers,
+except attention, which reads a float32 mask beside halves; sums of squares, and sums of many terms; operands and
+results of bit functions; positions in an image, for which half has 11 bits; and movements and elementwise operators on
+float32 inputs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ..ops.roi_pool import RoiPool
 from ..ops.tree_ensemble import TreeEnsemble
 
 MANY = 1024
-"""Terms from which on a sum is kept in float32: 1024 values of 64 are beyond half."""
+"""Least terms of a sum kept in float32: 1024 values of 64 exceed half's range."""
 COORDINATES = 4
-"""Homogeneous ones of a point in space."""
+"""Homogeneous coordinates of a point in space."""
 _MOVES = (Reshape, Transpose, Slice, Concat, Pad, Gather, MoveRows)
 _SQUARES = ("sum_square", "l2")
 _THRESHOLDS = (TreeEnsemble, PairwiseCoupling)
@@ -45,18 +45,18 @@ _SUMS = ("sum", "l1", "log_sum", "log_sum_exp", "prod")
 
 
 def set_precision(graph: Graph, policy: PrecisionPolicy, device: DeviceInfo | None = None) -> None:
-    """Set `precision` of every node, and the storage in the Place of every value that the graph computes so."""
+    """Set `precision` of every node, and the storage type in the Place of every computed value."""
     if policy.precision in (Precision.FP32, Precision.WIDE):
         if policy.precision is Precision.WIDE or (device is not None and device.on_host):
             _widen(graph)
         return
     uses = graph.uses()
     patterns, positions = _patterns(graph), _positions(graph)
-    large: set[Value] = set()  # values that may be beyond half's range
+    large: set[Value] = set()  # values that may exceed half's range
     for node in graph.nodes:
         why, grows = _reason(node, policy, large, patterns, [n for v in node.outputs for n in uses.get(v, ())])
         if not why and (isinstance(node.op, GridSample) or any(v in positions for v in node.outputs)):
-            why = "positions take all of a float's digits"
+            why = "positions need float32 precision"
         node.precision = Precision.FP32 if why else policy.precision
         node.precision_reason = why
         for v in node.outputs:
@@ -77,7 +77,7 @@ def _widen(graph: Graph) -> None:
 
 
 def _patterns(graph: Graph) -> set[Value]:
-    """Values of which single bits are read, perhaps after they were moved."""
+    """Values whose single bits are read, perhaps after movements."""
     found: set[Value] = set()
     for node in reversed(graph.nodes):
         moved = isinstance(node.op, _MOVES) and any(v in found for v in node.outputs)
@@ -87,7 +87,7 @@ def _patterns(graph: Graph) -> set[Value]:
 
 
 def _positions(graph: Graph) -> set[Value]:
-    """Values that say where samples are read, and what they are computed from element by element or by affine maps."""
+    """Sampling positions, and the values from which they are computed elementwise or by affine maps."""
     found: set[Value] = set()
     for node in reversed(graph.nodes):
         if isinstance(node.op, GridSample | RoiAlign | RoiPool):
@@ -98,7 +98,7 @@ def _positions(graph: Graph) -> set[Value]:
 
 
 def _keeps_positions(node: Node) -> bool:
-    """Whether what it gives are positions if what it reads are: a product is, of coordinates and a matrix."""
+    """Whether the node maps positions to positions: movements, and products of coordinates and a matrix."""
     if isinstance(node.op, MatMul):
         return bool(hint_of(node.x.shape[-2 if node.op.trans_a else -1]) <= COORDINATES)
     return isinstance(node.op, (*_MOVES, Elementwise))
@@ -111,12 +111,12 @@ def _reads_bits(node: Node) -> bool:
 def _reason(
     node: Node, policy: PrecisionPolicy, large: set[Value], patterns: set[Value], readers: list[Node]
 ) -> tuple[str, bool]:
-    """(why `node` is kept in float32, or '', whether its output may be beyond half's range)."""
+    """(reason to keep `node` in float32, or ''; whether its output may exceed half's range)."""
     if not any(v is not None and v.dtype is DType.FLOAT32 for v in (*node.inputs, *node.outputs)):
         return "", False
-    named = (policy.fp32[node.name] or "the policy names it") if node.name in policy.fp32 else ""
+    named = (policy.fp32[node.name] or "it is named in the policy") if node.name in policy.fp32 else ""
     bits = _reads_bits(node) or any(v in patterns for v in node.outputs)
-    own = "single bits of floats count" if bits else _exact(node)
+    own = "single bits of floats matter" if bits else _exact(node)
     own = own or _large_constant(node) or _exponential(node) or _square(node, readers) or _threshold(node)
     if own:
         return own, True
@@ -126,7 +126,7 @@ def _reason(
 
 
 def _narrowed(node: Node) -> list[Value]:
-    """Inputs that half would store."""
+    """Inputs that half precision would store."""
     return [v for i, v in enumerate(node.inputs) if v is not None and i not in node.op.kept_wide]
 
 
@@ -153,10 +153,10 @@ def _square(node: Node, readers: list[Node]) -> str:
 
 
 def _threshold(node: Node) -> str:
-    """Which way a tree goes, or when an iteration ends, hangs on the last digit; distances are sums of squares."""
+    """Reason of nodes whose result depends on the last digit: trees, iterations, distances."""
     if isinstance(node.op, Distance):
         return "squares that are summed"
-    return "its thresholds take all of a float's digits" if isinstance(node.op, _THRESHOLDS) else ""
+    return "its thresholds need float32 precision" if isinstance(node.op, _THRESHOLDS) else ""
 
 
 def _sum(node: Node) -> str:
@@ -170,7 +170,7 @@ def _sum(node: Node) -> str:
 
 
 def _inherited(node: Node) -> str:
-    """Movement and elementwise chains stay with their inputs, so that no cast stands between."""
+    """Reason of movements and elementwise chains: they keep their inputs' precision, so that no cast is needed."""
     if not isinstance(node.op, (*_MOVES, Elementwise)):
         return ""
     floats = [v for v in node.inputs if v is not None and v.dtype is DType.FLOAT32]
@@ -186,7 +186,7 @@ def _instructions(node: Node) -> tuple[Instr, ...]:
 
 
 def _last(node: Node) -> Instr | None:
-    """The instruction whose result an Elementwise stores, looking through products with constants."""
+    """The instruction whose result an Elementwise stores, before products with constants."""
     if not isinstance(node.op, Elementwise) or not node.op.expr.instrs:
         return None
     expr = node.op.expr

@@ -1,7 +1,7 @@
-"""Put in the casts: wherever a reader wants a value in another place than its producer leaves it.
+"""Insert casts between producers and readers in different places.
 
-One PlaceCast serves all readers that want the same place. Target casts (upload, download) move flat row-major arrays;
-layout and precision change on the device in one cast (as in MNN: host to buffer to image, never host to image).
+One PlaceCast serves all readers of one place. Host-device transfers move flat row-major arrays; layout and precision
+change on the device in one cast (as in MNN: host to buffer to image, never host to image).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Caster:
         self.made: dict[tuple[Value, Place], Value] = {}
 
     def to(self, v: Value, place: Place) -> Value:
-        """`v` in `place`, casting if it is elsewhere."""
+        """`v` in `place`, by a cast if needed."""
         if v.type.place == place:
             return v
         if v.is_const:
@@ -49,7 +49,7 @@ class _Caster:
         return found
 
     def constant(self, v: Value, place: Place) -> Value:
-        """A constant in `place`: cast ahead of time, once."""
+        """A constant in `place`, cast ahead of time, once."""
         found = self.made.get((v, place))
         if found is None:
             found = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
@@ -66,7 +66,7 @@ class _Caster:
         return self.to_node(v, place)
 
     def to_node(self, v: Value, place: Place) -> Value:
-        """One PlaceCast node, shared by all who ask for the same."""
+        """A PlaceCast node, shared by all readers of `v` in `place`."""
         if v.type.place == place:
             return v
         found = self.made.get((v, place))
@@ -91,12 +91,12 @@ class _Caster:
         return out
 
     def _by_rows(self, v: Value, place: Place, refusals: Mapping[str, str]) -> Value:
-        """`v` in `place` by two casts: a layout need only have casts to row-major order and back, of one precision."""
+        """`v` in `place` by two casts through row-major order, for layouts without a direct cast."""
         source = v.type.place
         between = (place if source.layout == FLAT else source).with_layout(FLAT)
         if between in (source, place):
             why = "; ".join(f"{kernel}: {reason}" for kernel, reason in refusals.items())
-            raise PlacementError(f"no kernel casts {v!r} from {source} to {place}, which a reader wants: {why}")
+            raise PlacementError(f"no kernel casts {v!r} from {source} to {place}, which a reader needs: {why}")
         return self.to_node(self.to_node(v, between), place)
 
 
@@ -107,10 +107,10 @@ def insert_casts(
     tier: Tier = "optimized",
     answers: Answers | None = None,
 ) -> None:
-    """Make every input of every node arrive in the place its kernel binds; outputs of the graph end on the host, but
-    for memory that lasts.
+    """Give every input of every node the place that its kernel binds; graph outputs end on the host.
 
-    tier: which kernels cast; what no generic one does, an optimized one does. answers: as in `find_options`.
+    Reserved memory stays on the device. tier: the tier of cast kernels; casts without a generic kernel use an optimized
+    one. answers: as in `find_options`.
     """
     caster = _Caster(graph, device, measured, tier, answers or Answers(device))
     lasting = {graph.outputs[o] for _, o in graph.reserved}
@@ -139,14 +139,14 @@ def insert_casts(
 
 
 def stored_array(v: Value) -> np.ndarray[Any, Any]:
-    """A constant's data as its place stores it: packed by channel, texels of an image, in the storage precision."""
-    data = v.data  # read once: it may lie in the model's file
+    """A constant's data as stored in its place: packed by channel, image texels, or in the storage precision."""
+    data = v.data  # read once: a lazy array loads at each access
     assert data is not None
     return stored_as(data, v.type)
 
 
 def stored_as(array: np.ndarray[Any, Any], type_: TensorType) -> np.ndarray[Any, Any]:
-    """`array` as a tensor of `type_` is stored in its place."""
+    """`array` as stored by a tensor of `type_`."""
     data = pack_array(array, type_.layout)
     if type_.layout.is_image:
         data = blocks_to_texels(data)

@@ -1,4 +1,4 @@
-"""Options: every kernel that might compute a node, in every layout it binds, with its score or why it refuses."""
+"""Candidate kernels of a node: each kernel and binding with its estimated time, or the reason of its refusal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .loop_trip_count import LONGEST, walk_of
 
 @dataclass(frozen=True)
 class Option:
-    """A kernel with one of its bindings, and the seconds it is expected to take, or was measured to take."""
+    """A kernel with one of its bindings, and its estimated or measured time in seconds."""
 
     kernel: Kernel | None  # None: a view or a host step
     binding: Binding
@@ -37,13 +37,13 @@ class Option:
 
     @property
     def has_images(self) -> bool:
-        """Whether a tensor of the binding is an image."""
+        """Whether the binding has an image."""
         return any(layout is not None and layout.is_image for layout in (*self.binding.inputs, *self.binding.outputs))
 
 
 @dataclass
 class Choice:
-    """What picking decided for a node and why: kept on `Node.choice` and shown by explain()."""
+    """The chosen option of a node, the alternatives and the refusals: `Node.choice`, shown by explain()."""
 
     option: Option
     options: list[Option] = field(default_factory=list)
@@ -58,9 +58,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Answers:
-    """What kernels answered for one device, by what they were asked: every layer that is like another asks the same.
+    """Cache of kernels' answers for one device: identical layers ask the same questions.
 
-    It is for one plan, in which no setting changes.
+    For one plan, in which no knob changes.
     """
 
     device: DeviceInfo
@@ -70,16 +70,16 @@ class Answers:
 _IN_BUFFERS = "tensors are kept in buffers"
 MAX_ELEMENTS = 2**31 - 1
 Measured = Callable[[Node, Kernel, Binding], float | None]
-"""Seconds that a kernel was measured to take on a node in the layouts of a binding; None where it never was."""
+"""Measured seconds of a kernel on a node with a binding; None if never measured."""
 
 
 def only_on_host(dtype: DType) -> str:
-    """Why a node of an element type that no device holds runs on the host."""
-    return f"{dtype} tensors live on the host only"
+    """Reason why a node of a host-only element type runs on the host."""
+    return f"{dtype} tensors exist on the host only"
 
 
 def unsupported(node: Node, device: DeviceInfo) -> str | None:
-    """Why no kernel at all can hold the node's tensors, or None."""
+    """Reason why no kernel can hold the node's tensors, or None."""
     if (dtype := node.host_dtype) is not None:
         return only_on_host(dtype)
     for v in (*node.inputs, *node.outputs):
@@ -90,7 +90,7 @@ def unsupported(node: Node, device: DeviceInfo) -> str | None:
         if v.type.count > MAX_ELEMENTS:
             return f"tensor {v!r} has more than {MAX_ELEMENTS} elements"
     if SHORT_LOOPS in device.quirks and (walk := walk_of(node)) > LONGEST:
-        return f"a work-item might walk over {walk} elements, and this driver ends loops after 65,535 turns"
+        return f"a work-item might loop over {walk} elements, and this driver ends loops after 65,535 iterations"
     return None
 
 
@@ -108,18 +108,16 @@ def find_options(
 ) -> tuple[list[Option], dict[str, str]]:
     """(options in order of expected time, refusals by kernel name).
 
-    `memory` BUFFER drops options with images; IMAGE2D drops those without where a kernel has images. None leaves the
-    choice open: on devices that prefer images, convolutions, where the time goes, take them, and others what is
-    cheapest beside their neighbours; buffers there, and images elsewhere, are for the tuner to try, and count only once
-    they were measured.
-    Sizes that are symbols count as they are at hand: `confirm` guards what is chosen.
-    `measured` times take the place of estimates; unless `timed` there are no times, and no order. `only`: the name of
-    the one kernel that is asked. Kernels that OPALITE_EXCLUDE_KERNELS names refuse. answers: those that are known,
-    and to be kept.
+    memory: BUFFER drops options with images; IMAGE2D drops those without if a kernel has images; None leaves the choice
+    open. On devices that prefer images, None gives convolutions images and other nodes the cheapest layout; the
+    remaining options are kept for the tuner, and count only once measured. Symbolic sizes count by their hints;
+    `confirm` guards the choice.
 
-    Only kernels of `tier` are asked. Where no generic one takes the node, an optimized one does. Row-major
-    bindings are then preferred, since generic kernels read and write them without a cast. Without `builds` no
-    optimized kernel is used, and the node is left to the host.
+    measured: times that replace estimates. timed: without it there are neither times nor an order. only: the name of
+    the single kernel to ask. Kernels in the knob OPALITE_WITHOUT refuse. answers: cache of earlier answers.
+
+    tier: the tier of kernels. A node without a generic kernel gets an optimized one, with row-major bindings preferred,
+    since generic kernels use these; without `builds` it runs on the host instead.
     """
     assert answers is None or answers.device is device
     options, refusals = _find_options(node, device, memory, measured, timed, only, tier, answers)
@@ -131,7 +129,7 @@ def find_options(
 
 
 def least_seconds(node: Node, device: DeviceInfo, memory: Memory | None) -> float:
-    """Time that the fastest kernel for `node` is expected to take, infinite where there is none."""
+    """Estimated time of the fastest kernel for `node`; infinite if there is none."""
     options, _ = find_options(node, device, memory)
     return options[0].seconds if options else math.inf
 
@@ -173,7 +171,7 @@ def _ask_kernels(
     tier: Tier,
     answers: Answers | None,
 ) -> tuple[list[Option], dict[str, str]]:
-    """What kernels answer for a node at plain sizes; lists of the caller's own."""
+    """Answers of the kernels for a node with plain sizes; the lists are the caller's own."""
     alike = None if answers is None else node_key(node)
     key = (alike, memory is Memory.BUFFER, timed, only, tier)
     known = None if answers is None or alike is None else answers.options.get(key)
@@ -184,7 +182,7 @@ def _ask_kernels(
     reason = unsupported(node, device)
     cost = node.cost() if reason is None else Cost(0, 0)
     without = knobs.get("OPALITE_EXCLUDE_KERNELS")
-    problems: dict[type[Problem], Problem] = {}  # what kernels of a family ask about the node is worked out once
+    problems: dict[type[Problem], Problem] = {}  # one for each kernel family
     for kernel in kernels_for(node.op.name):
         if only not in (None, kernel.name) or kernel.tier != tier:
             continue
@@ -206,33 +204,33 @@ def _ask_kernels(
         options += [Option(kernel, binding, seconds) for binding in kernel.bindings(p)]
     if not kernels_for(node.op.name) and reason is not None:
         refusals[node.op.name] = reason
-    if answers is not None and alike is not None and reason is None:  # which names a value
+    if answers is not None and alike is not None and reason is None:  # the reason names a value
         answers.options[key] = list(options), dict(refusals)
     return options, refusals
 
 
 def _left(option: Option) -> Option:
-    """The option as one that the tuner tries, and nobody takes before it was measured."""
+    """The option as one for the tuner only, never chosen before it is measured."""
     return option if option.measured else replace(option, seconds=math.inf)
 
 
 def confirm(node: Node, device: DeviceInfo, option: Option) -> str | None:
-    """Guard that the option, which was chosen for the sizes at hand, computes `node` at other sizes too.
+    """Guard that the chosen option computes `node` at other sizes too. Returns the reason if it cannot.
 
-    Asked, as `find_options` is, before the node's values have the places that the kernel binds. Returns why it cannot
-    where symbols tell less than plain numbers do, as of a size that is 1 at hand.
+    To be called before the node's values have their places. Symbolic sizes may prove less than plain ones, as for a
+    size of 1.
     """
     if option.kernel is None:
         return None
     p = option.kernel.problem(node, device)
     why = unsupported(node, device) or option.kernel.refuse(p)
     if why is None and option.binding not in option.kernel.bindings(p):
-        why = "it binds other layouts where sizes are open"
+        why = "it binds other layouts for open sizes"
     return why
 
 
 def _meeting(kernel: Kernel, node: Node, p: Problem) -> str | None:
-    """Why the driver may compute the node wrongly by the untuned kernel, in any of its bindings, or None."""
+    """Reason why the driver may miscompute the node by the untuned kernel, in any of its bindings, or None."""
     for binding in kernel.bindings(p):
         placed = kernel.problem(place_node(node, binding), p.device)
         if why := barrier_refusal(kernel, placed, kernel.defaults(placed)):
@@ -241,10 +239,10 @@ def _meeting(kernel: Kernel, node: Node, p: Problem) -> str | None:
 
 
 def _with_times(node: Node, options: list[Option], measured: Measured) -> list[Option]:
-    """`options` with measured times where there are any.
+    """`options` with measured times where known.
 
-    The others' estimates grow as those of the measured ones were exceeded, and none falls below the best measured time:
-    an option that was never measured must not win by the optimism of its estimate, only by the casts that it saves.
+    Other estimates are scaled by the ratio of measured to estimated times, and none is below the best measured time: an
+    unmeasured option must not win by an optimistic estimate, only by saved casts.
     """
     found: list[Option] = []
     excess, best = 1.0, float("inf")
@@ -261,10 +259,10 @@ def _with_times(node: Node, options: list[Option], measured: Measured) -> list[O
 
 
 def view_options(node: Node, device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> list[Option]:
-    """Layouts in which a Reshape moves nothing: flat always, which comes first, packed where batch and channels stay,
-    and images, where `memory` has them, if both are the same one.
+    """Layouts in which a Reshape moves nothing: flat first, packed if batch and channels stay, and images.
 
-    Packed only where the device computes with the type: nothing there could pack or unpack it.
+    Images if `memory` allows them and both are the same. Packed only for types that the device computes with, because
+    no other kernel can pack or unpack them.
     """
     x, y = node.x, node.y
     options = [Option(None, Binding((FLAT,), (FLAT,)), 0.0)]

@@ -1,4 +1,4 @@
-"""How far a work-item walks to compute an element, for drivers whose loops end early."""
+"""Loop trip counts per work-item, for drivers that end long loops early."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from ..ops.topk import TopK
 from ..ops.tree_ensemble import TreeEnsemble
 
 LONGEST = 65_535 // 4
-"""Elements that a work-item may walk over where all its loops together end after 65,535 turns: several loops pass over
-the same elements, and a turn of an outer one is counted too."""
+"""Most elements in a work-item's loops on a driver that ends loops after 65,535 iterations.
+
+Several loops pass over the same elements, and iterations of outer loops count too.
+"""
 
 
-_VECTOR = 4  # the narrowest vectors in which these kernels pass over rows
-_GROUP = 32  # work-items that share the rows of a recurrent layer, where there is room for no more
+_VECTOR = 4  # narrowest vectors of these kernels
+_GROUP = 32  # least work-items that share the rows of a recurrent layer
 
 
 def walk_of(node: Node) -> int:
-    """The most elements that a kernel may let one work-item of `node` walk over, one a turn of its loops."""
+    """The largest loop trip count, in elements, of a work-item of `node` in any kernel."""
     op, x = node.op, node.x.shape if node.inputs else ()
     match op:
         case Reduce():

@@ -1,4 +1,4 @@
-"""Take the epilogue of a node apart from it again, where no kernel computes both."""
+"""Split a node's epilogue off again, if no kernel computes both."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..ops.elementwise import Elementwise
 
 
 def unlink(graph: Graph, node: Node) -> tuple[Node, Node]:
-    """The node without its epilogue, and that as a node of its own, now in the place of `node` in `graph`.
+    """(the node without its epilogue, the epilogue as a node), inserted in `graph` in place of `node`.
 
-    An epilogue is linked where a kernel takes it at the sizes at hand; at open sizes the kernel may refuse it.
+    An epilogue is fused if a kernel takes it at the current sizes; at open sizes the kernel may refuse it.
     """
     assert node.epilogue is not None
     arity = node.op.arity

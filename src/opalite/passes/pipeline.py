@@ -1,4 +1,4 @@
-"""The order of the passes, and nothing else."""
+"""The order of the passes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("fold_affine", fold_affine),
     ("fold_constants", fold_constants),
 )
-"""Rewrites that hold on any device, in order."""
+"""Device-independent rewrites, in order."""
 
 _SPECIAL = {
     "recognise_layer_norm",
@@ -105,11 +105,11 @@ def optimise(
     tier: Tier = "optimized",
     low_memory: bool = False,
 ) -> Context:
-    """Run the portable rewrites on `graph` in place.
+    """Run the graph rewrites before placement on `graph` in place.
 
-    device, policy: where and in what precision it will run, which decides in what quantised products are computed.
-    tier: what kernels will compute it; what the general ones cannot take in one is left apart. low_memory: keep float
-    weights in 8 bits.
+    device, policy: target device and precision, which decide the arithmetic of quantized products. tier: the tier of
+    kernels; patterns without a generic kernel are not fused in the generic tier. low_memory: quantize float weights to
+    8 bits.
     """
     ctx = ctx or Context()
     if ctx.check:
@@ -143,7 +143,7 @@ def optimise(
 
 
 def _move_rows(graph: Graph, ctx: Context, device: DeviceInfo | None) -> None:
-    """Bring movements of whole rows together, so that they are few."""
+    """Fuse row permutations."""
     run_rule(graph, "patch_rows", patch_rows(device), ctx)
     run_rule(graph, "keep_channels_last", keep_channels_last(device), ctx)
     run_rule(graph, "join_transposes", join_transposes, ctx)
@@ -170,12 +170,12 @@ def place(
     tier: Tier = "optimized",
     builds: bool = True,
 ) -> None:
-    """Fuse for `device`, choose layouts, pick kernels and put in casts; afterwards every value has its Place.
+    """Fuse for `device`, choose layouts and kernels, and insert casts: afterwards every value has its Place.
 
-    Nodes keep float32 unless `precision.set_precision` came before.
-    `memory` BUFFER makes no images, IMAGE2D makes them wherever a kernel has them, None where they are expected to pay.
-    `measured` times of kernels take the place of the cost model's. `tier`: which kernels are picked;
-    `builds`: whether, in the general tier, special ones may be where there is no general one.
+    Nodes keep float32 unless `assign_precision.set_precision` ran before. memory: BUFFER uses no images, IMAGE2D uses
+    them wherever a kernel supports them, None where they are expected to be faster. measured: kernel times that replace
+    the cost model's. tier: the tier of kernels; builds: whether the generic tier may use optimized kernels for nodes
+    without a generic one.
     """
     ctx = ctx or Context()
     if tier == "optimized":

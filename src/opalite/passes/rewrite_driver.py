@@ -1,4 +1,4 @@
-"""Runs rewrite rules over a graph: sweeps until nothing changes, counts rewrites, logs refusals."""
+"""Driver of rewrite rules: sweeps over a graph until nothing changes, counts rewrites, logs refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Uses = Mapping[Value, list[Node]]
 
 @dataclass
 class Context:
-    """State shared by the passes over one graph: the rewrite budget and the log that `explain()` may show."""
+    """State shared by the passes over one graph: options, the rewrite budget and rewrite counts."""
 
     check: bool = field(default_factory=lambda: bool(knobs.get("OPALITE_CHECK")))
     budget: int | None = field(default_factory=lambda: knobs.get("OPALITE_STOP_AFTER"))
@@ -25,7 +25,7 @@ class Context:
     applied: dict[str, int] = field(default_factory=dict)
 
     def spend(self, rule: str) -> bool:
-        """Count one rewrite of `rule`; False when OPALITE_STOP_AFTER is used up."""
+        """Count one rewrite of `rule`; False if OPALITE_STOP_AFTER is used up."""
         if self.budget is not None:
             if self.budget <= 0:
                 return False
@@ -35,10 +35,7 @@ class Context:
 
 
 class Sweep:
-    """What a rule sees: the graph, who uses each value, and which values the caller gets to see.
-
-    It is for one sweep, in which the graph stays as it is; most rules find nothing to do and ask for none of it.
-    """
+    """Facts about the graph for rules: readers of each value, graph outputs, positions; cached for one sweep."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -55,22 +52,22 @@ class Sweep:
 
     @cached_property
     def position(self) -> Mapping[Node, int]:
-        """Where each node stands in the order of execution."""
+        """Index of each node in execution order."""
         return {node: i for i, node in enumerate(self.graph.nodes)}
 
     def only_use(self, value: Value) -> Node | None:
-        """The one node that reads `value`, if there is just one and the value is not a graph output."""
+        """The only reader of `value`; None if there are several or the value is a graph output."""
         users = self.uses.get(value, ())
         return users[0] if len(users) == 1 and value not in self.exposed else None
 
 
 def joined_origin(*nodes: Node) -> tuple[Origin, ...]:
-    """What the nodes came from, each node of the model once."""
+    """The origins of several nodes, each ONNX node once."""
     return tuple(dict.fromkeys(o for n in nodes for o in n.origin))
 
 
 def origins_between(inputs: Sequence[Value | None], node: Node) -> tuple[Origin, ...]:
-    """Origin of a node that computes from `inputs` what the nodes between them and the output of `node` compute."""
+    """Origins of all nodes between `inputs` and the output of `node`."""
     found: dict[Node, None] = {}
     stack = [node]
     while stack:
@@ -84,11 +81,11 @@ def origins_between(inputs: Sequence[Value | None], node: Node) -> tuple[Origin,
 
 
 Rule = Callable[[Node, Sweep], "Patch | str | None"]
-"""A rule looks at one node: a Patch to apply, a reason why not, or None where it has nothing to say."""
+"""A rule examines one node: a Patch to apply, a reason why it does not apply, or None if it does not match."""
 
 
 def run_rule(graph: Graph, name: str, rule: Rule, ctx: Context, limit: int = 100) -> None:
-    """Apply `rule` everywhere until no node matches. Patches of one sweep touch disjoint nodes."""
+    """Apply `rule` to all nodes until none matches. Patches of one sweep touch disjoint nodes."""
     for _ in range(limit):
         sweep = Sweep(graph)
         touched: set[Node] = set()

@@ -1,7 +1,8 @@
-"""Rows keep their order on the way to attention and from it: it reads and writes them in any order.
+"""Transposes of rows before and after attention become part of attention's views and output axes.
 
 PyTorch's nn.MultiheadAttention puts the sequence before the batch, multiplies by its weights, attends, multiplies again
-and puts the batch first again. The products do not care, so that the transposes join the views of attention.
+and puts the batch first again. Row-wise products do not depend on the order of rows, so that attention can absorb the
+transposes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..rewrite_driver import Sweep
 
 
 def join_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A transpose of rows that are computed on row by row, until attention reads them, becomes part of its views."""
+    """A transpose of rows whose row-wise results only attention reads becomes part of attention's views."""
     if not _moves_rows(node):
         return None
     inside = rows_from(node, sweep)
@@ -56,8 +57,10 @@ def _moves_rows(node: Node) -> bool:
 
 
 def _view_before(view: View, turn: Node, row: int) -> View | None:
-    """`view`, of what has rows of `row` elements in the order that `turn`, a Transpose, gives them, where they are in
-    the order of its input; None where an axis of the view does not run along one of its axes, or within a row."""
+    """The equivalent of `view` on the input of the Transpose `turn`, for rows of `row` elements.
+
+    None if an axis of the view neither follows one axis of the transpose nor stays within a row.
+    """
     if is_symbolic(row) or is_symbolic(view.offset):
         return None
     after, before = (_row_strides(v.shape, row) for v in (turn.y, turn.x))
@@ -80,7 +83,7 @@ def _view_before(view: View, turn: Node, row: int) -> View | None:
 
 
 def _row_strides(shape: Shape, row: int) -> list[int]:
-    """How far apart rows of `row` elements lie along each axis of `shape` but the last."""
+    """Strides, in elements, of rows of `row` elements along each axis of `shape` but the last."""
     return [row * math.prod(shape[k + 1 : -1]) for k in range(len(shape) - 1)]
 
 
@@ -89,7 +92,7 @@ def _is_within(size: int, of: int) -> bool:
 
 
 def join_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A transpose of rows that were computed row by row of what attention wrote becomes the order in which it does."""
+    """A transpose of rows computed row-wise from attention's output becomes attention's output order."""
     if not _moves_rows(node):
         return None
     chain: list[Node] = [node]
@@ -103,7 +106,7 @@ def join_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     order = _order_before(maker.y.shape, node, rows.shape[-1])
     if order is None:
-        return "the transpose takes the rows of attention apart"
+        return "the transpose splits attention's rows"
     op = maker.op
     b, h, s, d = (op.out_axes[i] for i in order)
     out = fresh_value(maker.y.name, TensorType(maker.y.dtype, tuple(maker.y.shape[i] for i in order)))
@@ -119,13 +122,15 @@ def join_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _made_for(node: Node, sweep: Sweep) -> Node | None:
-    """The node that makes the first input of `node` for it alone."""
+    """The node that computes the first input of `node` and has no other reader."""
     return node.x.producer if sweep.only_use(node.x) is node else None
 
 
 def _order_before(shape: Shape, turn: Node, row: int) -> tuple[int, ...] | None:
-    """The order of the axes of `shape`, the output of attention, that makes rows of `row` elements come as `turn`, a
-    Transpose, has them; None where they are no axes but the last ones of `shape`, or those of `turn` are others."""
+    """The permutation of axes of `shape`, attention's output, that has the effect of the Transpose `turn`.
+
+    None if rows of `row` elements are not the last axes of `shape`, or the axes of `turn` are different ones.
+    """
     axes = [i for i, n in enumerate(shape) if not always_equal(n, 1)]
     along: dict[int, int] = {}
     for k, n in enumerate(turn.x.shape[:-1]):

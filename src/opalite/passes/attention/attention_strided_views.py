@@ -1,7 +1,7 @@
-"""Attention reads and writes where its neighbours keep things: movements around it become views and output axes.
+"""Attention reads strided views of its operands' sources and writes in the order of its reader.
 
-Exporters split a joint product into heads by reshapes, transposes, slices and gathers, scale the parts, and join the
-heads of the result. A kernel that steps through memory needs none of these copies.
+Exporters split a fused QKV product into heads by reshapes, transposes, slices and gathers, scale the parts, and merge
+the heads of the result. A kernel with strides needs none of these copies.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ...ops.strided_view import Movement, View
 from ..rewrite_driver import Sweep
 from .recognize_norm_attention import single_call
 
-_LONGEST = 16  # movements in a row that are followed
+_LONGEST = 16  # longest chain of movements
 
 
 def view_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
-    """q, k and v are read from the tensors that reshapes, transposes, slices and scalings took them from."""
+    """q, k and v are read as views of their sources before reshapes, transposes, slices and scalings."""
     op = node.op
     if not isinstance(op, Attention):
         return None
@@ -45,7 +45,7 @@ def view_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float]:
-    """(tensor, view of it, factor) of the farthest tensor whose elements `view` of `v` shows in whole rows."""
+    """(tensor, view of it, factor): the earliest source of `view` of `v` that keeps rows whole."""
     found = v, view, 1.0
     for source, moved, factor in followed(v, may_scale=may_scale):
         shown = None if moved is None else moved.view
@@ -59,9 +59,9 @@ def _trace(v: Value, view: View, *, may_scale: bool) -> tuple[Value, View, float
 def followed(
     v: Value, *, may_scale: bool, of: Callable[[Shape], Movement] = Movement.of
 ) -> Iterator[tuple[Value, Movement | None, float]]:
-    """(tensor, movement that makes `v` of it, factor) of the tensors before `v`, from near to far.
+    """(tensor, Movement from it to `v`, factor) for each source of `v`, nearest first.
 
-    may_scale: past products with a number. of: how the elements of a tensor that is not moved yet lie.
+    may_scale: whether products with a number are passed. of: the initial Movement of a source.
     """
     factor = 1.0
     chain: list[Node] = []
@@ -105,7 +105,7 @@ def _scaled(v: Value) -> tuple[Value, float] | None:
 
 
 def _replay(moved: Movement | None, chain: list[Node]) -> Movement | None:
-    """What the movements of `chain`, the first one last, make of what was `moved` so far."""
+    """The Movement after applying `chain`, last node first; None if it has none."""
     for node in reversed(chain):
         if moved is None:
             return None
@@ -122,7 +122,7 @@ def _replay(moved: Movement | None, chain: list[Node]) -> Movement | None:
 
 
 def _gather(moved: Movement, node: Node) -> Movement | None:
-    """`moved` at the one index of a Gather; an index of rank 1 leaves an axis of one element."""
+    """`moved` at the single index of a Gather; an index of rank 1 leaves an axis of one element."""
     axis, index = node.as_(Gather).axis, node.input(1).data
     assert index is not None
     at, size = int(index.reshape(())), node.x.shape[axis]
@@ -131,7 +131,7 @@ def _gather(moved: Movement, node: Node) -> Movement | None:
 
 
 def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A transpose of the output that leaves rows whole becomes the order in which the kernel writes them."""
+    """A transpose of the output that keeps rows whole becomes attention's output order."""
     if not isinstance(node.op, Transpose):
         return None
     found = _written_by(node.x, sweep, node)
@@ -153,7 +153,7 @@ def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[int, ...]]] | None:
-    """(the Attention that alone writes `v`, perhaps through a reshape; for each axis of `v` those of its output)."""
+    """(the Attention that computes `v`, perhaps through a reshape; for each axis of `v` the output axes in it)."""
     if sweep.only_use(v) is not reader or v.producer is None:
         return None
     writer = v.producer
@@ -163,7 +163,7 @@ def _written_by(v: Value, sweep: Sweep, reader: Node) -> tuple[Node, list[tuple[
         return None
     if writer.y is v:
         return writer, [(i,) for i in range(4)]
-    # Through a reshape that adds or drops axes of one element, or joins axes.
+    # A reshape may add or drop axes of one element, or merge axes.
     held: list[tuple[int, ...]] = []
     own = [i for i in range(4) if not always_equal(writer.y.shape[i], 1)]
     for size in v.shape:

@@ -1,4 +1,4 @@
-"""Let the rotation of a decoder's keys write them where they are appended."""
+"""Fuse a rotary embedding into the append to a KV cache: Rotate and Append become RotateAppend."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..rewrite_driver import Rule, Sweep, joined_origin
 def fuse_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`.
 
-    An Append at one position for all, of rotated rows that nobody else reads, becomes a RotateAppend: a launch less,
-    and on GPUs a wait less, for the copy would begin when the rotation has ended.
+    It matches an Append at one position, of rotated rows without other readers. The fusion saves a launch, and on GPUs
+    a wait.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -27,9 +27,9 @@ def fuse_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Ru
             return None
         op = node.as_(Append)
         if sweep.only_use(new) is not node:
-            return "something else reads the rotated rows"
+            return "the rotated rows have other readers"
         if node.get(2) is not None or op.axis == 3 or node.y.dtype is not new.dtype:
-            return "the rows have positions of their own, grow themselves or become int8"
+            return "rows have separate positions, are themselves a growing cache, or become int8"
         if rotation.precision is not node.precision:
             return f"rows are rotated in {rotation.precision.value}, appended in {node.precision.value}"
         made = node.with_(
@@ -39,7 +39,7 @@ def fuse_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Ru
         )
         options, refusals = find_options(made, device, memory)
         if not options:
-            return next(iter(refusals.values()), "no kernel appends what it rotates")
+            return next(iter(refusals.values()), "no kernel fuses rotation and append")
         return Patch.replacing(node, made, also=[rotation])
 
     return rule

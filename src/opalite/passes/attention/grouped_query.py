@@ -1,4 +1,4 @@
-"""Attention whose heads share keys and values reads these where they are, not what exporters repeat for each head."""
+"""Grouped-query attention: keys and values are read in place instead of repeated for each query head."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..rewrite_driver import Sweep
 
 
 def share_heads(node: Node, sweep: Sweep) -> Patch | str | None:
-    """k and v [B,G*n,T,D] that are [B,G,1,T,D] expanded to [B,G,n,T,D] become [B,G,T,D], which n heads of q share."""
+    """k and v [B,G*n,T,D], expanded from [B,G,1,T,D], become [B,G,T,D], shared by n query heads each."""
     op = node.op
     if not isinstance(op, Attention) or any(view is not None for view in op.views):
         return None
     sources = [_repeated(node.input(i)) for i in (1, 2)]
     k, v = sources
     if k is None or v is None:
-        return None if k is v else "keys and values are not repeated alike"
+        return None if k is v else "only one of keys and values is repeated"
     if not always_equal(k.shape[1], v.shape[1]):
         return "keys and values are repeated differently"
     added = [node.beside(Reshape((s.shape[0], s.shape[1], *s.shape[3:])), [s]) for s in (k, v)]
@@ -28,7 +28,7 @@ def share_heads(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _repeated(value: Value) -> Value | None:
-    """What [B,G,1,T,D] is expanded to [B,G,n,T,D] and joined to `value`."""
+    """The source [B,G,1,T,D] that is expanded to [B,G,n,T,D] and reshaped to `value`."""
     join = value.producer
     if join is None or not isinstance(join.op, Reshape):
         return None

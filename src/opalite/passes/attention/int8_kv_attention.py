@@ -1,4 +1,4 @@
-"""Attention of few queries reads keys and values as the bytes that a cache holds, in place of floats made of them."""
+"""Attention of few queries reads int8 KV caches directly, without dequantized copies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .recognize_norm_attention import single_call
 
 
 def read_bytes(device: DeviceInfo | None) -> Rule:
-    """Keys and values that are WidenRows, or casts of int8, are read as int8 where a kernel of `device` does so."""
+    """Rule: keys and values dequantized by WidenRows, or cast from int8, are read as int8 if a kernel supports it."""
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         op = node.op
@@ -36,14 +36,14 @@ def read_bytes(device: DeviceInfo | None) -> Rule:
         made = node.with_(op=replace(op, scaled=bool(scaled)), inputs=[node.x, k, v, *node.inputs[3:]])
         options, refusals = find_options(made, device, Memory.BUFFER, timed=False)
         if not options:
-            return next(iter(refusals.values()), "no kernel reads bytes")
+            return next(iter(refusals.values()), "no kernel reads int8 keys and values")
         return Patch.replacing(node, *added, made)
 
     return rule
 
 
 def _bytes(node: Node, value: Value, added: list[Node]) -> tuple[Value, bool] | None:
-    """(int8 that `value` was made of, by nodes that are `added`; whether each row has its scale behind it)."""
+    """(int8 source of `value`, recomputed by nodes in `added`; whether each row has a scale)."""
     found, moves = _source(value)
     maker = found.producer
     if maker is not None and isinstance(maker.op, WidenRows):
@@ -67,7 +67,7 @@ def _bytes(node: Node, value: Value, added: list[Node]) -> tuple[Value, bool] | 
 
 
 def _source(value: Value) -> tuple[Value, list[Reshape | Slice]]:
-    """What movements of whole rows have made `value` of, and those."""
+    """The source of `value` before movements of whole rows, and these movements."""
     moves: list[Reshape | Slice] = []
     while value.producer is not None and isinstance(value.producer.op, Reshape | Slice):
         op, x = value.producer.op, value.producer.x
@@ -80,7 +80,7 @@ def _source(value: Value) -> tuple[Value, list[Reshape | Slice]]:
 
 
 def _longer(op: Reshape | Slice) -> Reshape | Slice:
-    """The same on rows with scales behind them."""
+    """The same operator on rows with scales."""
     if isinstance(op, Reshape):
         return Reshape((*op.shape[:-1], op.shape[-1] + TAIL))
     return replace(op, sizes=(*op.sizes[:-1], op.sizes[-1] + TAIL))

@@ -1,4 +1,4 @@
-"""Recognise composites that exporters write out: normalisations of rows and attention become one operator each."""
+"""Recognize exported composites: layer and RMS normalization and attention become one operator each."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     added = single_call(root[1][0])
     if added is None or added[0] != "add" or not isinstance(added[1][0], Value) or not isinstance(added[1][1], float):
-        return "no epsilon under the root"
+        return "no epsilon in the square root"
     variance = _mean_of(added[1][0])
     if variance is None or variance[1] != mean[1]:
         return None
@@ -96,7 +96,7 @@ def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def recognise_rms_norm(node: Node, sweep: Sweep) -> Patch | str | None:
-    """x / sqrt(mean(x^2) + eps) over the trailing axes, or x times the root's reciprocal, becomes Normalize(rms)."""
+    """x / sqrt(mean(x^2) + eps) over the trailing axes, or x * (1 / sqrt), becomes Normalize(rms)."""
     found = single_call(node.outputs[0])
     if found is None or len(found[1]) != 2:
         return None
@@ -116,7 +116,7 @@ def recognise_rms_norm(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _divisor(fn: str, factor: Value) -> Value | None:
-    """What stands under the root by which `fn` (div or mul) of something and `factor` divides."""
+    """The argument of the square root if `fn` (div or mul) divides by that root as `factor`."""
     inner = single_call(factor)
     if fn == "mul" and inner is not None:
         if inner[0] == "rsqrt":
@@ -137,9 +137,9 @@ def _first(operands: list[Operand]) -> Value | None:
 
 
 def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:
-    """softmax(q @ k^T * scale + masks) @ v becomes Attention, also with zeros in place of NaN behind the softmax.
+    """softmax(q @ k^T * scale + masks) @ v becomes Attention, also with NaN replaced by zero after the softmax.
 
-    Tensors have rank 3, with the heads first, 4, or more, with several axes of batches.
+    Tensors have rank 3, with the heads first, 4, or more, with several batch axes.
     """
     if not isinstance(node.op, MatMul) or node.op.trans_a or node.op.trans_b or node.epilogue is not None:
         return None
@@ -162,7 +162,7 @@ def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:
     added: list[Node] = []
     mask = _joined(masks, node, added)
     if masks and mask is None:
-        return "the mask is no part of the scores"
+        return "the mask does not broadcast to the scores"
     if product.op.trans_b:
         k = kt
     else:
@@ -191,14 +191,14 @@ def _of_heads(shape: Shape) -> Shape:
 
 
 Mask = tuple[Value, Shape]
-"""What is added to the scores, and their shape there: axes of batches may be apart that are one in the product."""
+"""An addend of the scores and the shape of the scores there; several batch axes may be one axis in the product."""
 
 
 def _joined(masks: list[Mask], node: Node, added: list[Node]) -> Value | None:
     """The sum of the masks, which broadcasts to [B, H, S, T]; None if there is none, or one that does not."""
     found: Value | None = None
     for mask, scores in masks:
-        # Of two sizes that the sum has found equal, in all runs that its graph serves, the scores' own comes first.
+        # The sum has guarded that both sizes are equal; the scores' own is used.
         if len(mask.shape) > len(scores) or not always_equal(broadcast_shape([scores, mask.shape]), scores):
             return None
         made = mask
@@ -218,7 +218,7 @@ def _joined(masks: list[Mask], node: Node, added: list[Node]) -> Value | None:
 
 
 def _without_nan(value: Value, sweep: Sweep) -> Value | None:
-    """What `where(isnan(x), 0, x)` has as x, where nothing else reads that."""
+    """x if `value` is `where(isnan(x), 0, x)` without other readers of x."""
     chosen = single_call(value)
     if chosen is None or chosen[0] != "where" or chosen[1][1] != 0.0:
         return None
@@ -231,7 +231,7 @@ def _without_nan(value: Value, sweep: Sweep) -> Value | None:
 
 
 def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, list[Mask]]:
-    """Undo `* scale` and `+ mask`, of which there may be several, on the way from the softmax to the product."""
+    """(scores before scalings and masks, scale, masks), from the softmax back to the product."""
     scale, masks = 1.0, list[Mask]()
     while sweep.only_use(value) is reader:
         inner, view = _viewed(value, sweep)
@@ -264,7 +264,7 @@ def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, lis
 
 
 def _viewed(value: Value, sweep: Sweep) -> tuple[Value, Node | None]:
-    """What a Reshape with `value` as its output reads, if that has the same heads and more axes before them."""
+    """The input of a Reshape that computes `value`, if it has the same heads and more batch axes."""
     view = value.producer
     if view is None or not isinstance(view.op, Reshape) or sweep.only_use(view.x) is not view:
         return value, None
@@ -273,7 +273,7 @@ def _viewed(value: Value, sweep: Sweep) -> tuple[Value, Node | None]:
 
 
 def _leads_to_product(value: Value) -> bool:
-    """Whether a product is behind scalings, additions and views."""
+    """Whether a product precedes, through scalings, additions and views."""
     node = value.producer
     if node is None or isinstance(node.op, MatMul):
         return node is not None

@@ -1,4 +1,4 @@
-"""Recognise rotary embeddings that exporters write out: slices, products, sums and a Concat become one Rotate."""
+"""Recognize exported rotary embeddings: slices, products, sums and a Concat become one Rotate."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..rewrite_driver import Sweep, origins_between
 from .recognize_norm_attention import single_call
 
 Terms: TypeAlias = "list[tuple[int, tuple[Value, ...]]]"
-"""Of a sum: products, each with its sign."""
+"""The terms of a sum: each a sign and the factors of a product."""
 
 _MOST_TERMS = 4
-_DEEPEST = 4  # elementwise nodes that are followed
+_DEEPEST = 4  # elementwise nodes followed upward
 
 
 def recognise_rotation(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Halves of rows turned apart and joined, or x cos + (-high, low) sin, become Rotate, which reads x as it lies."""
+    """Rotated and joined halves of rows, or x cos + (-high, low) sin, become Rotate on a strided view of x."""
     found = _joined(node) if isinstance(node.op, Concat) else _summed(node)
     if found is None:
         return None
@@ -41,7 +41,7 @@ def recognise_rotation(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _misfit(x: Value, table: Value) -> str:
-    """Why rows of x have no angles in the table; '' where they do."""
+    """The reason why the table's angles do not fit rows of x; '' if they do."""
     if not 1 <= len(table.shape) <= 4 or table.shape[-1] not in (x.shape[3] // 2, x.shape[3]):
         return f"angles {table.type} are not those of half a row or a row of {x.type}"
     rows = zip(table.shape[-2::-1], x.shape[2::-1], strict=False)
@@ -50,7 +50,7 @@ def _misfit(x: Value, table: Value) -> str:
 
 
 def _joined(node: Node) -> tuple[Value, Value, Value] | None:
-    """(x, cos, sin) where a Concat joins low cos - high sin and high cos + low sin."""
+    """(x, cos, sin) if a Concat joins low cos - high sin and high cos + low sin."""
     if node.as_(Concat).axis != 3 or len(node.inputs) != 2 or node.epilogue is not None:
         return None
     first, second = (_terms(node.input(i), node.input(i), _DEEPEST) for i in (0, 1))
@@ -68,7 +68,7 @@ def _joined(node: Node) -> tuple[Value, Value, Value] | None:
 
 
 def _summed(node: Node) -> tuple[Value, Value, Value] | None:
-    """(x, cos, sin) where a sum is x cos + the Concat of -high and low, times sin."""
+    """(x, cos, sin) if a sum is x cos + Concat(-high, low) sin."""
     if not isinstance(node.op, Elementwise) or node.epilogue is not None or len(node.y.shape) != 4:
         return None
     terms = _terms(node.y, node.y, _DEEPEST)
@@ -83,7 +83,7 @@ def _summed(node: Node) -> tuple[Value, Value, Value] | None:
 
 
 def _is_quarter_turn(pairs: Value, x: Value) -> bool:
-    """Whether `pairs` is the Concat of the second half of x's rows, negative, and the first."""
+    """Whether `pairs` is the Concat of the negated second half of x's rows and the first."""
     join = pairs.producer
     if join is None or not isinstance(join.op, Concat) or join.op.axis != 3 or len(join.inputs) != 2:
         return False
@@ -97,7 +97,7 @@ def _is_quarter_turn(pairs: Value, x: Value) -> bool:
 
 
 def _whole_of(low: Value, high: Value) -> Value | None:
-    """The tensor of rank 4 of whose rows these are the first and the second half."""
+    """The rank-4 tensor whose rows have `low` as first and `high` as second half."""
     first, second = low.producer, high.producer
     if first is None or second is None or not isinstance(first.op, Slice) or not isinstance(second.op, Slice):
         return None
@@ -121,8 +121,10 @@ def _same(terms: Terms, wanted: Terms) -> bool:
 
 
 def _terms(v: Value, like: Value, depth: int) -> Terms | None:
-    """`v` as a sum of products of what is computed otherwise, or is of another shape than `like`; None if it has more
-    than a few."""
+    """`v` as a sum of at most _MOST_TERMS products; None if it has more.
+
+    Values of another shape than `like`, or not elementwise, are factors.
+    """
     node = v.producer
     same = len(v.shape) == len(like.shape) and all(map(always_equal, v.shape, like.shape))
     if node is None or not depth or not same or not isinstance(node.op, Elementwise) or node.epilogue is not None:

@@ -1,7 +1,7 @@
-"""Heads of all batches on one axis, [N * H, L, D], become two axes, through which a view can step.
+"""Split a merged axis of batches and heads, [N * H, L, D], into two, so that attention can read strided views.
 
-PyTorch's nn.MultiheadAttention multiplies stacks of matrices so where it is asked for weights, as by default, and so do
-many transformers that write attention out. The axis steps evenly through no tensor of N batches.
+PyTorch's nn.MultiheadAttention multiplies such batches of matrices by default, as do many exported transformers. The
+merged axis has no constant stride in a tensor of N batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .attention_strided_views import followed
 
 
 def part_heads(node: Node, sweep: Sweep) -> Patch | str | None:
-    """q, k and v [1,N*H,L,D], in each of which an axis of N was joined with one of H heads, become [N,H,L,D]."""
+    """q, k and v [1,N*H,L,D], each with N batches and H heads merged, become [N,H,L,D]."""
     op = node.op
     if not isinstance(op, Attention) or any(view is not None for view in op.views) or op.out_axes != (0, 1, 2, 3):
         return None
@@ -27,13 +27,13 @@ def part_heads(node: Node, sweep: Sweep) -> Patch | str | None:
     found = [_axes(each, may_scale=each is not v) for each in (q, k, v)]
     axes = found[0]
     if axes is None or not all(other is not None and always_equal(axes, other) for other in found):
-        return "heads are no two axes, the same ones in q, k and v"
+        return "q, k and v have no common split into batches and heads"
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     added: list[Node] = []
     parted = [_parted(each, axes, node, added) for each in (q, k, v)]
     if mask is not None and len(mask.shape) > 2 and not always_equal(mask.shape[-3], 1):
         if not always_equal(mask.shape[-3], q.shape[1]):
-            return "whether the mask has one for each head is open"
+            return "the mask's size for heads is open"
         mask = _parted(mask, axes, node, added)
     made = node.beside(op, [*parted, mask], like=node.y.name)
     made.origin = node.origin
@@ -47,7 +47,7 @@ def _parted(value: Value, axes: tuple[int, int], node: Node, added: list[Node]) 
 
 
 def _axes(value: Value, *, may_scale: bool) -> tuple[int, int] | None:
-    """The two axes that became the heads of `value` [1,heads,L,D] by movements."""
+    """The two axes that movements merged into the heads of `value` [1,heads,L,D]."""
     found: tuple[int, int] | None = None
     for _, moved, _ in followed(value, may_scale=may_scale, of=_spread):
         if moved is not None:
@@ -58,7 +58,7 @@ def _axes(value: Value, *, may_scale: bool) -> tuple[int, int] | None:
 
 
 def _spread(shape: tuple[int, ...]) -> Movement:
-    """A tensor of `shape` with a gap behind each axis, so that no two of them join."""
+    """A tensor of `shape` with gaps between axes, so that no two of them merge."""
     axes: list[tuple[Run, ...]] = []
     step = 1
     for size in reversed(shape):

@@ -1,5 +1,7 @@
-"""Compute once what several nodes compute alike, as where each layer of a model has its mask, or each of three products
-quantises the input that they share."""
+"""Common-subexpression elimination: equal nodes on equal inputs become one.
+
+Exporters repeat masks in each layer, and the quantization of a shared input in each product.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,23 @@ from ...ops.host import HostOp
 from ...ops.operator import Op
 from ..rewrite_driver import Rule, Sweep, joined_origin
 
-_SMALL = 64  # elements of constants that are compared; larger ones are equal where they are one
+_SMALL = 64  # constants of at most this many elements are compared by contents, larger ones by identity
 _FOLDED = Pad | Reshape | Slice | Transpose
 
 
 @dataclass
 class _Class:
-    """Nodes that compute the same, and those of them of which nobody outside the graph sees an output."""
+    """Nodes that compute the same; `inner` are those without an output of the graph."""
 
     nodes: list[Node] = field(default_factory=list)
     inner: list[Node] = field(default_factory=list)
 
 
 def share_equal() -> Rule:
-    """Rule that lets nodes of equal operators on equal inputs be one.
+    """Rule that merges nodes with equal operators and equal inputs.
 
-    What the host computes and what writes into memory that is there stays apart, and so do outputs of the graph, which
-    have names of their own, and movements that whoever reads them may take in: with several readers none does.
+    Excluded are host nodes, in-place writes, outputs of the graph (which have names), and movements
+    that a reader may absorb: with several readers none does.
     """
     sweeps: WeakKeyDictionary[Sweep, Mapping[Node, _Class]] = WeakKeyDictionary()
 
@@ -54,9 +56,9 @@ def share_equal() -> Rule:
 
 
 def _classes(nodes: Sequence[Node], exposed: Set[Value]) -> Mapping[Node, _Class]:
-    """The class of each node; none for those that stay apart.
+    """The equivalence class of each node; none for excluded nodes.
 
-    By numbers of values, in order of execution: equal operators on values of equal numbers give such.
+    By value numbering in execution order.
     """
     numbers: dict[Hashable, Hashable] = {}
     known: dict[Hashable, _Operators] = {}
@@ -75,19 +77,19 @@ def _classes(nodes: Sequence[Node], exposed: Set[Value]) -> Mapping[Node, _Class
 
 
 class _Operators:
-    """Classes of nodes of one kind of operator on the same inputs, by operator."""
+    """Classes of nodes of one operator type on the same inputs, by operator."""
 
     def __init__(self) -> None:
         self._first: tuple[Op, _Class] | None = None
         self._by_text: dict[str, list[tuple[Op, _Class]]] = {}
 
     def class_of(self, op: Op) -> _Class:
-        if self._first is None:  # most have no other, and need no text
+        if self._first is None:  # most have a single node, and need no text
             self._first = op, _Class()
             return self._first[1]
         if not self._by_text:
             self._by_text[repr(self._first[0])] = [self._first]
-        # Numbers that compare equal, as 0.0 and -0.0 do, may be written differently.
+        # 0.0 and -0.0 compare equal but have different texts.
         written = self._by_text.setdefault(repr(op), [])
         found = next((each for other, each in written if other == op), None)
         if found is None:

@@ -1,4 +1,4 @@
-"""Fold: compute ahead of time what depends on constants only, and on tensors without elements."""
+"""Constant folding, and folding of tensors without elements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...ops.elementwise import PlaceCast
 from ...ops.host import HostOp
 from ..rewrite_driver import Sweep
 
-_LIMIT_BYTES = 64 << 20  # a folded value larger than this and than its inputs stays symbolic
+_LIMIT_BYTES = 64 << 20  # larger results are folded only if smaller than their inputs
 
 
 def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -21,7 +21,7 @@ def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
     if not all(v is None or v.is_const for v in node.inputs):
         return None
     if holds_symbols(node.op) or any(is_symbolic(o.shape) for o in node.outputs):
-        return None  # it has another result for other sizes
+        return None  # the result depends on open sizes
     grown = sum(o.type.count * o.dtype.size for o in node.outputs)
     if grown > max(_LIMIT_BYTES, sum(v.type.count * v.dtype.size for v in node.inputs if v is not None)):
         return "the folded result would be too large to keep"
@@ -35,10 +35,9 @@ def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def fold_empty(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Make constants of the tensors without elements that a node reads or makes.
+    """Replace tensors without elements by constants.
 
-    So no later pass and no kernel meets a node that has nothing to compute, and what follows from empty inputs alone,
-    such as their sum, can be folded.
+    So later passes and kernels never see empty nodes, and results of empty inputs alone, such as sums, can be folded.
     """
     empty = {v for v in (*node.inputs, *node.outputs) if v is not None and not v.is_const and not v.type.count}
     replace: dict[Value, Value] = {}

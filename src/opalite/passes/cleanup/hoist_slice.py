@@ -1,8 +1,8 @@
-"""What computes a whole tensor of which only a slice is read computes that slice alone.
+"""Hoist slices: a node of which only a slice is read computes that slice alone.
 
-A classifier reads the first row of the last block of a transformer (Dosovitskiy et al., ViT, 2021), and a text that is
-being written goes on from the logits of its last position: products, norms and expressions before them, back to the
-queries of the last attention, need no other rows.
+A classifier reads the first row of a transformer's last block (Dosovitskiy et al., ViT, 2021). Text generation reads
+the logits of the last position. Products, norms and expressions before them, back to the queries of the last attention,
+need no other rows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ...ops.reduce import Reduce
 from ...ops.softmax import Softmax
 from ..rewrite_driver import Sweep
 
-_SHRINKS = 2  # times at least that the slice is smaller
+_SHRINKS = 2  # least factor by which the slice is smaller
 _WORK = (MatMul, QuantizedMatMul, IntegerMatMul, Attention, Normalize, Softmax)
-"""What is worth more slices: an expression takes one of each operand, where it was one before."""
+"""Operators worth extra slices of operands."""
 
-_FARTHEST = 64  # nodes that are looked at for such
+_FARTHEST = 64  # most nodes searched upward for such an operator
 
 Axes = Sequence[int | None]
-"""By input, along which axis it is sliced; None for one that is read whole."""
+"""The sliced axis of each input; None for an input that is read whole."""
 
 
 @dataclass(frozen=True)
@@ -49,25 +49,25 @@ class _Cut:
     size: int
 
     def is_(self, other: _Cut | None) -> bool:
-        """Whether `other` takes the same, whatever open sizes are."""
+        """Whether `other` is the same slice for all open sizes."""
         if other is None or self.axis != other.axis:
             return False
         pairs = ((self.start, other.start), (self.step, other.step), (self.size, other.size))
         return all(always_equal(a, b) for a, b in pairs)
 
     def shape(self, of: Shape) -> Shape:
-        """What is left of a shape."""
+        """The shape after slicing `of`."""
         return (*of[: self.axis], self.size, *of[self.axis + 1 :])
 
     def op(self, of: Shape) -> Slice:
-        """The operator on a tensor of that shape."""
+        """The Slice on a tensor of shape `of`."""
         rest = len(of) - self.axis - 1
         starts = (*(0,) * self.axis, self.start, *(0,) * rest)
         return Slice(starts, (*(1,) * self.axis, self.step, *(1,) * rest), self.shape(of))
 
 
 def slice_early(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A slice of what a node computes position by position is taken of what it reads, if that spares work."""
+    """A slice of a position-wise node's output becomes a slice of its inputs, if that saves work."""
     cut = _cut_of(node)
     if cut is None or _SHRINKS * hint_of(cut.size) > hint_of(node.x.shape[cut.axis]):
         return None
@@ -76,14 +76,14 @@ def slice_early(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     readers = sweep.uses[x]
     if readers[0] is not node:
-        return None  # the first one is asked for all
+        return None  # the first slice handles all of them
     if any(other is not node and not cut.is_(_cut_of(other)) for other in readers):
-        return "more than this slice is read"
+        return "other parts are read too"
     axes = _axes(maker, cut)
     if axes is None:
-        return f"{maker.label} reads more than the slice for it"
+        return f"{maker.label} needs more than a slice of its inputs"
     if not _spares_work(x, cut, sweep):
-        return "no work worth it would be spared"
+        return "too little work would be saved"
     added: list[Node] = []
     inputs: list[Value | None] = []
     for v, axis in zip(maker.inputs, axes, strict=True):
@@ -107,7 +107,7 @@ def slice_early(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _cut_of(node: Node) -> _Cut | None:
-    """What a node takes along a single axis: a Slice, or a Gather at one constant index."""
+    """The slice of a single axis that a node takes: a Slice, or a Gather at one constant index."""
     match node.op:
         case Slice(starts=starts, steps=steps, sizes=sizes):
             cut = [i for i, (a, b) in enumerate(zip(sizes, node.x.shape, strict=True)) if not always_equal(a, b)]
@@ -124,7 +124,7 @@ def _cut_of(node: Node) -> _Cut | None:
 
 
 def _axes(node: Node, cut: _Cut) -> Axes | None:
-    """Of which of its inputs a node needs no more than a part for `cut` of its output; None where it needs all."""
+    """The axis of each input to slice for `cut` of the output; None if the node needs all of its inputs."""
     if len(node.outputs) != 1 or node.epilogue is not None:
         return None
     axis, y, op, whole = cut.axis, node.y.shape, node.op, [None] * (len(node.inputs) - 1)
@@ -166,12 +166,12 @@ def _broadcast(values: Sequence[Value | None], back: int, size: int) -> Axes | N
         elif always_equal(v.shape[at], size):
             found.append(at)
         else:
-            return None  # it depends on sizes that are open
+            return None  # depends on open sizes
     return found
 
 
 def _of_product(node: Node, op: MatrixProduct, axis: int) -> Axes | None:
-    """Rows of a, or matrices of a stack."""
+    """Sliced axes of a product: rows of a, or matrices of a batch."""
     rank = len(node.y.shape)
     if axis == rank - 1:
         return None
@@ -182,7 +182,7 @@ def _of_product(node: Node, op: MatrixProduct, axis: int) -> Axes | None:
 
 
 def _of_attention(node: Node, op: Attention, cut: _Cut) -> Axes | None:
-    """Queries, which know nothing of each other; the last one sees what comes before it, too."""
+    """Sliced axes of attention: queries, which are independent; with causal masks only the last one."""
     q, k = node.x.shape, node.input(1).shape
     is_plain = not any(op.views) and op.out_axes == (0, 1, 2, 3)
     sees_all = not op.causal or (always_equal(cut.start, q[2] - 1) and always_equal(k[2], q[2]))
@@ -193,7 +193,7 @@ def _of_attention(node: Node, op: Attention, cut: _Cut) -> Axes | None:
 
 
 def _smaller(op: Op, cut: _Cut) -> Op:
-    """What computes the part of its output."""
+    """The operator for the slice of its output."""
     if isinstance(op, Reshape) or (isinstance(op, Elementwise) and op.shape is not None):
         return replace(op, shape=cut.shape(op.shape or ()))
     if isinstance(op, Slice):
@@ -202,9 +202,9 @@ def _smaller(op: Op, cut: _Cut) -> Op:
 
 
 def _spares_work(x: Value, cut: _Cut, sweep: Sweep) -> bool:
-    """Whether something that takes work need not be computed whole for `cut` of `x`.
+    """Whether slicing `x` lets some expensive node compute less.
 
-    Values are looked at the last one first, when it is known of all their readers what they need.
+    Values are visited last first, when the needs of all their readers are known.
     """
     needs: dict[Value, list[tuple[Node, _Cut]]] = {x: []}
     waiting = [(0, 0, x, cut)]

@@ -1,4 +1,4 @@
-"""Simplify: remove what does nothing and join movements that can be one."""
+"""Remove nodes without effect, and merge adjacent movements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..rewrite_driver import Sweep
 
 
 def remove_noop(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Identity elementwise, same-shape reshape, identity transpose, whole slice, zero pad, concat of one."""
+    """Remove identity expressions, reshapes, transposes, slices and pads, and a Concat of one input."""
     if not node.inputs or node.inputs[0] is None:
         return None
     x = node.inputs[0]
@@ -47,7 +47,7 @@ def _does_nothing(node: Node, x: Value) -> bool:
 
 
 def drop_empty_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Concat without its zero-size inputs."""
+    """Remove zero-size inputs of a Concat."""
     if not isinstance(node.op, Concat) or len(node.inputs) < 2:
         return None
     kept = [v for v in node.inputs if v is not None and v.type.count]
@@ -57,7 +57,7 @@ def drop_empty_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def join_movement(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Transpose of transpose, reshape of reshape become one; a transpose of size-1 axes only becomes a reshape."""
+    """Adjacent transposes, or reshapes, become one; a transpose of size-1 axes only becomes a reshape."""
     op = node.op
     if not isinstance(op, Transpose | Reshape):
         return None
@@ -76,9 +76,9 @@ def join_movement(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A reshape before an Elementwise moves behind it, so that the expression meets the node that computes its input.
+    """A reshape before an Elementwise moves after it, so that the expression meets the producer of its input.
 
-    The other operands are reshaped, which moves nothing, or broadcast alike in both shapes.
+    The other operands are reshaped, which is free, or broadcast equally in both shapes.
     """
     op = node.op
     if not isinstance(op, Elementwise) or op.expr.uses_coords:
@@ -102,11 +102,11 @@ def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
     return None
 
 
-_SINKS = (MatMul, Elementwise, DepthwiseRows)  # what computes inputs of expressions, in layouts that any reshape keeps
+_SINKS = (MatMul, Elementwise, DepthwiseRows)  # producers whose layouts any reshape keeps
 
 
 def _reshaped(node: Node, v: Value | None, after: Shape, added: list[Node]) -> Value | None:
-    """An operand of `node`, an expression, as one of shape `after` has it; None if no view of it broadcasts alike."""
+    """Operand `v` of `node`, an expression, reshaped for the output shape `after`; None if it needs a copy."""
     if v is None:
         return None
     before = node.y.shape

@@ -1,4 +1,4 @@
-"""Build a Concat from a shorter one that begins alike, as in dense blocks, where parts of tensors are copied."""
+"""Build a Concat from an earlier Concat of the same first inputs, as in dense blocks, if parts are copied."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...ir.patch import Patch
 from ...ops.data_movement import Concat
 from ..rewrite_driver import Rule, Sweep
 
-_MOST = 64  # Concats of Concats
+_MOST = 64  # deepest nesting of Concats
 
 
 def share_concats(device: DeviceInfo) -> Rule:
-    """Rule that takes what an earlier Concat has joined in place of its parts.
+    """Rule that reads an earlier Concat in place of its parts.
 
     Layer k of a dense block reads the features of all k layers before it (Huang et al., Densely connected convolutional
-    networks, 2017): joined anew each time that is k launches, from the last joint it is two. Where the planner has
-    producers write into the joint tensor there is nothing to save.
+    networks, 2017): k copies each time, or two from the previous Concat. If the planner aliases the parts with the
+    output, nothing is copied anyway.
     """
     copies = SLOW_SUB_BUFFERS in device.quirks
 
@@ -40,10 +40,7 @@ def share_concats(device: DeviceInfo) -> Rule:
 
 
 def _parts(node: Node) -> Iterator[Value]:
-    """Inputs of a Concat, those of the Concats along the same axis that they come from in their place.
-
-    Of Concats that nest deeper than _MOST a Concat is a part itself.
-    """
+    """Inputs of a Concat, with inputs of nested Concats along the same axis in their place, up to _MOST deep."""
     waiting = [(v, 0) for v in reversed(node.inputs)]
     while waiting:
         v, depth = waiting.pop()
@@ -55,7 +52,7 @@ def _parts(node: Node) -> Iterator[Value]:
 
 
 def _beginnings(parts: list[Value], node: Node, sweep: Sweep) -> Iterator[tuple[Node, int]]:
-    """Concats before `node` of what it begins with, and of how many parts."""
+    """Earlier Concats of the first inputs of `node`, with the number of these inputs."""
     starts = [parts[0]]
     for start in starts:
         for user in sweep.uses.get(start, ()):

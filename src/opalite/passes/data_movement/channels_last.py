@@ -1,4 +1,4 @@
-"""Channels stay last between two transposes, where what lies between them can be computed so."""
+"""Compute regions between transposes in channels-last layout."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ...ops.reduce import Reduce
 from ..fusion.fold_affine import constant_like
 from ..rewrite_driver import Rule, Sweep
 
-_WIDEST = 16  # columns that a depthwise filter spans at most
+_WIDEST = 16  # widest depthwise filter, in columns
 
 
 def keep_channels_last(device: DeviceInfo | None) -> Rule:
-    """Rule that computes with channels last what lies between a Transpose to channels first and Transposes back.
+    """Rule: the region between a Transpose to channels first and Transposes back is computed channels last.
 
-    Networks such as ConvNeXt (Liu et al., 2022) and SegFormer (Xie et al., 2021) turn pictures around each depthwise
-    convolution, since their products and normalisations go along the channels. Devices that hold pictures in images
-    have them in blocks of channels.
+    Networks such as ConvNeXt (Liu et al., 2022) and SegFormer (Xie et al., 2021) transpose images around each depthwise
+    convolution, because their products and normalizations run along channels. The rule is off on devices that hold
+    images in image2d, as blocks of channels.
     """
     if device is not None and device.prefers_images:
         return lambda node, sweep: None
@@ -49,11 +49,11 @@ def keep_channels_last(device: DeviceInfo | None) -> Rule:
             known[dtype] = _regions(sweep, dtype)
         region = known[dtype].get(node.y)
         if region is None:
-            return "it turns back what another turned"  # of three axes it may be either turn
+            return "it reverses another transpose"  # of three axes it may be either direction
         if not region.made and not region.turned:
-            return "nothing is computed from it that could be turned"
+            return "no reader can be computed channels last"
         if region.before <= region.after:
-            return f"{region.opaque} reads the channels first" if region.opaque else "it would take as many launches"
+            return f"{region.opaque} needs channels first" if region.opaque else "it would take as many launches"
         return region.patch()
 
     return rule
@@ -70,14 +70,14 @@ def _is_to_last(node: Node) -> bool:
 
 
 def _regions(sweep: Sweep, dtype: DType) -> dict[Value, _Region]:
-    """The region of each value, of transposes to channels first of `dtype` and of what is computed from them."""
+    """The region of each value, for transposes to channels first of `dtype` and their dependants."""
     inside: dict[Value, Node] = {}
     for node in sweep.graph.nodes:
         reads = any(v in inside for v in node.inputs)
         enters = not reads and _is_to_first(node) and node.x.dtype is dtype
         if enters or (reads and _is_by_channel(node, inside)):
             inside[node.y] = node
-    # Other transposes to channels first feed the same sums, as residuals do: what hangs together is one region.
+    # Several transposes may feed one sum, as residuals do: connected nodes are one region.
     region_of: dict[Value, int] = {}
     for start in inside:
         if start in region_of:
@@ -101,11 +101,10 @@ def _regions(sweep: Sweep, dtype: DType) -> dict[Value, _Region]:
 
 @dataclass
 class _Region:
-    """What is computed from channels that are turned first, up to those who want them otherwise.
+    """A connected region computed from transposes to channels first.
 
-    inside: the transposes and what is computed, in execution order, all connected by what is inside.
-    turned: readers that give the same from channels last at no cost. left: values that others read with channels first;
-    opaque: one of these readers.
+    inside: the transposes and the nodes computed from them, in execution order. turned: readers that can read channels
+    last at no cost. left: values with other readers, which need channels first; opaque: the label of one such reader.
     """
 
     sweep: Sweep
@@ -132,22 +131,22 @@ class _Region:
 
     @cached_property
     def before(self) -> int:
-        """Transposes that go."""
+        """Number of transposes that are removed."""
         return len(self.entries) + sum(_is_to_last(n) for n in self.turned)
 
     @cached_property
     def after(self) -> int:
-        """Transposes that come: where others read channels first, and of pixels into patches."""
+        """Number of transposes that are added: for other readers, and for patches."""
         patches = sum(isinstance(n.op, Conv) and not _is_depthwise(n) and n.op.strides != (1, 1) for n in self.made)
         return sum(not _is_vector(v) for v in self.left) + patches
 
     @property
     def made(self) -> list[Node]:
-        """What is computed with channels last."""
+        """Nodes that are computed channels last."""
         return [n for n in self.inside.values() if not _is_to_first(n)]
 
     def patch(self) -> Patch:
-        """The region with channels last."""
+        """The patch that computes the region channels last."""
         known: dict[Value, Value] = {}
         added: list[Node] = []
         for v, node in self.inside.items():
@@ -172,12 +171,12 @@ class _Region:
 
 
 def _is_vector(v: Value) -> bool:
-    """Whether `v`, [N,C,...], has one pixel, so that a Reshape turns it."""
+    """Whether `v`, [N,C,...], has one pixel, so that a Reshape replaces its transpose."""
     return always_equal(math.prod(v.shape[2:]), 1)
 
 
 def _is_back(node: Node) -> bool:
-    """Whether it reads channels first and gives what can be given from channels last at no cost."""
+    """Whether the node reads channels first and can read channels last at no cost."""
     return _is_to_last(node) or _is_spatial_reduce(node, keepdims=False)
 
 
@@ -187,7 +186,7 @@ def _is_spatial_reduce(node: Node, keepdims: bool) -> bool:
 
 
 def _is_by_channel(node: Node, inside: dict[Value, Node]) -> bool:
-    """Whether it computes, of [N,C,...] inside, what can be computed with channels last as well."""
+    """Whether the node reads [N,C,...] in the region and can be computed channels last."""
     if len(node.outputs) != 1 or (node.inputs[0] not in inside and not isinstance(node.op, Elementwise)):
         return False
     match node.op:
@@ -211,7 +210,7 @@ def _is_by_channel(node: Node, inside: dict[Value, Node]) -> bool:
 
 
 def _is_of_channels(v: Value, rank: int) -> bool:
-    """Whether `v` is one element, or one for each channel of tensors of `rank` axes."""
+    """Whether `v` has one element, or one for each channel of tensors of `rank` axes."""
     return always_equal(math.prod(v.shape), 1) or (
         len(v.shape) >= rank - 1
         and len(v.shape) <= rank
@@ -227,11 +226,11 @@ def _is_depthwise(node: Node) -> bool:
     wide = (w.shape[3] - 1) * op.dilations[1] + 1
     same = not is_symbolic(node.x.shape[1]) and op.group == w.shape[0] == node.x.shape[1] and op.group > 1
     fits = same and wide <= _WIDEST and (bias is None or bias.is_const) and not op.exact
-    return fits and neutral_zeros(w)  # which looks at the contents
+    return fits and neutral_zeros(w)  # reads the contents
 
 
 def is_patches(node: Node) -> bool:
-    """Whether windows lie side by side and cover everything, so that it is a product of patches."""
+    """Whether windows tile the input without overlap, so that the convolution is a product of patches."""
     op, w, x = node.as_(Conv), node.input(1), node.x.shape
     if len(w.shape) != 4 or not w.is_const or op.group != 1 or any(op.pads) or op.strides != w.shape[2:]:
         return False
@@ -242,7 +241,7 @@ def is_patches(node: Node) -> bool:
 
 
 def _last(node: Node, known: dict[Value, Value], added: list[Node]) -> Node:
-    """What `node` computes with channels first, with channels last; it and what it needs are `added`."""
+    """`node` computed channels last; the node and its helpers are in `added`."""
     op = node.op
     n, c, *rest = node.y.shape
     out = fresh_value(node.y.name, TensorType(node.y.dtype, (n, *rest, c)))
@@ -268,7 +267,7 @@ def _last(node: Node, known: dict[Value, Value], added: list[Node]) -> Node:
 
 
 def _along_last(v: Value, node: Node, added: list[Node]) -> Value:
-    """An operand that is one for each channel, along the last axis."""
+    """A per-channel operand, along the last axis."""
     if len(v.shape) < 2:
         return v
     added.append(node.beside(Reshape((math.prod(v.shape),)), [v]))
@@ -276,7 +275,7 @@ def _along_last(v: Value, node: Node, added: list[Node]) -> Value:
 
 
 def _product(node: Node, x: Value, out: Value, added: list[Node]) -> Node:
-    """A convolution of patches as a product of their rows; the last node is the caller's to add."""
+    """A patch convolution as a matrix product; the caller adds the last node."""
     w = node.input(1)
     assert w.data is not None
     m, c, kh, kw = w.shape

@@ -1,4 +1,4 @@
-"""Chains of movements that leave rows whole become one: windows, rolls, patches, heads."""
+"""Fuse chains of movements that keep rows whole into one row permutation: windows, rolls, patches, heads."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from ..rewrite_driver import Rule, Sweep, joined_origin
 from .row_permutation_chains import Chain, find_chain
 
 _SHORT = {True: 64, False: 32}
-"""Bytes of a row below which other kernels move them as well, on a CPU (True) and on a GPU; of float32, if halves are
-stored."""
+"""Shortest row, in bytes, worth a MoveRows on a CPU (True) and on a GPU; of float32, if halves are stored."""
 
 
 def join_rows(device: DeviceInfo | None) -> Rule:
     """The rule for `device`.
 
-    A chain that would take several launches becomes a MoveRows. So does a single Transpose of whole rows next to what
-    computes row by row, for other passes to move; `part_rows` gives back those that stay.
+    A chain of several launches becomes a MoveRows. So does a single Transpose of whole rows next to row-wise operators,
+    so that other passes can move it; `part_rows` converts remaining ones back.
     """
     short = _SHORT[device is None or device.is_cpu]
     copies = device is not None and SLOW_SUB_BUFFERS in device.quirks
@@ -54,20 +53,20 @@ def join_rows(device: DeviceInfo | None) -> Rule:
     def _refusal(chain: Chain) -> str | None:
         nbytes = chain.row * chain.root.y.dtype.size
         if nbytes < short:
-            return f"rows of {nbytes} bytes are left whole; {short} pay"
+            return f"rows have {nbytes} bytes; at least {short} are needed"
         launches = sum(_launches(n, copies) for n in chain.nodes)
         if launches > 1:
             return None
         moved = [n for n in chain.nodes if not isinstance(n.op, Reshape)]
         if len(moved) == 1 and isinstance(moved[0].op, Transpose) and _is_between_rows(chain):
             return None
-        return "it is one launch anyway" if launches else "it moves nothing"
+        return "it is a single launch" if launches else "it moves nothing"
 
     return rule
 
 
 def _launches(node: Node, copies: bool) -> int:
-    """Launches of a movement where tensors are not packed. copies: even one that could lie in another's memory."""
+    """Launches of a movement on unpacked tensors. copies: whether aliased movements count too."""
     match node.op:
         case Reshape():
             return 0
@@ -80,7 +79,7 @@ def _launches(node: Node, copies: bool) -> int:
 
 
 def _is_between_rows(chain: Chain) -> bool:
-    """Whether it moves whole rows of matrices, and what computes them, or reads them, goes row by row."""
+    """Whether the chain moves whole rows of matrices between row-wise operators."""
     x, y = chain.source, chain.root.y
     if not always_equal((x.shape[-1], y.shape[-1]), (chain.row, chain.row)):
         return False
@@ -98,13 +97,13 @@ def _joined(chain: Chain) -> Patch:
 
 
 def does_nothing(op: MoveRows, x: Value) -> bool:
-    """Whether all rows of `x` stay where they are."""
+    """Whether the permutation is the identity on the rows of `x`."""
     table = table_of(op, x.shape)
     return table is not None and len(table) * op.row == x.type.count and np.array_equal(table, np.arange(len(table)))
 
 
 def part_rows(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A MoveRows of one Transpose, which may stand between Reshapes, becomes these again: more kernels compute it."""
+    """A MoveRows of a single Transpose between Reshapes becomes these again, which more kernels compute."""
     if not isinstance(node.op, MoveRows):
         return None
     op = node.op

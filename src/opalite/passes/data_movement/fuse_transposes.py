@@ -1,4 +1,4 @@
-"""Transposes with Reshapes between them become one Transpose of axes taken apart far enough."""
+"""Fuse transposes with reshapes between them into one transpose of split axes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...ops.data_movement import Reshape, Transpose
 from ...ops.strided_view import Movement, Run, merged_runs
 from ..rewrite_driver import Sweep, joined_origin
 
-_LONGEST = 16  # movements that are followed
+_LONGEST = 16  # longest chain of movements
 
 
 def join_transposes(node: Node, sweep: Sweep) -> Patch | str | None:
-    """The farthest tensor of which two Transposes or more are one, as runs of elements in another order."""
+    """Two or more Transposes of one source become one Transpose of split axes."""
     if not isinstance(node.op, Transpose):
         return None
     chain = [node]
@@ -47,7 +47,7 @@ def join_transposes(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _runs(x: Value, chain: list[Node]) -> list[Run] | None:
-    """Lengths and strides in `x` of the axes, taken apart, of what `chain` makes of it; None where axes do not part."""
+    """Lengths and strides in `x` of the split axes after `chain`; None if axes cannot be split."""
     if 0 in x.shape:
         return None
     moved: Movement | None = Movement.of(x.shape)

@@ -1,4 +1,4 @@
-"""Patches of a picture become rows of a product, where what reads them wants rows."""
+"""Patch embedding: a convolution of non-overlapping patches becomes a matrix product, if its reader needs rows."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ..fusion.fold_affine import constant_like
 from ..rewrite_driver import Rule, Sweep, joined_origin
 from .channels_last import is_patches
 
-_FEWEST = 512  # patches from which on it was measured to pay; a convolution of fewer is a small part of a network
-_NARROWEST = 8  # pixels of a patch beside each other that are worth moving as one: 16 bytes of halves
+_FEWEST = 512  # least number of patches for which it was measured to be faster
+_NARROWEST = 8  # least width of a patch in pixels: 16 bytes of halves are copied at a time
 
 
 def patch_rows(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
-    """Rule for GPUs, whose products are faster than convolutions of few channels; not where pictures lie in images.
+    """Rule for GPUs without image2d layouts, whose products are faster than convolutions of few channels.
 
-    A convolution whose windows lie side by side, and which a Transpose turns to channels last, alone or behind a
-    Reshape that makes all pixels one axis, is a product of patches: vision transformers begin so (Dosovitskiy et al.,
-    2021). A ViT-B/16 of a batch of 8 took 52 us for it on an H200, by a cast to blocks, a convolution of 3 channels and
-    a transpose; a cast, a transpose and a product take 35.
+    It matches a convolution with non-overlapping windows whose output a Transpose turns to channels last, perhaps after
+    a Reshape that flattens pixels: vision transformers begin so (Dosovitskiy et al., 2021). On an H200, a ViT-B/16 of
+    batch 8 took 52 us for a cast to blocks, the convolution and the transpose, and takes 35 us for a cast, a transpose
+    and a product.
     """
     if device is None or device.is_cpu or device.prefers_images:
         return lambda node, sweep: None
@@ -44,17 +44,17 @@ def patch_rows(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
         if not conv.x.dtype.is_float or conv.x.dtype is DType.FLOAT64:
             return None
         if conv.input(1).shape[3] < _NARROWEST:
-            return f"patches are {conv.input(1).shape[3]} pixels wide, which is little to move as one"
+            return f"patches are {conv.input(1).shape[3]} pixels wide, too narrow to copy efficiently"
         count = hint_of(conv.y.shape[0] * math.prod(conv.y.shape[2:]))
         if count < fewest:
-            return f"{count} patches are few"
+            return f"{count} patches are too few"
         return Patch.replacing(node, *_product(conv, node), also=[conv, *between])
 
     return rule
 
 
 def _source(node: Node, sweep: Sweep) -> tuple[Node, list[Node]] | None:
-    """(the convolution of patches that `node` turns to channels last, a Reshape between them)."""
+    """(the patch convolution that `node` transposes to channels last, the Reshape between them or None)."""
     maker, between = node.x.producer, list[Node]()
     if maker is not None and isinstance(maker.op, Reshape):
         if sweep.only_use(node.x) is not node or len(maker.x.shape) != 4 or node.x.shape[:2] != maker.x.shape[:2]:
@@ -68,7 +68,7 @@ def _source(node: Node, sweep: Sweep) -> tuple[Node, list[Node]] | None:
 
 
 def _product(conv: Node, last: Node) -> list[Node]:
-    """The nodes that compute what `last` gives."""
+    """The nodes that replace `last`."""
     w, added = conv.input(1), list[Node]()
     assert w.data is not None
     m, c, kh, kw = w.shape

@@ -1,4 +1,4 @@
-"""Chains of movements that leave rows whole: what a tensor takes from one other, as steps on row numbers."""
+"""Chains of movements that keep rows whole, as steps on row numbers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...ops.gather import Gather
 from ...ops.permute_rows import MoveRows, Step, Steps, scaled
 from ..rewrite_driver import Sweep
 
-_MOST = 64  # movements of one chain, and steps of its form
-_INDICES = 4096  # of a Gather in a chain
+_MOST = 64  # most movements of one chain, and most steps
+_INDICES = 4096  # most indices of a Gather in a chain
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Movements that nothing else reads, from `source` to the output of the last, in rows of `row` elements.
+    """Movements without other readers, from `source` to the last output, in rows of `row` elements.
 
     nodes: in execution order.
     """
@@ -38,12 +38,12 @@ class Chain:
 
 
 def find_chain(root: Node, sweep: Sweep) -> Chain | str | None:
-    """The longest chain that ends with `root`; why there is none; None if `root` is no such movement."""
+    """The longest chain that ends with `root`; a reason if there is none; None if `root` is no movement."""
     if not is_movement(root):
         return None
     if math.gcd(*_whole(root)) == 1:
-        return "it takes rows apart"
-    ends: set[Node] = set()  # what joins several tensors or takes rows apart; a chain may begin with its output
+        return "it splits rows"
+    ends: set[Node] = set()  # nodes that join several tensors or split rows; chains may begin at their outputs
     while True:
         members = _members(root, sweep, ends)
         if _joins(root, members):
@@ -67,7 +67,7 @@ def find_chain(root: Node, sweep: Sweep) -> Chain | str | None:
 
 
 def is_movement(node: Node) -> bool:
-    """Whether a chain may have the node."""
+    """Whether the node can be part of a chain."""
     if len(node.outputs) != 1 or node.epilogue is not None:
         return False
     match node.op:
@@ -91,7 +91,7 @@ def _indices(node: Node) -> tuple[int, ...] | None:
 
 
 def _inputs(node: Node) -> list[Value]:
-    """What a movement moves."""
+    """The inputs that a movement moves."""
     return [v for v in node.inputs if v is not None] if isinstance(node.op, Concat) else [node.x]
 
 
@@ -115,7 +115,7 @@ def _members(root: Node, sweep: Sweep, ends: set[Node]) -> set[Node]:
 
 
 def _joins(node: Node, members: set[Node]) -> bool:
-    """Whether a Concat takes its elements from several values outside `members`."""
+    """Whether a Concat joins several values from outside `members`."""
     if not isinstance(node.op, Concat):
         return False
     source: Value | None = None
@@ -133,7 +133,7 @@ def _joins(node: Node, members: set[Node]) -> bool:
 
 
 def _whole(node: Node) -> Iterator[int]:
-    """Numbers that the length of a row must divide, so that the movement leaves rows whole; 1 where a size is open."""
+    """Numbers that the length of a row must divide, so that rows stay whole; 1 if a size is open."""
     for v in (*_inputs(node), node.y):
         yield 1 if is_symbolic(v.shape[-1]) else v.shape[-1]
     match node.op:
@@ -157,7 +157,7 @@ def _whole(node: Node) -> Iterator[int]:
 
 
 class _Reader:
-    """Reads the steps of a chain off its movements."""
+    """Converter from a chain's movements to steps."""
 
     def __init__(self, members: set[Node], row: int) -> None:
         self._members = members
@@ -165,7 +165,7 @@ class _Reader:
         self._before: dict[Value, Value | None] = {}
 
     def line(self, v: Value) -> list[Value]:
-        """`v`, and what each tensor before it is made of alone, back to the source."""
+        """`v` and its sources while each has a single one, back to the chain's source."""
         found = [v]
         while (before := self._made_of(found[-1])) is not None:
             found.append(before)
@@ -184,7 +184,7 @@ class _Reader:
         return self._before[v]
 
     def between(self, last: Value, first: Value) -> Steps:
-        """The steps that make `last` of `first`."""
+        """The steps from `first` to `last`."""
         found: list[Step] = []
         v = last
         while v is not first:

@@ -1,4 +1,4 @@
-"""What computes row by row, whatever the order of the rows: products, normalisations and expressions."""
+"""Row-wise operators: products, normalizations and expressions, which do not depend on the order of rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..rewrite_driver import Sweep
 
 
 def rows_from(node: Node, sweep: Sweep) -> dict[Value, Node]:
-    """The output of `node` and all that is computed of its rows, row by row: each with its node, in execution order."""
+    """The output of `node` and all values computed row-wise from it, with their nodes, in execution order."""
     inside: dict[Value, Node] = {node.y: node}
-    waiting: list[int] = []  # where readers stand, a heap
+    waiting: list[int] = []  # positions of readers, a heap
     seen: set[int] = set()
 
     def wait(v: Value) -> None:
@@ -39,15 +39,14 @@ def rows_from(node: Node, sweep: Sweep) -> dict[Value, Node]:
 
 
 def readers_behind(inside: Mapping[Value, Node], sweep: Sweep) -> list[tuple[Value, Node]] | None:
-    """Values of `inside` (`rows_from`) with each node that reads them and is none of those; None where one of them is
-    an output of the graph."""
+    """Values of `inside` (`rows_from`) with each reader outside; None if one is an output of the graph."""
     if any(v in sweep.exposed for v in inside):
         return None
     return [(v, user) for v in inside for user in sweep.uses.get(v, ()) if user.outputs[0] not in inside]
 
 
 def rows_before(inside: Mapping[Value, Node], mover: Node, added: list[Node]) -> dict[Value, Value]:
-    """What the nodes of `inside` (`rows_from`), which are `added` anew, make of the rows that `mover` reads."""
+    """The results of the nodes of `inside` (`rows_from`) on the rows before `mover`; new nodes are in `added`."""
     known: dict[Value, Value] = {mover.y: mover.x}
     for v, node in inside.items():
         if node is mover:
@@ -61,7 +60,7 @@ def rows_before(inside: Mapping[Value, Node], mover: Node, added: list[Node]) ->
 
 
 def is_by_row(node: Node, inside: Mapping[Value, Node]) -> bool:
-    """Whether it makes a row of each row of values `inside`, and of nothing else that differs from row to row."""
+    """Whether the node computes row-wise from values `inside`; other operands are equal for all rows."""
     if len(node.outputs) != 1 or not node.inputs:
         return False
     match node.op:
@@ -92,7 +91,7 @@ def _is_row_norm(node: Node) -> bool:
 
 
 def on_rows(node: Node, known: Mapping[Value, Value], lead: Shape, added: list[Node]) -> Node:
-    """What `node` computes of rows, of the same rows elsewhere: `known`, whose shapes begin with `lead`."""
+    """`node` on other rows: `known` maps its inputs to values whose shapes begin with `lead`."""
     op = node.op
     out = fresh_value(node.y.name, TensorType(node.y.dtype, (*lead, node.y.shape[-1])))
     inputs = [v if v is None else known.get(v, v) for v in node.inputs]
@@ -105,7 +104,7 @@ def on_rows(node: Node, known: Mapping[Value, Value], lead: Shape, added: list[N
 
 
 def along_rows(v: Value, node: Node, added: list[Node]) -> Value | None:
-    """`v`, which is the same for every row or no operand of rows (None), with no axes before the last."""
+    """`v`, equal for every row, without axes before the last; None if it is no operand."""
     if not all(always_equal(n, 1) for n in v.shape[:-1]):
         return None
     if len(v.shape) < 2:

@@ -1,7 +1,7 @@
-"""Rows are moved once between what computes row by row: movements of rows go up and down to where they meet.
+"""Move row permutations past row-wise operators, up or down, until they meet and fuse.
 
-A block of windows (Liu et al., Swin Transformer, 2021) normalises rows, moves them into windows, multiplies, moves them
-back and adds what it began with. Rows moved before that stay in windows until the next block wants other ones.
+A window block (Liu et al., Swin Transformer, 2021) normalizes rows, permutes them into windows, multiplies, permutes
+back and adds the residual. After these passes rows stay in window order until the next block needs another one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .rowwise_ops import along_rows, is_by_row, on_rows, readers_behind, rows_be
 
 
 def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Rows are moved before they are normalised, so that the product that reads them may normalise them.
+    """A row permutation moves before a normalization, so that the product can fuse the normalization.
 
-    Other nodes that compute row by row are passed on the way to another movement.
+    It also moves before other row-wise nodes that follow another permutation.
     """
     table = _table(node)
     if table is None:
@@ -37,9 +37,9 @@ def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
     if maker is None or not is_by_row(maker, {maker.x: maker}) or sweep.only_use(node.x) is not node:
         return None
     if len(table) * node.as_(MoveRows).row > node.x.type.count:
-        return "it would compute rows several times"
+        return "rows would be computed several times"
     if NONE in table:
-        return "it adds rows of zeros, which are not computed"
+        return "it adds rows of zeros"
     if not isinstance(maker.op, Normalize) and not _follows_movement(maker, sweep):
         return None
     x, added = maker.x, list[Node]()
@@ -58,7 +58,7 @@ def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _follows_movement(node: Node, sweep: Sweep) -> bool:
-    """Whether rows come to `node` from another MoveRows, and go nowhere else on the way."""
+    """Whether rows reach `node` from another MoveRows without other readers on the way."""
     while is_by_row(node, {node.x: node}) and sweep.only_use(node.x) is node and node.x.producer is not None:
         node = node.x.producer
         if isinstance(node.op, MoveRows):
@@ -67,7 +67,7 @@ def _follows_movement(node: Node, sweep: Sweep) -> bool:
 
 
 def meet_rows(node: Node, sweep: Sweep) -> Patch | str | None:
-    """An expression of moved rows and of others that are known in that order, too, is computed before they move."""
+    """An expression of permuted rows is computed before the permutation, if all operands have that order."""
     if not isinstance(node.op, Elementwise) or node.op.expr.uses_coords:
         return None
     reason = None
@@ -80,7 +80,7 @@ def meet_rows(node: Node, sweep: Sweep) -> Patch | str | None:
         added: list[Node] = []
         operands = [_before(other, mover, node, sweep, added) for other in node.inputs]
         if None in operands:
-            reason = "an operand is not known in the order that the rows had"
+            reason = "an operand is not available in the order before the permutation"
             continue
         shape = mover.x.shape
         out = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
@@ -91,7 +91,7 @@ def meet_rows(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[Node]) -> Value | None:
-    """What `mover`, whose output `node` reads, would make `v` of."""
+    """The value that `mover`, whose output `node` reads, would map to `v`; None if there is none."""
     assert v is not None
     if v is mover.y:
         return mover.x
@@ -112,7 +112,7 @@ def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[
 
 
 def sink_rows(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Moved rows that are only computed on row by row, until they are moved again, are moved once, then."""
+    """A permutation of rows that are only used row-wise until the next permutation is fused with that one."""
     table = _table(node)
     if table is None or not _is_permutation(table):
         return None
@@ -127,7 +127,7 @@ def sink_rows(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Patch:
-    """What computes `inside` on the rows before `mover`, and what `leaving` takes of them."""
+    """Patch: `inside` computed on the rows before `mover`, and `leaving` reading these results."""
     added: list[Node] = []
     known = rows_before(inside, mover, added)
     replaced: dict[Value, Value] = {}
@@ -143,7 +143,7 @@ def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Pa
 
 
 def _table(node: Node) -> Array | None:
-    """Where the rows come from, of a MoveRows between matrices of known size whose rows it moves; None for others."""
+    """The row table of a MoveRows between matrices of known size with equal rows; None for others."""
     op = node.op
     if not isinstance(op, MoveRows) or not node.x.shape[-1:] == node.y.shape[-1:] == (op.row,):
         return None

@@ -1,4 +1,4 @@
-"""What takes little of a transposed tensor takes it from the tensor itself: the small result is transposed instead."""
+"""Sink transposes below shrinking readers: Reduce, Slice or Gather of a transpose becomes a smaller transpose."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...ops.operator import Op
 from ...ops.reduce import Reduce
 from ..rewrite_driver import Sweep
 
-_SHRINKS = 4  # times at least that the result is smaller
+_SHRINKS = 4  # least factor by which the result is smaller
 
 
 def sink_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Reduce, Slice or Gather of a transpose becomes a transpose of the other; slices before a Reduce go along."""
+    """Reduce, Slice or Gather of a transpose becomes a transpose of its result; slices before a Reduce move too."""
     op = node.op
     if not isinstance(op, Reduce | Slice | Gather) or _SHRINKS * hint_of(node.y.type.count) > hint_of(
         node.x.type.count
@@ -48,7 +48,7 @@ def sink_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
         sunk, order = _sliced_before(op, perm), list(perm)
     else:
         rank = len(node.input(1).shape)
-        taken = perm[op.axis]  # its place is taken by the axes of the indices
+        taken = perm[op.axis]  # replaced by the axes of the indices
         sunk = replace(op, axis=taken)
         order = [k + rank - 1 if k > taken else k for k in perm]
         order[op.axis : op.axis + 1] = range(taken, taken + rank)
@@ -58,14 +58,14 @@ def sink_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _sliced_before(op: Slice, perm: tuple[int, ...]) -> Slice:
-    """The slice that does before the transpose what `op` does after it."""
+    """The Slice on the transpose's input that is equivalent to `op` on its output."""
     order = sorted(range(len(perm)), key=perm.__getitem__)
     starts, steps, sizes = (tuple(of[k] for k in order) for of in (op.starts, op.steps, op.sizes))
     return Slice(starts, steps, sizes)
 
 
 def _append(added: list[Node], like: Node, inputs: list[Value | None], op: Op) -> Value:
-    """The output of a new node like `like` that computes `op`; its type follows from its inputs."""
+    """The output of a new helper node of `like` that computes `op`."""
     (found,) = op.infer_shape([None if v is None else v.type for v in inputs])
     out = fresh_value(like.y.name, TensorType(like.y.dtype, found.shape))
     added.append(like.with_(op=op, inputs=inputs, outputs=[out]))

@@ -1,4 +1,4 @@
-"""Fold per-channel scales and shifts (batch normalisation and its like) into the weights of the Conv before them."""
+"""Fold per-channel scales and shifts, such as batch normalization, into the weights of the preceding convolution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 def fold_affine(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Peel leading mul/div/add/sub by per-channel constants off the Elementwise that alone reads a Conv."""
+    """Fold leading mul/div/add/sub by per-channel constants of the only reader of a Conv into the Conv."""
     if not isinstance(node.op, Elementwise):
         return None
     for i, v in enumerate(node.inputs):
@@ -33,7 +33,7 @@ def fold_affine(node: Node, sweep: Sweep) -> Patch | str | None:
             continue
         if not v.dtype.is_float or not conv.input(1).is_const or not (conv.get(2) is None or conv.input(2).is_const):
             continue
-        with np.errstate(all="ignore"):  # scales that are not finite stay where they are
+        with np.errstate(all="ignore"):  # non-finite scales are not folded
             patch = _peel(node, node.op, i, conv)
         if patch is not None:
             return patch
@@ -77,7 +77,7 @@ def _peel(node: Node, op: Elementwise, operand: int, conv: Node) -> Patch | None
 
 
 def _next_affine(expr: Expr, current: Ref, node: Node, channels: int) -> tuple[int, str, Array, bool] | None:
-    """The only instruction that reads `current`, if it is affine in it with a per-channel constant."""
+    """(instruction, function, constant, swapped) of the only reader of `current`, if affine per channel."""
     readers = [k for k, ins in enumerate(expr.instrs) if current in ins.args]
     if len(readers) != 1 or (expr.result == current):
         return None
@@ -135,7 +135,7 @@ def constant_like(value: Value, data: Array) -> Value:
 
 
 def _without_prefix(expr: Expr, operand: int, start: Ref) -> Expr:
-    """`expr` with `start` (the end of the peeled prefix) read from the operand itself."""
+    """`expr` with `start` (the end of the folded prefix) replaced by the operand itself."""
     b = Builder(expr.dtypes)
     done: dict[int, Ref] = {}
     for k, ins in enumerate(expr.instrs):
@@ -149,9 +149,9 @@ def _without_prefix(expr: Expr, operand: int, start: Ref) -> Expr:
 
 
 def with_expression(node: Node, op: Elementwise, inputs: Sequence[Value | None], before: Node | None = None) -> Node:
-    """`node` computing `op` of those `inputs` that its expression reads; where some go, `shape` keeps the output's.
+    """`node` with `op`, keeping only the `inputs` that its expression reads; `shape` keeps the output's shape.
 
-    before: a node whose expression it takes over.
+    before: a node whose expression is merged in, for the origin.
     """
     expr = op.expr
     origin = node.origin if before is None else joined_origin(before, node)

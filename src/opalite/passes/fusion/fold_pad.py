@@ -1,4 +1,4 @@
-"""Fold a Pad of zeros into the Conv or Pool that reads it."""
+"""Fold zero padding into the Conv or Pool that reads it."""
 
 from __future__ import annotations
 

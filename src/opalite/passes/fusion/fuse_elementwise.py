@@ -1,4 +1,4 @@
-"""Fuse elementwise chains: an Elementwise joins its only reader; constant scalars become literals."""
+"""Fuse elementwise chains: an Elementwise is merged into its only reader; constant scalars become literals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def inline_scalars(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Join an Elementwise producer of the same shape into `node`, its only reader."""
+    """Merge an Elementwise producer of the same shape into `node`, its only reader."""
     if not isinstance(node.op, Elementwise):
         return None
     reason = None
@@ -49,7 +49,7 @@ def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
         if v is None or before is None or not isinstance(before.op, Elementwise):
             continue
         if node.host_dtype is not None or before.host_dtype is not None:
-            reason = "what the host computes takes no other node along"
+            reason = "host nodes are not fused"
             continue
         if not agree(v.shape, node.y.shape):
             reason = "the producer is smaller: fusing would compute it many times"
@@ -60,7 +60,7 @@ def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
         joined = join(before, node, i)
         if joined is not None:
             return Patch.replacing(node, joined, also=[before])
-        reason = "the joined expression would be too large"
+        reason = "the merged expression would be too large"
     return reason
 
 

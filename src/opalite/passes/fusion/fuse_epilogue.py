@@ -1,7 +1,7 @@
-"""Link elementwise chains into the kernel that writes their input (TensorFlow Lite's 'linking').
+"""Fuse elementwise chains, residual adds included, into the kernel that writes their input (epilogue fusion).
 
-The chain becomes the writer's epilogue, residual adds included, so that the tensor between them is never stored.
-A link is made only if the kernel that the writer would get anyway accepts the epilogue.
+The chain becomes the writer's epilogue, so that the intermediate tensor is never stored. It is fused only if the kernel
+chosen for the writer accepts the epilogue. TensorFlow Lite calls this linking.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...ops.elementwise import Elementwise
 from ..rewrite_driver import Rule, Sweep, joined_origin
 
 _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
-"""Integers that an epilogue on integer sums may read."""
+"""Integer types that an epilogue on integer sums may read."""
 
 
 def link_epilogues(
@@ -35,7 +35,7 @@ def link_epilogues(
     """The rule for `device`; `memory`, `tier`, `builds` and `answers` as in `find_options`."""
     ask = partial(find_options, device=device, memory=memory, tier=tier, builds=builds, answers=answers)
 
-    fastest: dict[Node, str | None] = {}  # name of each writer's kernel, worked out when something may be linked
+    fastest: dict[Node, str | None] = {}  # name of each writer's fastest kernel, cached
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not isinstance(node.op, Elementwise):
@@ -61,7 +61,7 @@ def link_epilogues(
                 before, _ = ask(writer)
                 fastest[writer] = next((o.kernel.name for o in before if o.kernel is not None), None)
             best = fastest[writer]
-            # Where tensors are in buffers, whether a kernel is kept does not depend on what other kernels there are.
+            # With buffers, a kernel's acceptance does not depend on the other kernels.
             asked = best if memory is Memory.BUFFER else None
             after, refusals = ask(linked, timed=False, only=asked)
             kept = {o.kernel.name for o in after if o.kernel is not None}
@@ -78,7 +78,7 @@ def link_epilogues(
 
 
 def _linked(writer: Node, node: Node, operand: int) -> Node | str:
-    """`writer` with the expression of `node` as (the end of) its epilogue."""
+    """`writer` with the expression of `node` appended to its epilogue."""
     arity = writer.op.arity
     inputs: list[Value | None] = list(writer.inputs[:arity])
     inputs += [None] * (arity - len(inputs))
@@ -108,6 +108,6 @@ def _linked(writer: Node, node: Node, operand: int) -> Node | str:
     outputs = [fresh_value(node.y.name, node.y.type)]
     origin = joined_origin(writer, node)
     made = writer.with_(inputs=[*inputs, *extra], outputs=outputs, epilogue=expr, origin=origin)
-    like = writer if writer.op.sums is None else node  # integers have no precision of their own
+    like = writer if writer.op.sums is None else node  # integer sums have no precision of their own
     made.precision, made.precision_reason = like.precision, like.precision_reason
     return made

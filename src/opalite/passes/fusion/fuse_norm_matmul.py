@@ -1,4 +1,4 @@
-"""Let a product normalise the rows it reads, where a kernel does that faster than two launches."""
+"""Fuse layer normalization into the product that reads it, if one kernel is faster than two."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ...ops.normalized_matmul import NormalizedMatMul
 from ..rewrite_driver import Rule, Sweep, joined_origin
 from .fold_affine import constant_like
 
-_LOST = 1e-3  # share of a column's norm; rounding to normal halves moves it by 2 to 5e-4
+_LOST = 1e-3  # largest loss as a share of a column's norm; rounding to normal halves loses 2 to 5e-4
 
 
 def fuse_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`.
 
-    Layer normalisation over the last axis whose only reader is a product with a constant becomes part of it: its scale
-    goes into the constant, its bias times the constant is added by the epilogue. A Reshape that keeps the rows may
-    stand between.
+    It matches layer normalization over the last axis whose only reader is a product with a constant. The scale is
+    folded into the constant; the bias times the constant is added by the epilogue. A Reshape that keeps the rows may be
+    between them.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -43,20 +43,20 @@ def fuse_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule
             return f"the rows are computed in {norm.precision.value}, the product in {node.precision.value}"
         made, added = _fused(norm, node, between)
         if made.y.type.storage is DType.FLOAT16 and not _fits_half(made.input(1)):
-            return "scale and matrix together lose digits in half storage"
+            return "scale times matrix loses precision in half storage"
         after, refusals = find_options(made, device, memory)
         if not after:
-            return next(iter(refusals.values()), "no kernel normalises rows for a product")
+            return next(iter(refusals.values()), "no kernel fuses normalization and product")
         apart = sum(least_seconds(n, device, memory) for n in (norm, node))
         if after[0].seconds >= apart:
-            return f"apart they are expected to take {apart * 1e6:.1f} us, together {after[0].seconds * 1e6:.1f}"
+            return f"estimated {apart * 1e6:.1f} us apart, {after[0].seconds * 1e6:.1f} us fused"
         return Patch.replacing(node, *added, made, also=[norm] if between is None else [norm, between])
 
     return rule
 
 
 def _fits_half(matrix: Value) -> bool:
-    """Whether rounding to halves moves each column by little more than the rounding of normal numbers does."""
+    """Whether half storage changes each column by little more than the rounding of normal numbers."""
     wide = np.asarray(matrix.data, np.float64)
     with np.errstate(over="ignore"):
         lost = np.linalg.norm(wide.astype(np.float16) - wide, axis=0)
@@ -64,7 +64,7 @@ def _fits_half(matrix: Value) -> bool:
 
 
 def _source(node: Node, sweep: Sweep) -> tuple[Node | None, Node | None]:
-    """(Reshape between or None, what computes the rows that only `node` reads or None)."""
+    """(Reshape between or None, the node that computes rows that only `node` reads or None)."""
     between: Node | None = None
     reader, v = node, node.x
     maker = v.producer
@@ -82,7 +82,7 @@ def _is_row_norm(node: Node) -> bool:
 
 
 def _fused(norm: Node, node: Node, between: Node | None) -> tuple[Node, list[Node]]:
-    """(the product of normalised rows, the nodes that it needs before it)."""
+    """(the product of normalized rows, its helper nodes)."""
     x, w = norm.x, node.input(1)
     added: list[Node] = []
     if between is not None:

@@ -1,4 +1,4 @@
-"""Let products of few rows normalise the rows that they read, all readers of a normalisation or none."""
+"""Fuse a normalization of few rows into all products that read it (skinny matmul, decode)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..rewrite_driver import Rule, Sweep, joined_origin
 
 
 class _Rows(NamedTuple):
-    """Normal rows: the nodes that compute them, the last of which gives them, and what scales and shifts them."""
+    """Normalized rows: the nodes that compute them, in order, and their scale and shift."""
 
     nodes: list[Node]
     scale: Value | None
@@ -34,10 +34,10 @@ class _Rows(NamedTuple):
 def fuse_row_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`.
 
-    Layer or RMS normalisation of up to FEW rows over the last axis, whose readers are products with constants, floats
-    or integers of a few bits, becomes part of each of them where together they are faster. Scale and bias, which may be
-    written out behind it, are inputs of the products, whose matrices stay what they are: plans for other numbers of
-    rows have the same.
+    It matches layer or RMS normalization of up to FEW rows over the last axis, read only by products with constant
+    float or quantized matrices. It is applied if all of them together become faster. Scale and bias, also from a
+    following expression, become inputs of the products. Their matrices are unchanged, so that plans for other row
+    counts share them.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -49,22 +49,22 @@ def fuse_row_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> 
         normal = found.nodes[-1].y
         readers = sweep.uses.get(normal, ())
         if normal in sweep.exposed or not readers or not all(_is_product_of(r, normal) for r in readers):
-            return "something else than products with constants reads the rows"
+            return "the rows have other readers than products with constants"
         if any(v is not None and v.data is None for v in (found.scale, found.bias)):
             return "scale and bias must be constants"
         if any(n.precision is not node.precision for n in (*found.nodes, *readers)):
-            return f"the rows are computed in {node.precision.value}, what reads them is not"
+            return f"the rows are computed in {node.precision.value}, their readers are not"
         made = [_fused(found, r) for r in readers]
         together = 0.0
         for m in made:
             options, refusals = find_options(m, device, memory)
             if not options:
-                return next(iter(refusals.values()), "no kernel normalises rows for a product")
+                return next(iter(refusals.values()), "no kernel fuses normalization and product")
             together += options[0].seconds
-        # What is written out behind the normalisation would be its epilogue, which costs nothing.
+        # A following scale and shift would be the normalization's epilogue, at no cost.
         apart = sum(least_seconds(n, device, memory) for n in (node, *readers))
         if together >= apart:
-            return f"apart they are expected to take {apart * 1e6:.1f} us, together {together * 1e6:.1f}"
+            return f"estimated {apart * 1e6:.1f} us apart, {together * 1e6:.1f} us fused"
         return Patch([*found.nodes, *readers], made, {r.y: m.y for r, m in zip(readers, made, strict=True)})
 
     return rule
@@ -85,7 +85,7 @@ def _is_product_of(node: Node, rows: Value) -> bool:
 
 
 def _with_parameters(norm: Node, sweep: Sweep) -> _Rows:
-    """The rows that `norm` computes, with the scale and bias of an expression behind it where that is all it does."""
+    """The rows of `norm`, with scale and bias from a following expression if it does nothing else."""
     alone = _Rows([norm], norm.get(1), norm.get(2))
     reader = sweep.only_use(norm.y)
     if reader is None or not isinstance(reader.op, Elementwise) or not always_equal(reader.y.shape, norm.y.shape):
@@ -96,13 +96,13 @@ def _with_parameters(norm: Node, sweep: Sweep) -> _Rows:
     scale, bias = (None if i is None else reader.input(i) for i in given)
     if any(v is not None and not _varies_by_column(v) for v in (scale, bias)):
         return alone
-    if alone.bias is not None or None not in (scale, alone.scale):  # it was scaled or shifted before
+    if alone.bias is not None or None not in (scale, alone.scale):  # scaled or shifted twice
         return alone
     return _Rows([norm, reader], alone.scale if scale is None else scale, bias)
 
 
 def _affine(expr: Expr, rows: int) -> tuple[int | None, int | None] | None:
-    """Numbers of the operands that `expr` multiplies operand `rows` by and then adds to it, if it does nothing else."""
+    """Operand numbers of the scale and shift in `expr`, if it only scales and shifts operand `rows`."""
     value: Ref = In(rows)
     found: dict[str, int] = {}
     for i, instr in enumerate(expr.instrs):

@@ -1,4 +1,4 @@
-"""Products with weights of few bits may round their rows to 8 bits, where a session asks for it."""
+"""Dynamic quantization of activations to 8 bits in products with low-bit weights, on request of a session."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from ..rewrite_driver import Rule, Sweep
 
 
 def round_rows(policy: PrecisionPolicy) -> Rule:
-    """Rule for what `policy` says of QuantizedMatMul, as `accuracy_level` 4 says it in a model. Those that it keeps in
-    fp32 by name stay exact, and so do those whose weights stand for a table's values."""
+    """Rule: QuantizedMatMul may quantize its activations as `policy` says, like `accuracy_level` 4 in a model.
+
+    Nodes that the policy keeps in fp32, and nodes with table weights, stay exact.
+    """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         op = node.op

@@ -1,4 +1,4 @@
-"""Quantising again what was quantised before: between layers of quantised models bytes are moved, not floats."""
+"""Fuse DequantizeLinear and QuantizeLinear around movements: int8 data is moved instead of floats."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...ops.data_movement import Concat, Reshape, Slice, Transpose
 from ...ops.elementwise import Elementwise
 from ..rewrite_driver import Sweep
 
-_MOVES = (Reshape, Transpose, Slice, Concat)  # what gives elements of its inputs and nothing else
-_HELD = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)  # integers that a way through float32 gives back
-_SCALES = (1e-30, 1e30)  # within which it does
+_MOVES = (Reshape, Transpose, Slice, Concat)
+_HELD = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)  # exact in a round trip through float32
+_SCALES = (1e-30, 1e30)  # scales with an exact round trip
 
 
 def requantise(node: Node, sweep: Sweep) -> Patch | str | None:
-    """QuantizeLinear of moved elements of DequantizeLinear with the same scale and zero point moves the integers.
+    """QuantizeLinear of a moved DequantizeLinear with the same scale and zero point moves the integers.
 
-    rint((q - z) * s / s) + z is q: both roundings are within 2^-23 of a whole number of 16 bits. Quantisers put such
-    pairs around every reshape, transpose, split and concatenation.
+    rint((q - z) * s / s) + z is q: both roundings are within 2^-23 of a 16-bit integer. Quantizers put such pairs
+    around every reshape, transpose, split and concatenation.
     """
     if not isinstance(node.op, Elementwise) or node.y.dtype not in _HELD:
         return None
@@ -39,7 +39,7 @@ def requantise(node: Node, sweep: Sweep) -> Patch | str | None:
 
 
 def _integers(v: Value, like: Node, sweep: Sweep, added: list[Node]) -> Value | None:
-    """The integers that dequantise to `v` with scale and zero point of `like`; movements of them go into `added`."""
+    """The integers that dequantize to `v` with scale and zero point of `like`; movements of them are in `added`."""
     source = v.producer
     if source is None:
         return None
@@ -59,7 +59,7 @@ def _integers(v: Value, like: Node, sweep: Sweep, added: list[Node]) -> Value | 
 
 
 def _reverses(source: Node, op: Elementwise, like: Node) -> bool:
-    """Whether `source` dequantises integers of the type, scale and zero point to which `like` quantises."""
+    """Whether `source` dequantizes with the type, scale and zero point with which `like` quantizes."""
     if source.x.dtype is not like.y.dtype or source.x.shape != source.y.shape:
         return False
     if op.expr != dequantize_expr(_dtypes(source)):
@@ -72,7 +72,7 @@ def _reverses(source: Node, op: Elementwise, like: Node) -> bool:
 
 
 def _is_plain(scale: Value) -> bool:
-    """One positive number of ordinary size, known ahead of time."""
+    """Whether the scale is one constant positive number of ordinary size."""
     if scale.data is None or scale.type.count != 1:
         return False
     return bool(_SCALES[0] < float(scale.data.reshape(())) < _SCALES[1])

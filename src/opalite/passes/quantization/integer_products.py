@@ -1,4 +1,4 @@
-"""Products of 8-bit integers: kept, made of dequantised operands, or widened, as the device multiplies best."""
+"""Choose the arithmetic of int8 products: integer dot products, made from dequantized operands, or floats."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from ..rewrite_driver import Rule, Sweep, joined_origin
 Array = np.ndarray[Any, Any]
 
 _LARGEST = 2**31 - 1
-_EXACT = 2.0**24  # below which every whole number is a float
+_EXACT = 2.0**24  # float32 holds every integer below
 
 
 def multiplies_bytes(device: DeviceInfo | None) -> bool:
-    """Whether products of 8-bit integers pay on `device`: it sums four of them in one instruction."""
+    """Whether int8 products are fast on `device`: it has a 4-way dot product instruction."""
     return device is not None and not device.on_host and bool(device.dot_product)
 
 
 def _multiplies_rows(device: DeviceInfo | None, node: Node, w_zero: Value | None) -> bool:
-    """Whether a product of bytes has a kernel of a CPU's vectors: rows with one constant matrix, which is packed."""
+    """Whether a CPU's vector kernel takes the int8 product: rows times one constant matrix."""
     if device is None or not device.is_cpu or device.byte_dots != "fours" or not isinstance(node.op, MatrixProduct):
         return False
     constant = all(v is None or v.is_const for v in (node.input(1), w_zero))
@@ -49,12 +49,12 @@ def _multiplies_rows(device: DeviceInfo | None, node: Node, w_zero: Value | None
 
 
 def _sums_fours(device: DeviceInfo | None, tier: Tier) -> bool:
-    """Whether special kernels of a CPU sum four products of bytes to a lane; general ones convolve floats alone."""
+    """Whether the optimized kernels of a CPU use VNNI; generic kernels convolve floats only."""
     return device is not None and device.is_cpu and device.byte_dots == "fours" and tier == "optimized"
 
 
 def _pays(device: DeviceInfo | None, made: Node, floats: Node | None) -> bool:
-    """Whether a kernel computes the convolution `made` of bytes, sooner than any does `floats`, the same of floats."""
+    """Whether a kernel computes the int8 convolution `made`, faster than any kernel computes the float one."""
     assert device is not None
     best: list[float] = []
     for node in (made, floats):
@@ -64,7 +64,7 @@ def _pays(device: DeviceInfo | None, made: Node, floats: Node | None) -> bool:
 
 
 def _of_floats(node: Node, op: IntegerConv) -> Node:
-    """The convolution of floats that `node` would be, for its kernels to be asked about."""
+    """The float convolution equivalent to `node`, for cost estimates."""
     x, w = (fresh_value(v.name, TensorType(DType.FLOAT32, v.shape)) for v in node.inputs[:2] if v is not None)
     w.data = np.broadcast_to(np.float32(0), w.shape)
     y = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
@@ -74,12 +74,11 @@ def _of_floats(node: Node, op: IntegerConv) -> Node:
 def from_dequantized(
     device: DeviceInfo | None, policy: PrecisionPolicy | None = None, tier: Tier = "optimized"
 ) -> Rule:
-    """A float product of dequantised operands becomes one of their integers, which is then scaled.
+    """Rule: a float product of dequantized operands becomes an integer product with a scaled result.
 
-    The second operand is a constant with one scale, or one for each output channel; the first has one scale, known
-    ahead of time. The sums must stay within int32, so that they are exact. Where floats are stored as halves and matrix
-    units multiply those, floats stay: an H200's are 1.3 to 4 times as fast as its dot products. On CPUs a convolution
-    becomes one of bytes where that is expected to take less time.
+    The second operand is a constant with one scale, or one for each output channel; the first has one constant scale.
+    Sums must fit in int32. Where halves on tensor cores multiply faster, floats stay: on an H200 1.3 to 4 times as fast
+    as its dot products. On CPUs a convolution becomes int8 if the cost model expects less time.
     """
     halves = policy is not None and policy.precision in (Precision.FP16, Precision.FP16_FAST)
     units = device is not None and PTX_MMA in device.quirks
@@ -103,13 +102,13 @@ def from_dequantized(
         if source.op.expr != dequantize_expr(tuple(v.dtype for v in source.inputs if v is not None)):
             return None
         if scale is None or scale.data is None or any(v is not None and v.type.count != 1 for v in source.inputs[1:]):
-            return "the first operand has scales that differ, or are not known ahead of time"
+            return "the first operand has several scales, or none that is constant"
         if pays and isinstance(node.op, Conv) and not _kept_conv(node, node.op):
-            return "grouped convolutions have kernels for floats"
+            return "grouped convolutions have float kernels only"
         axis = _channel_axis(node)
         by_channel = _by_channel(w.levels, axis)
         if by_channel is None:
-            return "the constant's scales do not lie along the output channels"
+            return "the constant's scales are not along the output channels"
         w_scale, w_zero = by_channel
         room = _LARGEST - _largest_sum(w.levels.q, w_zero, axis)
         if room < 0:
@@ -118,26 +117,26 @@ def from_dequantized(
         if not pays and isinstance(node.op, Conv):
             made = next(n for n in patch.add if isinstance(n.op, IntegerConv))
             if not _pays(device, made, node):
-                return "products of floats are expected to take less time"
+                return "float products are estimated to be faster"
         return patch
 
     return rule
 
 
 def _kept_conv(node: Node, op: Convolution) -> bool:
-    """Whether kernels of 8-bit integers take the convolution: it has one group, or one for each channel."""
+    """Whether int8 kernels take the convolution: it has one group, or one for each channel."""
     return op.group == 1 or op.group == node.x.shape[1] == node.y.shape[1]
 
 
 def _channel_axis(node: Node) -> int:
-    """Axis of the second operand that becomes output channels, counted from the end for products."""
+    """Axis of the second operand for output channels, counted from the end for products."""
     if isinstance(node.op, Convolution):
         return 0
     return -2 if node.as_(MatrixProduct).trans_b else -1
 
 
 def _by_channel(levels: QuantizedConstant, axis: int) -> tuple[Array, Array | None] | None:
-    """(scale, zero point) as scalars or vectors along `axis` of the integers; None where they vary otherwise."""
+    """(scale, zero point) as scalars or vectors along `axis` of the integers; None for other shapes."""
     if levels.block or levels.turned or levels.table:
         return None
     rank = len(levels.codes.shape)
@@ -155,7 +154,7 @@ def _by_channel(levels: QuantizedConstant, axis: int) -> tuple[Array, Array | No
 
 
 def _largest_sum(q: Array, zero: Array | None, axis: int) -> float:
-    """Bound of every sum of products that kernels form: those of x itself, and those of x less its zero point."""
+    """Bound of every partial sum in kernels, with and without the zero point of x."""
     wide = np.moveaxis(q.astype(np.float64), axis, 0)
     wide = wide.reshape(wide.shape[0], -1)
     own = np.abs(wide).sum(1).max(initial=0.0)
@@ -167,7 +166,7 @@ def _largest_sum(q: Array, zero: Array | None, axis: int) -> float:
 def _as_integers(
     node: Node, op: Conv | MatMul, source: Node, x_scale: Array, w_scale: Array, w_zero: Array | None, room: float
 ) -> Patch:
-    """room: what an integer bias may add to the sums without their exceeding 32 bits."""
+    """Patch to the integer product. room: the largest magnitude that an integer bias may add without overflow."""
     w, levels = node.input(1), node.input(1).levels
     assert levels is not None
     factor = np.float32(x_scale) * w_scale.astype(np.float32)
@@ -201,7 +200,7 @@ def _as_integers(
 
 
 def _whole_bias(bias: Value | None, factor: Array) -> Array | None:
-    """The integers of a bias whose scale is that of the sums, as quantisers make it; None for any other."""
+    """The integer form of a bias with the scale of the sums, as quantizers make it; None for any other."""
     levels = None if bias is None else bias.levels
     if levels is None or levels.codes.dtype != np.int32 or len(levels.codes.shape) != 1:
         return None
@@ -220,10 +219,10 @@ def _constant(like: Value, data: Array) -> Value:
 
 
 def widen(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
-    """Products of 8-bit integers that no kernel takes as they are: of floats where sums stay exact, else of int32.
+    """Rule: int8 products without a kernel are computed in floats if sums stay exact, else in int32.
 
-    Zero points are taken off first. Every whole number below 2^24 is a float, and devices multiply floats best: a
-    vector of int32 takes an x86 processor three times as long.
+    Zero points are subtracted first. Floats hold integers below 2^24 exactly and multiply faster: a vector of int32
+    takes an x86 processor three times as long.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -274,7 +273,7 @@ def widen(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
 
 
 def _pooled_floats(node: Node, op: Pool) -> Patch | None:
-    """A maximum of bytes as one of floats, so that what computes them and what reads them can write and read floats."""
+    """A maximum of int8 as one of floats, so that neighbours can be computed in floats."""
     if op.kind != "max" or node.x.dtype not in BYTES or len(node.outputs) > 1:
         return None
     wide = node.beside(Elementwise(trace(lambda v: v.cast(DType.FLOAT32), node.x.dtype)), [node.x])
@@ -285,7 +284,7 @@ def _pooled_floats(node: Node, op: Pool) -> Patch | None:
 
 
 def _largest_product(node: Node, first: int) -> float:
-    """Bound of every sum of a product of integers less their zero points, the bias included; inf if none is known."""
+    """Bound of every sum of products of integers minus zero points, bias included; inf if unknown."""
     x, w, x_zero, w_zero = node.x, node.input(1), node.get(first), node.get(first + 1)
     reach = 255.0
     if x_zero is None or x_zero.data is not None:
@@ -313,7 +312,7 @@ def _largest_product(node: Node, first: int) -> float:
 
 
 def _along_channels(zero: Value, node: Node, added: list[Node]) -> Value:
-    """A zero point as it broadcasts against its operand; a vector lies along the output channels of the second."""
+    """A zero point reshaped to broadcast against its operand; a vector is along output channels."""
     if zero.type.count == 1:
         return zero
     rank = len(node.input(1).shape)
@@ -329,7 +328,7 @@ def _reshaped(v: Value, shape: tuple[int, ...], node: Node, added: list[Node]) -
 
 
 def _without_zero(node: Node, at: int) -> Patch | None:
-    """The constant operand less its zero points (input `at`), where 8 bits hold that."""
+    """Patch: the constant operand minus its zero points (input `at`), if that fits in 8 bits."""
     w, zero = node.input(1), node.get(at)
     if zero is None or w.data is None or zero.data is None:
         return None

@@ -1,4 +1,4 @@
-"""Products with, and rows of, constants that were dequantised: their integers stay as small as the model has them."""
+"""Keep quantized weights: products with, and gathers from, dequantized constants read the low-bit integers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ..rewrite_driver import Rule, Sweep
 Made = dict[Hashable, Value]
 
 WORD = 32
-"""Bits that kernels take at a time; blocks begin at words."""
+"""Bits that kernels read at a time; blocks begin at words."""
 
 
 def keep_levels(smallest: int = SMALLEST) -> Rule:
-    """MatMul with a constant matrix of levels becomes QuantizedMatMul, Gather of its rows QuantizedGather.
+    """Rule: MatMul with a dequantized constant becomes QuantizedMatMul, Gather of its rows QuantizedGather.
 
-    Scales and zero points are of the whole matrix, or of rows along the sum, or of blocks of those. smallest: elements
-    of a constant from which on its integers are kept; products whose rows may be rounded keep them all, for rounding
-    that hung on sizes would be another model's.
+    Scales and zero points are of the whole matrix, of rows along the sum, or of blocks of those. smallest: least
+    elements of a constant whose integers are kept; products that may quantize activations keep all, so that results do
+    not depend on sizes.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -50,9 +50,9 @@ def keep_levels(smallest: int = SMALLEST) -> Rule:
 
 
 def keep(node: Node, held: Value, levels: QuantizedConstant, known: Made) -> Patch | str:
-    """A MatMul or Gather of the constant `held` computed from its integers, or why not.
+    """A MatMul or Gather of the constant `held` computed from its integers, or the reason why not.
 
-    known: constants that were made so, by what they hold: a product and an embedding may have the same.
+    known: constants made so far, by contents: a product and an embedding may share one.
     """
     op = node.op
     if levels.bits not in BITS or levels.codes.dtype not in (np.int8, np.uint8):
@@ -60,11 +60,11 @@ def keep(node: Node, held: Value, levels: QuantizedConstant, known: Made) -> Pat
     if isinstance(op, MatMul) and op.trans_a:
         return "the first operand is stored by columns"
     if isinstance(op, Gather) and (op.axis != 0 or levels.turned or levels.table):
-        return "what is picked are not rows, or they number values of a table"
+        return "the gather is not by rows, or the integers index a table"
     trans_b = op.trans_b != levels.turned if isinstance(op, MatMul) else True
     found = _by_rows(levels, 1 if trans_b else 0, held.dtype)
     if found is None:
-        return "the scales do not lie along the sums, or their blocks do not begin at words"
+        return "the scales are not along the sums, or their blocks do not begin at words"
     scale, zero, block = found
     q, *parts = (None if a is None else _constant(held, a, known) for a in (levels.codes, scale, zero))
     made: Op = QuantizedGather(bits=levels.bits, block=block)
@@ -105,7 +105,7 @@ def _by_rows(levels: QuantizedConstant, along: int, dtype: DType) -> tuple[Array
 
 
 def _spread(part: Array, along: int, shape: tuple[int, int]) -> Array | None:
-    """A scale or zero point for each block of each row, or None where it does not lie so."""
+    """A scale or zero point for each block of each row; None if its shape does not fit."""
     if part.size > 1:
         part = part.reshape((1,) * (2 - part.ndim) + part.shape)
         part = part if along == 1 else part.T

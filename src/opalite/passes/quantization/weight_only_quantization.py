@@ -1,4 +1,4 @@
-"""Float weights of products, and tables of rows, kept in 8 bits where memory is asked to be low."""
+"""Weight-only quantization: float weights are kept in 8 bits if low memory is requested."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..rewrite_driver import Rule, Sweep
 from .keep_quantized_weights import Made, keep
 
 SMALLEST = 1 << 16
-"""Elements of a constant from which on it is kept in 8 bits."""
+"""Least elements of a constant that is kept in 8 bits."""
 
 BLOCK = 32
-"""Neighbouring weights of one sum that share a scale."""
+"""Adjacent weights of one sum that share a scale."""
 
 _MOST = 127
 
 
 def narrow_weights(smallest: int = SMALLEST) -> Rule:
-    """MatMul with a constant matrix of floats, and Gather of the rows of one, read 8-bit integers instead.
+    """Rule: MatMul with a constant float matrix, and Gather of its rows, read 8-bit integers.
 
-    Blocks of 32 weights along the sum have one scale, their largest magnitude / 127, and no zero point. smallest:
-    elements of a constant from which on that is done.
+    Blocks of 32 weights along the sum share a scale, their largest magnitude / 127, without zero point. smallest: least
+    elements of a constant.
     """
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -38,7 +38,7 @@ def narrow_weights(smallest: int = SMALLEST) -> Rule:
         if not held.is_const or held.levels is not None or len(held.shape) != 2 or held.type.count < smallest:
             return None
         if isinstance(op, MatMul) and op.exact:
-            return "its sums are of whole numbers, exact in floats"
+            return "its sums are integers, exact in floats"
         along = 1 if isinstance(op, Gather) or op.trans_b else 0
         levels = narrowed(held, along)
         if levels is None:

@@ -43,7 +43,7 @@ def test_the_device_computes_what_is_numbers() -> None:
     found = session.explain()
     assert found.launches == 1
     assert [n.origin for n in found.host_nodes] == ["Equal", "Where", "Gather"]
-    assert all("str tensors live on the host only" in n.why for n in found.host_nodes)
+    assert all("str tensors exist on the host only" in n.why for n in found.host_nodes)
     assert not found.python_nodes
     with pytest.raises(ShapeError, match=r"an index is 4; expected -4 to 3(.|\n)*Gather node"):
         session.run(None, feeds(4, 4))

@@ -117,7 +117,7 @@ def test_an_entry_makes_it_strict(rt: Runtime) -> None:
     told = opalite.SessionOptions()
     told.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     session = opalite.InferenceSession(by_data().SerializeToString(), told, device=rt.info.id)
-    with pytest.raises(PlacementError, match="strict mode refuses nodes"):
+    with pytest.raises(PlacementError, match="strict mode rejects nodes"):
         session.run(None, {"x": noise(3)})
 
 
