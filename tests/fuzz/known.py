@@ -133,6 +133,11 @@ def interpolates_what_is_not_finite(step: Step, node: Any, inputs: Arrays, outpu
     return mode != b"nearest" and (a is None or not np.isfinite(a).all())
 
 
+def squares_vanish(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
+    a = step.array(node, 0, inputs)
+    return a is None or bool(np.any((a != 0) & (np.abs(a) < 1e-19)))
+
+
 def cancels(step: Step, node: Any, inputs: Arrays, outputs: Arrays) -> bool:
     return reads_beyond_sums(step, node, inputs, outputs) or varies_little(step, node, inputs, outputs)
 
@@ -328,6 +333,12 @@ KNOWN: tuple[Quirk, ...] = (
         "onnxruntime multiplies neighbours that have no part in a point by zero, which makes NaN of infinity",
         ("Resize", "Upsample"),
         interpolates_what_is_not_finite,
+        leave_out,
+    ),
+    Quirk(
+        "onnxruntime adds up squares below the smallest float, so that the norm of small numbers is 0",
+        ("LpNormalization",),
+        squares_vanish,
         leave_out,
     ),
     Quirk(
