@@ -19,6 +19,7 @@ from ...cl.queue.prepared_launch import LaunchSequence
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...plan.template.dynamic_parameters import DynamicParameters, Values, packed
 from ...pocl.megakernel.step_table import StepArrays
+from .ab_timing import PairedTimes
 from .launch_batches import Phase, Prepared
 from .memory.io_transfer import Target
 from .memory.output_ring_buffer import OutputRingBuffer
@@ -26,7 +27,7 @@ from .run_trace import RunTrace
 from .strategies.inflight_runs import InflightRuns
 from .strategies.launch_parameter_buffer import LaunchParameterBuffer
 from .strategies.megakernel_strategy import MegakernelStrategy
-from .strategies.persistent_kernel_strategy import LinkedKernelCache, PersistentKernelSelector, Times
+from .strategies.persistent_kernel_strategy import LinkedKernelCache, PersistentKernelSelector
 from .strategies.queue_strategy import Queue
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class DynamicShapeRuns:
         self._megakernel_runs: _MegakernelRuns | None = None
         self._launches: _LaunchRuns | None = None
         self._linked: _LinkedRuns | None = None
-        self._known_times: Times | None = None  # by which linked kernels were taken where caches lay before
+        self._known_times: PairedTimes | None = None  # by which linked kernels were taken where caches lay before
         self._made = LinkedKernelCache()  # of launches, linked
         self._rows: OutputRingBuffer | None = None  # of runs that go ahead
 
@@ -230,7 +231,7 @@ class _LinkedRuns:
         dynamic: DynamicParameters,
         launches: _LaunchRuns,
         made: LinkedKernelCache,
-        known_times: Times | None,
+        known_times: PairedTimes | None,
     ) -> None:
         self._dynamic, self._launches = dynamic, launches
         self._table = LaunchParameterBuffer(executable.rt, dynamic)

@@ -31,6 +31,7 @@ from ...plan.program import Program
 from ...pocl.megakernel.host_thread_loop import HostThreadLoop
 from ...pocl.megakernel.step_table import StepArrays
 from .build_progress_bar import build_progress
+from .compile_queue import Job
 from .host_operators import HostOperators, HostRunner
 from .launch_batches import Prepared, Recorder
 from .loops.enqueued_loop_iterations import EnqueuedLoopIterations
@@ -556,11 +557,12 @@ class Executable:
             for port, array in zip(self.program.inputs, feeds, strict=True)
         ]
 
-    def settle(self, timeout: float | None = None) -> bool:
-        """Wait for what is built in the background; whether it is done."""
-        now: ShapeInstance | None = self._current  # none, once it is released
-        found = None if now is None else now.persistent
-        return self._megakernel_builder.wait(timeout) and (found is None or found.wait(timeout))
+    @property
+    def jobs(self) -> list[Job]:
+        """The background jobs that link launches of the current shape."""
+        current: ShapeInstance | None = self._current  # None after release
+        selector = None if current is None else current.persistent
+        return self._megakernel_builder.jobs + ([] if selector is None else selector.jobs)
 
     def replay(self) -> None:
         """Repeat the launches of the last run on the inputs that are on the device, without transfers, and wait.

@@ -15,7 +15,7 @@ from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.dynamic_shape_runs import DynamicShapeRuns
 from ..execute.executable import SIZES_KEPT, Executable
-from .background.background_compile import Job
+from .background.background_compile import CompileJob
 from .background.respecialize_policy import DistantShape, RespecializePolicy, Sizes, distance
 from .repeat_run_fast_path import RepeatRun
 
@@ -52,7 +52,7 @@ class Compiled:
     may_overflow: bool = False
     is_asked: bool = False
     is_proven: bool = False
-    job: Job | None = None
+    job: CompileJob | None = None
     is_replaced: bool = False
     sizes: Sizes = ()
     template: Template | None = None

@@ -24,7 +24,7 @@ from ...plan.template.program_template import Template
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import Ran, RunTrace
 from ..execute.strategies.time_slicing import DeviceShare
-from .background.background_compile import Job
+from .background.background_compile import CompileJob
 from .background.graph_compiler import Compiler, Prepared
 from .background.respecialize import Respecializer
 from .background.respecialize_policy import DistantShape
@@ -96,7 +96,7 @@ class OnnxModel:
         trace = RunTrace(ran=ran)
         last: list[tuple[Ready, Segment]] = []
         tunes = (request.tuning.level or self.compiler.options.tune) != "none"
-        made: list[Job] = []
+        made: list[CompileJob] = []
         try:
             with RunLockHold(request.lock, whole=tunes) as turn:
                 outputs = self._run(self.imported.importer, feeds, request, trace, turn, on_whole, last, made)
@@ -116,7 +116,7 @@ class OnnxModel:
         turn: RunLockHold,
         on_whole: OnWhole | None = None,
         last: list[tuple[Ready, Segment]] | None = None,
-        made: list[Job] | None = None,
+        made: list[CompileJob] | None = None,
     ) -> list[Any]:
         """Outputs of a model or of a loop's body. last: gets the segment that is all of the run but for what the host
         does after it. made: gets what is to be done once the run is over."""
@@ -234,7 +234,7 @@ class OnnxModel:
         request: RunRequest,
         run: ImportRun,
         on_whole: OnWhole | None,
-        made: list[Job] | None,
+        made: list[CompileJob] | None,
     ) -> tuple[Compiled, SizedProgram]:
         tell = None
         if on_whole is not None and run.is_whole:
@@ -257,7 +257,7 @@ class OnnxModel:
 
     def _respecializer(
         self, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], lock: RunLock, on_whole: OnWhole | None
-    ) -> Job:
+    ) -> CompileJob:
         """What makes a plan of `segment` for `sizes`, which come back and which `compiled` was not made for."""
         segment_of = weakref.ref(segment)
 

@@ -22,6 +22,8 @@ from ...errors import InputError, OpaliteError
 from ...ir.device.device_info import DeviceInfo
 from ...ir.model_edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
+from ..execute.ab_timing import time_alternately
+from ..execute.compile_queue import compile_queue
 from ..execute.run_trace import RunTrace
 from ..model.background.graph_compiler import Compiler
 from ..model.executable_cache import ExecutableCache
@@ -30,7 +32,7 @@ from ..model.open_model import open_onnx
 from ..model.plans.plan_key import file_stamp
 from ..model.run_lock import RunLock
 from ..model.run_request import PLAIN, RunRequest
-from .background_policy_search import PolicySearch, Trial, policy_word, time_alternately
+from .background_policy_search import MOST_S, ROUNDS, PolicySearch, Trial, policy_word
 from .precision_choice import FP16, FP32, OutputError, PrecisionChoice, compare_outputs, copy_of, first_limit, types_of
 from .precision_choice_cache import open_precision_choices
 
@@ -124,17 +126,22 @@ class AutoModel:
         """Forget what was compiled, and stop searching."""
         with self._lock:
             if self._search is not None:
-                self._search.stop.set()
+                self._search.end()
                 self._search = None
             self._watched.clear()
             for model in (self._fp32_model, self._fp16_model):
                 if model is not None:
                     model.reset()
 
-    def settle(self, timeout: float | None = None) -> bool:
-        """Wait for the search, if one is under way; whether it is over. May be called while the session runs."""
+    @property
+    def jobs(self) -> list[PolicySearch]:
+        """The search, if one is under way. Thread-safe."""
         search = self._search
-        return search is None or search.wait(timeout)
+        return [] if search is None else [search]
+
+    def settle(self) -> None:
+        """Wait for the search, if one is under way."""
+        compile_queue(self._compiler.rt).settle(self.jobs)
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, in float32 where this run is checked, and what the run did."""
@@ -203,7 +210,7 @@ class AutoModel:
     def _compared(self, choice: PrecisionChoice, feeds: Mapping[str, Any], lock: RunLock | None) -> PrecisionChoice:
         """`choice` with its times beside those of float32; float32 where that is as fast."""
         runs = [Trial(model, lock).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
-        fp16_s, fp32_s = time_alternately(*runs)
+        fp16_s, fp32_s = time_alternately(*runs, rounds=ROUNDS, most_s=MOST_S)
         if fp16_s < fp32_s:
             return replace(choice, fp16_s=fp16_s, fp32_s=fp32_s)
         why = (
@@ -241,7 +248,8 @@ class AutoModel:
             self._keep if self.stores_choice else lambda choice: None,
             compares_speed=not knobs.get("OPALITE_TRY_HALF"),
         )
-        weakref.finalize(self, self._search.stop.set)
+        weakref.finalize(self, self._search.end)
+        compile_queue(self._compiler.rt).submit(self._search, self._search)
 
     def _adopt(self) -> None:
         """Go by what a search has found."""

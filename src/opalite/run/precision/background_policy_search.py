@@ -1,18 +1,19 @@
-"""PolicySearch: a thread that looks for a mixed-precision policy while its session goes on in float32."""
+"""PolicySearch: a background job that finds a mixed-precision policy while its session computes in float32."""
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import OpaliteError
 from ...ir.model_edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
+from ..execute.ab_timing import time_alternately
+from ..execute.compile_queue import Job
+from ..model.background.background_compile import describe_error
 from ..model.background.graph_compiler import Compiler
 from ..model.compile_options import CompileOptions
 from ..model.model_interface import Model
@@ -21,10 +22,9 @@ from ..model.run_lock import RunLock
 from ..model.run_request import RunRequest
 from .precision_choice import FP32, OutputError, PrecisionChoice, compare_outputs, first_limit, types_of
 
-_log = logging.getLogger(__name__)
 TRIAL = RunRequest(is_trial=True)
 ROUNDS = 7
-_MOST_S = 0.3  # of timing, if there are more rounds than two
+MOST_S = 0.3  # of timing, if there are more rounds than two
 
 
 class StopError(Exception):
@@ -40,11 +40,11 @@ class FoundPolicy:
     is_reusable: bool = True  # whether it may be kept for other processes
 
 
-class PolicySearch:
-    """A search for the nodes that must stay in float32 on `feeds`, which nobody else changes.
+class PolicySearch(Job):
+    """A search for the nodes that must stay in float32 on `feeds`, which no other thread changes.
 
-    Its models are its own, so that the session runs meanwhile. The process ends without it: between two trials it
-    looks whether the main thread still lives.
+    It has models of its own, so that the session runs meanwhile. It stops between two trials once it is over, or the
+    interpreter ends. step: what it does, in words. found: its result, None if it was stopped.
     """
 
     def __init__(
@@ -58,50 +58,31 @@ class PolicySearch:
         *,
         compares_speed: bool,
     ) -> None:
-        """keep: told of what was found, unless that may be otherwise in another process."""
+        """keep: called with the result, unless it may differ in another process."""
+        super().__init__()
         self._compiler, self._model, self._feeds, self._start = compiler, model, feeds, start
         self._edits, self._keep, self._compares_speed = edits, keep, compares_speed
-        self.stop = threading.Event()
         self.step = "begun"
         self.found: FoundPolicy | None = None
-        self._thread = threading.Thread(target=self._run, name="opalite-precision")
-        self._thread.start()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the thread has ended; `found` is None then if it was stopped."""
-        return not self._thread.is_alive()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is over; whether it is."""
-        self._thread.join(timeout)
-        return self.is_over
 
     def _watch(self, step: str) -> None:
         self.step = step
-        if self.stop.is_set() or not threading.main_thread().is_alive():
+        if self.stops():
             raise StopError
 
-    def _run(self) -> None:
-        try:
+    def run(self) -> None:
+        """See Job.run."""
+        with suppress(StopError):
             found = self._find()
             self._watch("found")
-        except StopError:
-            return
-        except (OpaliteError, MemoryError) as e:
-            found = FoundPolicy(
-                PrecisionChoice(FP32, f"the search for nodes that can be stored in half failed: {e}"), is_reusable=False
-            )
-        except Exception as e:
-            if not threading.main_thread().is_alive():
-                return  # the interpreter shuts down, and lends no threads to builds any more
-            _log.exception("the search for a precision policy failed")
-            found = FoundPolicy(
-                PrecisionChoice(FP32, f"the search for a policy failed: {type(e).__name__}: {e}"), is_reusable=False
-            )
-        if found.is_reusable:
-            self._keep(found.choice)
-        self.found = found
+            if found.is_reusable:
+                self._keep(found.choice)
+            self.found = found
+
+    def fail(self, error: Exception) -> None:
+        """Choose float32, for this session alone."""
+        why = f"the search for nodes that can be stored in half failed: {describe_error(error)}"
+        self.found = FoundPolicy(PrecisionChoice(FP32, why), is_reusable=False)
 
     def _find(self) -> FoundPolicy:
         from ..model.imported_model import ImportedModel
@@ -138,7 +119,7 @@ class PolicySearch:
             return wide(f"the policy that was found changes an output by {worst}, more than half of {tolerance:g}")
         fp16_s = fp32_s = 0.0
         if self._compares_speed:
-            fp16_s, fp32_s = time_alternately(*(run.timed(self._feeds) for run in runs))
+            fp16_s, fp32_s = time_alternately(*(run.timed(self._feeds) for run in runs), rounds=ROUNDS, most_s=MOST_S)
             if fp16_s >= fp32_s:
                 return wide(
                     f"with every node in half an output changes by {plain}; with {len(policy.fp32)} of {mixed.nodes} "
@@ -177,12 +158,3 @@ class Trial:
 def policy_word(policy: PrecisionPolicy) -> str | PrecisionPolicy:
     """A word for a policy that has one: sessions that ask for the word have plans in the cache."""
     return policy if policy.fp32 else policy.precision.value
-
-
-def time_alternately(half: Callable[[], float], wide: Callable[[], float]) -> tuple[float, float]:
-    """The least seconds of each, run in turn: what else the machine does only adds to them."""
-    rounds: list[tuple[float, float]] = []
-    while len(rounds) < ROUNDS and (len(rounds) < 2 or sum(map(sum, rounds)) < _MOST_S):
-        rounds.append((half(), wide()))
-    best: Sequence[float] = [min(times) for times in zip(*rounds, strict=True)]
-    return best[0], best[1]

@@ -19,6 +19,7 @@ from ....ir.dtype import DType
 from ....ir.precision import PrecisionPolicy
 from ....knobs import LEVELS
 from ....plan.bundle.bundle import is_bundle
+from ...execute.compile_queue import Job, compile_queue
 from ...execute.run_trace import Ran, RunTrace, Timing
 from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
@@ -92,15 +93,11 @@ class SessionTools(SessionApi):
         check_fork()
         with self._lock:
             executables = self._ran.executables
-        end = None if timeout is None else time.monotonic() + timeout
-        waits: list[Callable[[float | None], bool]] = [e.settle for e in executables]
-        if self._background is not None:
-            waits.append(self._background.settle)
-        if self._auto is not None:
-            waits.append(self._auto.settle)
+        jobs: list[Job] = [job for e in executables for job in e.jobs]
+        for owner in (self._background, self._auto):
+            jobs += [] if owner is None else owner.jobs
         with self._rt.programs.expedite_builds():
-            done = [wait(None if end is None else max(0.0, end - time.monotonic())) for wait in waits]
-        return all(done)
+            return compile_queue(self._rt).settle(jobs, timeout)
 
     def stats(self) -> SessionStats:
         """Statistics since the session was opened: runs, plans, programs, waits by cause, memory by kind."""

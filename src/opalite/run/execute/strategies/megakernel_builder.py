@@ -17,7 +17,6 @@ from ....cl.programs.background_throttle import background_planning
 from ....cl.programs.program_cache import Part
 from ....cl.queue.prepared_launch import PreparedLaunch
 from ....cl.runtime import Runtime
-from ....errors import OpaliteError
 from ....plan.megakernel_source import (
     CALL,
     CONTROL,
@@ -33,6 +32,7 @@ from ....plan.program import LaunchStep, LocalArg, Program, Step
 from ....pocl.megakernel.device_loop import BufferAddresses, DeviceStepTable, make_host_thread_loop
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop, may_stay
 from ....pocl.megakernel.step_table import StepArrays
+from ..compile_queue import Job, compile_queue
 from ..rng_keys import draws
 from ..step_schedule import steps_outside
 from .megakernel_tables import Locate, MegakernelTables
@@ -58,7 +58,7 @@ class MegakernelBuilder:
     def __init__(self, rt: Runtime, program: Program, constants: Sequence[Any] = ()) -> None:
         """constants: the memory of the program's weights."""
         self._rt, self._program, self._constants = rt, program, constants
-        self._thread: threading.Thread | None = None
+        self._job: Job | None = None
         self._runs = 0
         self._made: BuiltMegakernel | None = None
         self._megakernel: BuiltMegakernel | None = None
@@ -99,10 +99,10 @@ class MegakernelBuilder:
         self._runs += 1
         if self._runs < WORTH_RUNS:
             return None
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._build, name="opalite-link", daemon=True)
-            self._thread.start()
-        if self._thread.is_alive():
+        if self._job is None:
+            self._job = Job(self._build, self._log_failure)
+            compile_queue(self._rt).submit(self._job, self._job)
+        if not self._job.is_over:
             return None
         self._megakernel = self._made
         self.is_idle = self._megakernel is None
@@ -110,23 +110,21 @@ class MegakernelBuilder:
         return self._megakernel
 
     def _build(self) -> None:
-        """What the thread does."""
-        try:
+        """Link the kernels in a worker process. The work of the background job."""
+        with background_planning():
+            parts = self.plan()
+        linked = self._rt.programs.link(parts) if parts else None
+        if linked is not None:
             with background_planning():
-                parts = self.plan()
-            linked = self._rt.programs.link(parts) if parts else None
-            if linked is not None:
-                with background_planning():
-                    self._made = self._make_megakernel(linked)
-        except OpaliteError as e:
-            _log.warning("launches of %s are not joined: %s", self._program.name or "a model", e)
+                self._made = self._make_megakernel(linked)
 
-    def wait(self, timeout: float | None) -> bool:
-        """Wait for the worker process, if it is at work; whether it is not any more."""
-        if self._thread is None:
-            return True
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+    def _log_failure(self, error: Exception) -> None:
+        _log.warning("launches of %s are not joined: %s", self._program.name or "a model", error)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The background job, once it was submitted."""
+        return [] if self._job is None else [self._job]
 
     def plan(self) -> Sequence[Part]:
         """Find out which steps become functions; what is linked of these, nothing if they are none or too many."""

@@ -7,13 +7,10 @@ A group that waits for another in vain gives up after a moment; the run is then 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-import numpy as np
 
 from .... import knobs
 from ....cl.memory.device_tensor import DeviceTensor
@@ -21,6 +18,8 @@ from ....cl.programs.background_throttle import background_planning
 from ....cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from ....cl.runtime import Runtime
 from ....errors import DeviceError, OpaliteError
+from ..ab_timing import PairedTimes
+from ..compile_queue import Job, compile_queue
 from ..launch_batches import Prepared, make_phases
 from ..run_trace import RunTrace
 from .queue_strategy import Queue
@@ -33,8 +32,6 @@ TIMED_BEFORE = 3  # of these, the last ones
 LONG_S = 25e-6  # of a launch: the way from one to the next, some 4 us, is then not worth the seconds that linking takes
 PAIRS = 12  # of runs that are timed, launch by launch and linked in turn
 GAIN = 0.97  # of the time that launches take one by one, which the linked ones must stay below
-Times = tuple[list[float], list[float]]
-"""Seconds of plain runs, and of linked ones."""
 
 
 @dataclass
@@ -140,7 +137,7 @@ class PersistentKernelSelector:
         prepared: Prepared,
         plain: Callable[[], Queue],
         link: Callable[[], Kernels],
-        known_times: Times | None = None,
+        known_times: PairedTimes | None = None,
     ) -> None:
         """plain: gives the strategy that serves every run. link: makes the kernels, in a thread of its own.
 
@@ -150,12 +147,12 @@ class PersistentKernelSelector:
         self._prepared, self._plain, self._link = prepared, plain, link
         self._is_known = known_times is not None
         self._runs = 0
-        self._thread: threading.Thread | None = None
+        self._job: Job | None = None
         self._kernels: Kernels | None = None
         self._persistent: PersistentKernelStrategy | None = None
         self._is_tried = False
         self._before: list[float] = []  # seconds of runs before there are kernels
-        self._times: Times = known_times or ([], [])
+        self._times = known_times or PairedTimes()  # of plain runs and of linked ones
         self._is_chosen = False
         self.why = ""
 
@@ -180,8 +177,10 @@ class PersistentKernelSelector:
             return self._persistent if self._prepared.io.bindings_match(hosts) else plain
         if not self._is_tried:
             return _Trial(self, plain, self._persistent)
-        which = len(self._times[0]) > len(self._times[1])
-        return _Timed(self, self._persistent if which else plain, self._times[which])
+        times = self._times
+        if times.is_b_next:
+            return _Timed(self, self._persistent, times.b)
+        return _Timed(self, plain, times.a)
 
     @property
     def persistent(self) -> PersistentKernelStrategy | None:
@@ -189,7 +188,7 @@ class PersistentKernelSelector:
         return self._persistent
 
     @property
-    def chosen_times(self) -> Times | None:
+    def chosen_times(self) -> PairedTimes | None:
         """The times by which linked kernels are taken; None where they are not."""
         return self._times if self._is_chosen else None
 
@@ -210,18 +209,16 @@ class PersistentKernelSelector:
             return ""
         kernels = self._kernels.kernels
         into = "one kernel" if kernels == 1 else f"{kernels} kernels"
-        plain_s, linked_s = (float(np.median(t)) for t in self._times)
+        plain_s, linked_s = self._times.medians
         return (
             f"{self._kernels.steps} linked into {into} whose groups stay for all steps "
             f"(a run takes {linked_s * 1e3:.3f} ms, {plain_s * 1e3:.3f} launch by launch)"
         )
 
-    def wait(self, timeout: float | None) -> bool:
-        """Wait for the thread that links; whether it is not at work any more."""
-        if self._thread is None:
-            return True
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+    @property
+    def jobs(self) -> list[Job]:
+        """The background job that links the kernels, once it was submitted."""
+        return [] if self._job is None else [self._job]
 
     def _is_made(self) -> bool:
         """Count a run, and see to it that kernels are made; whether they are there."""
@@ -236,11 +233,11 @@ class PersistentKernelSelector:
             taken = min(self._before) * 1e3
             self.why = f"{launches} launches take {taken:.3f} ms, which linking would not shorten"
             return False
-        if self._thread is None:
+        if self._job is None:
             self._prepared.io.freeze_bindings()
-            self._thread = threading.Thread(target=self._make, name="opalite-link", daemon=True)
-            self._thread.start()
-        if self._thread.is_alive() or self._kernels is None:
+            self._job = Job(self._make, self._refuse)
+            compile_queue(self._prepared.rt).submit(self._job, self._job)
+        if not self._job.is_over or self._kernels is None:
             return False
         self._persistent = PersistentKernelStrategy(self._prepared, self._kernels, self._plain)
         if self._is_known and self._kernels.is_verified:
@@ -248,13 +245,14 @@ class PersistentKernelSelector:
         return True
 
     def _make(self) -> None:
-        """What the thread does."""
-        try:
-            with background_planning():
-                self._kernels = self._link()
-        except OpaliteError as e:
-            self.why = str(e)
-            _log.info("launches of %s are not linked: %s", self._prepared.program.name or "a model", e)
+        """Link the kernels. The work of the background job."""
+        with background_planning():
+            self._kernels = self._link()
+
+    def _refuse(self, error: Exception) -> None:
+        """Record why the kernels cannot be linked."""
+        self.why = str(error)
+        _log.info("launches of %s are not linked: %s", self._prepared.program.name or "a model", error)
 
     def record_trial(self, reason: str) -> None:
         """A run went both ways. reason: what is wrong with the linked one; ''."""
@@ -271,8 +269,8 @@ class PersistentKernelSelector:
             return
         if self._persistent.failure:
             self._give_up(self._persistent.failure)
-        elif min(map(len, self._times)) >= PAIRS:
-            plain_s, linked_s = (float(np.median(t)) for t in self._times)
+        elif self._times.pairs >= PAIRS:
+            plain_s, linked_s = self._times.medians
             if linked_s <= GAIN * plain_s:
                 self._is_chosen = True
             else:

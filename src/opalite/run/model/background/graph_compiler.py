@@ -26,7 +26,7 @@ from ..control_flow.host_onnx_operators import onnx_runner
 from ..executable_cache import Compiled
 from ..run_request import AS_OPENED, TuneRequest
 from ..session_counters import SessionCounters
-from .background_compile import MIN_RELEASED_BYTES, BackgroundCompiler, Job, Make, SpareCompileJob, Task
+from .background_compile import MIN_RELEASED_BYTES, BackgroundCompiler, CompileJob, Make, SpareCompileJob, Task
 from .plan_graph import compute_largest, constant_bytes, copy_with_weights, plan_for_sizes, plan_generic, plan_or_none
 from .respecialize_policy import Sizes
 from .weight_staging import OnBuilt, WeightStaging
@@ -162,7 +162,7 @@ class Compiler:
             return self._make(graph, plan, trace, sizes, on_built, planned)
         if planned is not None:
             planned.release_weights()
-        compiled.job = Job(partial(self._begin_in_background, graph, sizes, on_built, planned, policy))
+        compiled.job = CompileJob(partial(self._begin_in_background, graph, sizes, on_built, planned, policy))
         return compiled
 
     def _may_use_generic(self, policy: Policy = None) -> bool:
@@ -178,7 +178,7 @@ class Compiler:
         if self._may_use_generic():
             self.rt.programs.prestart_for_generic()
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: Sequence[CompileJob]) -> None:
         """Have special executables made behind, and then those general programs that no model needed yet: the next one
         may."""
         assert self.background is not None

@@ -1,10 +1,9 @@
-"""Respecializer: a plan for sizes that come back and are far from those that a plan was made for
-(respecialize_policy.py).
+"""Respecializer: makes a plan for sizes that come back and are far from those that the present plan was made for.
 
-It is made behind, while runs go on by the one that is there: planned for the sizes at hand, its programs built at low
-priority, then measured beside the other between two runs. Where it is faster it serves all sizes that are nearer to
-its own from the next run on, and is kept for other processes; else it is dropped. While threads wait for each other it
-is put off, for it takes the interpreter and the turn.
+respecialize_policy.py decides when. The new plan is made in the background, while runs use the present one: planned for
+the sizes at hand, built at low priority, then timed against the present plan between two runs. If it is faster, it
+serves all sizes nearer to its own from the next run on, and is stored for other processes. Otherwise it is dropped.
+The job is delayed while threads wait for each other, because planning takes the interpreter and timing the run lock.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ import numpy as np
 
 from ....errors import OpaliteError
 from ....plan.program import LaunchStep, Program
+from ...execute.ab_timing import time_alternately
 from ...execute.rng_keys import draws
 from ..executable_cache import Compiled, ExecutableCache
 from ..run_lock import RunLock
-from .background_compile import Job, Task
+from .background_compile import CompileJob, Task, describe_error
 from .respecialize_policy import Sizes
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ LARGEST = 128 << 20
 """Bytes of weights that may be on the device twice, as the two plans' kernels want them."""
 
 
-class Respecializer(Job):
+class Respecializer(CompileJob):
     """The job that makes it. Nothing waits for it but `settle`, and a session that does not run it is none the worse.
 
     prepare: plans, and makes an Executable of that (`Compiler.prepare`). forget: takes back what was kept of it for
@@ -113,12 +113,11 @@ class Respecializer(Job):
         cache.add_nearer(key, made)
         return None
 
-    def fail(self, fault: str) -> str:
-        """Note that nothing came of it. Runs go on as before, so that nobody is warned."""
-        self.fault = fault
+    def fail(self, error: Exception) -> None:
+        """Note the failure with the present plan. Runs go on as before, so there is no warning."""
+        self.fault = describe_error(error)
         self._forget()
-        self._notify_none(f"cannot be made ({fault})")
-        return ""
+        self._notify_none(f"cannot be made ({self.fault})")
 
     def _notify_none(self, why: str) -> None:
         place = self.find_target()
@@ -127,21 +126,13 @@ class Respecializer(Job):
             place[2].notes = (*place[2].notes, f"plan: one made behind for {sizes} {why}")
 
     def _measure(self, made: Compiled, other: Compiled) -> tuple[float, float]:
-        """The least seconds of a run of each, in turn with each other and with the session's."""
-        runs = [self._timed(made), self._timed(other)]
-        for run in runs:
-            run()
-        rounds: list[list[float]] = []
-        while len(rounds) < ROUNDS and (len(rounds) < 2 or sum(map(sum, rounds)) < MOST_S):
-            if self.is_over:
-                raise OpaliteError("the session was closed")
-            rounds.append([run() for run in runs])
-        new_s, old_s = (min(times) for times in zip(*rounds, strict=True))
-        return new_s, old_s
+        """The least seconds of a run of each, alternating with each other and with the session's runs."""
+        new, old = self._timed(made), self._timed(other)
+        new(), old()
+        return time_alternately(new, old, rounds=ROUNDS, most_s=MOST_S)
 
     def _timed(self, compiled: Compiled) -> Callable[[], float]:
-        """A function that runs it once, on zeros and without a step loop, which takes many runs to come, and returns
-        the seconds that took."""
+        """A function that runs it once, on zeros, and returns the seconds. No megakernel: that takes many runs."""
         found = compiled.at(self._sizes)
         if found is None:
             raise OpaliteError("it does not serve these sizes")
@@ -149,6 +140,8 @@ class Respecializer(Job):
         feeds = [np.zeros(p.shape, p.dtype.np) for p in program.inputs]
 
         def run() -> float:
+            if self.is_over:
+                raise OpaliteError("the session was closed")
             executable = held()
             if executable is None:
                 raise OpaliteError("the other one has gone")

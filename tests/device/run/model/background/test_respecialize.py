@@ -15,10 +15,11 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
+from opalite.run.execute.compile_queue import THREAD_NAME
 from opalite.run.execute.executable import Executable
 from opalite.run.model import concurrent_runs
 from opalite.run.model.background import respecialize, respecialize_policy
-from opalite.run.model.background.background_compile import Job, Task
+from opalite.run.model.background.background_compile import CompileJob, Task
 from opalite.run.model.background.respecialize import Respecializer
 from opalite.run.model.background.respecialize_policy import MOST, RETURNS
 from opalite.run.model.cached_model import CachedModel
@@ -253,7 +254,7 @@ def test_it_is_put_off_while_threads_meet(
     session = open_shared(open_session, share)
     assert not begun.wait(0.3)
     assert len(session._background.jobs) == 1
-    made = Job(lambda: Task(()))
+    made = CompileJob(lambda: Task(()))
     session._background.submit(made)
     assert made.wait(PATIENCE_S), "others go first"
     assert not begun.is_set()
@@ -280,17 +281,23 @@ def test_it_is_not_put_off_for_ever(
         assert begun.wait(PATIENCE_S)
 
 
+def compile_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
+
+
 def test_a_session_that_goes_gives_up_what_was_put_off(
     open_session: Open, begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(respecialize, "MAX_DELAY_S", 1e6)
     session = open_shared(open_session, share)
-    thread, model = session._background._thread, weakref.ref(session._model)
+    threads, model = compile_threads(), weakref.ref(session._model)
+    assert threads
     del session
     gc.collect()
-    thread.join(PATIENCE_S)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
     gc.collect()
-    assert not thread.is_alive()
     assert not begun.is_set()
     assert model() is None
 
