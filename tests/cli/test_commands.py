@@ -99,7 +99,9 @@ def test_compile_then_run_the_bundle(model: str, tmp_path: Path) -> None:
     assert run("run", bundle, "--iterations", "2", "--json", str(told)).exit_code == 0
     raw = json.loads(told.read_text())
     assert len(raw["runs"]) == 2
-    assert all(r["strategy"] in ("queue", "replay", "loop", "repeat") and r["launches"] for r in raw["runs"])
+    assert all(
+        r["strategy"] in ("queue", "replay", "megakernel", "host_fast_path") and r["launches"] for r in raw["runs"]
+    )
     assert raw["first"]["build_s"] > raw["runs"][0]["build_s"] == 0
 
 

@@ -1,4 +1,4 @@
-"""A line on the terminal while programs are built, which takes seconds the first time."""
+"""A progress bar on the terminal while programs are built, which takes seconds the first time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PATIENCE_S = 0.5  # builds that take no longer show nothing
 _WIDTH = 30
 
 Tell = Callable[[int, int], None]
-"""Called with how many programs of how many are done."""
+"""Called with the number of programs that are built, and the number of all."""
 
 
 @contextmanager
 def build_progress(stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Tell | None]:
-    """What draws a bar on `stream` (stderr), and clears it at the end; None where that is no terminal."""
+    """A function that draws a bar on `stream` (stderr) and clears it at the end; None if that is no terminal."""
     target = sys.stderr if stream is None else stream
     if target is None or not target.isatty() or not knobs.get("OPALITE_PROGRESS"):
         yield None

@@ -1,7 +1,7 @@
-"""DynamicShapeRuns: an Executable's runs for sizes that change from run to run, in memory for the largest of them.
+"""DynamicShapeRuns: runs of an Executable whose sizes change in every run, in buffers of the largest sizes.
 
-Between two runs only numbers are set (plan/template/dynamic_parameters.py): in the tables of a step loop, or as
-arguments of launches.
+Between two runs only numbers are set (plan/template/dynamic_parameters.py): in the tables of a megakernel, in the
+launch parameter buffer of linked kernels, or as arguments of launches.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Array = np.ndarray[Any, Any]
 
 
 class DynamicShapeRuns:
-    """Not thread-safe, as the Executable is not; who runs one holds its lock.
+    """Runs of one program with dynamic parameters. Not thread-safe: the caller holds the executable's lock.
 
-    tables: memory of constants that depend on sizes, by slot.
+    dynamic: the parameters. tables: memory of constants that depend on sizes, by slot.
     """
 
     def __init__(self, executable: Executable, dynamic: DynamicParameters) -> None:
-        """ValueError where operators on the host, or between launches, belong to the program."""
+        """ValueError if the program has host operators."""
         for step in dynamic.program.steps:
             if not isinstance(step, LaunchStep | UploadStep | DownloadStep):
                 raise ValueError(f"{step.node} runs on the host")
@@ -53,13 +53,13 @@ class DynamicShapeRuns:
         self.tables = {n: StagingBuffer(executable.rt, dynamic.program.slots[n].nbytes) for n in dynamic.tables}
         hosts = {s.host for i in dynamic.shapes if isinstance(s := dynamic.program.steps[i], DownloadStep)}
         self._changing = {k for k, p in enumerate(dynamic.program.outputs) if p.host in hosts}
-        self._made_for: tuple[ShapeInstance, int] | None = None  # what the following was made for, and where that lay
+        self._made_for: tuple[ShapeInstance, int] | None = None  # instance and rebind count of the following
         self._megakernel_runs: _MegakernelRuns | None = None
         self._launches: _LaunchRuns | None = None
         self._linked: _LinkedRuns | None = None
-        self._known_times: PairedTimes | None = None  # by which linked kernels were taken where caches lay before
-        self._made = LinkedKernelCache()  # of launches, linked
-        self._rows: OutputRingBuffer | None = None  # of runs that go ahead
+        self._known_times: PairedTimes | None = None  # by which linked kernels were chosen for other state buffers
+        self._made = LinkedKernelCache()
+        self._rows: OutputRingBuffer | None = None  # of runs in flight
 
     def run(
         self,
@@ -69,10 +69,10 @@ class DynamicShapeRuns:
         meanwhile: Callable[[], None] | None = None,
         views: Iterable[int] = (),
     ) -> tuple[list[Any], RunTrace]:
-        """Outputs in order, and what the run did; `values` are `dynamic.at` of the sizes of `feeds`.
+        """Run on `feeds`. Returns the outputs in order, and the trace. values: `dynamic.at` of the sizes of `feeds`.
 
-        targets: outputs, by number, that should stay on the device, as far as their shapes do not move. meanwhile: what
-        the host may do while the device computes. lent: outputs that nobody reads after the next run, likewise.
+        targets: outputs, by number, that stay on the device if their shape is constant. meanwhile: called while the
+        device computes. views: outputs returned as views of their buffers, valid until the next run, likewise.
         """
         executable, dynamic = self._executable, self.dynamic
         if executable.program is not dynamic.program:
@@ -101,9 +101,9 @@ class DynamicShapeRuns:
         return [hosts[n] for n in instance.outputs], trace
 
     def inflight(self, links: Mapping[int, int], views: Iterable[int]) -> InflightRuns | None:
-        """What runs go through that are on the queue at once; None where these do not, or not yet.
+        """An object that keeps several runs on the queue; None if the strategy cannot, or is not chosen yet.
 
-        links: by number of an input, that of the output of the run before which it is. lent: as `run` has it.
+        links: by number of an input, the output of the previous run that it is copied from. views: as in `run`.
         """
         executable, program = self._executable, self.dynamic.program
         if executable.program is not program or self._made_for != (executable.current, executable.rebind_count):
@@ -132,8 +132,7 @@ class DynamicShapeRuns:
         return executable.bind(still, feeds, [k for k in views if k not in changing], copies=executable.may_link)
 
     def _write_tables(self, values: Values, uploads: InlineUpload | None = None) -> list[Any]:
-        """Write constants that depend on sizes; what must be kept until the queue has finished. courier: what brings
-        them, if any."""
+        """Write constants that depend on sizes. Returns what must be kept until the queue has finished."""
         arrays = ((slot, made(values)) for slot, made in self.dynamic.tables.items())
         return [self.tables[slot].write(array, array.dtype, uploads=uploads) for slot, array in arrays]
 
@@ -144,7 +143,7 @@ class DynamicShapeRuns:
         kept: Mapping[int, DeviceTensor],
         meanwhile: Callable[[], None] | None,
     ) -> RunTrace:
-        """A run launch by launch, or of launches that are linked."""
+        """Run with launches one by one, or with linked kernels."""
         executable = self._executable
         runs = self._launches = self._launches or _LaunchRuns(executable, self.dynamic)
         runs.queue.meanwhile = meanwhile
@@ -157,7 +156,7 @@ class DynamicShapeRuns:
         return runs.queue.run(hosts, kept)
 
     def _drop_outdated(self, instance: ShapeInstance) -> None:
-        """Let go of what was made for another size; a loop alone follows caches that have come to lie elsewhere."""
+        """Drop strategies of another instance or of other state buffers. A megakernel gets the new buffers instead."""
         now = instance, self._executable.rebind_count
         if self._made_for == now:
             return
@@ -171,8 +170,10 @@ class DynamicShapeRuns:
 
 
 class _DynamicQueue(Queue):
-    """Launches one by one, which are given their numbers as a part of the run: that takes the host as long as some
-    launches, and linked ones do without. values: of the next run."""
+    """Launches one by one, with their parameters set as a part of the run. values: of the next run.
+
+    Setting them takes the host as long as some launches; linked kernels do without.
+    """
 
     def __init__(self, prepared: Prepared, give: Callable[[Values], None]) -> None:
         super().__init__(prepared)
@@ -191,12 +192,12 @@ class _LaunchRuns:
     def __init__(self, executable: Executable, dynamic: DynamicParameters) -> None:
         self._executable, self._dynamic = executable, dynamic
         self._last: dict[Any, Any] = {}
-        self._numbers: dict[tuple[int, int], Any] = {}  # arguments that were set, by step and place
+        self._numbers: dict[tuple[int, int], Any] = {}  # arguments that were set, by step and position
         self.queue = _DynamicQueue(executable.current.prepared, self._set_values)
         self._phases = _Phases(self.queue, dynamic)
 
     def begin(self, values: Values, in_flight: int, uploads: InlineUpload | None) -> bool:
-        """See Way.begin."""
+        """See EnqueueTarget.begin."""
         self._set_values(values)
         return True
 
@@ -222,8 +223,9 @@ class _LaunchRuns:
 
 
 class _LinkedRuns:
-    """Launches linked into kernels that read what moves from a table; one by one until there are any, or where they are
-    not faster."""
+    """Linked kernels that read dynamic parameters from a buffer; launches one by one until they exist, or if they are
+    not faster.
+    """
 
     def __init__(
         self,
@@ -248,21 +250,21 @@ class _LinkedRuns:
 
     @property
     def queue(self) -> Queue:
-        """That of linked kernels, once those are taken."""
+        """The strategy of linked kernels, once they are chosen."""
         persistent = self.runs.persistent
         assert persistent is not None
         return persistent
 
     @property
     def decided(self) -> _LaunchRuns | _LinkedRuns | None:
-        """What runs go through from now on; None while that is not known."""
+        """The chosen way to run; None until it is known."""
         runs = self.runs
         if not runs.is_decided:
             return None
         return self if runs.best is runs.persistent else self._launches
 
     def begin(self, values: Values, in_flight: int, uploads: InlineUpload | None) -> bool:
-        """See Way.begin."""
+        """See EnqueueTarget.begin."""
         if not self._table.write(values, in_flight, uploads):
             return False
         self._shape(values)
@@ -275,7 +277,7 @@ class _LinkedRuns:
         kept: Mapping[int, DeviceTensor],
         meanwhile: Callable[[], None] | None,
     ) -> RunTrace:
-        """A run with `values`, on arrays."""
+        """Run with `values`, on arrays."""
         self._values = values
         if not self._table.write(values):
             return self._plain().run(hosts, kept)
@@ -285,7 +287,7 @@ class _LinkedRuns:
         return strategy.run(hosts, kept)
 
     def _shape(self, values: Values) -> Queue | None:
-        """Give what linked kernels compute its shapes, once there are such; their queue."""
+        """Set the shapes of the linked kernels' downloads. Returns their queue; None if there are none yet."""
         persistent = self.runs.persistent
         if persistent is None:
             return None
@@ -296,7 +298,7 @@ class _LinkedRuns:
 
 
 class _MegakernelRuns:
-    """Launches joined by a step loop, whose tables are those of the largest sizes but for what moves."""
+    """A megakernel, whose tables are those of the largest sizes except for dynamic parameters."""
 
     def __init__(self, executable: Executable, dynamic: DynamicParameters, megakernel: BuiltMegakernel) -> None:
         self._executable, self._megakernel, self._dynamic = executable, megakernel, dynamic
@@ -318,24 +320,24 @@ class _MegakernelRuns:
         self._kind = np.array([kinds.index(v) for v in self._values], np.int64)
         self._shapes = [(i, row, made) for i, made in dynamic.grids.items() if (row := tables.row(i)) is not None]
         if apart or len(self._shapes) < len(dynamic.grids):
-            raise ValueError("launches beside the step loop depend on sizes that move")
+            raise ValueError("launches outside the megakernel have dynamic parameters")
         megakernel.use(rows)
         self.queue = MegakernelStrategy(executable.current.prepared, megakernel)
         self._phases = _Phases(self.queue, dynamic)
 
     def rebind_all_buffers(self) -> None:
-        """What lasts from run to run lies elsewhere."""
+        """Read the addresses of all buffers anew."""
         self._copy_tables()
 
     def _copy_tables(self) -> StepArrays:
         rows = self._executable.megakernel_tables_of(self._megakernel)
         self._table, self._grids = rows.args.copy(), rows.shapes.copy()
         self._counter_bytes = rows.counter_bytes
-        self._found: dict[int, Any] = {}  # grids and groups that are there, by row
+        self._found: dict[int, Any] = {}  # grids and groups that are set, by row
         return rows
 
     def set(self, values: Values) -> None:
-        """Have the next run use `values`. Whoever uses rows copies them, so that the same arrays serve all runs."""
+        """Set the parameters of the next run. Users of the tables copy them, so that the same arrays serve all runs."""
         table, grids, found = self._table, self._grids, self._found
         if len(self._at):
             numbers = [values[n] & _MOST if t is None else packed(t, values[n]) for n, t in self._kinds]
@@ -353,7 +355,7 @@ _MOST = (1 << 64) - 1
 
 
 class _Phases:
-    """The phases of a queue, whose downloads have other shapes in each run."""
+    """The phases of a queue whose downloads have another shape in each run."""
 
     def __init__(self, queue: Queue, dynamic: DynamicParameters) -> None:
         self._phases: list[Phase] = list(queue.phases)
@@ -366,13 +368,13 @@ class _Phases:
                 self._downloads.append((at, phase, dynamic.shapes[numbers[id(phase)]]))
 
     def shape(self, values: Values) -> None:
-        """Give downloads their shapes."""
+        """Set the shapes of downloads."""
         phases = self._phases
         for at, step, made in self._downloads:
             phases[at] = replace(step, shape=made(values))
 
     def record(self, executable: Executable) -> None:
-        """Make recordings anew, for grids that have changed."""
+        """Record the launches anew, because grids have changed."""
         for at, phase in enumerate(self._phases):
             if isinstance(phase, LaunchSequence):
                 self._phases[at] = executable.rt.record(phase.launches)

@@ -1,11 +1,11 @@
-"""Executable: a Program made ready on a device - built, its memory allocated, weights uploaded, every argument set.
+"""Executable: a Program on a device, ready to run: built, its memory allocated, weights uploaded, arguments set.
 
-Longer than 400 lines: what is made ready for one size or another, and which way it then runs, has one owner.
+Longer than 400 lines: preparing a program for each shape, and the choice of a strategy for each run, share one state.
 
-After that a run uploads inputs, enqueues prepared launches and downloads outputs: it builds no program, allocates no
-device memory and sets no kernel argument. Which way it goes is a Strategy's business, and chosen here.
+A run uploads inputs, enqueues prepared launches and downloads outputs. It builds no program, allocates no device memory
+and sets no kernel argument. `Executable._choose` selects the Strategy of a run.
 
-`resize` takes the same program for other sizes in place (docs/sizes.md): one executable serves all of them.
+`resize` prepares the same program for other sizes in place (docs/sizes.md): one executable serves all of them.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 SIZES_KEPT = 16
-"""Sizes that come back as they were: a Program each, its strategies, and the rows of its step loop."""
+"""Shapes that an executable keeps, with a Program, strategies and megakernel tables each."""
 FEW_CORES = 2
 ALONE_S = 2e-3
-"""On more cores, runs that take one of them longer by their least time are not left to one."""
-_MOST_LOOPS = 4  # step loops for sizes whose steps become other functions
-_MOST_LINKED = 4  # sizes whose launches are linked, each of which the driver compiles for seconds
+"""Seconds on one core, with more cores than FEW_CORES, up to which concurrent runs get one core each."""
+_MOST_MEGAKERNELS = 4  # of one executable, for shapes whose steps become different functions
+_MOST_LINKED = 4  # shapes with linked kernels, each of which the driver compiles for seconds
 _NOTHING = Program("")
 _NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
 
@@ -104,13 +104,13 @@ class Entered:
 
 
 class Executable:
-    """A Program on a Runtime. Not thread-safe: who runs one holds `lock`, and the session's where runs go in turn.
+    """A Program on a Runtime. Not thread-safe: the thread that runs it holds `lock`.
 
-    launches: by number of their step. build_s: seconds that all this took. runs_apart: how many there were whose
-    launches were not joined. moves: how often what lasts from run to run has come to lie elsewhere. is_twin: it has
-    memory of its own beside another's weights and step loops. is_released: it has let go of its memory, so that it does
-    not run any more; to be asked by who has `lock`. is_random: its launches draw numbers.
-    may_link: whether its launches may be linked.
+    launches: by number of their step. build_s: seconds that preparing it took. runs_without_megakernel: runs that
+    enqueued launches one by one. rebind_count: how often state buffers were replaced. is_replica: it has memory of its
+    own and shares weights and programs with another executable. is_released: it has freed its memory and does not run
+    any more; to be read with `lock`. is_random: its launches draw random numbers. may_link: whether its launches may be
+    linked into persistent kernels.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class Executable:
         counts: ProgramCounts | None = None,
         tier: str = "optimized",
     ) -> None:
-        """is_trial: it is made to be measured or compared: launches stay apart, and no bar shows that it is built.
+        """Build, allocate, upload, and set all arguments.
 
-        on_built: told of the program when all of it has compiled, and before its weights are taken away. tally: counts
-        where what it is built of came from. tier: of the plan; launches of a general one, which is soon replaced, stay
-        apart.
+        is_trial: it is made to be timed or compared: no megakernel, no progress bar. on_built: called with the program
+        once it has compiled, before its weights are released. tally: counts where programs came from. tier: of the
+        plan; generic plans, which are soon replaced, get no megakernel.
         """
         keep_in_forked_children(self)
         self.rt = rt
@@ -151,7 +151,7 @@ class Executable:
                 on_built(program)
             self.memory = SlotMemory(rt, program)
             self._run_on_host = HostOperators(host_runner)
-            self._may_build_megakernel = not is_trial and tier == "optimized"  # launches, by a step loop
+            self._may_build_megakernel = not is_trial and tier == "optimized"
             self._builders: list[MegakernelBuilder] = []
             self._initialize(program, built)
         rt.finish()
@@ -159,11 +159,11 @@ class Executable:
         program.weights = {}  # the device holds them now
 
     def make_replica(self, program: Program) -> Executable:
-        """Another executable on the same programs and weights, with memory of its own, for `program`, one that this one
-        may be resized to: both may run at once. DeviceMemoryError if there is no room.
+        """Another executable with the same programs and weights, and memory of its own, for `program`.
 
-        Its step loops are this one's, once those are built, and the calling thread walks them alone. May be called
-        while this one runs, if that is neither released nor random.
+        `program` is one that this executable may be resized to. Both may run at once. A replica uses the megakernels of
+        this executable, once those are built, on the calling thread alone. May be called while this executable runs, if
+        it is neither released nor random. DeviceMemoryError if memory is short.
         """
         other = object.__new__(Executable)
         keep_in_forked_children(other)
@@ -182,17 +182,16 @@ class Executable:
         return other
 
     def _initialize(self, program: Program, built: Sequence[Any]) -> None:
-        """built: by number of the program's sources."""
+        """Create the launches for the first shape. built: by number of the program's sources."""
         rt = self.rt
         self._built = built
-        self._replica_megakernels: dict[
-            BuiltMegakernel, BuiltMegakernel | None
-        ] = {}  # a twin's own, by what another's was made
-        self._kept: OrderedDict[Program, ShapeInstance] = OrderedDict()  # sizes that ran lately; the present one last
+        # Of a replica: its own megakernels, by those that they share functions with.
+        self._replica_megakernels: dict[BuiltMegakernel, BuiltMegakernel | None] = {}
+        self._instances: OrderedDict[Program, ShapeInstance] = OrderedDict()  # by program, the current one last
         self.launches: dict[int, PreparedLaunch] = {}
         self._schedule = StepSchedule(program)
         self._args_instance: ShapeInstance | None = None  # whose arguments the launches have
-        self._args_owner: Any = None  # who has set some of them
+        self._args_owner: Any = None  # which object has set some of them (claim_kernel_args)
         first = ShapeInstance(
             program, self.memory.current, self._prepare(program, self.memory.current), self._find_builder(program)
         )
@@ -206,7 +205,7 @@ class Executable:
         self._resize_s = 0.0  # since the last run
         self._rng_keys = RngKeys(program, self.launches)
         self.is_random = bool(self._rng_keys)
-        self._kept[program] = first
+        self._instances[program] = first
         self.may_link = self._may_build_megakernel and not (self.is_random or self.is_replica) and may_link(rt)
         self._linked = 0  # sizes
         self._enter(first)
@@ -217,15 +216,13 @@ class Executable:
         return Prepared(self.rt, program, self._schedule, io, self.launches, self._run_on_host)
 
     def _find_builder(self, program: Program) -> MegakernelBuilder:
-        """What builds the step loop of `program`, and of other sizes with the same functions."""
+        """The builder of the megakernel of `program`, which shapes with the same functions share."""
         found = next((b for b in self._builders if b.serves(program)), None)
         if found is None:
-            # A step loop keeps the arguments that it was made with, which random launches change from run to run.
-            uses_megakernel = self._may_build_megakernel and len(self._builders) < _MOST_LOOPS and not draws(program)
-            found = MegakernelBuilder(
-                self.rt, program if uses_megakernel else Program(program.name), self.memory.constants
-            )
-            if uses_megakernel:
+            # A megakernel has constant arguments; those of random launches change in each run.
+            builds = self._may_build_megakernel and len(self._builders) < _MOST_MEGAKERNELS and not draws(program)
+            found = MegakernelBuilder(self.rt, program if builds else Program(program.name), self.memory.constants)
+            if builds:
                 self._builders.append(found)
         return found
 
@@ -239,49 +236,55 @@ class Executable:
         return Entered(self, program, state)
 
     def resize(self, program: Program, tables: Mapping[int, StagingBuffer] | None = None) -> None:
-        """Run `program` from now on: the same steps on the same sources for other sizes
-        (plan/template/program_template.py).
+        """Prepare for `program` (plan/template/program_template.py): the same steps on the same sources for other
+        sizes.
 
-        tables: memory of constants that depend on sizes, by slot, where the caller fills it.
-        Nothing is built, weights and kernels stay, and of launches only what differs is set, once they are needed.
-        Memory is kept where it has room. Programs that were run lately come back as they were. What runs on the device
-        must have finished, and outputs that were lent are no longer to be read.
+        tables: memory of constants that depend on sizes, by slot, if the caller fills it.
+
+        Nothing is built, and weights and kernels stay. Launches get the arguments that differ, when they are needed.
+        Memory stays if it is large enough. Programs that ran lately are kept with their instance. The device must have
+        finished, and views of outputs become invalid.
         """
         if program is self.program:
             return
-        instance = self._kept.get(program)
+        instance = self._instances.get(program)
         if instance is None:
             own = None if tables is None else {n: c.buffer for n, c in tables.items()}
             placed = self.memory.place(program, self._drop_instances, own)
             instance = ShapeInstance(program, placed, self._prepare(program, placed), self._find_builder(program))
-            self._kept[program] = instance
-            if len(self._kept) > SIZES_KEPT:
-                self._kept.popitem(last=False)
+            self._instances[program] = instance
+            if len(self._instances) > SIZES_KEPT:
+                self._instances.popitem(last=False)
         else:
-            self._kept.move_to_end(program)
+            self._instances.move_to_end(program)
             instance.prepared.io.unbind()
         self._enter(instance)
 
     def rebind_state_buffers(self, memory: Mapping[int, Any]) -> None:
-        """Have what lasts from run to run lie in `memory`, buffers by slot. Nothing but addresses changes."""
+        """Replace the buffers of state, which lasts from run to run, by those in `memory`, by slot. Only addresses
+        change.
+        """
         held = self.memory.reserved
         moved = {slot: m for slot, m in memory.items() if held[slot] is not m}
         if not moved:
             return
-        self.rebind_count += 1  # first: whoever relies on what lay there must see it even if the rest fails
+        self.rebind_count += 1  # first, so that users of the old addresses see it even if the rest fails
         held.update(moved)
-        for instance in self._kept.values():
+        for instance in self._instances.values():
             instance.move(moved)
         self._args_instance = self._args_owner = self._megakernel = self._host_fast_path = None
 
     @property
     def current(self) -> ShapeInstance:
-        """What belongs to the present size."""
+        """The instance of the current shape."""
         return self._current
 
     def claim_kernel_args(self, owner: Any) -> bool:
-        """Have `owner` set arguments of launches, of which all others are the present size's: whoever else comes sets
-        all. Whether those that it has set before are still there."""
+        """Let `owner` set arguments of the launches. All other arguments are those of the current shape.
+
+        Returns whether the arguments that the same owner set before are still set. Any other owner sets all of them
+        anew.
+        """
         if self._args_owner is owner:
             return True
         self._set_kernel_args()
@@ -289,23 +292,23 @@ class Executable:
         return False
 
     def poll_megakernel(self) -> BuiltMegakernel | None:
-        """The step loop of the present size, once it is built; asked before each run."""
+        """The megakernel of the current shape, once it is built. To be called before each run."""
         self.runs_without_megakernel += 1
         builder = self._megakernel_builder
         return None if builder.is_idle else self._poll(builder)
 
     def megakernel_tables_of(self, megakernel: BuiltMegakernel) -> StepArrays:
-        """The tables of a step loop for the present size."""
+        """The tables of a megakernel for the current shape."""
         instance = self._current
         if megakernel.host_thread_loop is None:
-            self._set_kernel_args()  # some may stay between loops
+            self._set_kernel_args()  # some launches may remain between megakernels
         held = self.io.freeze_bindings()
         place = instance.placed.locate
         return megakernel.tables_for(instance.program, lambda s: (held[s.id].buffer, 0) if s.id in held else place(s))
 
     def _drop_instances(self) -> None:
-        """Drop every size's hold on memory."""
-        self._kept.clear()
+        """Release every instance's references to memory."""
+        self._instances.clear()
         self._args_instance = None
         for launch in self.launches.values():
             launch.release_arguments()
@@ -314,21 +317,21 @@ class Executable:
                 own.forget_addresses()
         for builder in () if self.is_replica else self._builders:
             builder.forget_addresses()
-        self.program = _NOTHING  # until another is entered
+        self.program = _NOTHING  # until another one is entered
         self._current = self.io = self.last = self._megakernel = self._host_fast_path = None  # type: ignore[assignment]
 
     def release(self) -> None:
-        """Let go of all memory, for what takes its place. Whoever calls has `lock`."""
+        """Free all memory, for the executable that replaces this one. The caller holds `lock`."""
         program = self.program
         self.is_released = True
         self._drop_instances()
         self.launches.clear()
         self._builders, self._replica_megakernels = [], {}
         self.memory.release()
-        self.program = program  # which tells what there was
+        self.program = program  # for reports
 
     def _enter(self, instance: ShapeInstance) -> None:
-        """Take up a size; what it needs of a strategy is made when that is chosen."""
+        """Make an instance the current one. Its strategies are made when they are chosen."""
         self._current = instance
         self.program = instance.program
         self.io = instance.prepared.io
@@ -344,7 +347,7 @@ class Executable:
             megakernel.use(instance.megakernel_tables)
 
     def _link(self, instance: ShapeInstance) -> LinkedKernels:
-        """The launches of a size linked; called by a thread beside runs."""
+        """Link the launches of an instance. Called by a background thread while runs go on."""
         from .strategies.linked_ptx_kernels import (  # PTX, which most devices have none of
             LinkedKernels,
             LinkError,
@@ -360,9 +363,9 @@ class Executable:
     def link_dynamic(
         self, instance: ShapeInstance, table: LaunchParameterBuffer, made: LinkedKernelCache
     ) -> LinkedKernels:
-        """The launches of a size linked, with numbers of a table that move; called by a thread beside runs.
+        """Link the launches of an instance, with dynamic parameters read from `table`. Called by a background thread.
 
-        made: linked kernels of this program where caches lay elsewhere; gets new ones.
+        made: linked kernels of this program for other state buffers; gets the new ones.
         """
         from .strategies.linked_ptx_kernels import LinkedKernels, find_places
 
@@ -370,11 +373,11 @@ class Executable:
         return LinkedKernels(self.rt, instance.program, self.launches, self._built, places, table, made)
 
     def _set_kernel_args(self) -> None:
-        """See to it that the launches have the arguments of the present size."""
+        """Set the arguments of the current shape on the launches, if others are set."""
         instance, before = self._current, self._args_instance
         if before is instance:
             return
-        # Memory that was bound, and the keys of random launches, only the launches know of.
+        # Buffers that were bound, and keys of random launches, are recorded in the launches alone.
         knows = before is not None and not before.prepared.io.was_rebound and not self.is_random
         changed = (
             instance.changed_since(before, self._schedule.slots) if knows and before is not None else instance.launches
@@ -391,7 +394,7 @@ class Executable:
 
     @property
     def plain(self) -> Queue:
-        """The strategy that serves every run: launches by themselves, with their arguments set."""
+        """The strategy that serves every run: launches one by one, with their arguments set."""
         self._set_kernel_args()
         instance = self._current
         if instance.plain is None:
@@ -408,13 +411,13 @@ class Executable:
         uses_megakernel: bool = True,
         share: DeviceShare | None = None,
     ) -> tuple[list[Any], RunTrace]:
-        """Outputs in order for `feeds`, and what the run did.
+        """Run on `feeds`. Returns the outputs in order, and the trace.
 
         feeds: arrays or DeviceTensors of exactly the ports' dtypes and shapes. targets: outputs, by number, that should
-        stay on the device; where a launch writes one, the DeviceTensor stands for the array. lent: outputs that nobody
-        reads after the next run, which stay where they are likewise. recorder: told of the times of every launch.
-        joins: use the step loop if there is one.
-        room: what it has of the device beside other threads' runs; None where it has all.
+        stay on the device; if a launch writes one, its DeviceTensor is returned for the array. views: outputs, by
+        number, that are returned as views of their buffers, valid until the next run. recorder: called with the times
+        of every launch. uses_megakernel: False for launches one by one. share: of the device, while other threads run;
+        None for all of it.
         """
         io = self.io
         if self.is_random:
@@ -439,7 +442,7 @@ class Executable:
     def _run_concurrently(
         self, strategy: Strategy, hosts: list[Any], kept: Mapping[int, DeviceTensor], share: DeviceShare
     ) -> RunTrace:
-        """A loop that the host walks needs a core; all else takes the whole device, for a slice at a time."""
+        """Run with a share of the device: one core for a megakernel on the host, else slices of the whole device."""
         instance = self._current
         cores = self.rt.info.compute_units
         is_walk = self.runs_on_host_thread and strategy in (self._megakernel, self._host_fast_path)
@@ -454,9 +457,10 @@ class Executable:
     def bind(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], views: Iterable[int] = (), copies: bool = False
     ) -> Mapping[int, DeviceTensor]:
-        """Have outputs, by number, go to where they stay on the device; the tensors by slot on the host.
+        """Bind the buffers of outputs, by number, that stay on the device. Returns the tensors by slot on the host.
 
-        lent: those that stay where they are. copies: small ones are copied, so that launches know their memory still.
+        views: outputs that stay in their own buffers. copies: small outputs are copied, so that linked kernels, which
+        contain addresses, stay valid.
         """
         kept = self.io.bind_outputs(targets, feeds, copies)
         for number in views:
@@ -466,11 +470,11 @@ class Executable:
         return kept
 
     def _choose(self, hosts: Sequence[Any], is_plain: bool, recorder: Recorder | None) -> Strategy:
-        """How this run goes; after `bind`. is_plain: arrays come and arrays are wanted.
+        """The strategy of this run; after `bind`. is_plain: inputs and outputs are arrays.
 
-        A profile takes launches one by one. Programs that have run often are joined in the background; the loop is
-        taken where inputs and outputs lie as when it was made, and repeated without a look at phases if all are arrays.
-        Otherwise launches are replayed where the device does that, and enqueued elsewhere.
+        A profile enqueues launches one by one. A program that has run often has a megakernel, built in the background.
+        It is used if inputs and outputs have the buffers that it was made with, by the host fast path if all are
+        arrays. Otherwise launches are replayed if the device supports that, and enqueued one by one elsewhere.
         """
         if recorder is not None:
             return Profiled(self._current.prepared, self.plain.phases, recorder)
@@ -478,9 +482,7 @@ class Executable:
             self.runs_without_megakernel += 1
             builder = self._megakernel_builder
             if builder.is_idle or not self._adopt_megakernel():
-                found = (
-                    None if self.program.reserved else self._current.persistent
-                )  # those of MovingRuns read its table
+                found = None if self.program.reserved else self._current.persistent
                 return self.plain if found is None else found.choose(hosts)
         assert self._megakernel is not None
         if is_plain and self._host_fast_path is not None:
@@ -492,7 +494,7 @@ class Executable:
         return self._megakernel
 
     def iterations(self, plan: LoopCarryPlan) -> LoopIterations | EnqueuedLoopIterations | str:
-        """How to run the program as the body of a loop without the host between trips, or why that cannot be."""
+        """A runner of the program as the body of a loop, without the host between iterations, or why there is none."""
         if self.is_random:
             return "it draws random numbers"
         if self._megakernel is None and not self._megakernel_builder.is_idle:
@@ -506,12 +508,12 @@ class Executable:
         return self.plain.iterations(plan)
 
     def count_iterations(self, made: int) -> None:
-        """So many trips were as many runs, after which launches are worth joining."""
+        """Count iterations of a loop as runs, after which a megakernel is worth building."""
         self.runs_without_megakernel += made
         self._megakernel_builder.count(made)
 
     def _poll(self, builder: MegakernelBuilder) -> BuiltMegakernel | None:
-        """The builder's loop, if it is there; a twin's own is walked by the host alone."""
+        """The builder's megakernel, once it is built. A replica has one of its own, on the calling thread alone."""
         megakernel = builder.poll()
         if megakernel is None or not self.is_replica:
             return megakernel
@@ -520,7 +522,7 @@ class Executable:
         return self._replica_megakernels[megakernel]
 
     def _adopt_megakernel(self) -> bool:
-        """Take up the loop if it is built; whether it is."""
+        """Use the megakernel from now on, if it is built. Returns whether it is."""
         megakernel = self._poll(self._megakernel_builder)
         if megakernel is None:
             return False
@@ -540,17 +542,17 @@ class Executable:
 
     @property
     def host_thread_loop(self) -> HostThreadLoop | None:
-        """The loop of all launches that the host walks, once there is one."""
+        """The megakernel that the calling thread executes, if there is one."""
         return None if self._megakernel is None else self._megakernel.host_thread_loop
 
     @property
     def runs_on_host_thread(self) -> bool:
-        """Whether the host walks all launches of the present size."""
+        """Whether the calling thread executes all launches of the current shape."""
         loop = self._megakernel
         return loop is not None and loop.on_host_thread
 
     def inputs_on_device(self, feeds: Sequence[Any]) -> list[DeviceTensor | None]:
-        """The arrays among `feeds` as they lie on the device after a run, until the next; None for what does not."""
+        """Views of the uploaded arrays among `feeds`, valid until the next run; None for other inputs."""
         output_view = self.io.input_view
         return [
             output_view(port) if isinstance(array, np.ndarray) else None

@@ -17,13 +17,13 @@ HostRunner: TypeAlias = Callable[[HostStep, Sequence[Any]], Sequence[Any]]
 
 
 class HostOperators:
-    """Runs them with `runner`."""
+    """Runs host operators with `runner`."""
 
     def __init__(self, runner: HostRunner | None) -> None:
         self._runner = runner
 
     def __call__(self, step: HostStep | ReferenceStep, hosts: list[Any]) -> None:
-        """Run one operator on what `hosts` has by slot, where its results go too."""
+        """Run one operator. `hosts` has its inputs by slot, and gets its outputs."""
         ins: list[Any] = [None if number < 0 else hosts[number] for number in step.inputs]
         if any(type(v) is DeviceTensor for v in ins):
             ins = [on_host(v) for v in ins]
@@ -40,7 +40,7 @@ class HostOperators:
 
 
 def on_host(value: Any) -> Any:
-    """The value as an array where it lies on the device."""
+    """The value as an array: a DeviceTensor is downloaded."""
     return value.numpy() if isinstance(value, DeviceTensor) else value
 
 

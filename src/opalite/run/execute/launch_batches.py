@@ -1,4 +1,4 @@
-"""Phases: the steps of a Program in the order they are run, all launches between two of another kind put together."""
+"""Phases: the steps of a Program in the order they run, launches between two other steps combined."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Recorder: TypeAlias = Callable[[LaunchStep, LaunchTimes], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A Program with its memory and launches on a device: what every strategy runs.
+    """A Program with its memory and launches on a device: the input of every strategy.
 
-    outline: of the program. launches: by number of their step, arguments set. run_on_host: runs one operator on what
-    the host has by slot.
+    schedule: of the program. io: its transfers and bindings. launches: by number of their step, arguments set.
+    run_on_host: runs one host operator on the values by slot.
     """
 
     rt: Runtime
@@ -39,7 +39,7 @@ class Prepared:
 
     @cached_property
     def launch_count(self) -> int:
-        """Launches that compute anything."""
+        """The number of launches whose grid is not empty."""
         steps = self.program.steps
         return sum(0 not in steps[i].grid for i in self.schedule.slots)  # type: ignore[union-attr]
 
@@ -50,10 +50,10 @@ def make_phases(
     loop: HostThreadLoop | None = None,
     replay: bool = False,
 ) -> list[Phase]:
-    """Steps in order. What needs no launch goes before all, and what no launch needs after all.
+    """The phases in order: steps before all launches, launches and other steps, and steps after all launches.
 
-    joined: what is launched for a step in place of its own launch. loop: stands for all launches. replay: whether
-    recordings are replayed from the second run on.
+    replacements: launches that replace a step's own launch. loop: replaces all launches. replay: whether launches are
+    replayed from the second run on.
     """
     steps, schedule = prepared.program.steps, prepared.schedule
     instead = replacements or {}

@@ -1,6 +1,6 @@
-"""RngKeys: random launches take another key at every run, so that runs draw other numbers, as in onnxruntime.
+"""RngKeys: gives random launches another key in every run, so that runs draw different numbers, as in onnxruntime.
 
-The first run has the key that was planned; later ones follow from it and their number, so that a seed repeats them all.
+The first run uses the planned key. Later keys follow from it and the number of the run, so a seed repeats all of them.
 """
 
 from __future__ import annotations

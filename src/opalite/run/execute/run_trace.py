@@ -1,4 +1,4 @@
-"""RunTrace: what one run did - where its time went, by which strategy, what crossed, how often the host waited."""
+"""RunTrace: what one run did: its seconds by part, strategy, bytes transferred, and waits."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Timing:
 
 
 class Ran:
-    """The programs that a run used, and what the host did between them.
+    """The programs that a run used, and the host steps between them.
 
-    executables: in the order they ran, one as often as it ran. items: programs and reports of host steps, each once.
-    notes: sentences on how they came to be what they are. steady: how runs like this one go without a look at the
-    model (run/model/repeat_run_fast_path.py), where that is known.
+    executables: in the order they ran, each as often as it ran. items: programs and reports of host steps, each once.
+    notes: sentences on how they were compiled. steady: the repeat-run fast path (run/model/repeat_run_fast_path.py) for
+    runs like this one, if there is one.
     """
 
     __slots__ = ("_seen", "executables", "items", "notes", "steady")
@@ -47,28 +47,28 @@ class Ran:
         self._seen: set[Any] = set()
 
     def replace(self, old: Executable, new: Executable) -> None:
-        """Another executable has taken the place of one, so that nothing of that need be held."""
+        """Reference `new` in place of `old`, so that `old` can be freed."""
         if old in self.executables:
             self.executables = [new if e is old else e for e in self.executables]
             self.items = [new.program if i is old.program else i for i in self.items]
             self.steady = None
 
     def forget(self, twin: Executable, executable: Executable) -> None:
-        """Hold the executable in the place of its twin."""
+        """Reference the executable in place of its replica."""
         if twin in self.executables:
             self.executables = [executable if e is twin else e for e in self.executables]
 
     def add(self, executable: Executable) -> None:
-        """An executable has run."""
+        """Record that an executable has run."""
         self.executables.append(executable)
         self._keep(id(executable.program), executable.program)
 
     def add_host(self, report: NodeReport) -> None:
-        """The host has done something between two programs."""
+        """Record a host step between two programs."""
         self._keep((report.name, report.op, report.why), report)
 
     def note(self, *notes: str) -> None:
-        """Take sentences that are not there yet."""
+        """Add sentences that are not there yet."""
         for n in notes:
             if n not in self.notes:
                 self.notes.append(n)
@@ -81,18 +81,18 @@ class Ran:
 
 @dataclass
 class RunTrace(Timing):
-    """A run's seconds, and what it did.
+    """A run's seconds and counts.
 
-    strategy: 'queue', 'replay', 'loop', 'repeat', 'trips' or 'persistent' (execute/strategies/strategy.py), joined by
-    '+' where
-        the parts of a model went different ways; 'host' where no program ran, 'process' where another process ran the
-        model after this one had lost its device.
-    tier: 'optimized', programs made for the model's nodes, or 'generic', ones that serve any model until those are
-        built (docs/tiers.md); joined likewise.
-    launches: kernels of the programs that ran, however they reached the device.
-    bytes_up, bytes_down: what crossed between host and device. waits: how often the host waited for the device.
-    runs: how many runs these are. overflowed: whether half could not hold a value of this run, so that float32 took
-        over.
+    strategy: the name of a Strategy (execute/strategies/strategy.py), or several joined by '+' if the parts of a model
+    took different ones. 'host' if no program ran, 'process' if another process ran the model after this one had lost
+    its device.
+
+    tier: 'optimized', programs made for the model's nodes, or 'generic', programs that serve any model until those are
+    built (docs/tiers.md); joined likewise.
+
+    launches: kernels of the programs that ran, however they reached the device. bytes_up, bytes_down: bytes transferred
+    to and from the device. waits: how often the host waited for the device. runs: number of runs. overflowed: fp16
+    could not represent a value of this run, so that float32 took over.
     """
 
     strategy: str = ""
@@ -111,7 +111,7 @@ class RunTrace(Timing):
         return [] if self.ran is None else self.ran.executables
 
     def add(self, other: RunTrace) -> None:
-        """Add what a part of the run took and did."""
+        """Add the seconds and counts of a part of the run."""
         self.import_s += other.import_s
         self.tune_s += other.tune_s
         self.build_s += other.build_s
@@ -127,7 +127,7 @@ class RunTrace(Timing):
         self.tier = _join_words(self.tier, other.tier)
 
     def to_raw(self) -> dict[str, Any]:
-        """As JSON holds it: seconds by part, and the counts."""
+        """The JSON form: seconds by part, and the counts."""
         names = (*SECONDS, "total_s", "first_s", *COUNTS, "overflowed")
         return {"strategy": self.strategy or "host", "tier": self.tier, **{name: getattr(self, name) for name in names}}
 

@@ -1,4 +1,4 @@
-"""ShapeInstance: what of an Executable belongs to one set of sizes, kept for sizes that come again."""
+"""ShapeInstance: the part of an Executable that belongs to one set of sizes, kept for sizes that come again."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Launched: TypeAlias = tuple[int, LaunchStep, list[KernelArg]]
 
 
 class ShapeInstance:
-    """A Program with its place in memory, and the strategies that were made for it so far.
+    """A Program with its buffers, and the strategies that were made for it so far.
 
-    builder: of the loop that serves it. loop: what is built for this size; repeat: the same on arrays. persistent: runs
-    through linked kernels, where there may be some. sliced: its runs beside those of other threads.
+    builder: of its megakernel. plain: launches one by one. megakernel: launches joined. host_fast_path: the megakernel
+    between two copies of arrays. persistent: selects linked kernels, if they are supported. time_sliced: for runs
+    beside those of other threads. megakernel_tables: of this shape.
     """
 
     def __init__(self, program: Program, placed: Placed, prepared: Prepared, builder: MegakernelBuilder) -> None:
@@ -38,7 +39,7 @@ class ShapeInstance:
         self.host_fast_path: HostFastPath | None = None
         self.persistent: PersistentKernelSelector | None = None
         self.time_sliced: TimeSlicedQueue | None = None
-        self.megakernel_tables: Any = None  # of the loop
+        self.megakernel_tables: Any = None
         self.host_template: list[Any] = [None] * program.host_slots
         for number, array in program.host_consts.items():
             self.host_template[number] = array
@@ -46,14 +47,14 @@ class ShapeInstance:
         self.outputs = [p.host for p in program.outputs]
 
     def filled(self, feeds: Sequence[Any]) -> list[Any]:
-        """Values by slot on the host, of which inputs and constants are there."""
+        """Values by slot on the host: inputs and constants."""
         hosts = self.host_template.copy()
         for number, value in zip(self.inputs, feeds, strict=True):
             hosts[number] = value
         return hosts
 
     def move(self, moved: Mapping[int, Any]) -> None:
-        """Let go of what knows where slots lay that lie in `moved` now, memory by slot."""
+        """Drop strategies that contain addresses of the slots in `moved`, which have new buffers, by slot."""
         self.placed.move(moved)
         self.__dict__.pop("launches", None)
         self.megakernel = self.host_fast_path = self.time_sliced = self.megakernel_tables = None
@@ -62,20 +63,19 @@ class ShapeInstance:
 
     @cached_property
     def alone_s(self) -> float:
-        """Seconds that the launches take at least on one of the device's cores."""
+        """Least seconds that the launches take on one of the device's cores."""
         rt, steps = self.prepared.rt, [s for s in self.program.steps if isinstance(s, LaunchStep)]
         return least_seconds(steps, rt) * rt.info.compute_units
 
     @cached_property
     def launches(self) -> list[Launched]:
-        """(number, step, arguments) of every launch, in the program's own memory."""
+        """(number, step, arguments) of every launch, with the program's own buffers."""
         steps = ((i, s) for i, s in enumerate(self.program.steps) if isinstance(s, LaunchStep))
         return [self._with_args(i, s) for i, s in steps]
 
     def changed_since(self, before: ShapeInstance, slots: Mapping[int, frozenset[int]]) -> list[Launched]:
-        """Those of `launches` that are not what they are `before`, another size in the same layout of memory.
-
-        slots: that each launch uses.
+        """The launches that differ from those of `before`, another shape in the same memory layout. slots: used by each
+        launch.
         """
         old, new = before.placed.objects, self.placed.objects
         moved = {slot for slot, memory in new.items() if memory is not old[slot]}

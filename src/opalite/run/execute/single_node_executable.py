@@ -1,5 +1,4 @@
-"""SingleNodeExecutable: a node by itself on a device, by any kernel, parameters and work-group, planned and run as
-models are."""
+"""SingleNodeExecutable: one node on a device, by any kernel, parameters and work-group, planned as models are."""
 
 from __future__ import annotations
 
@@ -28,10 +27,10 @@ _KEPT_FORMS = 256 << 20  # bytes of constants in kernels' own forms that are kep
 
 
 class SingleNodeExecutable:
-    """A node whose values have their places, and what its inputs hold. Each way to compute it is a `NodeRun`."""
+    """A node whose values have their places, with the contents of its inputs. Each way to compute it is a `NodeRun`."""
 
     def __init__(self, rt: Runtime, node: Node, arrays: Sequence[Array | None]) -> None:
-        """`arrays` are the logical inputs, None where one is absent or taken in a kernel's own form."""
+        """arrays: the logical inputs, None if one is absent or given in a kernel's own layout."""
         self.rt = rt
         self.node = node
         self._stored = stored_inputs(node, arrays)
@@ -39,7 +38,7 @@ class SingleNodeExecutable:
         self._key = f"node:{secrets.token_hex(8)}"
 
     def prepare(self, kernel: Kernel, params: Params | None = None, group: Grid | None = None) -> NodeRun:
-        """The node by `kernel`; `params` default to the untuned ones. `group`: of launches that leave it open.
+        """The node by `kernel`. params: the untuned ones by default. group: of launches that leave it open.
 
         DeviceError if a kernel does not run with its group.
         """
@@ -61,7 +60,7 @@ class SingleNodeExecutable:
 
 
 class NodeRun:
-    """One way to compute a node, ready to run. launches: those that have work, in order, and their steps."""
+    """One way to compute a node, ready to run. launches: those with work, in order. steps: of the launches."""
 
     def __init__(self, node: Node, planned: NodeProgram, executable: Executable) -> None:
         self.node = node
@@ -73,12 +72,13 @@ class NodeRun:
 
     def group_limit(self) -> int | None:
         """Most work-items in a group of the launch that leaves its own open, as it is built; None unless there is just
-        one."""
+        one.
+        """
         found = [launch for step, launch in zip(self.steps, self.launches, strict=True) if step.open_group]
         return found[0].work_group_limit(self.executable.rt.device) if len(found) == 1 else None
 
     def _poison(self) -> None:
-        """Fill the outputs, guard bytes included, so that what a launch leaves undone shows."""
+        """Fill the outputs, guard bytes included, with a pattern that shows skipped writes."""
         rt = self.executable.rt
         for v, memory in zip(self.node.outputs, self._outputs, strict=True):
             if v.type.layout.is_image:
@@ -86,10 +86,10 @@ class NodeRun:
                 rt.write_image(memory, np.full((h, w, 4), np.nan, v.type.storage.np))
             elif v.type.nbytes + GUARD:
                 rt.fill(memory, _PATTERN, v.type.nbytes + GUARD)
-        rt.finish()  # the host's memory, which a CPU fills, goes with the run, perhaps before anything is launched
+        rt.finish()  # the host memory may be freed before a launch
 
     def run(self) -> list[Array]:
-        """Run it, and give the logical outputs."""
+        """Run it. Returns the logical outputs."""
         self.executable.run(())
         return self.results()
 

@@ -1,4 +1,4 @@
-"""StepSchedule: how the steps of a program follow each other, worked out once for all sizes of it, by their numbers."""
+"""StepSchedule: the order of a program's steps, computed once for all of its shapes, as step numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ...plan.program import DownloadStep, HostStep, LaunchStep, Program, Referen
 
 
 class StepSchedule:
-    """What holds for every size of a program, whose steps are the same in number, order and kind.
+    """The schedule of a program; all shapes have the same steps in number, order and kind.
 
-    first, last: steps that go before all launches, and after them. middle: the others in order. crossed: transfers in
-    `first` and `last`. uploads: of what is uploaded once. keepable: downloads of what launches alone write and the host
-    does not read again. slots: of each launch.
+    first, last: steps before and after all launches. middle: the others in order. io_steps: transfers in `first` and
+    `last`. slots: used by each launch. uploads: those whose value is uploaded once. bindable: downloads of outputs that
+    only launches write and the host does not read again, so that another buffer can be bound to them.
     """
 
     def __init__(self, program: Program) -> None:
@@ -43,16 +43,16 @@ class StepSchedule:
 
 
 def _read_on_host(steps: Sequence[Step]) -> set[int]:
-    """Host slots that operators on the host read."""
+    """Host slots that host operators read."""
     return {n for s in steps if isinstance(s, HostStep | ReferenceStep) for n in s.inputs}
 
 
 def steps_outside(program: Program) -> tuple[list[int], list[int]]:
-    """Numbers of what may go before all launches, and of what after them, so that those stay in one stretch.
+    """Numbers of the steps that may run before all launches, and of those that may run after them.
 
-    Before: uploads of what the host has from the start, and operators on the host that read nothing else. After:
-    downloads that no other step reads, and operators on the host whose results no launch wants. Slots of inputs and
-    outputs are nobody else's, and a number on the host stands for one value.
+    Before: uploads of inputs and constants, and host operators that read nothing else. After: downloads that no other
+    step reads, and host operators whose results no launch reads. Slots of inputs and outputs are not reused, and a
+    number on the host stands for one value.
     """
     at_hand = {-1} | {p.host for p in program.inputs} | program.host_consts.keys()
     first: list[int] = []

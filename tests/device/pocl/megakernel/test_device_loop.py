@@ -231,7 +231,7 @@ def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
         loop._joins, loop._times = None, {True: list(joined[:-1]), False: list(alone)}
         loop._learn(True, joined[-1])
         assert loop._joins is expected
-    assert "joined by a step loop" in executable.queueing
+    assert "joined by a megakernel" in executable.queueing
 
 
 def test_runs_go_without_workers_that_keep_them_waiting(staying: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +448,7 @@ def repeating(rt: Runtime) -> tuple[opalite.InferenceSession, dict[str, Any], An
     session.run(None, feeds)
     assert session.settle(PATIENCE_S)  # with empty caches general programs come first, whose launches are not joined
     run_until_linked(session, feeds)
-    assert session.last_trace.strategy == "repeat"
+    assert session.last_trace.strategy == "host_fast_path"
     asked: list[bool] = []
     assert session._last_repeat is not None
     short_way = session._last_repeat.run
@@ -538,7 +538,7 @@ def test_like_runs_take_the_short_way(staying: Runtime) -> None:
     assert timing.compute_s > 0
     assert timing.total_s >= timing.upload_s + timing.compute_s + timing.download_s > 0
     assert timing.first_s > 0
-    assert "joined by a step loop" in str(session.explain().queueing)
+    assert "joined by a megakernel" in str(session.explain().queueing)
     assert len(session.profile(feeds, iterations=1).wall_s) == 1
 
 

@@ -113,7 +113,7 @@ def test_nothing_waits_between(open_session: Open) -> None:
         runs = session.stats().runs
         found = state.chain(steps(state, token, MAX_IN_FLIGHT), LINKS, [TOKEN])
         trace = session.last_trace
-        assert (trace.waits, trace.runs, trace.strategy) == (1, MAX_IN_FLIGHT, "queue ahead")
+        assert (trace.waits, trace.runs, trace.strategy) == (1, MAX_IN_FLIGHT, "queue in flight")
         assert trace.bytes_down == MAX_IN_FLIGHT * 8, "the tokens alone"
         assert session.stats().runs == runs + MAX_IN_FLIGHT
         assert len({f[0].__array_interface__["data"][0] for f in found}) == MAX_IN_FLIGHT, "arrays of their own"
@@ -163,7 +163,7 @@ def test_through_linked_kernels(open_session: Open, double: type[Double]) -> Non
             session.settle(60)
             token = found[-1][1]
             strategies.append(session.last_trace.strategy)
-        assert strategies[-1] == "persistent ahead"
+        assert strategies[-1] == "persistent in flight"
         np.testing.assert_array_equal([f[0] for f in found], wanted)
 
 
@@ -175,7 +175,7 @@ def test_one_group_waits_in_vain(open_session: Open, double: type[Double]) -> No
         for _ in range(12):
             token = state.chain(steps(state, token, 8), LINKS, [TOKEN])[-1][0]
             session.settle(60)
-        assert session.last_trace.strategy == "persistent ahead"
+        assert session.last_trace.strategy == "persistent in flight"
         other = state.fork()
         other_found = one_by_one(other, token, 8)
         for _ in range(12):  # the fork's caches lie elsewhere

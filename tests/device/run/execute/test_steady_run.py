@@ -101,7 +101,7 @@ def test_by_a_loop(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
     for _ in range(3):
         session.run(None, X)
     check_short(session, X)
-    assert session.last_trace.strategy == ("repeat" if may_stay(rt) else "loop")
+    assert session.last_trace.strategy == ("host_fast_path" if may_stay(rt) else "megakernel")
     np.testing.assert_allclose(session.run(None, X)[0], want, rtol=1e-5)
 
 

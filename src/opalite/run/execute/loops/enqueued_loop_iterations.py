@@ -1,8 +1,8 @@
-"""EnqueuedLoopIterations: the trips of a loop's body on the device's queue, where its step loop is not there or not the
-host's.
+"""EnqueuedLoopIterations: iterations of a loop's body on the device's queue, if the calling thread does not execute
+them.
 
-What a trip hands to the next is copied on the device, in order with the launches: the host waits once, at the end, or
-after each trip whose outcome decides whether another one follows.
+Loop-carried values are copied on the device, in order with the launches. The host waits once, at the end, or after each
+iteration if a condition decides whether another one follows.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Place = tuple[int, np.dtype[Any], tuple[int, ...]]
-"""A slot on the device, and the type and shape of what lies there."""
+"""A slot on the device, and the type and shape of its value."""
 
 
 class EnqueuedLoopIterations:
-    """The trips of one plan by one Queue. trip_s: seconds that a trip took of late; 0 before the first."""
+    """The iterations of one plan by one Queue. iteration_s: seconds of an iteration, measured last; 0 before that."""
 
     how = "one after the other on the device's queue"
 
     def __init__(
         self, queue: Queue, plan: LoopCarryPlan, inputs: Sequence[Sequence[Place]], outputs: Sequence[Place | None]
     ) -> None:
-        """inputs, outputs: where each of the program's lies, inputs perhaps in several places or none."""
+        """inputs, outputs: the places of the program's inputs and outputs; an input may have several or none."""
         self.iteration_s = 0.0
         self._queue, self._plan, self._inputs = queue, plan, inputs
         self._rt, self._exchange = queue.prepared.rt, queue.prepared.io
@@ -55,13 +55,13 @@ class EnqueuedLoopIterations:
 
         def place_of(source: Source) -> Place:
             found = outputs[source.index] if isinstance(source, FromOutput) else inputs[source.index][0]
-            assert found is not None, "asked for by queued_trips_of"
+            assert found is not None, "checked by enqueued_iterations_of"
             return found
 
         self._goes = None if plan.goes is None else place_of(FromOutput(plan.goes))
         self._rows = [place_of(source) for source in plan.rows]
         self._states = [place_of(source) for source, _ in plan.states]
-        # What a trip had, while the next one's takes its place.
+        # Inputs of an iteration that are read after the next one's are written.
         self._held: dict[int, Any] = {}
         for source, _ in plan.states:
             if isinstance(source, FromInput):
@@ -76,7 +76,7 @@ class EnqueuedLoopIterations:
     def run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
     ) -> tuple[IterationResult, RunTrace]:
-        """See Trips.run."""
+        """See LoopIterations.run."""
         rt = self._rt
         idle = rt.set_resident_worker(None)
         try:
@@ -98,7 +98,7 @@ class EnqueuedLoopIterations:
         pending: list[Any] = [self._write(step.slot, value, step.dtype.np) for step, value in self._constants]
         for places, value in zip(self._inputs, feeds, strict=True):
             pending += [self._write(slot, value, dtype) for slot, dtype, _ in places]
-        running: list[tuple[Any, Any, int]] = []  # from which rows to which memory, and the bytes of each
+        running: list[tuple[Any, Any, int]] = []  # (rows, buffer, bytes of a row)
         sources: list[tuple[int, Any]] = (
             [] if plan.counter is None else [(plan.counter, np.arange(first, first + most))]
         )
@@ -122,7 +122,7 @@ class EnqueuedLoopIterations:
         trace = RunTrace(
             upload_s=uploaded - started,
             compute_s=ended - uploaded,
-            strategy="trips",
+            strategy="loop_iterations",
             launches=made * self._queue.prepared.launch_count,
             bytes_up=sum(_nbytes(place) for places in self._inputs for place in places),
             bytes_down=sum(a.nbytes for a in (*states, *rows_read)),
@@ -131,7 +131,7 @@ class EnqueuedLoopIterations:
         return IterationResult(made, going, states, rows_read), trace
 
     def _make(self, most: int, running: Sequence[tuple[Any, Any, int]], columns: Sequence[Any]) -> tuple[int, bool]:
-        """Up to `most` trips: (how many, whether the last one wants another)."""
+        """Make up to `most` iterations. Returns their number, and whether the condition for another one is true."""
         rt = self._rt
         rows = [
             (self._buffer(place[0]), column, _nbytes(place)) for place, column in zip(self._rows, columns, strict=True)
@@ -164,14 +164,14 @@ class EnqueuedLoopIterations:
         return self._exchange.memory(slot).buffer
 
     def _memory(self, source: Source, place: Place) -> Any:
-        """Where a state lies after a trip."""
+        """The buffer of a state after an iteration."""
         return self._held[place[0]] if isinstance(source, FromInput) else self._buffer(place[0])
 
     def _write(self, slot: int, value: Any, dtype: np.dtype[Any]) -> Any:
         return value, self._exchange.memory(slot).write(value, dtype)
 
     def _read(self, memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        """What lies there once all that is on the queue is done."""
+        """The buffer's content, once all that is on the queue has finished."""
         array = np.empty(shape, dtype)
         if array.size:
             self._rt.read(memory, array)
@@ -179,7 +179,7 @@ class EnqueuedLoopIterations:
 
 
 def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
-    """How to make the trips of `plan`, or why they have to be runs of their own."""
+    """A runner of the iterations of `plan`, or why each has to be a run."""
     program = queue.prepared.program
     if not all(isinstance(p, LaunchSequence | UploadStep | DownloadStep) for p in queue.phases):
         return HOSTED
@@ -211,6 +211,6 @@ def _nbytes(place: Place) -> int:
 
 
 def _constants(program: Program) -> list[tuple[UploadStep, Any]]:
-    """Uploads of what the program itself holds."""
+    """Uploads of the program's own constants."""
     held = program.host_consts
     return [(s, held[s.host]) for s in program.steps if isinstance(s, UploadStep) and s.host in held]

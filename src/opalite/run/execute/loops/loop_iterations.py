@@ -1,7 +1,7 @@
-"""LoopIterations: one program again and again, as the body of a loop, what a trip gives being what the next one takes.
+"""LoopIterations: runs a program as the body of a loop, with loop-carried values in memory that host and device share.
 
-Where the host walks all launches (pocl/megakernel/host_thread_loop.py), it makes all trips in one call: values that the
-next trip reads, and those that are collected, are copied by a list of moves between two trips.
+If the calling thread executes all launches (pocl/megakernel/host_thread_loop.py), one call makes all iterations.
+Between two iterations it copies loop-carried and collected values, by a list of moves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FromOutput:
 
 @dataclass(frozen=True)
 class FromInput:
-    """What the trip had as input number `index` of the program."""
+    """The value that the iteration had as input number `index` of the program."""
 
     index: int
 
@@ -42,12 +42,12 @@ Source = FromOutput | FromInput
 
 @dataclass(frozen=True)
 class LoopCarryPlan:
-    """What goes where between two trips, by numbers of the program's inputs and outputs.
+    """The values that are copied between two iterations, by numbers of the program's inputs and outputs.
 
-    counter: the input that is the number of the trip; None where nothing reads it. states: values that a trip hands to
-    the next, each with the input that has it there, None where nothing reads it. rows: values of which one is collected
-    from each trip. goes: the output that says whether there is another trip; None where there always is. scanned:
-    inputs that are another row of an array in each trip.
+    counter: the input that is the number of the iteration; None if there is none. states: loop-carried values, each
+    with the input of the next iteration, None if that reads it nowhere. rows: values that are collected from each
+    iteration. goes: the output that is the condition for another iteration; None if it is always true. scanned: inputs
+    that are another row of an array in each iteration.
     """
 
     counter: int | None
@@ -59,8 +59,9 @@ class LoopCarryPlan:
 
 @dataclass(frozen=True)
 class IterationResult:
-    """made: how many trips there were. going: whether the last one wants another. states: after it. rows: collected,
-    along a new first axis."""
+    """made: number of iterations. going: whether the condition for another one is true. states: after the last one.
+    rows: collected, along a new first axis.
+    """
 
     made: int
     going: bool
@@ -69,17 +70,19 @@ class IterationResult:
 
 
 class LoopIterations:
-    """The trips of one plan, by one Repeat. trip_s: seconds that a trip took of late; 0 before the first."""
+    """The iterations of one plan by one HostFastPath. iteration_s: seconds of an iteration, measured last; 0 before
+    that.
+    """
 
     how = "in one call, by the thread that calls"
 
     def __init__(
         self, repeat: HostFastPath, plan: LoopCarryPlan, inputs: Sequence[Sequence[Array]], outputs: Sequence[Array]
     ):
-        """inputs, outputs: the memory of each of the program's."""
+        """inputs, outputs: buffers of the program's inputs and outputs."""
         self._repeat, self._plan, self._inputs = repeat, plan, inputs
         self.iteration_s = 0.0
-        held: dict[int, Array] = {}  # what a trip had, while the next one's takes its place
+        held: dict[int, Array] = {}  # inputs of an iteration that are read after the next one's are written
         after: list[tuple[int, ...]] = []
         between: list[tuple[int, ...]] = []
 
@@ -111,10 +114,10 @@ class LoopIterations:
     def run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
     ) -> tuple[IterationResult, RunTrace]:
-        """Trips number `first` and following, `most` at most and one at least.
+        """Make at least one and at most `most` iterations, from number `first` on.
 
-        feeds: of the first of them, by number of the program's input. scanned: rows from that of the first on, for each
-        of the plan's.
+        feeds: of iteration `first`, by number of the program's input. scanned: rows from `first` on, for each scanned
+        input.
         """
         clock = time.perf_counter
         started = clock()
@@ -131,7 +134,7 @@ class LoopIterations:
         for k, place, which in self._running:
             rows = np.ascontiguousarray(sources[which], place.dtype)
             kept.append(rows)
-            moves[k, _FROM] = _address(rows) + place.nbytes  # the first trip has its own
+            moves[k, _FROM] = _address(rows) + place.nbytes  # the first iteration has its own
         uploaded = clock()
         made = self._repeat.loop.run_iterations(most, moves, self._flag)
         computed = clock()
@@ -146,12 +149,12 @@ class LoopIterations:
         return IterationResult(made, going, states, columns), trace
 
 
-CHANGES = "what a trip hands to the next changes its shape or type"
-HOSTED = "operators on the host belong to the body"
+CHANGES = "a loop-carried value changes its shape or type"
+HOSTED = "the body has host operators"
 
 
 def iterations_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations | str:
-    """How to make the trips of `plan`, or why they cannot be made at once."""
+    """A runner of the iterations of `plan`, or why there is none."""
     program = repeat.program
     inputs = [[a for host, a in repeat.inputs if host == port.host] for port in program.inputs]
     by_host = dict(repeat.outputs)
@@ -174,7 +177,7 @@ def iterations_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations |
 
 
 def loop_carried(plan: LoopCarryPlan) -> Iterator[tuple[Source, int | None]]:
-    """All that a trip gives, with the input that has it in the next."""
+    """All values of an iteration that are copied, each with the input of the next iteration, if any."""
     yield from plan.states
     for source in plan.rows:
         yield source, None

@@ -1,7 +1,6 @@
-"""IoTransfer: how the values of one Executable cross between host and device, and tensors of the caller's in their
-place.
+"""IoTransfer: uploads and downloads of one Executable, and the binding of the caller's tensors to its slots.
 
-An input or output that is a DeviceTensor is not copied: the launches that use its slot get the tensor's memory for an
+An input or output that is a DeviceTensor is not copied: the launches that use its slot get the tensor's buffer as
 argument, which is set only when another tensor comes.
 """
 
@@ -21,14 +20,20 @@ from ....plan.program import DownloadStep, Port, Program, SlotArg, UploadStep
 from ..step_schedule import StepSchedule
 
 Target = Callable[[Port], DeviceTensor]
-"""Gives the tensor that takes an output of the port's dtype and shape; InputError if there is none."""
+"""Returns the tensor for an output of the port's dtype and shape; InputError if there is none."""
 MAX_COPIED_BYTES = 1 << 20
-"""Bytes of an output that are rather copied to where it stays than that launches are given its memory, where those are
-linked and know their memory by its address."""
+"""Bytes of an output that stays on the device, up to which it is copied and not bound if launches are linked: linked
+kernels contain addresses.
+"""
 
 
 class IoTransfer:
-    """Uploads, downloads, and what is bound to the slots between them."""
+    """The transfers of one program, and the buffers that are bound to its input and output slots.
+
+    has_bindings: other buffers than the program's own may be bound, or outputs must be copied. is_rebound: other
+    buffers may be bound. was_rebound: launches may have had other buffers at some time. bytes_up, bytes_down: bytes
+    transferred since the last reset to 0. recordings: to be invalidated when arguments are set.
+    """
 
     def __init__(
         self,
@@ -39,10 +44,8 @@ class IoTransfer:
         schedule: StepSchedule,
         ready: Callable[[], None],
     ) -> None:
-        """`own` is memory of each slot that an upload or download names; `launches` by their step's number.
-
-        outline: of the program. ready: sees to it that the launches have the program's arguments, before other memory
-        is bound.
+        """own: buffer of each slot of an upload or a download. launches: by number of their step. schedule: of the
+        program. ready: sets the program's arguments on the launches; called before another buffer is bound.
         """
         self._rt = rt
         self._program = program
@@ -51,9 +54,9 @@ class IoTransfer:
         self._own = dict(own)
         self._bound = dict(own)
         self._launches = launches
-        self._frozen: dict[int, StagingBuffer] = {}  # what step loops hold for each slot, once there are any
+        self._frozen: dict[int, StagingBuffer] = {}  # by slot, for the megakernel and linked kernels
         self._uses: dict[int, list[tuple[PreparedLaunch, int]]] | None = None  # arguments by slot, once one is bound
-        self.recordings: list[LaunchSequence] = []  # to be told of arguments that were set
+        self.recordings: list[LaunchSequence] = []
         steps: list[Any] = program.steps
         self._bindable: dict[int, DownloadStep] = {steps[i].host: steps[i] for i in schedule.bindable}
         self._uploads: dict[int, UploadStep] = {steps[i].host: steps[i] for i in schedule.uploads}
@@ -67,9 +70,11 @@ class IoTransfer:
         self._io_steps: list[UploadStep | DownloadStep] = [steps[i] for i in schedule.io_steps]
 
     def upload(self, step: UploadStep, value: Any, uploads: InlineUpload | None = None) -> Any:
-        """Make `value` the slot's content. What is returned must be kept until the queue has finished.
+        """Copy `value` to the step's slot, or bind its buffer. What is returned must be kept until the queue has
+        finished.
 
-        courier: what brings small arrays."""
+        courier: uploads small arrays with a launch, if given.
+        """
         own, staging = self._own[step.slot], self._staging_buffer_of(step, value)
         self._bind(step.slot, staging)
         if staging is not own:
@@ -80,7 +85,7 @@ class IoTransfer:
         return own.write(array, step.dtype.np, uploads=uploads)
 
     def _staging_buffer_of(self, step: UploadStep, value: Any) -> StagingBuffer:
-        """Where the step's launches find `value`: the slot's own memory, or the tensor's."""
+        """The buffer that the step's launches read: the slot's own, or the tensor's."""
         if isinstance(value, DeviceTensor) and value.rt is self._rt and value.dtype == step.dtype.np and value.nbytes:
             return value.staging
         return self._own[step.slot]
@@ -88,24 +93,25 @@ class IoTransfer:
     def download(
         self, step: DownloadStep, array: np.ndarray[Any, Any] | None = None
     ) -> tuple[np.ndarray[Any, Any], Any]:
-        """An array, by default a new one, that takes the slot's content, and what must be kept until the queue has
-        finished."""
+        """Copy the slot to an array, a new one by default. Returns the array, and what must be kept until the queue has
+        finished.
+        """
         if array is None:
             array = np.empty(step.shape, step.dtype.np)
         self.bytes_down += array.nbytes
         return array, self._bound[step.slot].read(array)
 
     def download_inline(self, step: DownloadStep, uploads: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
-        """Have a courier bring the slot's content to byte `offset` of `target`, memory on the device."""
+        """Copy the slot to byte `offset` of the device buffer `target`, with the next launch of `courier`."""
         self.bytes_down += nbytes
         uploads.add_device(self._bound[step.slot].buffer, target, nbytes, offset)
 
     def memory(self, slot: int) -> StagingBuffer:
-        """The slot's own memory."""
+        """The slot's own buffer."""
         return self._own[slot]
 
     def unbind(self) -> None:
-        """Take the program's own memory again, for launches that get their arguments anew."""
+        """Bind the program's own buffers again. The launches get their arguments anew afterwards."""
         if self._bound == self._own:
             return
         self._bound = dict(self._own)
@@ -113,31 +119,33 @@ class IoTransfer:
             recording.invalidate()
 
     def shared_array(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
-        """The slot's own memory as a row-major array, where the host shares it and step loops use it."""
+        """The slot's own buffer as a row-major array, if host and device share memory and the megakernel uses this
+        buffer.
+        """
         own = self._own[slot]
         return own.shared(dtype, shape) if self._frozen.get(slot) is own else None
 
     def output_view(self, port: Port) -> DeviceTensor | None:
-        """The output's own memory as a tensor that is right until the next run; None if no launch writes it alone."""
+        """A tensor over the output's own buffer, valid until the next run; None if other steps write it, too."""
         step = self._bindable.get(port.host)
         if step is None or 0 in port.shape:
             return None
         return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
     def input_view(self, port: Port) -> DeviceTensor | None:
-        """The input's own memory, which only uploads write, as a tensor; None if it is stored in another form."""
+        """A tensor over the input's own buffer, which only uploads write; None if it is stored in another type."""
         step = self._uploads.get(port.host)
         if step is None or step.dtype is not port.dtype or 0 in port.shape:
             return None
         return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
     def freeze_bindings(self) -> dict[int, StagingBuffer]:
-        """What is bound at present, by slot: what step loops are made of, which cannot be bound anew."""
+        """Record the present bindings, by slot. The megakernel and linked kernels contain their addresses."""
         self._frozen = dict(self._bound)
         return self._frozen
 
     def bindings_match(self, hosts: Sequence[Any]) -> bool:
-        """Whether inputs and outputs will lie where step loops expect them; after `bind_outputs`."""
+        """Whether this run's inputs and outputs have the frozen bindings; after `bind_outputs`."""
         held = self._frozen
         return all(
             self._bound[s.slot] is held[s.slot]
@@ -147,25 +155,28 @@ class IoTransfer:
         )
 
     def can_chain(self, source: Port, target: Port) -> bool:
-        """Whether a run can hand its output `source` on to the input `target` of the next one by `chain`."""
+        """Whether a run's output `source` can be copied to the input `target` of the next run on the device, by
+        `chain`.
+        """
         made, taken = self._bindable.get(source.host), self._uploads.get(target.host)
         if made is None or taken is None or self._rt.shares_memory:
             return False
         return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
 
     def chain(self, source: int, target: int, uploads: InlineUpload | None = None) -> None:
-        """On the queue, or by a courier, make the output that is slot `source` on the host the input that is slot
-        `target` there."""
+        """Copy the output in host slot `source` to the input in host slot `target` on the device, by `courier` if
+        given.
+        """
         made, taken = self._bindable[source], self._uploads[target]
         self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot], uploads)
 
     def bind_outputs(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], copies: bool = False
     ) -> dict[int, DeviceTensor]:
-        """Bind the outputs (by number) that are to stay on the device; the tensors by host slot.
+        """Bind the outputs, by number, that stay on the device. Returns their tensors by host slot.
 
-        copies: small ones stay in the program's own memory, and are copied behind the launches.
-        An output that no launch writes alone is left out: it comes as an array or as the tensor that was fed.
+        copies: small outputs stay in the program's own buffers, and are copied after the launches. An output that other
+        steps than launches write is left out: it is returned as an array or as the tensor that was fed.
         """
         fed = {id(f.staging) for f in feeds if isinstance(f, DeviceTensor)}
         kept: dict[int, DeviceTensor] = {}
@@ -176,7 +187,7 @@ class IoTransfer:
             if step is None or port.host in kept or 0 in port.shape:
                 continue
             tensor = kept[port.host] = target(port)
-            # A launch may read an input that was fed after the output is written.
+            # A launch may read a fed input after the output is written.
             if id(tensor.staging) in fed or (copies and tensor.nbytes <= MAX_COPIED_BYTES):
                 self._copies.append((step.slot, tensor))
                 self._bind(step.slot, self._own[step.slot])
@@ -190,7 +201,7 @@ class IoTransfer:
         return kept
 
     def copy_inplace_outputs(self) -> bool:
-        """Enqueue the copies to tensors that are input and output at once; whether there were any."""
+        """Enqueue the copies to tensors that were not bound. Returns whether there were any."""
         for slot, tensor in self._copies:
             self._rt.copy(self._own[slot].buffer, tensor.buffer, tensor.nbytes)
         return bool(self._copies)

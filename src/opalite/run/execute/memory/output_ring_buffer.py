@@ -1,4 +1,4 @@
-"""OutputRingBuffer: memory for the small outputs of runs that go ahead of the host, a row for each run."""
+"""OutputRingBuffer: memory for the small outputs of runs in flight, one row for each run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from ....plan.program import DownloadStep, Port
 from ..strategies.launch_parameter_buffer import MAX_IN_FLIGHT
 from .io_transfer import IoTransfer
 
-_SMALL = 64 << 10  # bytes of an output that are read to memory which does not move, without which the host may wait
+_SMALL = 64 << 10  # bytes of an output that is read to pinned memory; reads to other memory may block
 _ALIGNED = 64
 
 
 class OutputRingBuffer:
-    """For AHEAD runs. With a courier, outputs go to rows on the device first, which are read at once in the end.
+    """Rows for MAX_IN_FLIGHT runs. With a courier, outputs are collected in rows on the device and read in one
+    transfer.
 
-    courier: what brings inputs and outputs; None where they are written and read one by one.
+    courier: copies small inputs and outputs with launches; None if they are written and read one by one.
     """
 
     def __init__(self, rt: Runtime, outputs: Iterable[Port]) -> None:
-        """outputs: those that have one shape in all runs."""
+        """outputs: those whose shape is the same in all runs."""
         self._rt = rt
         self.uploads = InlineUpload(rt) if rt.supports_inline_upload else None
         ports = {p.host: p for p in outputs if 0 < _nbytes(p) <= _SMALL}
@@ -36,8 +37,9 @@ class OutputRingBuffer:
         self._device = rt.allocate(MAX_IN_FLIGHT * self._row) if self.uploads is not None and self._row else None
 
     def download(self, io: IoTransfer, step: DownloadStep, run: int) -> tuple[Any, Any]:
-        """The array that a run's output will be in, once the queue has finished behind `collect`, and what must be kept
-        until then."""
+        """Enqueue the download of a run's output. Returns its array, valid after `collect`, and what must be kept until
+        then.
+        """
         if step.host not in self._ports:
             return io.download(step)
         port, start = self._ports[step.host]
@@ -48,14 +50,16 @@ class OutputRingBuffer:
         return array, None
 
     def collect(self, runs: int) -> Any:
-        """Have read what a courier has brought of the first so many runs; what must be kept."""
+        """Enqueue the transfer of the rows of the first `runs` runs. Returns what must be kept until the queue has
+        finished.
+        """
         if self.uploads is None:
             return None
         self.uploads.flush()
         return None if self._device is None else self._rt.read(self._device, self._bytes[:runs], wait=False)
 
     def copy_out(self, output: Any) -> Any:
-        """The output in memory of its own."""
+        """The output, copied if it is in a row."""
         is_here = isinstance(output, np.ndarray) and np.may_share_memory(output, self._bytes)
         return output.copy() if is_here else output
 

@@ -1,5 +1,6 @@
-"""Memory of a Program's slots on a device: constants, what crosses, and intermediates - in the arena, or in whole
-buffers from a pool for drivers on which sub-buffers are slow. Also where those lie in the arena, and when.
+"""SlotMemory: device memory for a Program's slots: constants, inputs and outputs, and intermediates.
+
+Intermediates share one arena, or whole buffers from a pool on drivers with slow sub-buffers.
 """
 
 from __future__ import annotations
@@ -23,26 +24,31 @@ from ....plan.program import DownloadStep, LaunchStep, Program, Slot, SlotArg, S
 M = TypeVar("M")
 EXACT = 1.0
 GROWTH = 1.25
-"""What a layout has for what a program needs: of the first one, and of those after it."""
-WASTE_FACTOR = 4  # times what a program needs is too much,
-MIN_WASTE_BYTES = 16 << 20  # from so many bytes on,
-WASTE_RUNS = 64  # where so many programs in turn need no more
+"""Factors of what a program needs: of the first layout, and of later ones."""
+WASTE_FACTOR = 4
+MIN_WASTE_BYTES = 16 << 20
+WASTE_RUNS = 64
+"""Memory is laid out anew if WASTE_RUNS programs in succession need less than a WASTE_FACTOR-th of it, and it has at
+least MIN_WASTE_BYTES."""
 
 
 class SlotMemory:
-    """Memory of the programs of one plan at one size after the other; weights are theirs together.
+    """Memory for the programs of one plan, one shape after another; all of them share the weights.
 
-    The first program gets what it needs and no more. When another needs more, all memory is laid out anew with room to
-    growth, so that neighbouring sizes need nothing new; when many in turn need far less, it is laid out for them.
-    now: the program that was placed last.
+    The first program gets exactly what it needs. When another program needs more, all memory is laid out anew, GROWTH
+    times as large, so that neighbouring sizes fit. When many programs in succession need far less, it is laid out for
+    them.
+
+    current: the slots of the program that was placed last. reserved: buffers of state, by slot, which their owner sets.
+    weight_bytes: by identity of the buffer, which other programs may share.
     """
 
     def __init__(self, rt: Runtime, program: Program) -> None:
-        """DeviceMemoryError if there is no room."""
+        """Upload the weights and allocate. DeviceMemoryError if memory is short."""
         self._rt = rt
         self.weights: list[SharedWeight] = []  # keeps constants alive
-        self._known: list[Contents] = []  # of these, by which the next plan finds them
-        self.weight_bytes: dict[int, int] = {}  # by the identity of what holds them, which others may share
+        self._known: list[Contents] = []  # by which the next plan finds the constants
+        self.weight_bytes: dict[int, int] = {}
         self._constants: dict[int, Any] = {}
         for slot in program.slots:
             if slot.storage is Storage.STATIC:
@@ -54,15 +60,15 @@ class SlotMemory:
                 self._constants[slot.id] = weight.memory
                 self.weight_bytes[id(weight.memory)] = slot.nbytes
         self._buffers = [self._constants[s.id] for s in program.slots if s.id in self._constants and s.image is None]
-        self._small = 0  # programs in turn that need little of what there is
-        self.reserved: dict[int, Any] = {}  # by slot; what lasts from run to run is its owner's
+        self._small = 0  # programs in succession that waste memory
+        self.reserved: dict[int, Any] = {}
         if program.reserved:
-            self.reserved = dict.fromkeys([p.slot for p in program.reserved], rt.allocate(1))  # until it is known
+            self.reserved = dict.fromkeys([p.slot for p in program.reserved], rt.allocate(1))  # until they are set
         self._layout: Layout | None = Layout(rt, program, self._constants)
         self.current = Placed(self._layout, program, self.reserved)
 
     def make_replica(self, program: Program) -> SlotMemory:
-        """Other memory for programs of the same plan, `program` first, beside the same weights."""
+        """Other memory for programs of the same plan, `program` first, with the same weights."""
         other = object.__new__(SlotMemory)
         other._rt, other._constants, other._buffers = self._rt, dict(self._constants), list(self._buffers)
         other.weights, other.weight_bytes = list(self.weights), dict(self.weight_bytes)
@@ -74,7 +80,7 @@ class SlotMemory:
         return other
 
     def release(self) -> None:
-        """Let go of everything. No program may use it any more."""
+        """Free everything. No program may use it afterwards."""
         self.weights.clear()
         self._known = []
         self.weight_bytes.clear()
@@ -84,12 +90,12 @@ class SlotMemory:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is no weight."""
+        """Bytes, without weights."""
         return 0 if self._layout is None else self._layout.nbytes
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:
-        """Bytes of what is no weight: 'arena' (or buffers in its place), 'images', and 'exchange' with the host."""
+        """Bytes, without weights: 'arena' (or buffers instead), 'images', and 'exchange' for inputs and outputs."""
         layout = self._layout
         if layout is None:
             return {}
@@ -99,7 +105,7 @@ class SlotMemory:
 
     @property
     def constants(self) -> list[Any]:
-        """Memory of the weights in buffers."""
+        """The buffers of the weights."""
         return self._buffers
 
     @property
@@ -110,10 +116,10 @@ class SlotMemory:
     def place(
         self, program: Program, before_relayout: Callable[[], None], own: Mapping[int, Any] | None = None
     ) -> Placed:
-        """Where `program`, another of the same plan, has its slots. DeviceMemoryError if there is no room.
+        """Assign memory to the slots of `program`, another one of the same plan. DeviceMemoryError if memory is short.
 
-        before_relayout: called before memory is laid out anew; drops the layout before it. own: memory of constants
-            that depend on sizes, by slot, which the caller fills.
+        before_relayout: called before memory is laid out anew; drops references to the old layout. own: memory of
+        constants that depend on sizes, by slot, if the caller fills it.
         """
         if self._layout is not None and self._layout.holds(program):
             self._small = self._small + 1 if self._layout.wastes(program) else 0
@@ -131,7 +137,7 @@ class SlotMemory:
         return self.current
 
     def _tables(self, program: Program, own: Mapping[int, Any] | None = None) -> dict[int, Any]:
-        """The constants that a program brings: those that depend on its sizes."""
+        """The constants of a program that depend on its sizes."""
         share, keys, slots, made = self._rt.share_weight, program.weight_keys, program.slots, own or {}
         brought = {n: a for n, a in program.weights.items() if n not in made}
         found = {n: share(a, image=slots[n].image is not None, key=keys.get(n)).memory for n, a in brought.items()}
@@ -139,10 +145,10 @@ class SlotMemory:
 
 
 class Layout:
-    """Memory for the slots of the programs of one plan, up to some size, constants apart."""
+    """Memory for the slots of the programs of one plan, up to some size, without constants."""
 
     def __init__(self, rt: Runtime, program: Program, constants: Mapping[int, Any], growth: float = EXACT) -> None:
-        """For `program`, everything `growth` times as large. DeviceMemoryError if there is no room."""
+        """Allocate for `program`, everything `growth` times as large. DeviceMemoryError if memory is short."""
         self.constants = constants
         self._growth = growth
         whole = SLOW_SUB_BUFFERS in rt.info.quirks
@@ -172,7 +178,7 @@ class Layout:
     def holds(self, program: Program) -> bool:
         """Whether the slots of `program` fit."""
         if self.arena is not None and self.arena.sub_buffer_count > self._most_cuts:
-            return False  # sub-buffers live as long as their arena, so they must not become ever more
+            return False  # sub-buffers live as long as their arena, so their number is limited
         for slot in program.slots:
             if slot.storage in (Storage.STATIC, Storage.RESERVED) or slot.image is not None:
                 continue
@@ -190,7 +196,7 @@ class Layout:
         )
 
     def wastes(self, program: Program) -> bool:
-        """Whether `program` needs little of what there is."""
+        """Whether `program` needs only a small part of the memory."""
         if self.nbytes < MIN_WASTE_BYTES:
             return False
         texels = sum(w * h for w, h, _ in program.image_pool)
@@ -201,9 +207,9 @@ class Layout:
 
 
 class Placed:
-    """The slots of one program in a layout. Not to be used after the next layout.
+    """The memory of one program's slots in a layout. Invalid after the next layout.
 
-    reserved: what lasts from run to run, by slot. tables: constants of the program's own.
+    reserved: buffers of state by slot. tables: constants of this program alone.
     """
 
     def __init__(
@@ -221,7 +227,7 @@ class Placed:
 
     @cached_property
     def objects(self) -> dict[int, Any]:
-        """Memory objects by slot. Most sub-buffers are those of the size before."""
+        """Memory objects by slot. Most sub-buffers are those of the previous shape."""
         layout, found = self._layout, dict[int, Any]()
         for slot in self._program.slots:
             if slot.storage is Storage.STATIC:
@@ -240,12 +246,12 @@ class Placed:
         return found
 
     def move(self, moved: Mapping[int, Any]) -> None:
-        """Of what lasts from run to run, `moved` lies in other memory now, by slot, as `reserved` tells already."""
+        """Update the memory objects of the state slots in `moved`."""
         if "objects" in self.__dict__:
             self.objects.update((slot, memory) for slot, memory in moved.items() if slot in self.objects)
 
     def locate(self, slot: Slot) -> tuple[Any, int]:
-        """The memory object that a slot is all or a part of, and at which byte it begins there."""
+        """The memory object that contains a slot, and the byte at which the slot begins."""
         layout = self._layout
         if slot.storage is Storage.STATIC:
             return self._constant(slot.id), 0
@@ -263,7 +269,7 @@ class Placed:
         return self._layout.constants[number] if own is None else own
 
     def _region(self, slot: Slot) -> tuple[int, int]:
-        """Offset and bytes of a slot in the arena."""
+        """Offset and size of a slot in the arena, in bytes."""
         if slot.within < 0:
             return self._layout.regions[slot.id]
         holder = self._program.slots[slot.within]
@@ -276,7 +282,7 @@ def _is_pooled(slot: Slot) -> bool:
 
 
 def _widened(offset: int, nbytes: int, alignment: int, growth: float) -> tuple[int, int]:
-    """A region in an arena where everything is `growth` times as large: what did not overlap still does not."""
+    """The region in an arena that is `growth` times as large: disjoint regions stay disjoint."""
     if growth == EXACT:
         return offset, nbytes
     start = alignment * int(offset // alignment * growth)
@@ -285,9 +291,9 @@ def _widened(offset: int, nbytes: int, alignment: int, growth: float) -> tuple[i
 
 @dataclass(frozen=True)
 class ArenaRegion:
-    """`nbytes` of the arena from byte `offset` on, in use from step `first` of a Program to step `last`.
+    """Bytes `offset` to `offset + nbytes` of the arena, in use from step `first` to step `last` of a Program.
 
-    within: the label of the tensor whose region it is a part of; '' for a region of its own.
+    within: the label of the tensor that the region is a part of; '' if it is not a part.
     """
 
     label: str
@@ -299,7 +305,7 @@ class ArenaRegion:
 
 
 def arena_regions(program: Program) -> list[ArenaRegion]:
-    """The regions of the arena that the Program's steps use. What holds others is in use while any of them is."""
+    """The regions of the arena that the Program's steps use. A region is in use while any of its parts is."""
     holders = {s.id: s.within for s in program.slots if s.within >= 0}
     lives: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(program.steps):
@@ -312,9 +318,9 @@ def arena_regions(program: Program) -> list[ArenaRegion]:
 
 
 def pool_slots(program: Program, pool: BufferPool[M]) -> dict[int, M]:
-    """A buffer for each DYNAMIC slot that is no image, reused once the last step that uses the slot is done.
+    """A buffer for each DYNAMIC slot without an image, reused after the last step that uses the slot.
 
-    Slots that lie in others', and those that hold them, are left out: they need an arena.
+    Slots that contain others, or are contained in others, are left out: they need an arena.
     """
     nested = {n for s in program.slots if s.within >= 0 for n in (s.id, s.within)}
     dynamic = {

@@ -1,4 +1,4 @@
-"""How launches reach the device, in a sentence."""
+"""A sentence that describes how launches reach the device."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .queue_strategy import Queue
 def describe_queueing(
     prepared: Prepared, plain: Queue, loop: MegakernelStrategy | None, persistent: PersistentKernelSelector | None
 ) -> str:
-    """One by one and why, or recorded and replayed. plain: how runs go that `loop`, if there is one, does not serve.
+    """The sentence: one by one and why, joined, linked, or recorded and replayed.
 
-    persistent: the runs through linked kernels, where there may be some.
+    plain: the strategy of runs that the megakernel does not serve. persistent: selects linked kernels, if they are
+    supported.
     """
     rt, usual = prepared.rt, loop or plain
     recordings = [p for p in usual.phases if isinstance(p, LaunchSequence)]

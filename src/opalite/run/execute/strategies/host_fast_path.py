@@ -1,8 +1,8 @@
-"""HostFastPath: the shortest way to run a program, for those that take less time than the usual way to them.
+"""HostFastPath: the shortest way to run a program: copy in, call the megakernel, copy out.
 
-Where the host walks all of the loop (pocl/megakernel/host_thread_loop.py) in memory that it shares with the device, a
-run is: copy inputs, call, copy outputs, and what operators on the host do before and after that. Nothing is bound, and
-no phase looked at.
+It serves programs whose megakernel the calling thread executes (pocl/megakernel/host_thread_loop.py), in memory that
+host and device share. Host operators before and after the launches run, too. Nothing is bound, and no phases are
+iterated.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .megakernel_strategy import MegakernelStrategy
 
 Array = np.ndarray[Any, Any]
 Held = Sequence[tuple[int, Array]]
-"""Memory that the loop reads or writes, as arrays, each with the slot on the host that it is copied from or to."""
+"""Buffers that the megakernel reads or writes, as arrays, each with the host slot that it is copied from or to."""
 
 
 _new_trace = RunTrace.__new__
 
 
 class HostFastPath:
-    """Runs on arrays, whose outputs the caller gets as arrays. Not thread-safe, as the Executable is not.
+    """Runs on arrays, with arrays as outputs. Not thread-safe.
 
-    loop: what the host walks. inputs, outputs: memory with slots on the host.
+    loop: the megakernel. inputs, outputs: buffers with host slots.
     """
 
-    name = "repeat"
+    name = "host_fast_path"
 
     def __init__(
         self, prepared: Prepared, loop: HostThreadLoop, phases: Sequence[Phase], inputs: Held, outputs: Held
@@ -58,7 +58,7 @@ class HostFastPath:
         self._counters = prepared.rt.counters
 
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
-        """See Strategy.run; `kept` is empty."""
+        """See Strategy.run. `kept` is empty."""
         clock = time.perf_counter
         host_s = 0.0
         started = clock()
@@ -79,13 +79,13 @@ class HostFastPath:
             for step in self._after:
                 self._prepared.run_on_host(step, hosts)
             host_s += clock() - ended
-        # Without __init__, which takes 0.6 us of a run that takes 25: what is not set here is the class's default.
+        # Without __init__, which takes 0.6 us of a run of 25 us. The other fields have the class's defaults.
         trace = _new_trace(RunTrace)
         trace.upload_s = uploaded - started
         trace.compute_s = computed - uploaded
         trace.download_s = ended - computed
         trace.host_s = host_s
-        trace.strategy = "repeat"
+        trace.strategy = "host_fast_path"
         trace.launches = self._launches
         trace.bytes_up = self._bytes_up
         trace.bytes_down = self._bytes_down
@@ -93,7 +93,7 @@ class HostFastPath:
         return trace
 
     def _prepare_uploads(self, hosts: list[Any]) -> None:
-        """What operators on the host do before the loop; what it reads of that is where it looks."""
+        """Run the host operators before the launches, and upload their results."""
         for step in self._before:
             self._prepared.run_on_host(step, hosts)
         for upload in self._uploads:
@@ -101,21 +101,21 @@ class HostFastPath:
 
     @property
     def program(self) -> Program:
-        """What is run."""
+        """The program that is run."""
         return self._prepared.program
 
     def iterations(self, plan: LoopCarryPlan) -> LoopIterations | str:
-        """How to run it as the body of a loop, or why its trips cannot be made at once."""
+        """A runner of the program as the body of a loop, or why there is none."""
         if plan not in self._iterations:
             is_alone = not (self._before or self._after or self._uploads)
             self._iterations[plan] = iterations_of(self, plan) if is_alone else HOSTED
         return self._iterations[plan]
 
     def trace_of_iterations(self, made: int) -> RunTrace:
-        """Of a run that made so many trips, without its seconds."""
+        """The trace of `made` iterations, without seconds."""
         self._counters.transfers += self._transfers
         return RunTrace(
-            strategy="trips",
+            strategy="loop_iterations",
             launches=made * self._launches,
             bytes_up=self._bytes_up,
             bytes_down=made * self._bytes_down,
@@ -130,7 +130,7 @@ class HostFastPath:
 
 
 def make_host_fast_path(prepared: Prepared, loop: MegakernelStrategy) -> HostFastPath | None:
-    """How to repeat the runs of `loop`, or None where the usual way must be taken."""
+    """The fast path of `loop`; None if the program or its buffers do not fit."""
     walked = loop.host_thread_loop
     if walked is None:
         return None

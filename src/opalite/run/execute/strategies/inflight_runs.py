@@ -1,6 +1,6 @@
-"""InflightRuns: runs of one program put on the queue behind each other, each taking outputs of the one before it there.
+"""InflightRuns: several runs of one program on the queue, each with outputs of the previous one as inputs.
 
-The device goes on from run to run while the host prepares the next ones, and reads what all have computed at the end.
+The device goes on from run to run while the host prepares the next ones, and reads all results at the end.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from .queue_strategy import Queue
 
 
 class EnqueueTarget(Protocol):
-    """What runs go through."""
+    """A queue with parameters that are set for each run."""
 
     @property
     def queue(self) -> Queue:
-        """Whose phases they are."""
+        """The queue."""
 
     def begin(self, values: Values, in_flight: int, uploads: InlineUpload | None) -> bool:
-        """Have the next run use `values`, behind so many others on the queue; whether it can. courier: what brings
-        them, if any."""
+        """Set the parameters of the next run, after `in_flight` others. Returns whether that is possible.
+
+        courier: uploads the parameters with a launch, if given.
+        """
 
 
 class InflightRuns:
-    """Up to AHEAD runs that nobody waits for. Whoever adds some calls `finish` or `drop`, and has the executable's lock
-    until then."""
+    """Up to MAX_IN_FLIGHT runs. The caller holds the executable's lock until it calls `finish` or `drop`."""
 
     def __init__(
         self,
@@ -46,9 +47,10 @@ class InflightRuns:
         write_tables: Callable[[Values, InlineUpload | None], list[Any]],
         rows: OutputRingBuffer,
     ) -> None:
-        """chained: by slot on the host of an input, that of the output which it is from the second run on. kept:
-        outputs by slot on the host that stay where they are. write_tables: writes constants that depend on sizes. rows:
-        what takes outputs that do not."""
+        """chained: by host slot of an input, the host slot of the output that it is from the second run on. kept:
+        outputs by host slot that stay in their buffers. write_tables: writes constants that depend on sizes. rows: gets
+        the other outputs.
+        """
         self._instance, self._target, self._queue = instance, target, target.queue
         self._relayed, self._kept, self._write_tables, self._rows = chained, kept, write_tables, rows
         self._runs: list[list[Any]] = []
@@ -61,7 +63,7 @@ class InflightRuns:
             idle.leave()
 
     def add(self, values: Values, feeds: Sequence[Any]) -> bool:
-        """Put a run on the queue; whether there was room for it. values: of its sizes."""
+        """Enqueue a run. Returns False if there is no room. values: dynamic parameters for its sizes."""
         count, rows = len(self._runs), self._rows
         if count == MAX_IN_FLIGHT or not self._target.begin(values, count, rows.uploads):
             return False
@@ -73,7 +75,7 @@ class InflightRuns:
         return True
 
     def finish(self) -> tuple[list[list[Any]], RunTrace] | None:
-        """Outputs of each run, and what all of them did; None where what they computed is not to be believed."""
+        """Wait. Returns the outputs of each run, and the trace of all; None if the results are not valid."""
         self._pending.append(self._rows.collect(len(self._runs)))
         enqueued = time.perf_counter()
         believed = self._queue.finish()
@@ -86,7 +88,7 @@ class InflightRuns:
         return found, RunTrace(
             upload_s=enqueued - self._began,
             compute_s=time.perf_counter() - enqueued,
-            strategy=f"{self._queue.name} ahead",
+            strategy=f"{self._queue.name} in flight",
             launches=prepared.launch_count * len(self._runs),
             bytes_up=io.bytes_up,
             bytes_down=io.bytes_down,
@@ -95,8 +97,8 @@ class InflightRuns:
         )
 
     def drop(self) -> None:
-        """Let them end, unread."""
+        """Wait, and discard the results."""
         with suppress(OpaliteError):
-            self._rows.collect(0)  # memory counts as having what it was brought
+            self._rows.collect(0)  # its pending uploads are counted as done
             self._queue.finish()
         self._pending.clear()

@@ -1,4 +1,4 @@
-"""LaunchParameterBuffer: the numbers of a run of MovingRuns in memory of the device, where linked kernels read them."""
+"""LaunchParameterBuffer: the dynamic parameters of a run in device memory, where linked kernels read them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ....plan.template.dynamic_parameters import DynamicParameters, Values
 _CELL = 8  # bytes of an argument
 _COUNTS = 12  # bytes of numbers of work-groups along x, y and z
 MAX_IN_FLIGHT = 32
-"""Runs that may be on the queue at once."""
+"""Runs that may be on the queue at the same time."""
 
 
 class LaunchParameterBuffer:
-    """Arguments first, each once, then numbers of work-groups.
+    """A device buffer: arguments first, each once, then numbers of work-groups.
 
-    args: by step and place. counts: byte of a step's numbers of work-groups. buffer: the memory.
+    args: by step and position. counts: offset of a step's numbers of work-groups, in bytes. buffer: the memory.
     """
 
     def __init__(self, rt: Runtime, dynamic: DynamicParameters) -> None:
@@ -47,7 +47,7 @@ class LaunchParameterBuffer:
         nbytes = max(begin + _COUNTS * len(self._items), _CELL)
         self._bytes = rt.pinned(MAX_IN_FLIGHT * nbytes).reshape(MAX_IN_FLIGHT, nbytes)
         self.buffer = rt.allocate(nbytes)
-        self._events: list[Any] = [None] * MAX_IN_FLIGHT  # of the last transfers: to let go of one is to wait for it
+        self._events: list[Any] = [None] * MAX_IN_FLIGHT  # of the last transfers; freeing one waits for it
         # The numbers as fields of one record, which one assignment converts and packs.
         names = [f"f{i}" for i in range(len(self._kinds) + 3 * len(self._items))]
         formats = [dtype for _, dtype in self._kinds] + ["u4"] * (3 * len(self._items))
@@ -58,7 +58,7 @@ class LaunchParameterBuffer:
         self._numbers = [number for number, _ in self._kinds]
 
     def snapshot(self, launches: Mapping[int, PreparedLaunch]) -> bytes:
-        """What the memory holds for the run that `launches` have the numbers of."""
+        """The buffer's content for the parameters that `launches` have."""
         raw = bytearray(self.buffer.size)
         for (step, arg), number in self.args.items():
             raw[number.at : number.at + number.nbytes] = launches[step].arguments[arg].tobytes()
@@ -69,11 +69,10 @@ class LaunchParameterBuffer:
         return bytes(raw)
 
     def write(self, values: Values, in_flight: int = 0, uploads: InlineUpload | None = None) -> bool:
-        """Write the numbers of a run, ahead of its launches; whether they are what linked kernels were made for, whose
-        work-groups have one size.
+        """Enqueue the parameters of a run. Returns False if linked kernels were made for other work-group sizes.
 
-        ahead: how many runs are on the queue already, below AHEAD; those before them must have finished. courier: what
-            brings them.
+        in_flight: runs that are on the queue, below MAX_IN_FLIGHT; earlier ones must have finished. courier: uploads
+        the parameters with a launch, if given.
         """
         numbers = [values[n] for n in self._numbers]
         for made, group in zip(self._items, self._groups, strict=True):

@@ -1,9 +1,8 @@
-"""LinkedKernels: the launches of a program with the neighbours among them linked into kernels that hold the whole
-device.
+"""LinkedKernels: neighbouring launches of a program linked into persistent kernels, which occupy the whole device.
 
-For devices whose programs are PTX (ptx/persistent_kernel.py). As many groups run as there are multiprocessors, so that
-all of them do at once, unless somebody else has a part of the device: after a run the host looks whether one group
-waited for another in vain.
+For devices whose programs are PTX (ptx/persistent_kernel.py). There are as many groups as multiprocessors, so that all
+of them run at the same time, unless another process uses a part of the device. After a run the host checks whether a
+group waited for another one in vain.
 """
 
 from __future__ import annotations
@@ -43,26 +42,26 @@ from .launch_parameter_buffer import LaunchParameterBuffer
 from .persistent_kernel_strategy import LinkedKernelCache
 
 THREADS = 384
-"""Of a group: the kernels that use most registers, 168, still fit."""
+"""Threads of a group. The kernels that use most registers, 168, still fit."""
 MOST_STEPS, MOST_PARAMS = 100, 400
-"""Of one linked kernel, for the time that it takes to compile, and for the parameters that a launch may have."""
+"""Limits of one linked kernel: steps for its compile time, parameters for its launch."""
 LEAST_STEPS = 2
 MOST_SHARED = 200 << 10
-"""Bytes of shared memory of a group on Hopper, which has 227 KiB; what is left is the cache for memory."""
+"""Bytes of shared memory of a group on Hopper, which has 227 KiB; the rest is the L1 cache."""
 MOST_KEPT = 24 << 20
-"""Bytes of constants that stay in the second level of the cache from run to run, beside all else."""
+"""Bytes of constants up to which they stay in the L2 cache from run to run."""
 _POISON = 0x5A
 MAX_STATE_BYTES = 1 << 30
-"""Bytes of memory that lasts from run to run, which a trial keeps and puts back."""
+"""Bytes of state that a trial saves and restores."""
 
 
 class LinkError(OpaliteError):
-    """Launches stay by themselves; the message says why."""
+    """Launches cannot be linked; the message says why."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Memory of a slot: bytes `first` to `last` of the buffer `whole`."""
+    """The memory of a slot: bytes `first` to `last` of the buffer `whole`."""
 
     whole: Any
     first: int
@@ -71,9 +70,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps, by their numbers, that the kernel of `text` computes. safe: gives a slower text that more surely runs.
+    """Steps, by their numbers, that the kernel of `text` computes. safe: returns a slower text that is more robust.
 
-    memory: of each parameter, a slot in it. written: slots that the steps write. moves: numbers come from a table.
+    memory: for each parameter, a slot in its buffer. written: slots that the steps write. moves: parameters are read
+    from a LaunchParameterBuffer.
     """
 
     numbers: Sequence[int]
@@ -86,9 +86,9 @@ class Stretch:
 
 
 class LinkedKernels:
-    """What is launched for the steps of a program: `launches`, for the first of a stretch its kernel, for others none.
+    """The launches that replace steps of a program: the first step of a stretch has its kernel, the others have none.
 
-    kernels: how many there are. steps: how many of the program they compute. reasons: why others stay, each once.
+    kernels: their number. steps: the number of steps that they compute. reasons: why other kernels are not linked.
     """
 
     def __init__(
@@ -101,24 +101,24 @@ class LinkedKernels:
         table: LaunchParameterBuffer | None = None,
         made: LinkedKernelCache | None = None,
     ) -> None:
-        """prepared: launches by number of their step, with the grids that are used. built: programs by source.
+        """Link, try in child processes, and prepare the launches. LinkError if nothing can be linked.
 
-        table: of numbers that move. made: kernels of earlier ones of this kind; gets new ones.
-        LinkError if there is nothing to link.
+        prepared: launches by number of their step, with the grids that are used. built: programs by source. table: of
+        dynamic parameters. made: kernels of other state buffers; gets new ones.
         """
         self._rt, self._table, self._made = rt, table, LinkedKernelCache() if made is None else made
         kept = [places[s.id] for s in program.slots if s.storage is Storage.RESERVED and s.id in places]
-        # A program for longer caches than there is memory for says how much those would take.
+        # A program for the longest cache may name more bytes than the buffer has.
         self._state_slices = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
         if sum(p.last - p.first for p in self._state_slices) > MAX_STATE_BYTES:
             raise LinkError(f"caches of more than {MAX_STATE_BYTES} bytes are too many to try it on")
         shared = MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED
         self.shape = Shape(rt.info.compute_units, THREADS, shared)
-        self._memory: list[Any] = []  # that kernels know by its address alone
+        self._memory: list[Any] = []  # kept alive for the addresses in kernels
         self.launches: dict[int, list[PreparedLaunch]] = {}
         self.reasons: dict[str, str] = {}  # by kernel
         self.steps = self.kernels = 0
-        self._sync = rt.allocate(SYNC_BYTES)  # where groups meet, those of all kernels
+        self._sync = rt.allocate(SYNC_BYTES)  # barrier counters of all kernels
         rt.fill(self._sync, 0, SYNC_BYTES)
         self._written: dict[int, Place] = {}  # by slot
         self._texts: set[str] = set()
@@ -147,7 +147,7 @@ class LinkedKernels:
         places: Places,
         texts: dict[int, str],
     ) -> list[list[tuple[int, LinkedStep]]]:
-        """Steps that follow each other, by number, none in another's way."""
+        """Neighbouring steps that can be linked, by number."""
         moved = {i for numbers in steps_outside(program) for i in numbers}
         found: list[list[tuple[int, LinkedStep]]] = [[]]
         used: set[int] = set()
@@ -189,7 +189,7 @@ class LinkedKernels:
             dynamic = {} if self._table is None else self._table.args
             args = tuple(dynamic.get((number, j)) or _argument(a, places) for j, a in enumerate(step.args))
             counts = -1 if self._table is None else self._table.counts.get(number, -1)
-            sized = launch if counts < 0 else step  # a launch has the grid of the last run, a step that of the largest
+            sized = launch if counts < 0 else step  # a launch has the grid of the last run, a step the largest one
             if sized.group is None:
                 raise PtxKernelError("the driver chooses its work-group")
             group = (*sized.group, 1, 1)[:3]
@@ -238,8 +238,7 @@ class LinkedKernels:
         prepared: Mapping[int, PreparedLaunch],
         places: Places,
     ) -> Sequence[Stretch]:
-        """Have kernels that are new run in processes of their own; stretches with kernels that did. LinkError if there
-        are none for one of them."""
+        """Run new kernels in child processes. Returns the stretches whose kernels ran; LinkError if one has none."""
         changing = {id(places[s.id].whole) for s in program.slots if s.id in places and s.storage is not Storage.STATIC}
         numbers = b"" if self._table is None else self._table.snapshot(prepared)
 
@@ -257,7 +256,7 @@ class LinkedKernels:
         return [safe.get(s.text, s) for s in stretches]
 
     def _trial(self, stretch: Stretch, changing: set[int], numbers: bytes, places: Places) -> Trial:
-        """The launch of a stretch on as much memory, where all that nobody writes is in one place."""
+        """A launch of a stretch on buffers of the same sizes, with all constants in one buffer."""
         sync, table, constant = 0, 1, 2
         sizes = [SYNC_BYTES, max(len(numbers), 1), 1]
         memory: list[int] = []
@@ -314,8 +313,7 @@ class LinkedKernels:
         self._made.right |= self._texts
 
     def poison_outputs(self) -> None:
-        """Fill the memory that steps write, so that what a run leaves out is not there from the one before; not what
-        lasts."""
+        """Overwrite all outputs except state with a pattern, so that a skipped write cannot pass with old values."""
         state = {(id(p.whole), p.first) for p in self._state_slices}
         for place in self._written.values():
             if (id(place.whole), place.first) not in state:
@@ -323,23 +321,23 @@ class LinkedKernels:
         self._rt.finish()
 
     def read_state(self) -> list[Any]:
-        """What lies in memory that lasts from run to run."""
+        """The contents of the state buffers."""
         found = [np.empty(p.last - p.first, np.uint8) for p in self._state_slices]
         for place, array in zip(self._state_slices, found, strict=True):
             self._rt.read(place.whole, array, place.first)
         return found
 
     def restore_state(self, state: Sequence[Any]) -> None:
-        """Have there what `read_state` gave."""
+        """Write contents that `read_state` returned."""
         for place, array in zip(self._state_slices, state, strict=True):
             self._rt.write(place.whole, array, place.first)
 
     def enqueue_flag_read(self) -> None:
-        """Have it read, behind the launches of a run, whether somebody waited in vain."""
+        """Enqueue, after the launches of a run, the read of the flag that a group waited in vain."""
         self._rt.read(self._sync, self._flag, wait=False)
 
     def has_failed(self) -> bool:
-        """Whether somebody did, once the queue has finished; the next run may then begin anew."""
+        """Whether a group waited in vain, once the queue has finished. Resets the flag for the next run."""
         if not self._flag[0]:
             return False
         self._rt.fill(self._sync, 0, SYNC_BYTES)
@@ -348,11 +346,11 @@ class LinkedKernels:
 
 
 Places = Mapping[int, Place]
-"""Where slots lie, by number."""
+"""Memory of slots, by number."""
 
 
 def find_places(program: Program, placed: Placed) -> dict[int, Place]:
-    """Where the slots of a program are that are buffers."""
+    """The memory of the slots of a program that are buffers."""
     found = {}
     for slot in program.slots:
         if slot.image is None:
@@ -364,8 +362,10 @@ def find_places(program: Program, placed: Placed) -> dict[int, Place]:
 def find_pattern(
     program: Program, prepared: Mapping[int, PreparedLaunch], places: Places, dynamic: Container[int]
 ) -> object:
-    """All that stretches depend on but the program, its kernels and the numbers that move: which slots share memory,
-    where in it they lie, and the grids of launches that are not `dynamic`. How much memory a cache has does not matter.
+    """All that stretches depend on, except the program, its kernels and dynamic parameters.
+
+    It is which slots share memory, their offsets, and the grids of launches that are not `dynamic`. The length of a
+    cache does not matter.
     """
     parts: dict[int, set[tuple[int, int]]] = {}
     for p in places.values():
@@ -381,7 +381,7 @@ def find_pattern(
 
 
 def _argument(a: SlotArg | ScalarArg | LocalArg, places: Places) -> Number | Memory:
-    """As the linked program has it; parameters are numbered later."""
+    """The argument in the linked program; parameters are numbered later."""
     if isinstance(a, LocalArg):
         raise PtxKernelError("it is given local memory, which was not tried")
     if isinstance(a, ScalarArg):

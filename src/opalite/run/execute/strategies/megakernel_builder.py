@@ -1,8 +1,8 @@
-"""All launches of a run as one, on a device where that pays: decided, built in the background, and put in place.
+"""MegakernelBuilder: joins all launches of a run into one kernel, in the background, on devices where that pays.
 
-A Program is run by launches at first. Once it has been run often, a worker process links its kernels into the program
-of a step loop (plan/megakernel_source.py); from then on each stretch of launches is one (device_loop.py). What cannot
-be a step stays a launch between two loops. A thread sees to all of that, so that no run waits for it.
+A Program runs with single launches first. After many runs, a worker process links its kernels into one program
+(plan/megakernel_source.py); from then on each stretch of neighbouring launches is one launch (device_loop.py). Steps
+that cannot be functions remain launches. A background job does all of that, so that no run waits.
 """
 
 from __future__ import annotations
@@ -39,24 +39,23 @@ from .megakernel_tables import Locate, MegakernelTables
 
 _log = logging.getLogger(__name__)
 
-WORTH_RUNS = 20  # of a program, before it is linked: nobody need ask the builder earlier
-MOST_FUNCTIONS = 150  # of one linked program, which is compiled by one process
-SHORT_S = (
-    4.5e-3  # of a run by its least time: the caller may be on a worker's core for some ms, so longer ones are launched
-)
-STILL_SHORT_S = 4 * SHORT_S  # of a run by a loop that is there: making another takes many runs, each longer than that
-MOST_LOCAL = 1 << 18  # bytes of local memory of a work-group that a calling thread, whose stack it takes, is given
+WORTH_RUNS = 20  # of a program, before it is linked
+MOST_FUNCTIONS = 150  # of one linked program, which one process compiles
+SHORT_S = 4.5e-3
+"""Least seconds of runs that the calling thread does not execute: it may share a worker's core for milliseconds."""
+STILL_SHORT_S = 4 * SHORT_S  # as SHORT_S, for shapes that an existing megakernel serves
+MOST_LOCAL = 1 << 18  # bytes of a work-group's local memory, which is on the calling thread's stack
 
 
 class MegakernelBuilder:
-    """Has the step loop of a Program built in the background, for all sizes of the program that it `serves`.
+    """Builds the megakernel of a Program in the background, for all shapes that it `serves`.
 
-    `poll` is called before each run, and says when it is ready; by one thread or several. is_over: whether there
-    is nothing to wait for any more; is_idle: whether there is no loop either.
+    `poll` is called before each run, by one thread or several, and returns the megakernel once it is ready. is_over:
+    nothing is being built any more. is_idle: nor is there a megakernel.
     """
 
     def __init__(self, rt: Runtime, program: Program, constants: Sequence[Any] = ()) -> None:
-        """constants: the memory of the program's weights."""
+        """constants: the buffers of the program's weights."""
         self._rt, self._program, self._constants = rt, program, constants
         self._job: Job | None = None
         self._runs = 0
@@ -68,12 +67,12 @@ class MegakernelBuilder:
         self.is_over = self.is_idle = not self._steps
 
     def forget_addresses(self) -> None:
-        """Let go of memory that programs no longer have."""
+        """Drop the addresses of memory that programs no longer have."""
         if self._megakernel is not None:
             self._megakernel.forget_addresses()
 
     def serves(self, program: Program) -> bool:
-        """Whether the steps of another size of the program become the same functions, walked in the same way."""
+        """Whether the steps of another shape become the same functions, executed in the same way."""
         if program is self._program or not self._steps:
             return True
         for mine, its in zip(self._program.steps, program.steps, strict=True):
@@ -83,13 +82,13 @@ class MegakernelBuilder:
         return self._is_short is (least_seconds(_working_steps(program), self._rt) < most)
 
     def count(self, runs: int) -> None:
-        """So many runs were made without asking."""
+        """Count runs that did not call `poll`."""
         if not self.is_over:
             with self._polling:
                 self._runs += runs
 
     def poll(self) -> BuiltMegakernel | None:
-        """The loop to run in place of launches from now on; None while nothing is ready."""
+        """The megakernel that replaces launches from now on; None while none is ready."""
         if self.is_over:
             return self._megakernel
         with self._polling:
@@ -127,7 +126,7 @@ class MegakernelBuilder:
         return [] if self._job is None else [self._job]
 
     def plan(self) -> Sequence[Part]:
-        """Find out which steps become functions; what is linked of these, nothing if they are none or too many."""
+        """Find the steps that become functions. Returns the parts to link; none if the functions are too many."""
         sources = self._program.sources
         numbers: dict[tuple[object, ...], int] = {}
         texts: list[tuple[str, str]] = []
@@ -160,16 +159,16 @@ class MegakernelBuilder:
 
 
 def megakernel_parts(rt: Runtime, program: Program) -> Sequence[Part]:
-    """What the program of the step loop of `program` is linked of; nothing where launches stay apart."""
+    """The parts of which the megakernel of `program` is linked; none if launches stay single."""
     builder = MegakernelBuilder(rt, program)
     return () if builder.is_over or draws(program) else builder.plan()
 
 
 class BuiltMegakernel:
-    """What stands for the launches of a program: one loop for each stretch of them, at one size after the other.
+    """The linked megakernel of a program: one loop for each stretch of launches, for one shape after another.
 
-    host_loop: stands for all launches where the host walks them; launches: else, by the number of a step, what is
-    launched for it: the first of a stretch has the stretch's loop, the others nothing.
+    host_thread_loop: replaces all launches if the calling thread executes them. launches: otherwise, by number of a
+    step, the launches that replace it: the first step of a stretch has the stretch's loop, the others have none.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class BuiltMegakernel:
         constants: Sequence[Any],
         label: str,
     ) -> None:
-        """linked: the program. functions: of it, by the number of a step. constants: memory that stays."""
+        """linked: the program. functions: of it, by number of a step. constants: memory that stays."""
         self._rt, self._linked, self._label = rt, linked, label
         self._functions, self._stretches = functions, stretches
         self._addresses = BufferAddresses(rt, linked, constants)
@@ -191,14 +190,17 @@ class BuiltMegakernel:
         self.launches: dict[int, list[PreparedLaunch]] = {}
 
     def add_host_thread(self, stay_us: float) -> bool:
-        """Have the host walk the one stretch too, beside workers that stay that long; whether it can."""
+        """Have the calling thread execute the one stretch, beside workers that stay `stay_us` microseconds. Returns
+        whether it can.
+        """
         given = (CONTROL, CALL, TICKS, 1e-6 * stay_us)
         self.host_thread_loop = make_host_thread_loop(self._rt, self._linked, self._addresses, *given, self._label)
         return self.host_thread_loop is not None
 
     def make_replica(self) -> BuiltMegakernel | None:
-        """The same for the memory of another executable, walked by the calling thread alone; None where the device's
-        threads walk it."""
+        """The same for the memory of another executable, on the calling thread alone; None if the device's threads
+        execute it.
+        """
         if self.host_thread_loop is None:
             return None
         other = object.__new__(BuiltMegakernel)
@@ -211,7 +213,7 @@ class BuiltMegakernel:
         return other
 
     def tables_for(self, program: Program, locate: Locate) -> StepArrays:
-        """The steps of `program` with their memory. locate: gives that by slot."""
+        """The step tables of `program`. locate: finds the memory of a slot."""
         if self._tables is None:
             numbers = [i for stretch in self._stretches for i in stretch]
             self._tables = MegakernelTables(program, numbers, self._functions, part_count(self._rt.info.compute_units))
@@ -219,12 +221,12 @@ class BuiltMegakernel:
 
     @property
     def tables(self) -> MegakernelTables:
-        """Where steps stand in `rows`; after those were made."""
+        """The positions of steps in the tables; after `tables_for`."""
         assert self._tables is not None
         return self._tables
 
     def use(self, rows: StepArrays) -> None:
-        """Run these steps from now on."""
+        """Execute these steps from now on."""
         if self.host_thread_loop is not None:
             self.host_thread_loop.use(rows)
             return
@@ -239,7 +241,7 @@ class BuiltMegakernel:
         self._table.take(rows)
 
     def forget_addresses(self) -> None:
-        """Let go of memory that programs no longer have."""
+        """Drop the addresses of memory that programs no longer have."""
         self._addresses.forget()
 
 
@@ -248,7 +250,7 @@ def _working_steps(program: Program) -> list[LaunchStep]:
 
 
 def _is_alike(mine: Step, its: Step) -> bool:
-    """Whether a step becomes the same function at two sizes."""
+    """Whether a step becomes the same function for two shapes."""
     if not isinstance(mine, LaunchStep) or not isinstance(its, LaunchStep):
         return type(mine) is type(its)
     if (0 in mine.grid) is not (0 in its.grid):
@@ -261,18 +263,18 @@ def _is_alike(mine: Step, its: Step) -> bool:
 
 
 def least_seconds(steps: Iterable[LaunchStep], rt: Runtime) -> float:
-    """What `steps` take at least by their operations and the bytes that they move."""
+    """Least seconds of `steps`, by their operations and the bytes that they access."""
     flops_s, bytes_s = 1 / rt.info.peak_flops, 1 / rt.info.bandwidth
     return sum([max(s.flops * flops_s, s.nbytes * bytes_s) for s in steps])
 
 
 def supports_megakernel(rt: Runtime) -> bool:
-    """Whether launches cost enough on this device, and its memory has addresses that kernels may pass on."""
+    """Whether launches cost enough on this device, and kernels may pass on its memory addresses."""
     return bool(knobs.get("OPALITE_MEGAKERNEL")) and rt.info.family == "pocl"
 
 
 def _stretches(program: Program, functions: Mapping[int, int]) -> list[list[int]]:
-    """Numbers of neighbouring steps that are functions; empty launches and what is moved away do not count."""
+    """Numbers of neighbouring steps that are functions. Empty launches and steps outside all launches are skipped."""
     moved = {i for numbers in steps_outside(program) for i in numbers}
     found: list[list[int]] = [[]]
     for i, step in enumerate(program.steps):

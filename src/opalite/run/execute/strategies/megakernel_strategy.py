@@ -1,5 +1,6 @@
-"""MegakernelStrategy: launches joined by step loops, which the device's threads walk, or the calling thread with
-them."""
+"""MegakernelStrategy: launches joined into megakernels, which run on the device's threads or on the calling thread,
+too.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +12,22 @@ from .queue_strategy import Queue
 
 
 class MegakernelStrategy(Queue):
-    """As a queue, with what the LoopBuilder made in the launches' place.
+    """A queue with the megakernels of a MegakernelBuilder in place of launches.
 
-    Memory that is bound after that the loops do not see: they serve runs whose inputs and outputs lie where they lay.
+    A megakernel contains addresses: it serves runs whose inputs and outputs have the buffers that it was made with.
     """
 
-    name = "loop"
+    name = "megakernel"
 
     def __init__(self, prepared: Prepared, megakernel: BuiltMegakernel) -> None:
-        """megakernel: in use by the prepared program."""
+        """megakernel: whose tables are those of the prepared program."""
         walked = megakernel.host_thread_loop
         super().__init__(prepared, make_phases(prepared, None if walked else megakernel.launches, walked, replay=True))
         self.on_host_thread = walked is not None
 
     @property
     def host_thread_loop(self) -> HostThreadLoop | None:
-        """The loop of all launches, if the host walks one."""
+        """The megakernel of all launches, if the calling thread executes it."""
         inner = [p for p in self.phases if isinstance(p, LaunchSequence | HostThreadLoop)]
         return inner[0] if len(inner) == 1 and isinstance(inner[0], HostThreadLoop) else None
 
@@ -35,4 +36,4 @@ class MegakernelStrategy(Queue):
         """How launches are joined, in words."""
         staying = [p.description for p in self.phases if isinstance(p, HostThreadLoop)]
         enqueued = sum(len(p.launches) for p in self.phases if isinstance(p, LaunchSequence))
-        return f"joined by a step loop; {staying[0]}" if staying else f"joined by step loops into {enqueued}"
+        return f"joined by a megakernel; {staying[0]}" if staying else f"joined by megakernels into {enqueued}"

@@ -1,5 +1,4 @@
-"""MegakernelTables: the tables that a step loop reads, at one size after the other; only what changes is worked out
-anew."""
+"""MegakernelTables: the step tables that a megakernel reads, for one shape after another."""
 
 from __future__ import annotations
 
@@ -14,23 +13,23 @@ from ....pocl.megakernel.device_loop import BufferAddresses
 from ....pocl.megakernel.step_table import StepArrays
 
 Locate: TypeAlias = Callable[[Slot], tuple[Any, int]]
-"""Gives the memory object that a slot is all or a part of, and at which byte it begins there."""
+"""Returns the memory object that contains a slot, and the byte at which the slot begins."""
 
 
 class MegakernelTables:
-    """The rows of some steps of a program and of the same steps at other sizes."""
+    """The table rows of some steps of a program, for all of its shapes."""
 
     def __init__(self, program: Program, numbers: Sequence[int], functions: Mapping[int, int], parts: int) -> None:
-        """numbers: of the steps, in order. functions: by number of the step. parts: that each step is divided into."""
+        """numbers: of the steps, in order. functions: by number of the step. parts: into which each step is divided."""
         self._numbers = numbers
         self._order = {step: n for n, step in enumerate(numbers)}
         self._functions = functions
         self._counter_bytes = 4 * LINE * (1 + parts) * len(numbers)
         self._starts: list[int] = []
-        self._scalars: list[list[tuple[int, int]]] = []  # of each step, number of the argument and where it lies
+        self._scalars: list[list[tuple[int, int]]] = []  # of each step: (argument, position in the table)
         at: list[int] = []
         places: list[int] = []
-        order: dict[int, int] = {}  # of the slots that steps use
+        order: dict[int, int] = {}  # position of each slot that steps use
         start = 0
         for i in numbers:
             step = program.steps[i]
@@ -51,7 +50,7 @@ class MegakernelTables:
         self._bases = np.zeros(len(order), np.uint64)
 
     def at(self, program: Program, locate: Locate, addresses: BufferAddresses) -> StepArrays:
-        """The rows of `program`, whose slots lie where `locate` says."""
+        """The tables of `program`. locate: finds the memory of its slots."""
         args, shapes = self._args.copy(), self._shapes.copy()
         steps = [program.steps[i] for i in self._numbers]
         self._set_numbers(steps, args, shapes)
@@ -60,25 +59,25 @@ class MegakernelTables:
         return StepArrays(args, shapes, self._counter_bytes)
 
     def argument(self, step: int, argument: int) -> int | None:
-        """Where an argument of a step stands in the table; None for a step that is none of these."""
+        """The position of an argument in the table; None if the step is not in it."""
         return self._starts[self._order[step]] + argument if step in self._order else None
 
     def row(self, step: int) -> int | None:
-        """The row of a step in the table of shapes."""
+        """The row of a step in the table of shapes; None if the step is not in it."""
         return self._order.get(step)
 
     def shape(self, step: int, grid: Sequence[int], group: Sequence[int] | None) -> tuple[int, ...]:
-        """What a step has there with this grid and work-group."""
+        """A step's row in the table of shapes for this grid and work-group."""
         (gx, gy, gz), items = group_counts(grid, group)
         return (self._functions[step], self._starts[self._order[step]], gx * gy * gz, gx, gy, *items)
 
     def _set_numbers(self, steps: Sequence[Any], args: Any, shapes: Any) -> None:
-        """Everything but addresses."""
+        """Set everything except addresses."""
         at: list[int] = []
         values: list[int] = []
         changed: list[int] = []
         rows: list[tuple[int, ...]] = []
-        packed: dict[int, int] = {}  # by identity of the argument, which many steps share
+        packed: dict[int, int] = {}  # by identity of the argument; steps share arguments
         for n, (step, old) in enumerate(zip(steps, self._last, strict=True)):
             if step is old:
                 continue
@@ -112,5 +111,5 @@ class MegakernelTables:
         return self._bases
 
     def _stays(self, slot: Slot) -> bool:
-        """Whether a slot's memory is the same at every size."""
+        """Whether a slot has the same memory for every shape."""
         return slot.storage is Storage.STATIC and slot.id not in self._tables and slot.id not in self._downloaded

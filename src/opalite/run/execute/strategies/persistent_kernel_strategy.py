@@ -1,7 +1,7 @@
-"""PersistentKernelStrategy: launches linked into kernels whose groups stay from the first step to the last, where that
-is right and faster than a launch for each step.
+"""PersistentKernelStrategy: launches linked into persistent kernels, if they give equal results and are faster.
 
-A group that waits for another in vain gives up after a moment; the run is then done again launch by launch.
+The groups of a persistent kernel stay from the first step to the last. A group that waits for another one in vain gives
+up after a moment; the run is then repeated launch by launch.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _log = logging.getLogger(__name__)
 
 WORTH_RUNS = 20  # of a program, before its launches are linked
 TIMED_BEFORE = 3  # of these, the last ones
-LONG_S = 25e-6  # of a launch: the way from one to the next, some 4 us, is then not worth the seconds that linking takes
+LONG_S = 25e-6  # of a launch: the overhead of 4 us is then not worth the seconds that linking takes
 PAIRS = 12  # of runs that are timed, launch by launch and linked in turn
-GAIN = 0.97  # of the time that launches take one by one, which the linked ones must stay below
+GAIN = 0.97  # of the median time of single launches, which the linked kernels must not exceed
 
 
 @dataclass
 class LinkedKernelCache:
-    """Linked kernels of a program, wherever its memory lay.
+    """Linked kernels of a program, for all state buffers that it had.
 
-    programs: by their text. stretches: what is linked, and by which text, by how memory lies; it takes some 0.1 s to
-    find out. right: texts of kernels that gave what plain launches do.
+    programs: by their text. stretches: the linked steps and their texts, by memory layout; finding them takes 0.1 s.
+    right: texts of kernels that gave the results of single launches.
     """
 
     programs: dict[str, Any] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class LinkedKernelCache:
 
 
 class Kernels(Protocol):
-    """What Linked has for the strategy."""
+    """The interface of LinkedKernels to the strategy."""
 
     launches: dict[int, list[PreparedLaunch]]
     kernels: int
@@ -56,32 +56,32 @@ class Kernels(Protocol):
 
     @property
     def is_verified(self) -> bool:
-        """Whether all of them have been found right, be it where memory lay elsewhere."""
+        """Whether all kernels have given correct results, perhaps with other buffers."""
 
     def mark_verified(self) -> None:
-        """Note that they gave what plain launches do."""
+        """Record that the kernels gave the results of single launches."""
 
     def record_failure(self, why: str) -> None:
         """Note for all times that they are not to be launched."""
 
     def poison_outputs(self) -> None:
-        """Fill the memory that they write and that does not last."""
+        """Overwrite all outputs except state with a pattern, so that a skipped write cannot pass with old values."""
 
     def read_state(self) -> list[Any]:
-        """What lies in memory that lasts from run to run."""
+        """The contents of the state buffers."""
 
     def restore_state(self, state: Sequence[Any]) -> None:
-        """Have there what `read_state` gave."""
+        """Write contents that `read_state` returned."""
 
     def enqueue_flag_read(self) -> None:
-        """Have it read whether somebody waited in vain."""
+        """Enqueue the read of the flag that a group waited in vain."""
 
     def has_failed(self) -> bool:
-        """Whether somebody did."""
+        """Whether a group waited in vain."""
 
 
 class PersistentKernelStrategy(Queue):
-    """As a queue, with linked kernels in the place of most launches. failure: why it is not to be used any more."""
+    """A queue with linked kernels in place of most launches. failure: why it must not be used any more."""
 
     name = "persistent"
 
@@ -108,8 +108,8 @@ class PersistentKernelStrategy(Queue):
         return False
 
     def _before_downloads(self) -> None:
-        # With the downloads this costs next to nothing; right behind the launches, 13 to 22 us on an H200. A replay
-        # hands nothing out and does not ask: that somebody waited in vain stays known until the next run.
+        # Together with the downloads this costs next to nothing; directly after the launches, 13 to 22 us on an H200.
+        # A replay returns no results and does not read the flag, which stays set until the next run.
         self.kernels.enqueue_flag_read()
 
     def finish(self) -> bool:
@@ -126,10 +126,10 @@ class PersistentKernelStrategy(Queue):
 
 
 class PersistentKernelSelector:
-    """Whether runs of a program for one set of sizes go through linked kernels: made in the background once it has run
-    often, tried for equal results, timed, and taken or not. Asked by one thread at a time, that which runs.
+    """Selects linked kernels or single launches for one program and shape. Called by one thread at a time.
 
-    why: what keeps launches apart, once that is known; '' otherwise.
+    Kernels are linked in the background once the program has run often. They are then tried for equal results, timed,
+    and chosen or not. why: the reason for single launches, once it is known; '' otherwise.
     """
 
     def __init__(
@@ -139,10 +139,10 @@ class PersistentKernelSelector:
         link: Callable[[], Kernels],
         known_times: PairedTimes | None = None,
     ) -> None:
-        """plain: gives the strategy that serves every run. link: makes the kernels, in a thread of its own.
+        """plain: returns the strategy that serves every run. link: makes the kernels, in a background job.
 
-        like: times by which linked kernels were taken for the same program in other memory: they are here, too, once
-            they have been tried, if these are others.
+        known_times: with which linked kernels were chosen for the same program and other buffers. They are then chosen
+        once they are verified.
         """
         self._prepared, self._plain, self._link = prepared, plain, link
         self._is_known = known_times is not None
@@ -157,8 +157,9 @@ class PersistentKernelSelector:
         self.why = ""
 
     def choose(self, hosts: Sequence[Any]) -> Strategy:
-        """How this run goes, with inputs filled in. The runs that decide it are those on arrays whose outputs are, or
-        stay in the program's own memory."""
+        """The strategy of this run, inputs filled in. Runs that decide have arrays or own buffers for inputs and
+        outputs.
+        """
         if self._is_chosen and self._persistent is not None:
             if self._persistent.failure:
                 self._give_up(self._persistent.failure)
@@ -189,22 +190,22 @@ class PersistentKernelSelector:
 
     @property
     def chosen_times(self) -> PairedTimes | None:
-        """The times by which linked kernels are taken; None where they are not."""
+        """The times by which linked kernels were chosen; None if they are not."""
         return self._times if self._is_chosen else None
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known how runs go from now on."""
+        """Whether the strategy of later runs is known."""
         return self._is_chosen or bool(self.why)
 
     @property
     def best(self) -> Strategy:
-        """The strategy of runs as far as that is known."""
+        """The strategy of runs, as far as it is known."""
         return self._persistent if self._is_chosen and self._persistent is not None else self._plain()
 
     @property
     def description(self) -> str:
-        """How launches are linked, in words; '' where they are not."""
+        """How launches are linked, in words; '' if they are not."""
         if not self._is_chosen or self._kernels is None:
             return ""
         kernels = self._kernels.kernels
@@ -221,14 +222,14 @@ class PersistentKernelSelector:
         return [] if self._job is None else [self._job]
 
     def _is_made(self) -> bool:
-        """Count a run, and see to it that kernels are made; whether they are there."""
+        """Count a run, and submit the job that links. Returns whether the kernels are ready."""
         if self._persistent is not None:
             return True
         self._runs += 1
         if self._runs < WORTH_RUNS and not self._is_known:
             return False
         launches = self._prepared.launch_count
-        # The shortest: others on the machine make runs longer, for a moment, and what is found here stays.
+        # The least: other load makes runs longer for a moment, and the decision is final.
         if self._before and min(self._before) > LONG_S * launches:
             taken = min(self._before) * 1e3
             self.why = f"{launches} launches take {taken:.3f} ms, which linking would not shorten"
@@ -255,7 +256,7 @@ class PersistentKernelSelector:
         _log.info("launches of %s are not linked: %s", self._prepared.program.name or "a model", error)
 
     def record_trial(self, reason: str) -> None:
-        """A run went both ways. reason: what is wrong with the linked one; ''."""
+        """Record a run that went both ways. reason: why the linked kernels are wrong; '' if they are not."""
         self._is_tried = True
         if reason:
             self._give_up(reason)
@@ -264,7 +265,7 @@ class PersistentKernelSelector:
             self._is_chosen = self._is_known
 
     def record_time(self) -> None:
-        """A run was timed: decide, once they are enough."""
+        """Called after a timed run. Decides once enough runs are timed."""
         if self._persistent is None:
             return
         if self._persistent.failure:
@@ -283,7 +284,7 @@ class PersistentKernelSelector:
 
 
 class _Trial:
-    """A run by plain launches, whose results are given, and one by linked kernels, whose results must be the same."""
+    """A run by single launches, whose results are returned, and one by linked kernels, which must give the same."""
 
     name = "queue"
 
@@ -327,13 +328,13 @@ class _Trial:
 
 
 def _bytes(output: Any) -> bytes:
-    """Of an array, or a tensor that is one until the next run."""
+    """The content of an array, or of a tensor that is valid until the next run."""
     array = output.numpy() if isinstance(output, DeviceTensor) else output
     return bytes(array.tobytes())
 
 
 class _Timed:
-    """A run whose seconds are noted."""
+    """A run whose seconds are recorded."""
 
     def __init__(self, runs: PersistentKernelSelector, strategy: Strategy, times: list[float]) -> None:
         self._runs, self._strategy, self._times = runs, strategy, times
@@ -353,5 +354,5 @@ class _Timed:
 
 
 def may_link(rt: Runtime) -> bool:
-    """Whether launches may be linked on this device: where it was tried, unless somebody has turned it off."""
+    """Whether launches may be linked on this device: a tested device, and not turned off by a knob."""
     return bool(knobs.get("OPALITE_PERSISTENT")) and rt.info.links_launches

@@ -1,4 +1,4 @@
-"""Queue: every launch handed to the device by itself, in order, between uploads, downloads and steps on the host."""
+"""Queue: every launch enqueued by itself, in order, between uploads, downloads and host operators."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ..run_trace import RunTrace
 
 
 class Queue:
-    """The strategy that serves every program; others change what its phases are."""
+    """The strategy that serves every program. Others replace phases of it."""
 
     name = "queue"
-    on_host_thread = False  # whether the host walks a loop of all launches, so that nothing is on the queue
+    on_host_thread = False  # whether the calling thread executes all launches, so that nothing is on the queue
     meanwhile: Callable[[], None] | None = None
-    """What the host does in a run while the device computes."""
+    """Called in a run while the device computes."""
 
     def __init__(self, prepared: Prepared, phases: Sequence[Phase] | None = None) -> None:
         self.prepared = prepared
@@ -35,7 +35,7 @@ class Queue:
         self._iterations: dict[LoopCarryPlan, EnqueuedLoopIterations | str] = {}
 
     def iterations(self, plan: LoopCarryPlan) -> EnqueuedLoopIterations | str:
-        """How to run it as the body of a loop, or why its trips have to be runs of their own."""
+        """A runner of the program as the body of a loop, or why each iteration has to be a run."""
         if plan not in self._iterations:
             self._iterations[plan] = enqueued_iterations_of(self, plan)
         return self._iterations[plan]
@@ -43,9 +43,9 @@ class Queue:
     def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
         """Run all phases and wait.
 
-        hosts: values by slot, inputs and constants filled in, where results go too. kept: outputs by slot that stay on
-        the device. Another loop's workers leave once there are launches on the queue, which their threads then take
-        without being woken.
+        hosts: values by slot on the host: inputs and constants; gets the outputs. kept: outputs by slot on the host
+        that stay on the device. Resident workers of another megakernel leave once there are launches on the queue,
+        which their threads then execute without being woken.
         """
         prepared = self.prepared
         rt = prepared.rt
@@ -118,7 +118,7 @@ class Queue:
                 now = clock()
                 host_s += now - mark
             mark = now
-        # Where the host walked a loop, nothing is on the queue.
+        # If the calling thread executed all launches, nothing is on the queue.
         if io.copy_inplace_outputs() or not self.on_host_thread or any(p is not None for p in pending):
             rt.finish()
             waits += 1
@@ -147,11 +147,10 @@ class Queue:
         rows: OutputRingBuffer,
         run: int,
     ) -> list[Any]:
-        """Put a run, which leaves nothing to operators on the host, on the queue behind others: what must be kept until
-        the queue has finished.
+        """Enqueue a run after those in flight. Returns what must be kept until the queue has finished.
 
-        hosts, kept: as `run` has them. relayed: by slot on the host of an input, that of the output of the run before
-        which takes its place. rows: what takes outputs, in the row of number `run`.
+        The program has no host operators. hosts, kept: as in `run`. chained: by host slot of an input, the host slot of
+        the output of the previous run that replaces it. rows: gets the outputs, in row `run`.
         """
         io, uploads = self.prepared.io, rows.uploads
         pending: list[Any] = []
@@ -178,28 +177,28 @@ class Queue:
         return pending
 
     def finish(self) -> bool:
-        """Wait for what was enqueued; whether it is to be believed."""
+        """Wait for the runs in flight. Returns whether their results are valid."""
         self.prepared.rt.finish()
         return True
 
     def _launch(self, recording: LaunchSequence, idle: HostThreadLoop | None) -> bool:
-        """Whether the launches were replayed."""
+        """Enqueue launches. Returns whether they were replayed."""
         replayed = self._enqueue(recording)
         if idle is not None:
             idle.leave()
         return replayed
 
     def _enqueue(self, recording: LaunchSequence) -> bool:
-        """Whether the launches were replayed."""
+        """Enqueue launches. Returns whether they were replayed."""
         return recording.run()
 
     def _before_downloads(self) -> None:
-        """Called in a run once its launches are done, before outputs are enqueued to be read."""
+        """Called in a run after its launches are done, before downloads are enqueued."""
 
     def replay(self) -> None:
         """Repeat the launches on the inputs that are on the device, without transfers, and wait.
 
-        OpaliteError where a host step stands between launches.
+        OpaliteError if a host operator stands between launches.
         """
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):
@@ -212,7 +211,7 @@ class Queue:
 
 
 class Profiled(Queue):
-    """Launches one by one on the profiling queue, each one's times told to a recorder."""
+    """Launches one by one on the profiling queue, with the times of each reported to a recorder."""
 
     def __init__(self, prepared: Prepared, phases: Sequence[Phase], recorder: Recorder) -> None:
         super().__init__(prepared, phases)

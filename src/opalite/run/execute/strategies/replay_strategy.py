@@ -1,4 +1,4 @@
-"""ReplayStrategy: launches recorded once and replayed, on devices that have an extension for that."""
+"""ReplayStrategy: launches recorded once and replayed, on devices with a driver extension for that."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from .queue_strategy import Queue
 
 
 class ReplayStrategy(Queue):
-    """As a queue, but for recordings, which are replayed from the second run on the same arguments on.
+    """A queue whose launches are replayed from the second run with the same arguments on.
 
-    Its runs say 'queue' where nothing is replayed: a driver may refuse to record, and one launch is none to record.
+    Its trace says 'queue' if nothing is replayed: a driver may refuse to record, and a single launch is not recorded.
     """
 
     def __init__(self, prepared: Prepared) -> None:

@@ -1,8 +1,8 @@
-"""TimeSlicedQueue: launches handed to the device a slice at a time, so that runs of other threads come in between.
+"""TimeSlicedQueue: launches given to the device in slices, so that runs of other threads get it in between.
 
-A device works on what it was given until it is done with it, so a short run would wait for all of a long one. Each
-slice takes the device for SLICE_S; what that is in launches, their estimates tell, which are corrected by what slices
-took.
+A device completes what was enqueued before it takes anything else, so a short run would wait for all of a long one. A
+slice takes the device for SLICE_S seconds: as many launches as their estimates allow, corrected by the seconds that
+slices took.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .queue_strategy import Queue
 
 SLICE_S = 0.7e-3
 LAUNCH_S = 1e-5
-"""What a launch takes at least."""
+"""Least seconds of a launch."""
 _PACES = 1.0, 6.0
 
 
 class DeviceShare(Protocol):
-    """What runs beside those of other threads are given of the device.
+    """The part of the device that a run has while other threads run.
 
     pace: seconds that launches take for each second of their estimates.
     """
@@ -33,14 +33,14 @@ class DeviceShare(Protocol):
     pace: float
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Inside, all of the device is the caller's; to be left after SLICE_S."""
+        """A block that has all of the device; to be left after SLICE_S seconds."""
 
     def reserve_core(self, cores: int) -> AbstractContextManager[None]:
-        """Inside, the calling thread may compute by itself on one of the device's cores."""
+        """A block in which the calling thread may compute on one of the device's `cores` cores."""
 
 
 class TimeSlicedQueue(Queue):
-    """As the queue. Nothing is recorded, for that pays with runs that are alone."""
+    """A queue with slices. Nothing is recorded: that pays for runs that have the device alone."""
 
     def __init__(self, prepared: Prepared, plain: Queue, share: DeviceShare) -> None:
         super().__init__(prepared, plain.phases)
@@ -76,10 +76,10 @@ class TimeSlicedQueue(Queue):
         for launch in launches:
             launch.enqueue(rt.queue)
         if idle is not None:
-            idle.leave()  # the device's threads find the launches, and need not be woken
+            idle.leave()  # its threads find the launches, and need not be woken
         rt.finish()
         took, pace = time.perf_counter() - started, self._share.pace
-        # By little: what other processes do meanwhile counts, too.
+        # In small steps: the seconds include what other processes do.
         if took > 1.5 * SLICE_S:
             self._share.pace = min(1.1 * pace, _PACES[1])
         elif took < 0.7 * SLICE_S < SLICE_S < 2 * estimate * pace:

@@ -1,1 +1,1 @@
-"""Compilation while runs go on: generic programs first, specialised ones when they are ready."""
+"""Compilation of graphs, and the background jobs that replace executables by better ones."""

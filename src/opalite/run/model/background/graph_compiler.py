@@ -1,4 +1,4 @@
-"""Compiler: from one imported graph to an Executable, for a runtime and a session's options."""
+"""Compiler: compiles one imported graph to an Executable, for a runtime and a session's options."""
 
 from __future__ import annotations
 
@@ -42,19 +42,20 @@ Policy: TypeAlias = PrecisionPolicy | None
 """The precision of every node; None for the session's."""
 
 MOST_LEFT_OUT = 3
-"""Kernels whose programs may fail while one graph is compiled: where more do, the driver builds nothing at all."""
+"""Kernels whose programs may fail while one graph is compiled. If more fail, the driver builds nothing at all."""
 
 MIN_NODES_PLANNED_LATER = 16
-"""Nodes of a graph from which on planning for special programs takes longer than a run by general ones."""
+"""Nodes of a graph from which on planning for optimized programs takes longer than a run by generic ones."""
 
 STEPS_A_PROGRAM = 4
-"""Steps of a plan that share a special program: 2 to 4 in models of so many nodes. With more general programs missing
-than that tells of special ones, both plans are compared."""
+"""Steps of a plan for each optimized program: 2 to 4 in models of so many nodes. If more generic programs are missing
+than that suggests of optimized ones, both plans are compared.
+"""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A program, what it is built of that is missing, and what makes its Executable when that is there."""
+    """A program, its missing parts, and a function that makes its Executable once those are built."""
 
     program: Program
     missing: Sequence[Spec]
@@ -63,10 +64,10 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiles graphs. Frozen: for other options there is another one.
+    """Compiles graphs. Frozen: `by` makes one for another precision.
 
-    behind: makes specialised executables while runs go on with general ones; without one whoever asks waits for them.
-    ledger: counts what was done.
+    background: compiles optimized executables while runs use generic ones; None if callers wait for them. counters: of
+    plans and programs.
     """
 
     rt: Runtime
@@ -75,14 +76,14 @@ class Compiler:
     counters: SessionCounters = field(default_factory=SessionCounters)
 
     def by(self, precision: str | PrecisionPolicy) -> Compiler:
-        """The same for another precision."""
+        """The same compiler for another precision."""
         return replace(self, options=replace(self.options, precision=precision))
 
     @property
     def policy(self) -> PrecisionPolicy:
-        """The precision of every node; 'auto' is float32 until something else was chosen (precision/auto_model.py).
+        """The precision of every node; 'auto' is float32 until a policy was chosen (precision/auto_model.py).
 
-        DeviceError where sums in half are asked for and the device has none.
+        DeviceError if sums in half are requested and the device has no half arithmetic.
         """
         wanted, info = self.options.precision, self.rt.info
         if wanted == "auto":
@@ -105,12 +106,11 @@ class Compiler:
         on_built: OnBuilt | None = None,
         policy: Policy = None,
     ) -> Compiled:
-        """Optimise, place, plan and build `graph`, which stays as it is: whoever is interrupted here may try again.
+        """Optimise, plan and build `graph`, which is not changed: an interrupted caller may try again.
 
-        trace: where the seconds of that are added. sizes: those of the graph's symbols, which it is made ready for.
-        on_built: given the program, or its template, and notes on it before it is made ready, which takes its weights
-        away. policy: None takes the session's. Where a kernel's program does not compile, another kernel takes its
-        place, if there is one.
+        trace: gets the seconds. sizes: of the graph's symbols, for which the Executable is prepared. on_built: called
+        with the program, or its template, and notes on it before its weights are released. policy: None for the
+        session's. If a kernel's program does not compile, another kernel replaces it, if there is one.
         """
         return self._make(graph, self._planner(graph, sizes, trace, tuning, policy), trace, sizes, on_built)
 
@@ -158,7 +158,7 @@ class Compiler:
             compiled = self._make(graph, plan_generic, trace, sizes, None, general)
             self.counters.add_fallbacks(general.fallbacks)
         except BuildError as e:
-            _log.info("graph '%s' has no general programs: %s", graph.name, e)
+            _log.info("graph '%s' has no generic programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)
         if planned is not None:
             planned.release_weights()
@@ -166,28 +166,27 @@ class Compiler:
         return compiled
 
     def _may_use_generic(self, policy: Policy = None) -> bool:
-        """Whether first runs may go through general programs, which compute in float32."""
+        """Whether first runs may use generic programs, which compute in float32."""
         return self.background is not None and (policy or self.policy).precision in (Precision.FP32, Precision.WIDE)
 
     def prestart_workers(self) -> None:
-        """To be called before a model is opened: compilers start meanwhile if nothing is cached."""
+        """Start compilers if nothing is cached. To be called before a model is opened."""
         self.rt.programs.prestart_workers(1 if self._may_use_generic() else None)
 
     def prestart_for_generic(self) -> None:
-        """To be called before a graph is imported: a compiler starts meanwhile if general programs may be missing."""
+        """Start a compiler if generic programs may be missing. To be called before a graph is imported."""
         if self._may_use_generic():
             self.rt.programs.prestart_for_generic()
 
     def submit(self, jobs: Sequence[CompileJob]) -> None:
-        """Have special executables made behind, and then those general programs that no model needed yet: the next one
-        may."""
+        """Submit jobs, and one that builds the generic programs that no model needed yet: the next model may."""
         assert self.background is not None
         missing = self._missing_generic()
         general = [SpareCompileJob(missing, self._missing_generic, lambda: self.counters.run_count)] if missing else []
         self.background.submit(*jobs, *general)
 
     def _missing_generic(self) -> list[Spec]:
-        """General programs that are not there; that all are is kept for processes to come."""
+        """The generic programs that are not built. That all are built is recorded for later processes."""
         from ....plan.generic_programs import generic_programs
 
         missing = self.rt.programs.missing([s.parts for s in generic_programs(self.rt.info)])
@@ -198,7 +197,9 @@ class Compiler:
     def _begin_in_background(
         self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None, policy: Policy
     ) -> Task:
-        """The programs that the graph's special plan lacks, and what makes its Executable. planned: that, if known."""
+        """The missing programs of the graph's optimized plan, and a function that makes its Executable. planned: the
+        plan, if known.
+        """
         assert self.background is not None
         trace = RunTrace()
         plan = self._planner(graph, sizes, trace, AS_OPENED, policy)
@@ -217,7 +218,7 @@ class Compiler:
                 built.append((copy_with_weights(program), notes))
 
             compiled = self._make(graph, plan, trace, sizes, hold, planned, counts, before_weights)
-            compiled.when_in_place = partial(on_built, *built[-1])  # it is told of what works, once runs go through it
+            compiled.when_in_place = partial(on_built, *built[-1])  # called once runs use it
             return compiled
 
         parts = megakernel_parts(self.rt, planned.program)
@@ -231,8 +232,10 @@ class Compiler:
         on_built: OnBuilt | None = None,
         complete: Callable[[Planned], Planned] | None = None,
     ) -> Prepared | None:
-        """`graph`, which is consumed, planned for the sizes at hand, and what makes its Executable; None if that would
-        serve no others. complete: changes what was planned before anything is made of it."""
+        """Plan `graph`, which is consumed, for the sizes at hand; None if the plan serves no other sizes.
+
+        complete: changes the plan before its Executable is made.
+        """
         assert self.background is not None
         trace, counts = RunTrace(), self.background.counts
 
@@ -253,7 +256,7 @@ class Compiler:
     def _planner(
         self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: Policy
     ) -> Callable[[], Planned]:
-        """Plans `graph` with the program for `sizes`. Tuning measures, and serves, those sizes alone."""
+        """A function that plans `graph` with the program for `sizes`. Tuning serves those sizes alone."""
         tunes = (tuning.level or self.options.tune) != "none"
         plan = partial(self.plan, trace=trace, tuning=tuning, policy=policy)
         return partial(plan_for_sizes, plan, graph, sizes, alone=tunes)
@@ -269,19 +272,19 @@ class Compiler:
         counts: ProgramCounts | None = None,
         before_weights: Callable[[], None] | None = None,
     ) -> Compiled:
-        """The Executable of `planned`, or of what `plan` gives of `graph`."""
+        """The Executable of `planned`, or of the result of `plan` for `graph`."""
         failed: BuildError | None = None
         notes: tuple[str, ...] = ()
         for left in range(MOST_LEFT_OUT, -1, -1):
             try:
                 planned = planned or plan()
             except OpaliteError:
-                if failed is not None:  # nothing else can take the kernel's place
+                if failed is not None:  # no other kernel can replace it
                     raise failed from None
                 raise
             program, template, all_notes = planned.program, planned.template, (*notes, *planned.notes)
             if failed is not None and not any(isinstance(s, LaunchStep) for s in program.steps):
-                raise failed  # what is left runs on the host alone: the driver compiles nothing
+                raise failed  # all other steps run on the host: the driver compiles nothing
             try:
                 executable = Executable(
                     self.rt,
@@ -305,7 +308,9 @@ class Compiler:
         return Compiled(executable, all_notes, may_overflow=program.stores_halves, sizes=sizes, template=template)
 
     def _leave_out(self, program: Program, error: BuildError) -> str:
-        """Have the device do without the kernels whose program failed; the sentence that says so, '' for none."""
+        """Exclude the kernels whose program failed from the device. Returns a sentence that says so, '' if there are
+        none.
+        """
         launches = [s for s in program.steps if isinstance(s, LaunchStep)]
         sources = program.sources
         failed = {s.kernel for s in launches if (sources[s.source].text, sources[s.source].options) == error.program}
@@ -318,7 +323,7 @@ class Compiler:
         return note
 
     def plan_options(self, policy: Policy = None, level: str = "none", tier: Tier = "optimized") -> PlanOptions:
-        """What the planner is asked for. policy: None takes the session's. level: of tuning."""
+        """The planner's options. policy: None for the session's. level: of tuning."""
         from ....plan.planner import PlanOptions
 
         return PlanOptions(
@@ -331,7 +336,7 @@ class Compiler:
         )
 
     def plan_generic(self, graph: Graph, trace: RunTrace, policy: Policy = None) -> Planned:
-        """The Program of `graph`, which is consumed, of the general tier."""
+        """The generic plan of `graph`, which is consumed."""
         started = time.perf_counter()
         with background_planning():
             planned = plan_generic(graph, self.plan_options(policy, tier="generic"), self.rt.info)
@@ -347,8 +352,7 @@ class Compiler:
         policy: Policy = None,
         keeps_graph: bool = False,
     ) -> Planned:
-        """The Program of `graph`, which is consumed, after searching where that is asked for. keeps_graph: as
-        PlanOptions has it."""
+        """The plan of `graph`, which is consumed, after tuning if requested. keeps_graph: see PlanOptions."""
         from ....plan.planner import Knowledge, lay_out, prepare  # passes, kernels: a compiled model needs neither
         from ....tune.database_files import has_tuning, tuning_stamp
         from ....tune.plan_dependencies import graph_key, record
@@ -385,5 +389,5 @@ class Compiler:
 
 
 def specs(program: Program) -> list[Spec]:
-    """What is built of the program's sources."""
+    """The programs of a plan, as they are built."""
     return [s.parts for s in program.sources]

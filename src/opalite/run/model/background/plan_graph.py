@@ -1,4 +1,4 @@
-"""How a graph is planned for a session: for the sizes at hand, or not at all."""
+"""Functions that plan a graph for a session: for generic programs, and for the sizes at hand."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 HOST_WORK = 4e8
-"""Operations and bytes that the host's operators, in NumPy, get through in the time that compiling a program takes."""
+"""Operations and bytes that host operators, in NumPy, process in the time that compiling a program takes."""
 
 
 def plan_generic(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Planned:
-    """The Program of `graph`, which is consumed, of the general tier.
+    """The generic Program of `graph`, which is consumed.
 
-    The host computes what no general kernel does, unless that is expected to take longer than to compile the special
-    kernels' programs.
+    The host computes nodes without a generic kernel, unless that is expected to take longer than compiling optimized
+    kernels.
     """
     from ....plan.planner import Knowledge, lay_out, prepare
 
@@ -43,16 +43,16 @@ def plan_generic(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Plan
 
 
 def plan_or_none(plan: Callable[[], Planned], graph: Graph) -> Planned | None:
-    """What `plan` gives of `graph`, by general programs; None if it has no such plan."""
+    """The result of `plan`, which plans `graph` with generic programs; None if there is no such plan."""
     try:
         return plan()
     except OpaliteError as e:
-        _log.info("graph '%s' has no general plan: %s", graph.name, e)
+        _log.info("graph '%s' has no generic plan: %s", graph.name, e)
         return None
 
 
 def plan_for_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes, alone: bool = False) -> Planned:
-    """What `plan` gives of `graph`, with the program for `sizes`. alone: for these sizes, and no others."""
+    """The result of `plan` for `graph`, with the program for `sizes`. alone: for these sizes and no others."""
     if graph.trace is None:
         return plan(graph.copy())
     if not alone:
@@ -69,13 +69,13 @@ def plan_for_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes,
 
 
 def constant_bytes(graph: Graph) -> int:
-    """Bytes of the constants that its nodes read."""
+    """Bytes of the constants that nodes of `graph` read."""
     constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.held is not None}
     return sum(v.held.nbytes for v in constants if v.held is not None)
 
 
 def compute_largest(graph: Graph, policy: PrecisionPolicy) -> None:
-    """Find what planning in halves asks of large constants, their largest value, side by side."""
+    """Compute the largest value of large constants, in parallel. Planning in half precision reads them."""
     if policy.precision in (Precision.FP32, Precision.WIDE):
         return
     inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.levels is None}
@@ -84,5 +84,5 @@ def compute_largest(graph: Graph, policy: PrecisionPolicy) -> None:
 
 
 def copy_with_weights(content: Program | Template) -> Program | Template:
-    """A copy that keeps its weights when those of `content` are taken away."""
+    """A copy that keeps its weights when those of `content` are released."""
     return replace(content) if isinstance(content, Program) else replace(content, program=replace(content.program))

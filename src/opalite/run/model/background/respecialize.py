@@ -32,37 +32,34 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FASTER = 0.95
-"""Part of the other's time that a run may take, so that the plan is worth its memory and a change."""
+"""Part of the present plan's time that a run may take at most, to be worth its memory."""
 
-ROUNDS = 9
-"""Runs of each that are measured,"""
-MOST_S = 0.5
-"""as long as all of them take no longer: others' runs come between two of these."""
+ROUNDS, MOST_S = 9, 0.5
+"""Limits of the timing: runs of each plan, and seconds of all."""
 
 MAX_DELAY_S = 10.0
-"""How long it is put off at most while threads meet: planning takes the interpreter, the measurement the turn."""
+"""Longest delay while threads wait for each other."""
 PAUSE_S = 0.1
-"""Between two measured runs while threads meet: of hundred runs of theirs fewer than one waits for one."""
+"""Pause between two timed runs while threads wait for each other: of hundred runs of theirs fewer than one waits."""
 
 LARGEST = 128 << 20
-"""Bytes of weights that may be on the device twice, as the two plans' kernels want them."""
+"""Bytes of weights up to which they may be on the device twice, for the kernels of two plans."""
 
 
 class Respecializer(CompileJob):
-    """The job that makes it. Nothing waits for it but `settle`, and a session that does not run it is none the worse.
-
-    prepare: plans, and makes an Executable of that (`Compiler.prepare`). forget: takes back what was kept of it for
-    other processes.
-    """
+    """The job that makes and times the plan. Only `settle` waits for it."""
 
     def __init__(self, prepare: Callable[[], Prepared | None], lock: RunLock, forget: Callable[[], None]) -> None:
+        """prepare: plans, and returns a function that makes the Executable (`Compiler.prepare`). forget: removes the
+        plan that was stored for other processes.
+        """
         super().__init__(self._begin)
         self._prepare, self._lock, self._forget = prepare, lock, forget
         self._sizes: Sizes = ()
         self._latest = time.monotonic() + MAX_DELAY_S
 
     def set_base_plan(self, cache: ExecutableCache, key: Hashable, other: Compiled, sizes: Sizes) -> None:
-        """Where it goes: beside `other`, by which `sizes` run now."""
+        """Have the new plan added beside `other`, which runs of `sizes` use now."""
         self.set_target(cache, key, other)
         self._sizes = sizes
 
@@ -71,11 +68,11 @@ class Respecializer(CompileJob):
 
     @property
     def is_due(self) -> bool:
-        """Whether threads have not met for a while, or somebody waits for it, or it was put off for long."""
+        """Whether threads have not waited for each other for a while, or the longest delay has passed."""
         return not self._lock.is_shared or time.monotonic() >= self._latest
 
     def make_due(self) -> None:
-        """Somebody waits for it."""
+        """End the delay of the job."""
         self._latest = 0.0
 
     def _begin(self) -> Task:
@@ -92,7 +89,7 @@ class Respecializer(CompileJob):
         return Task(prepared.missing, prepared.make)
 
     def install(self, made: Compiled) -> Compiled | None:
-        """Measure it, and keep the faster one. Nothing is replaced."""
+        """Time the new plan and the present one, and add the new one if it is faster. Nothing is replaced."""
         place = self.find_target()
         if place is None:
             self._forget()
@@ -109,7 +106,7 @@ class Respecializer(CompileJob):
             self._forget()
             self._notify_none(f"is no faster: {times}")
             return None
-        made.notes = (*made.notes, f"plan: made behind for the sizes of runs that came back; measured there: {times}")
+        made.notes = (*made.notes, f"plan: made in the background for sizes that came back; measured there: {times}")
         cache.add_nearer(key, made)
         return None
 
@@ -123,7 +120,7 @@ class Respecializer(CompileJob):
         place = self.find_target()
         if place is not None:
             sizes = ", ".join(f"s{i}={size}" for i, size in enumerate(self._sizes))
-            place[2].notes = (*place[2].notes, f"plan: one made behind for {sizes} {why}")
+            place[2].notes = (*place[2].notes, f"plan: one made in the background for {sizes} {why}")
 
     def _measure(self, made: Compiled, other: Compiled) -> tuple[float, float]:
         """The least seconds of a run of each, alternating with each other and with the session's runs."""

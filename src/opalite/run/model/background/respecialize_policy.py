@@ -1,10 +1,9 @@
-"""RespecializePolicy: which sizes come back that a plan serves, though its kernels were chosen for much smaller or
-larger ones.
+"""RespecializePolicy: decides when sizes are worth a plan of their own, because they come back and are far from others.
 
-Which kernels and tiles are best changes with the size. The planner's estimates do not tell: by them a plan is within
-9 % of the best from a quarter to four times its size, where SqueezeNet planned for 96x96 takes 1.33 times as long at
-224x224 as planned there, and planned for 32x32 2.6 times. So the distance tells that a better plan may be worth making,
-and measuring decides (respecialize.py).
+The best kernels and tiles depend on the size. The planner's estimates do not show by how much: by them a plan is within
+9 % of the best from a quarter to four times its size. But SqueezeNet planned for 96x96 takes 1.33 times as long at
+224x224 as planned there, and planned for 32x32 2.6 times. So a distance decides that a plan is tried, and timing
+decides whether it is used (respecialize.py).
 """
 
 from __future__ import annotations
@@ -15,28 +14,29 @@ from enum import Enum
 Sizes = tuple[int, ...]
 
 FAR = 2.0
-"""Factors of two, of all sizes together, from which on another plan may be better: a picture of four times as many
-pixels. With less, ten models took at most 1.15 times as long."""
+"""Factors of two, of all sizes together, from which on another plan may be better: an image of four times as many
+pixels. With smaller distances, ten models took at most 1.15 times as long.
+"""
 
 RETURNS = 3
-"""Runs of the very same sizes, among the last few far ones, after which they are expected to come again."""
+"""Runs of equal sizes, among the last far ones, after which a plan for them is tried."""
 
 NEAR = 1.0
-"""Factors of two within which sizes are counted as alike."""
+"""Factors of two within which sizes count as similar."""
 
 ALIKE = 256
-"""Runs of sizes that are alike, such as a text that grows, after which more are expected. A plan takes the interpreter
-for a tenth of a second or more, in which runs are slower, and memory of its own: a stream of sizes, each run once or
-twice, is not worth it until it has lasted."""
+"""Runs of similar sizes, such as a growing text, after which a plan for them is tried. A plan needs memory, and takes
+the interpreter for 0.1 s or more, during which runs are slower.
+"""
 
 MOST = 2
-"""Plans that are tried for one part of a model, so that a stream of sizes does not build without end."""
+"""Plans that are tried for one part of a model."""
 
-_WATCHED = 8  # choices of sizes that are counted
+_WATCHED = 8  # sizes that are counted
 
 
 class DistantShape(Enum):
-    """What is to be done about sizes."""
+    """The decision on the sizes of a run."""
 
     NO = "the plan was made for such sizes, or none is better"
     WATCHED = "more runs of them tell whether a plan for them is worth making"
@@ -44,12 +44,12 @@ class DistantShape(Enum):
 
 
 def distance(a: Sizes, b: Sizes) -> float:
-    """How far sizes are from each other, in factors of two."""
+    """The distance between sizes, in factors of two."""
     return sum(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b, strict=False))
 
 
 class RespecializePolicy:
-    """What came of one part of a model. Not thread-safe."""
+    """The counts and the plans that were tried for one part of a model. Not thread-safe."""
 
     def __init__(self) -> None:
         self._same: dict[Sizes, int] = {}  # runs, the latest last
@@ -57,7 +57,7 @@ class RespecializePolicy:
         self._tried: list[Sizes] = []
 
     def record_run(self, sizes: Sizes, made_for: Sizes) -> DistantShape:
-        """A run of `sizes` by a plan that was made for others. DUE is said once."""
+        """Count a run of `sizes` by a plan for others. Returns DUE once, when a plan for `sizes` should be tried."""
         if len(sizes) != len(made_for) or distance(sizes, made_for) < FAR or len(self._tried) >= MOST:
             return DistantShape.NO
         if any(distance(sizes, t) < FAR for t in self._tried):
@@ -72,7 +72,7 @@ class RespecializePolicy:
 
 
 def _count(counts: dict[Sizes, int], sizes: Sizes) -> int:
-    """One more; those that have not come for longest go."""
+    """Count one run. Returns the count; the sizes that ran least recently are forgotten."""
     counts[sizes] = found = counts.pop(sizes, 0) + 1
     if len(counts) > _WATCHED:
         del counts[next(iter(counts))]

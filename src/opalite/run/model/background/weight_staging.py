@@ -1,8 +1,7 @@
-"""WeightStaging: the step between the programs of an Executable and its memory, in which weights come to be in the
-host's.
+"""WeightStaging: loads weights into host memory after compilation and before device allocation.
 
-What the device has is not made again. A plan that takes another's place may need what that one has, so it is held while
-the other lets go.
+Weights that the device has are skipped. When a new plan replaces an old one, shared weights stay referenced while the
+old plan frees the rest.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from ....plan.template.program_template import Template
 
 OnBuilt: TypeAlias = "Callable[[Program | Template, tuple[str, ...]], None]"
-"""Told of a program, or its template, and of notes on it."""
+"""Called with a program, or its template, and with notes on it."""
 
 
 class WeightStaging:
-    """An Executable's `on_built`; what it holds goes with it."""
+    """An Executable's `on_built`. References shared weights as long as it lives."""
 
     def __init__(
         self,
@@ -34,8 +33,9 @@ class WeightStaging:
         before: Callable[[], None] | None,
         on_built: OnBuilt | None,
     ) -> None:
-        """before: called when all has compiled, to let go of memory. on_built: told of the program then, with all of
-        its weights but those that the device has in memory."""
+        """before: called when all programs have compiled, to free memory. on_built: called with the program then, with
+        all weights in host memory except those that the device has.
+        """
         self._weights = rt.weights
         self._planned, self._notes = planned, notes
         self._before, self._on_built = before, on_built

@@ -106,7 +106,7 @@ def test_a_faster_plan_serves_the_sizes_near_it(open_session: Open, times: list[
     come_back(session, LARGE, 3)
     assert made_for(session) == (40, 44)
     told = str(session.explain({"x": LARGE}))
-    assert "made behind for the sizes of runs that came back" in told
+    assert "made in the background for sizes that came back" in told
     come_back(session, noise(1, 8, 60, 50))
     assert made_for(session) == (40, 44)
     come_back(session, SMALL)
@@ -128,7 +128,7 @@ def test_a_plan_that_is_no_faster_is_dropped(open_session: Open, times: list[flo
     assert session.settle(PATIENCE_S)
     assert made_for(session) == (6, 6)
     assert session.stats().respecialized_plans == 0
-    told = "one made behind for s0=40, s1=44 is no faster: 990 ms a run, the other 1e+03"
+    told = "one made in the background for s0=40, s1=44 is no faster: 990 ms a run, the other 1e+03"
     assert told in str(session.explain({"x": LARGE}))
     assert isinstance(session._model, CachedModel)
     folder = session._model._plans.folder
@@ -189,7 +189,7 @@ def test_the_same_kernels_are_not_built_twice(open_session: Open, monkeypatch: p
     come_back(session, LARGE, 2 * RETURNS)
     assert session.settle(PATIENCE_S)
     assert made_for(session) == (6, 6)
-    assert "one made behind for s0=40, s1=44 has the same kernels" in str(session.explain({"x": LARGE}))
+    assert "one made in the background for s0=40, s1=44 has the same kernels" in str(session.explain({"x": LARGE}))
 
 
 def test_a_failure_changes_nothing(
@@ -344,4 +344,4 @@ def test_sizes_of_a_later_part_of_a_model(open_session: Open, times: list[float]
     assert session.settle(PATIENCE_S)
     run(2000, 2)
     assert session.stats().respecialized_plans == 1
-    assert "made behind for the sizes" in str(session.explain({"x": np.ones((40, 64), np.float32)}))
+    assert "made in the background for sizes" in str(session.explain({"x": np.ones((40, 64), np.float32)}))
