@@ -1,1 +1,1 @@
-"""Precision 'auto': which nodes may be stored in half, found by measurement and kept."""
+"""Precision 'auto': half precision where measurements show that it is accurate and faster."""

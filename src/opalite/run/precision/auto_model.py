@@ -1,9 +1,9 @@
-"""AutoModel: a model whose precision is chosen by measurement - half storage only where it changes no answer.
+"""AutoModel: a model whose precision is chosen by measurement: half storage only if it changes no output too much.
 
-The first run of each size of inputs is computed in float32, which is what the caller gets, and in half beside it. Where
-the outputs agree within the tolerance and half is faster, later runs are in half; where they do not, a thread looks for
-the nodes that must stay in float32 while the session goes on without halves (background_policy_search.py). While the
-float32 program is at hand, some more runs are checked. What was found is kept in the cache folder
+The first run of each size of inputs is computed in float32, which the caller gets, and in half. If the outputs agree
+within the tolerance and half is faster, later runs are in half. If they do not agree, a background job looks for the
+nodes that must stay in float32, while the session computes in float32 (background_policy_search.py). As long as the
+float32 program exists, some more runs are checked. The choice is stored in the cache folder
 (precision_choice_cache.py).
 """
 
@@ -38,12 +38,12 @@ from .precision_choice_cache import open_precision_choices
 
 _log = logging.getLogger(__name__)
 CHECKED_RUNS = (1, 2, 4, 8, 16)
-"""Runs of each size of inputs that are computed in float32 too, by the session that chose."""
-MOST_SEARCHES = 3  # of a session, which stays in float32 after the last has failed it
+"""Runs of each size of inputs that are also computed in float32, by the session that made the choice."""
+MOST_SEARCHES = 3  # of a session; it stays in float32 after the last one failed
 
 
 def why_not_half(device: DeviceInfo) -> str:
-    """Why 'auto' is fp32 on `device` without a look at the model; '' where half may pay."""
+    """Why 'auto' is fp32 on `device`, whatever the model; '' if half may pay."""
     if device.fast_half or knobs.get("OPALITE_TRY_HALF"):
         return ""
     if device.on_host:
@@ -52,15 +52,15 @@ def why_not_half(device: DeviceInfo) -> str:
 
 
 def describe_why_not_half(device: DeviceInfo) -> list[str]:
-    """What is told of 'auto' on a device that `why_not_half` names a reason for."""
+    """The sentences on 'auto' for a device on which half does not pay."""
     return ["precision: auto", f"  fp32 in all nodes: {why_not_half(device)}"]
 
 
 class AutoModel:
-    """A model behind a session with precision 'auto'. Runs go in turn, but for those that the session knows to repeat.
+    """A Model with precision 'auto'. Runs hold its lock, except those of the repeat-run fast path.
 
-    keeps: whether what is found is kept for later processes. checks: whether runs are checked at all. Both are for
-    inputs that were made up, by which nothing should be judged for good.
+    stores_choice: whether later processes get the choice. checks: whether runs are checked. Both are False for made-up
+    inputs.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class AutoModel:
         self._model, self._compiler, self._edits = model, compiler, edits
         self._stamp = file_stamp(model)
         self._cache = open_precision_choices(model, compiler.rt, compiler.options, edits)
-        self._lock = threading.RLock()  # taken before the lock of runs
+        self._lock = threading.RLock()  # acquired before the run lock
         self._choice = self._cache.load() if self._cache is not None else None
         self._was_kept = self._choice is not None
         self._fp32_model: Model | None = None
         self._fp16_model: Model | None = None
-        self._watched: dict[str, int] = {}  # runs by types of inputs, while more of them will be checked
+        self._watched: dict[str, int] = {}  # runs by types of inputs, of which more will be checked
         self._search: PolicySearch | None = None
         self._searches = 0
         self.stores_choice = True
@@ -93,24 +93,24 @@ class AutoModel:
 
     @property
     def repeats(self) -> bool:
-        """Whether the bytes of the file and the inputs' types decide everything."""
+        """Whether the bytes of the file and the types of the inputs decide everything."""
         return self._active().repeats
 
     @property
     def policy(self) -> PrecisionPolicy:
-        """What the next run goes by."""
+        """The policy of the next run."""
         with self._lock:
             self._adopt()
             return FP32 if self._choice is None else self._choice.policy
 
     def chosen_model(self) -> Model:
-        """What runs go through that are never checked, as those of a state: by the choice there is, else in float32."""
+        """The model for runs that are never checked, such as those of a state: the chosen one, or float32."""
         with self._lock:
             self._adopt()
             return self._active()
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds as arrays; InputError says what does not fit."""
+        """Feeds as arrays. InputError for feeds that do not fit."""
         return self._active().check_feeds(feeds)
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
@@ -119,11 +119,11 @@ class AutoModel:
 
     @property
     def caches(self) -> list[ExecutableCache]:
-        """What holds what was compiled."""
+        """The caches of compiled executables."""
         return [cache for model in (self._fp32_model, self._fp16_model) if model is not None for cache in model.caches]
 
     def reset(self) -> None:
-        """Forget what was compiled, and stop searching."""
+        """Drop compiled executables, and stop searching."""
         with self._lock:
             if self._search is not None:
                 self._search.end()
@@ -144,11 +144,11 @@ class AutoModel:
         compile_queue(self._compiler.rt).settle(self.jobs)
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
-        """The model's outputs in order, in float32 where this run is checked, and what the run did."""
+        """The model's outputs in order, in float32 if this run is checked, and the trace."""
         with self._lock:
             outputs, trace = self._run(feeds, request)
             if trace.ran is not None and (self._choice is None or self._watched or self._search is not None):
-                trace.ran.steady = None  # more is to be found out by runs like this one
+                trace.ran.steady = None  # runs like this one may have to be checked
         return outputs, trace
 
     def _run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
@@ -177,9 +177,9 @@ class AutoModel:
         return types not in choice.checked
 
     def _run_checked(self, feeds: Mapping[str, Any], request: RunRequest, types: str) -> tuple[list[Any], RunTrace]:
-        """The outputs in float32, after half was compared with them and its choice made, confirmed or given up."""
+        """The outputs in float32. Half is compared with them, and its choice made, confirmed or given up."""
         policy = FP16 if self._choice is None else self._choice.policy
-        # What is computed for the caller is what a profile shows, and what may be terminated.
+        # Profiles show, and callers may terminate, the float32 run alone.
         fp32 = self._in_fp32()
         want, trace = fp32.run(feeds, replace(request, targets={}, is_trial=True))
         if fp32.draws:
@@ -203,12 +203,12 @@ class AutoModel:
             choice = self._compared(choice, feeds, request.lock)
         self._choose(choice if choice.is_fp32 else choice.with_check(types, worst))
         if not choice.is_fp32:
-            trace.ran = trial.ran  # by what later runs go
+            trace.ran = trial.ran  # as later runs will
             self._watch(types)
         return want, trace
 
     def _compared(self, choice: PrecisionChoice, feeds: Mapping[str, Any], lock: RunLock | None) -> PrecisionChoice:
-        """`choice` with its times beside those of float32; float32 where that is as fast."""
+        """`choice` with its times and those of float32; float32 if it is as fast."""
         runs = [Trial(model, lock).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
         fp16_s, fp32_s = time_alternately(*runs, rounds=ROUNDS, most_s=MOST_S)
         if fp16_s < fp32_s:
@@ -219,7 +219,7 @@ class AutoModel:
         return replace(choice, policy=FP32, why=why, fp16_s=fp16_s, fp32_s=fp32_s)
 
     def _watch(self, types: str) -> None:
-        """Count the runs on inputs of `types`; release the float32 program when no more of any will be checked."""
+        """Count the runs on inputs of `types`. Drop the float32 program when no more runs will be checked."""
         self._watched.setdefault(types, 1)
         if all(runs >= CHECKED_RUNS[-1] for runs in self._watched.values()):
             self._watched.clear()
@@ -227,7 +227,9 @@ class AutoModel:
                 self._fp32_model.reset()
 
     def _refute(self, feeds: Mapping[str, Any], types: str, worst: OutputError, policy: PrecisionPolicy) -> None:
-        """Go over to float32, because `policy` is off by `worst` on `feeds`, and look for nodes that must stay so."""
+        """Go over to float32, because `policy` has error `worst` on `feeds`, and search for nodes that must stay in
+        float32.
+        """
         why = f"on inputs {types} half changes an output by {worst}; {self._compiler.options.tolerance:g} is allowed"
         if self._choice is not None:
             _log.warning("precision auto: %s; the session goes over to fp32", why)
@@ -252,7 +254,7 @@ class AutoModel:
         compile_queue(self._compiler.rt).submit(self._search, self._search)
 
     def _adopt(self) -> None:
-        """Go by what a search has found."""
+        """Use the result of a search that is over."""
         if self._search is None or not self._search.is_over:
             return
         found, self._search = self._search.found, None
@@ -265,7 +267,7 @@ class AutoModel:
                 self._watch(types)
 
     def _choose(self, choice: PrecisionChoice, is_reusable: bool = True) -> None:
-        """Go by `choice` from now on."""
+        """Use `choice` from now on."""
         if choice == self._choice:
             return
         self._choice, self._was_kept = choice, False
@@ -279,7 +281,7 @@ class AutoModel:
 
     @property
     def _keep(self) -> Callable[[PrecisionChoice], None]:
-        """Keeps a choice for later processes, if the model's bytes are all that it rests on."""
+        """A function that stores a choice for later processes, if it depends on the model's bytes alone."""
         cache, repeats, stamp, model = self._cache, self._in_fp32().repeats, self._stamp, self._model
 
         def keep(choice: PrecisionChoice) -> None:
@@ -289,7 +291,7 @@ class AutoModel:
         return keep
 
     def _active(self) -> Model:
-        """What the next run goes through."""
+        """The model of the next run."""
         if self._choice is None or self._choice.is_fp32:
             return self._in_fp32()
         return self._in_half(self._choice.policy)
@@ -316,7 +318,7 @@ class AutoModel:
         return bool(file_stamp(self._model) != self._stamp)
 
     def describe(self) -> list[str]:
-        """Sentences: what is done at present and why."""
+        """The present choice and its reasons, in sentences."""
         with self._lock:
             return self._describe()
 

@@ -28,16 +28,18 @@ MOST_S = 0.3  # of timing, if there are more rounds than two
 
 
 class StopError(Exception):
-    """The session was closed, or the process ends."""
+    """The session was closed, or the interpreter ends."""
 
 
 @dataclass(frozen=True)
 class FoundPolicy:
-    """What a search ends with. model: one compiled by the choice's policy, ready to run; None where it is fp32."""
+    """The result of a search. model: compiled with the policy; None if that is fp32. is_reusable: other processes may
+    use it.
+    """
 
     choice: PrecisionChoice
     model: Model | None = None
-    is_reusable: bool = True  # whether it may be kept for other processes
+    is_reusable: bool = True
 
 
 class PolicySearch(Job):
@@ -130,7 +132,7 @@ class PolicySearch(Job):
 
 
 class Trial:
-    """Runs of a model that are only to be compared. overflowed: whether half did not hold the values in one of them."""
+    """Runs of a model that are only compared. overflowed: half could not represent a value in one of them."""
 
     def __init__(self, model: Model, lock: RunLock | None = None) -> None:
         """lock: of a session that runs the same programs."""
@@ -145,7 +147,7 @@ class Trial:
         return outputs
 
     def timed(self, feeds: Mapping[str, Any]) -> Callable[[], float]:
-        """A function that runs it and returns the seconds that took."""
+        """A function that runs the model and returns the seconds."""
 
         def run() -> float:
             started = time.perf_counter()
@@ -156,5 +158,5 @@ class Trial:
 
 
 def policy_word(policy: PrecisionPolicy) -> str | PrecisionPolicy:
-    """A word for a policy that has one: sessions that ask for the word have plans in the cache."""
+    """The word of a policy that has one: plans of sessions with this word are in the cache."""
     return policy if policy.fp32 else policy.precision.value

@@ -1,4 +1,4 @@
-"""Precision 'auto' settled at once: for what needs a fixed policy, such as bundles and verification."""
+"""choose_precision: decides precision 'auto' at once, for callers that need a fixed policy, such as bundles."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def choose_precision(
     tolerance: float | None = None,
     stores_choice: bool = True,
 ) -> tuple[PrecisionPolicy, list[str]]:
-    """What a session with precision 'auto' decides on `feeds`, and the sentences that tell it.
+    """The policy that a session with precision 'auto' chooses on `feeds`, and the sentences that describe it.
 
-    keeps: whether later sessions go by it; False for made-up inputs.
+    stores_choice: whether later sessions use it; False for made-up inputs.
     """
     rt = find_runtime(device)
     if why_not_half(rt.info):

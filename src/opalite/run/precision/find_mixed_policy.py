@@ -1,9 +1,9 @@
-"""Finding a mixed-precision policy: the fewest nodes in float32 with which half storage is accurate enough.
+"""The search for a mixed-precision policy: the fewest nodes in float32 with which half storage is accurate enough.
 
 Nodes whose values leave half's range, as the references show, come first. If the outputs still differ too much from
-those of float32, the nodes are split into groups of neighbours; each group is run in half by itself, everything else in
-float32, and groups go to float32 in the order of the harm they do. In the end parts of them are tried in half again.
-Neighbours stay together because every change of precision costs a cast.
+those in float32, the nodes are divided into groups of neighbours. Each group is run in half by itself, all others in
+float32. Groups then move to float32 in the order of the error that they cause. In the end parts of them are tried in
+half again. Neighbours stay together because every change of precision costs a cast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 Names = tuple[str, ...]
 
 HEADROOM = 4.0
-"""Factor by which values must stay inside half's range: other inputs give larger ones."""
+"""Factor by which values must stay inside half's range: other inputs have larger ones."""
 GROUPS = 16
 SMALLEST = 4  # nodes of a group that is still divided
 MOST_TRIALS = 48
@@ -43,7 +43,7 @@ MOST_TRIALS = 48
 
 @dataclass(frozen=True)
 class MixedPrecision:
-    """A policy and what it gives: largest differences of the outputs from float32's, as shares of their magnitude."""
+    """A policy and its accuracy: largest differences of the outputs from float32's, as shares of their magnitude."""
 
     policy: PrecisionPolicy
     difference: float
@@ -70,7 +70,8 @@ def find_policy(
 ) -> MixedPrecision:
     """The policy with which the outputs on `feeds` differ from float32's by at most `allowed` (None: the table's).
 
-    watch: told of every step. InputError for a bundle, whose nodes are no longer known, and for precision fp32.
+    watch: called with a description of every step. InputError for a bundle, whose nodes are not known, and for
+    precision fp32.
     """
     if not isinstance(model, bytes) and is_bundle(model):
         raise InputError(f"{os.fspath(model)} is a bundle, whose nodes are no longer known; give the .onnx file")
@@ -89,9 +90,9 @@ def find_policy_on(
     limit: float,
     watch: Callable[[str], None] | None = None,
 ) -> MixedPrecision:
-    """`find_policy` by a compiler, for a model of the search's own. What `start` keeps in float32 stays there.
+    """`find_policy` with a given compiler and model. Nodes that `start` has in float32 stay there.
 
-    watch: told of every step; what it raises ends the search.
+    watch: called with a description of every step; an exception that it raises ends the search.
     """
     watch = watch or (lambda text: None)
     checked = imported.check_feeds(feeds)
@@ -107,7 +108,7 @@ def find_policy_on(
 
 
 class Trials(Protocol):
-    """What a search asks: how far the outputs are off with some of the nodes `names` in float32."""
+    """The interface of a search: the error of the outputs with some of the nodes `names` in float32."""
 
     names: Names
     count: int
@@ -117,7 +118,7 @@ class Trials(Protocol):
 
 
 class _ModelTrials:
-    """Runs the model by policies and compares with its outputs in float32; each policy once."""
+    """Runs the model with policies and compares with its outputs in float32; each policy once."""
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class _ModelTrials:
         return self._known[key]
 
     def _run(self, policy: PrecisionPolicy) -> list[Array]:
-        """The model's tensors; NaN in place of outputs that half could not hold."""
+        """The model's tensors; NaN for outputs that half cannot represent."""
         model = OnnxModel(self._imported.fresh(), self._compiler.by(policy))
         outputs, trace = model.run(self._feeds, RunRequest(is_trial=True))
         found = [a for a in outputs if isinstance(a, np.ndarray) and a.dtype.kind != "O"]
@@ -157,7 +158,7 @@ class _ModelTrials:
 
 
 def search(trials: Trials, start: Mapping[str, str], target: float) -> dict[str, str]:
-    """`start` and the groups that must join it for a difference of at most `target`."""
+    """`start` and the groups that must be added for a difference of at most `target`."""
     free = [n for n in trials.names if n not in start]
     groups = _split(free, GROUPS)
     harm = []
@@ -178,7 +179,7 @@ def search(trials: Trials, start: Mapping[str, str], target: float) -> dict[str,
 
 
 def _release(trials: Trials, kept: dict[str, str], group: Names, target: float) -> None:
-    """Give parts of `group` back to half where that leaves the difference at most `target`."""
+    """Move parts of `group` back to half if the difference stays at most `target`."""
     if len(group) < SMALLEST:
         return
     for part in _split(group, 2):
@@ -193,14 +194,14 @@ def _release(trials: Trials, kept: dict[str, str], group: Names, target: float) 
 
 
 def _split(names: Sequence[str], parts: int) -> list[Names]:
-    """`names` in up to `parts` runs of about equal length."""
+    """`names` in up to `parts` sequences of about equal length."""
     return [tuple(map(str, part)) for part in np.array_split(np.array(names, object), parts) if len(part)]
 
 
 def _ranges(
     imported: ImportedModel, feeds: Mapping[str, Any], watch: Callable[[str], None]
 ) -> tuple[Names, dict[str, str]]:
-    """(names of the nodes that hold float32, in order, and why some must keep it), by the references on `feeds`."""
+    """(names of the nodes with float32 values, in order; why some must keep float32), by the references on `feeds`."""
     names: dict[str, None] = {}
     beyond: dict[str, str] = {}
     optimised: dict[Any, Graph] = {}
@@ -229,7 +230,7 @@ def _ranges(
 
 
 def _evaluate(graph: Graph, known: dict[Value, Array]) -> Iterator[tuple[Node, list[Array]]]:
-    """Every node with the float32 arrays that it reads and computes; results go to `known`."""
+    """Every node with the float32 arrays that it reads and computes. The results are added to `known`."""
     for node in graph.nodes:
         ins = [None if v is None else known[v] if v.data is None else v.data for v in node.inputs]
         outs = run_reference(node.op, node.epilogue, ins)

@@ -1,4 +1,4 @@
-"""PrecisionChoice: the policy that precision 'auto' selected for a model on a device, with its measurements."""
+"""PrecisionChoice: the policy that precision 'auto' chose for a model on a device, with its measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FP16 = PrecisionPolicy(Precision.FP16)
 
 @dataclass(frozen=True)
 class OutputError:
-    """The output that differs most from fp32's: by `error` of its largest magnitude, or as the share that differs."""
+    """The output that differs most from float32's: by `error` of its largest magnitude, or as a share."""
 
     error: float = 0.0
     output: str = ""
@@ -34,20 +34,20 @@ class OutputError:
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """A policy for all runs. Frozen: what a thread has made, another may read."""
+    """A policy for all runs. Frozen, so that threads may share it."""
 
     policy: PrecisionPolicy
-    why: str = ""  # float32 is taken though half was looked at
+    why: str = ""  # the reason for float32
     checked: Mapping[str, OutputError] = field(default_factory=dict)  # by `types_of` the inputs
     plain: OutputError = OutputError()  # with every node in half
     nodes: int = 0  # of the model that hold float32; 0: not counted
     trials: int = 0  # runs of the search for the policy
     fp16_s: float = 0.0  # of a run by the policy; 0: not measured
-    fp32_s: float = 0.0  # of a run in fp32 beside it
+    fp32_s: float = 0.0  # of a run in fp32
 
     @property
     def is_fp32(self) -> bool:
-        """Whether nothing is stored in half."""
+        """Whether no node stores half."""
         return self.policy.precision is Precision.FP32
 
     @property
@@ -56,13 +56,13 @@ class PrecisionChoice:
         return max(self.checked.values(), key=lambda w: w.error, default=OutputError())
 
     def with_check(self, types: str, worst: OutputError) -> PrecisionChoice:
-        """The same policy after one more check on inputs of `types`."""
+        """The same policy with one more check, on inputs of `types`."""
         known = self.checked.get(types, OutputError())
         kept = dict(list(self.checked.items())[-_MOST_TYPES:])
         return replace(self, checked=kept | {types: worst if worst.error >= known.error else known})
 
     def sentences(self) -> list[str]:
-        """What was decided and why, for people."""
+        """The choice and its reasons, in sentences."""
         if self.is_fp32:
             return [f"fp32 in all nodes: {self.why}"]
         kept = self.policy.fp32
@@ -79,7 +79,7 @@ class PrecisionChoice:
         return lines
 
     def to_raw(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The JSON form."""
         return {
             "policy": self.policy.to_json(),
             "why": self.why,
@@ -90,7 +90,7 @@ class PrecisionChoice:
 
     @classmethod
     def from_raw(cls, raw: Mapping[str, Any]) -> PrecisionChoice:
-        """What `to_raw` made. Raises whatever reading anything else raises."""
+        """The choice of which `to_raw` made `raw`. Other values raise various exceptions."""
         nodes, trials, fp16_s, fp32_s = raw["numbers"]
         return cls(
             PrecisionPolicy.from_json(raw["policy"]),
@@ -104,12 +104,12 @@ class PrecisionChoice:
         )
 
 
-_MOST_TYPES = 63  # sizes of inputs that are remembered, beside the newest
+_MOST_TYPES = 63  # input types that are remembered, besides the newest
 _MOST_NAMES = 3  # of nodes with one reason
 
 
 def _by_reason(kept: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Names of nodes and why all of them are kept."""
+    """Names of nodes, and why all of them are in float32."""
     names: dict[str, list[str]] = {}
     for name, why in kept.items():
         names.setdefault(why or "the policy names it", []).append(name)
@@ -119,7 +119,7 @@ def _by_reason(kept: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def policy_sentence(policy: PrecisionPolicy) -> str:
-    """What sessions by `policy` do, as asked for."""
+    """A sentence that describes a requested policy."""
     rounds = ", rows of products with weights of few bits in 8 bits" if policy.rounds else ""
     if not policy.fp32 or (policy.precision is Precision.FP32 and not policy.rounds):
         return f"precision: {policy.word}{rounds}"
@@ -127,7 +127,7 @@ def policy_sentence(policy: PrecisionPolicy) -> str:
 
 
 def first_limit(tolerance: float) -> float:
-    """What half may be off by on the first inputs: others differ more."""
+    """The limit of half's error on the first inputs. It is smaller, because other inputs have larger errors."""
     return SAFETY * tolerance
 
 
@@ -146,7 +146,7 @@ def _type_of(value: Any) -> str:
 
 
 def copy_of(value: Any) -> Any:
-    """A value of its own in host memory, which nobody else changes."""
+    """A copy in host memory."""
     if isinstance(value, list | tuple):
         return [copy_of(v) for v in value]
     value = on_host(value)
@@ -170,7 +170,7 @@ def _difference(got: Any, want: Any) -> float:
 
 
 def _leaves(got: Any, want: Any) -> Iterator[tuple[Any, Any]]:
-    """Pairs of what two sequences or maps of equal make hold; nothing for anything else."""
+    """Pairs of the elements of two sequences or maps of equal structure; nothing for other values."""
     if isinstance(want, list | tuple) and isinstance(got, list | tuple) and len(got) == len(want):
         yield from zip(got, want, strict=True)
     elif isinstance(want, dict) and isinstance(got, dict) and list(got) == list(want):

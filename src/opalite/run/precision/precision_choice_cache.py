@@ -1,7 +1,7 @@
-"""Choices of precision 'auto' kept in the cache folder, so that a later process starts with them at once.
+"""PrecisionChoiceCache: stores the choices of precision 'auto' in the cache folder, for later processes.
 
-A choice is JSON at precision/AB/KEY.json. KEY names all that decides one: the model's bytes, the device with its
-driver, memory, tolerance, and this package's files. What is damaged is removed with one log line and found again.
+A choice is JSON at precision/AB/KEY.json. KEY is a digest of the model's bytes, the device with its driver, memory,
+tolerance, and this package's files. A damaged file is removed with one log line, and the choice is made again.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _VERSION = 1
 
 
 class PrecisionChoiceCache:
-    """The kept choice of one model for one device and tolerance."""
+    """The stored choice of one model for one device and tolerance."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self.path = folder / "precision" / key[:2] / f"{key}.json"
         self._key = key
 
     def load(self) -> PrecisionChoice | None:
-        """The choice, or None if none is kept or it cannot be used."""
+        """The choice; None if none is stored or it cannot be used."""
         try:
             text = self.path.read_text()
         except FileNotFoundError:
@@ -59,7 +59,7 @@ class PrecisionChoiceCache:
         return choice
 
     def save(self, choice: PrecisionChoice) -> None:
-        """Keep `choice` in place of any other; failing to costs no more than a log line."""
+        """Store `choice` in place of any other. A failure is logged."""
         raw = choice.to_raw()
         text = json.dumps({"format": _FORMAT, "version": _VERSION, "key": self._key, "sum": _sum(raw), "choice": raw})
         temporary = self.path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
@@ -84,7 +84,7 @@ def _sum(raw: Any) -> str:
 def open_precision_choices(
     model: str | os.PathLike[str] | bytes, rt: Runtime, options: CompileOptions, edits: ModelEdits | None = None
 ) -> PrecisionChoiceCache | None:
-    """Where the choice for `model` is kept; None without a cache folder, or for what cannot be read twice."""
+    """The cache of the choice for `model`; None without a cache folder, or for a model that cannot be read twice."""
     kept = usable_folder()
     if kept is None:
         return None
