@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.helpers.kernel_test_harness import make_node
 
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.expr.expression import evaluate
@@ -42,7 +43,6 @@ from opalite.kernels.mma import staged_tile as mma_stages
 from opalite.kernels.mma import wgmma_tile
 from opalite.ops.conv import Convolution
 from opalite.ops.strided_view import Movement
-from opalite.run.execute.kernel_test_harness import make_node
 from opalite.run.execute.single_node_executable import SingleNodeExecutable
 
 ERROR = {"fp16": 1e-2, "fp32": 1e-4}

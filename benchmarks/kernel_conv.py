@@ -1,6 +1,6 @@
 """Times of the convolution and pooling kernels on the shapes of common networks.
 
-    python benchmarks/kernel_conv.py [--device cpu] [--all] [--only TEXT] [--kernel NAME] [--bytes]
+    python -m benchmarks.kernel_conv [--device cpu] [--all] [--only TEXT] [--kernel NAME] [--bytes]
 
 Prints microseconds, GFLOP/s and their share of the multiply-add peak that this device reached just before. Times are
 minima. `--all` measures every legal parameter set instead of the untuned defaults.
@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from tests.helpers.kernel_test_harness import make_node, time_node
 
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node, time_node
 
 PEAK = """
 kernel void peak(global float *y, int turns) {

@@ -1,6 +1,6 @@
 """GFLOP/s of the matrix product kernels on the shapes of common networks.
 
-    python benchmarks/kernel_matmul.py [--device cpu] [--all]
+    python -m benchmarks.kernel_matmul [--device cpu] [--all]
 
 `--all` measures every legal parameter set of every kernel instead of the untuned defaults.
 """
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tests.helpers.kernel_test_harness import make_node, time_node
 
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.ir.graph import Node
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node, time_node
 
 
 @dataclass(frozen=True)

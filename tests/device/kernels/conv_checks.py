@@ -15,8 +15,8 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import run_node
 
+from ...helpers.kernel_test_harness import run_node
 from ...helpers.plain_builds import built_plain
 
 Array = np.ndarray[Any, Any]

@@ -19,8 +19,8 @@ from opalite.kernels.node_in_layouts import place_node
 from opalite.kernels.node_launches import launches_of
 from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise
-from opalite.run.execute.kernel_test_harness import run_node
 
+from ...helpers.kernel_test_harness import run_node
 from ...null.kernels.test_half_sums import nets
 
 Array = np.ndarray[Any, Any]

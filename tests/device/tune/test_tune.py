@@ -26,7 +26,6 @@ from opalite.kernels.kernel_registry import kernels_for
 from opalite.run.api.session.compile_bundle import compile_model
 from opalite.run.execute import single_node_executable
 from opalite.run.execute.executable import Executable
-from opalite.run.execute.kernel_test_harness import make_node
 from opalite.tune import tuned_planning, tuning_levels
 from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.measure_candidates import NodeBench
@@ -34,6 +33,8 @@ from opalite.tune.tuner import Progress
 from opalite.tune.tuning_database import open_database
 from opalite.tune.tuning_levels import BUDGETS, Budget, Level, Trial
 from opalite.tune.tuning_report import State
+
+from ...helpers.kernel_test_harness import make_node
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(5)

@@ -18,9 +18,9 @@ from opalite.kernels.kernel_registry import all_kernels, kernels_for
 from opalite.kernels.lower_arguments import lower
 from opalite.kernels.node_launches import launches_of
 from opalite.ops.elementwise import PlaceCast
-from opalite.run.execute.kernel_test_harness import make_node
 
 from ...helpers.kernel_nodes import samples
+from ...helpers.kernel_test_harness import make_node
 from ..layout.test_layouts import NEW
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "devices"

@@ -13,10 +13,10 @@ from opalite.ir.place import Memory
 from opalite.layout.kernel_candidates import find_options
 from opalite.layout.loop_trip_count import LONGEST, walk_of
 from opalite.passes.pipeline import place
-from opalite.run.execute.kernel_test_harness import make_node
 
 from ...helpers.graphs import GraphMaker
 from ...helpers.kernel_nodes import samples
+from ...helpers.kernel_test_harness import make_node
 from .test_image_plans import load
 
 LLVMPIPE = load("rusticl_llvmpipe")

@@ -14,9 +14,9 @@ from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.node_in_layouts import place_node
 from opalite.kernels.node_launches import launches_of
 from opalite.layout.kernel_candidates import find_options
-from opalite.run.execute.kernel_test_harness import make_node
 
 from ...helpers.kernel_nodes import samples
+from ...helpers.kernel_test_harness import make_node
 from .test_image_plans import load
 
 POCL = load("pocl_avx512")

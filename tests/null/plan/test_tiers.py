@@ -14,11 +14,11 @@ from opalite.kernels.kernel_sources import option_text, program_text
 from opalite.plan.generic_programs import generic_programs
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, Program
-from opalite.run.execute.kernel_test_harness import make_node
 from opalite.run.model.background.plan_graph import plan_generic
 
 from ...helpers.graphs import GraphMaker
 from ...helpers.kernel_nodes import samples
+from ...helpers.kernel_test_harness import make_node
 
 DEVICES = [
     DeviceInfo.from_json(p.read_text()) for p in sorted((Path(__file__).parents[2] / "fixtures/devices").glob("*.json"))

@@ -15,11 +15,12 @@ from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.graph import Node
 from opalite.ir.precision import Precision
 from opalite.kernels.kernel_registry import all_kernels, kernels_for
-from opalite.run.execute.kernel_test_harness import make_node
 from opalite.tune.database_files import SHIPPED, has_tuning
 from opalite.tune.export_json import from_json
 from opalite.tune.tuning_database import TuningDatabase
 from opalite.tune.tuning_lookup import Lookup
+
+from ...helpers.kernel_test_harness import make_node
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[2] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 FILES = sorted(SHIPPED.glob("*.json"))

@@ -16,8 +16,8 @@ from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.ops.attention import Attention
 from opalite.ops.strided_view import Movement
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 
 Array = np.ndarray[Any, Any]

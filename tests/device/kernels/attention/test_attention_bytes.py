@@ -13,7 +13,8 @@ from opalite.ir.dtype import DType
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.ops.attention import Attention
 from opalite.ops.strided_view import View
-from opalite.run.execute.kernel_test_harness import make_node, run_node
+
+from ....helpers.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(23)
 KERNELS = {k.name: k for k in kernels_for("Attention")}

@@ -26,8 +26,8 @@ from opalite.kernels.kernel import Weight
 from opalite.kernels.kernel_sources import STORAGE, option_text, prelude_guard
 from opalite.ops.elementwise import Elementwise
 from opalite.ops.matmul import MatMul
-from opalite.run.execute.kernel_test_harness import pack_array
 
+from ....helpers.kernel_test_harness import pack_array
 from ....helpers.pairs import pairwise
 
 F32, F16, F64 = DType.FLOAT32, DType.FLOAT16, DType.FLOAT64

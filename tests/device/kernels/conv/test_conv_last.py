@@ -12,8 +12,8 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import FLAT, packed
 from opalite.kernels.kernel import Binding
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 from .test_conv_packed import make_case
 from .test_conv_transpose_packed import make_case as make_transposed

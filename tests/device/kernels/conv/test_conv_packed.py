@@ -12,8 +12,8 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import FLAT, packed
 from opalite.kernels.kernel import Binding
-from opalite.run.execute.kernel_test_harness import make_node
 
+from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 

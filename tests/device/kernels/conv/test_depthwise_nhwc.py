@@ -12,8 +12,8 @@ from opalite.errors import ShapeError
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ops.conv import Conv
-from opalite.run.execute.kernel_test_harness import make_node
 
+from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 
 CASES = {  # C, spatial, kernel, strides, pads, dilations

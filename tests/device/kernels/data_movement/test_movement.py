@@ -10,7 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.errors import ShapeError
 from opalite.kernels import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node, run_node
+
+from ....helpers.kernel_test_harness import make_node, run_node
 
 DTYPES = (np.bool_, np.uint8, np.float16, np.float32, np.int64)
 CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [

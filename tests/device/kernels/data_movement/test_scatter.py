@@ -12,7 +12,8 @@ from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.ops.scatter import REDUCTIONS
-from opalite.run.execute.kernel_test_harness import make_node, run_node
+
+from ....helpers.kernel_test_harness import make_node, run_node
 
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(11)

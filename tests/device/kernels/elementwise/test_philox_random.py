@@ -10,7 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node, run_node
+
+from ....helpers.kernel_test_harness import make_node, run_node
 
 Array = np.ndarray[Any, Any]
 (KERNEL,) = kernels_for("Random")

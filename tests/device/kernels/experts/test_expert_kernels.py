@@ -13,8 +13,8 @@ from opalite.expr.trace_function import Sym, trace
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise, pairwise_points
 from ..conv_checks import as_gpu
 

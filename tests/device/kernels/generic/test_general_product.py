@@ -11,7 +11,8 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import Sym, trace
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node, run_node
+
+from ....helpers.kernel_test_harness import make_node, run_node
 
 F32 = DType.FLOAT32
 RNG = np.random.default_rng(3)

@@ -11,8 +11,8 @@ from opalite.cl.runtime import Runtime
 from opalite.ir import FLAT, DType
 from opalite.ir.place import IMAGE
 from opalite.kernels.kernel import Binding
-from opalite.run.execute.kernel_test_harness import make_node
 
+from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import check_kernel, find_kernel
 
 

@@ -10,8 +10,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
-from opalite.run.execute.kernel_test_harness import make_node
 
+from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
 from ..conv.test_conv_packed import CASES, make_case
 from ..conv.test_conv_transpose_packed import CASES as TRANSPOSED

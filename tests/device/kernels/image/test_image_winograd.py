@@ -11,8 +11,8 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.kernels.image import image_winograd
-from opalite.run.execute.kernel_test_harness import make_node
 
+from ....helpers.kernel_test_harness import make_node
 from ..conv.test_conv_winograd import CASES, make_case
 from ..conv_checks import find_kernel
 from .image_checks import check_image

@@ -20,8 +20,8 @@ from opalite.kernels.kernel import Binding, Kernel
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.ops.affine_quantization import quantized
 from opalite.pocl.cpu_workarounds import cpu_flags
-from opalite.run.execute.kernel_test_harness import make_node
 
+from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
 from ..conv.test_conv_packed import CASES
 from ..conv_checks import as_gpu, check_kernel, find_kernel

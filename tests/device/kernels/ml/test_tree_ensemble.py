@@ -11,9 +11,9 @@ from opalite.cl.runtime import Runtime
 from opalite.importer.ml.tree_arrays import flat_trees
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.ops.tree_ensemble import AGGREGATES
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
 from ....helpers.forests import ALL_MODES, FEATURES, forest
+from ....helpers.kernel_test_harness import make_node, run_node
 
 KERNEL = kernels_for("TreeEnsemble")[0]
 

@@ -12,8 +12,8 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.mma.mma_tile import find_tile
-from opalite.run.execute.kernel_test_harness import make_node
 
+from ....helpers.kernel_test_harness import make_node
 from ..conv.test_conv_packed import CASES, check, make_case
 from ..conv_checks import check_kernel, find_kernel
 

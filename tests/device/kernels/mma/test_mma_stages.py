@@ -19,8 +19,8 @@ from opalite.ir.tensor_type import TensorType
 from opalite.kernels.kernel import Binding
 from opalite.kernels.mma.staged_tile import SPACE, legal_tiles
 from opalite.ops.strided_view import Movement
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.plain_builds import built_plain
 from ..conv.test_conv_packed import check, make_case
 from ..conv.test_conv_transpose_packed import make_case as transposed_case

@@ -13,8 +13,8 @@ from opalite.ir.dtype import DType
 from opalite.ir.place import packed
 from opalite.kernels.kernel import Binding, Kernel
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 
 ATTRS = {"size": 5, "alpha": 0.5, "beta": 0.75, "bias": 1.2}

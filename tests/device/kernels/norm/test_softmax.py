@@ -13,7 +13,8 @@ from opalite.ir.graph import Node
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.ops.softmax import Softmax
-from opalite.run.execute.kernel_test_harness import make_node, run_node
+
+from ....helpers.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(37)
 TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "float64": 1e-12}

@@ -17,8 +17,8 @@ from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.quantized.dynamic_quantization_choice import group_of
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.ops.quantized_matmul import dequantise
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from .test_quantized import Array, levels
 
 rng = np.random.default_rng(23)

@@ -16,8 +16,8 @@ from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.quantized.dequantize_then_matmul import DequantizeThenMatmul
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise, pairwise_points
 from ..conv_checks import as_gpu
 

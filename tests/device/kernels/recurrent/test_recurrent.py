@@ -14,8 +14,8 @@ from opalite.kernels import kernels_for
 from opalite.kernels.kernel import Launch, Params, Problem
 from opalite.kernels.recurrent.persistent_rnn import RnnPersistent
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 
 FORMS = [("lstm", False), ("gru", False), ("gru", True), ("rnn", False)]

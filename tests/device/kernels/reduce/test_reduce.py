@@ -12,8 +12,8 @@ from opalite.expr.trace_function import trace
 from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
 from opalite.ops.reduce import KINDS
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 
 PATTERNS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [

@@ -18,8 +18,8 @@ from opalite.cl.runtime import Runtime
 from opalite.ir.device.device_family import BLOCK_LOADS, PTX_MMA, SUB_GROUPS
 from opalite.ir.dtype import DType
 from opalite.kernels.reduce import work_group_rows
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 from ....helpers.plain_builds import built_plain
 from ..conv_checks import find_kernel

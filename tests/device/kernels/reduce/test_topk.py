@@ -11,8 +11,8 @@ from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node, run_node
 
+from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.pairs import pairwise
 
 rng = np.random.default_rng(41)

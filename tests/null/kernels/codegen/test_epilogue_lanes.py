@@ -11,7 +11,8 @@ from opalite.ir.graph import Node
 from opalite.ir.place import packed
 from opalite.kernels.codegen.epilogue import keeps_zeros
 from opalite.kernels.kernel import Binding
-from opalite.run.execute.kernel_test_harness import make_node
+
+from ....helpers.kernel_test_harness import make_node
 
 ATTRS = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
 BLOCKS = packed(16)

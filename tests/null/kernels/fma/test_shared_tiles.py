@@ -14,7 +14,8 @@ from opalite.ir.place import packed
 from opalite.kernels.fma.tile_parameters import GemmSize, find_tile, local_bytes, tile_illegal, tile_size
 from opalite.kernels.kernel import Binding
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.run.execute.kernel_test_harness import make_node
+
+from ....helpers.kernel_test_harness import make_node
 
 DEVICES = {
     p.stem: DeviceInfo.from_json(p.read_text()) for p in (Path(__file__).parents[3] / "fixtures/devices").glob("*")

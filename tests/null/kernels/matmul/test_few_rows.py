@@ -15,7 +15,8 @@ from opalite.ir.growable_tensor import PROMPT
 from opalite.kernels.kernel import Kernel, Weight
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.matmul.skinny_mma import FORMS
-from opalite.run.execute.kernel_test_harness import make_node
+
+from ....helpers.kernel_test_harness import make_node
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures/devices/nvidia_h200.json").read_text())
 LAYERS = [(512, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (32000, 2048)]

@@ -11,7 +11,8 @@ from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.kernels.mma.mma_tile import find_tile, mma_refusal, pack_weights, tile_illegal
-from opalite.run.execute.kernel_test_harness import make_node
+
+from ....helpers.kernel_test_harness import make_node
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 

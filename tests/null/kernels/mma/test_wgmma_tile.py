@@ -28,9 +28,9 @@ from opalite.kernels.mma.wgmma_tile import (
 )
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep
-from opalite.run.execute.kernel_test_harness import make_node
 
 from ....helpers.graphs import GraphMaker
+from ....helpers.kernel_test_harness import make_node
 
 H200 = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 WARPGROUPS = replace(H200, quirks=tuple({*H200.quirks, PTX_WGMMA}))

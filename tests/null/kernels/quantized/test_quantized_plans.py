@@ -17,7 +17,8 @@ from opalite.kernels.kernel import Kernel, Weight
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.kernels.quantized.pack_low_bit import codebook_defines
-from opalite.run.execute.kernel_test_harness import make_node
+
+from ....helpers.kernel_test_harness import make_node
 
 DEVICES = {
     p.stem: DeviceInfo.from_json(p.read_text()) for p in (Path(__file__).parents[3] / "fixtures/devices").glob("*")

@@ -25,10 +25,10 @@ from opalite.passes.fusion.fuse_norm_skinny_matmul import fuse_row_norm
 from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep
-from opalite.run.execute.kernel_test_harness import make_node
 from opalite.run.model.imported_model import ImportedModel
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
+from ....helpers.kernel_test_harness import make_node
 from ....helpers.symbolic import Traced
 from ..texts import CPU, Case, check
 

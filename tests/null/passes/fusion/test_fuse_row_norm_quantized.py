@@ -23,10 +23,10 @@ from opalite.ops.operator import make_op
 from opalite.passes.fusion.fuse_norm_skinny_matmul import fuse_row_norm
 from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.plan.program import LaunchStep
-from opalite.run.execute.kernel_test_harness import make_node
 from opalite.run.model.imported_model import ImportedModel
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
+from ....helpers.kernel_test_harness import make_node
 
 PLAIN = DeviceInfo.from_json((Path(__file__).parents[3] / "fixtures" / "devices" / "nvidia_h200.json").read_text())
 H200 = replace(PLAIN, quirks=tuple({*PLAIN.quirks, PTX_MMA, PTX_WGMMA}))

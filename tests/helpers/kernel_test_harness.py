@@ -1,4 +1,4 @@
-"""Runs one node with one kernel on a device: what kernel tests and kernel benchmarks stand on."""
+"""Runs one node with one kernel on a device, for tests and benchmarks of kernels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ...cl.runtime import Runtime
-from ...errors import DeviceError
-from ...ir.dtype import DType
-from ...ir.graph import Node, Origin, Value
-from ...ir.place import FLAT, Place, Target
-from ...ir.tensor_type import TensorType
-from ...kernels.kernel import Binding, Kernel
-from ...kernels.launch_workgroups import launch_with_open_group, uneven_group
-from ...kernels.weight_packing import pack_array, unpack_array
-from ...ops.operator import make_op
-from .single_node_executable import SingleNodeExecutable
+from opalite.cl.runtime import Runtime
+from opalite.errors import DeviceError
+from opalite.ir.dtype import DType
+from opalite.ir.graph import Node, Origin, Value
+from opalite.ir.place import FLAT, Place, Target
+from opalite.ir.tensor_type import TensorType
+from opalite.kernels.kernel import Binding, Kernel
+from opalite.kernels.launch_workgroups import launch_with_open_group, uneven_group
+from opalite.kernels.weight_packing import pack_array, unpack_array
+from opalite.ops.operator import make_op
+from opalite.run.execute.single_node_executable import SingleNodeExecutable
 
 __all__ = ["make_node", "pack_array", "run_node", "time_node", "unpack_array"]
 
