@@ -141,8 +141,10 @@ def _value(record: ValueRecord) -> Value:
     _need(all(is_dim(d) or (type(d) is int and d >= 0) for d in type_.shape), f"shape {type_.shape!r} is none")
     if not record.is_const:
         return Value(str(record.name), type_)
-    _need(all(type(d) is int for d in type_.shape), f"the constant '{record.name}' has an open size")
     kind = np.dtype(type_.dtype.np)
+    if any(type(d) is int and d == 0 for d in type_.shape):  # no elements: its other sizes may be open
+        return Value(str(record.name), type_, np.zeros([d if type(d) is int else 0 for d in type_.shape], kind))
+    _need(all(type(d) is int for d in type_.shape), f"the constant '{record.name}' has an open size")
     if data is not None:
         _need((data.dtype, data.shape) == (kind, type_.shape), f"the constant '{record.name}' is not of its type")
         return Value(str(record.name), type_, data)

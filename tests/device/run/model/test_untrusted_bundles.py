@@ -270,3 +270,13 @@ def test_whatever_is_changed_is_refused_or_harmless(
         except opalite.OpaliteError:
             continue
         assert got[0].dtype == want[0].dtype, what
+
+
+def test_an_input_without_elements_may_have_open_sizes(tmp_path: Path) -> None:
+    w = onnx.numpy_helper.from_array(np.zeros((0, 3), np.float32), "w")
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, ["rows", size]) for n, size in (("x", 0), ("y", 3)))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    opalite.compile(model.SerializeToString(), tmp_path / "m.opal", shapes=[{"x": (2, 0)}])
+    (got,) = InferenceSession(tmp_path / "m.opal").run(None, {"x": np.zeros((2, 0), np.float32)})
+    np.testing.assert_array_equal(got, np.zeros((2, 3), np.float32))
