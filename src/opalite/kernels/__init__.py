@@ -1,14 +1,16 @@
-"""Kernels: NAME.cl (OpenCL C) beside NAME.py (its declaration), in a folder for each family of operators.
+"""Kernels: NAME.cl (OpenCL C) beside NAME.py (its declaration), in a folder for each operator family.
 
-    conv/ pool/ matmul/ attention/ reduce/ norm/ move/ elementwise/ recurrent/ vision/ ml/    by operator
-    image/       every operator on tensors that lie in images
-    general/     a few programs that serve any model at once, slower than the others (docs/tiers.md)
-    experts/     products with the matrices of picked experts
-    integer/     products of 8-bit integers        mma/     what kernels for matrix units share
-    codegen/     OpenCL C that is made of expressions
+
+    conv/ pool/ matmul/ attention/ reduce/ norm/ data_movement/ elementwise/ recurrent/ vision/ ml/    by operator
+    image/       kernels on image2d tensors, for any operator
+    generic/     shape-generic programs of the baseline tier, slower than the others (docs/tiers.md)
+    experts/     mixture-of-experts products
+    quantized/   products with low-bit weights    integer/  products of 8-bit integers
+    mma/         tiles of matrix-unit kernels     fma/      tiles of kernels with plain multiply-adds
+    codegen/     generated OpenCL C: expressions and epilogues
     include/     OpenCL C that several folders include
 
-Every module of this folder and of those below it is imported here, so that a new kernel is its two files alone.
+Importing this package imports every module below it. Adding a kernel therefore takes only its two files.
 """
 
 import importlib

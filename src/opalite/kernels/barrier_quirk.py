@@ -1,4 +1,4 @@
-"""Kernels whose work-items meet at barriers, for drivers that compile such kernels wrongly at times."""
+"""Rejects kernels with barriers on drivers that sometimes miscompile them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BARRIER = re.compile(r"\bbarrier\s*\(")
 
 
 def barrier_refusal(kernel: Kernel, p: Problem, params: Params) -> str | None:
-    """Why the device's driver may compute the placed node wrongly by `kernel` with `params`, or None."""
+    """The reason why the driver may miscompile `kernel` with `params` for the placed node, or None."""
     if SHARED_VALUES not in p.device.quirks:
         return None
     for launch in launches_of(kernel, p, params):
@@ -24,14 +24,14 @@ def barrier_refusal(kernel: Kernel, p: Problem, params: Params) -> str | None:
             continue
         options = tuple((k, str(int(v) if isinstance(v, bool) else v)) for k, v in sorted(launch.defines.items()))
         if _has_barrier(program_parts(launch.source or kernel.source, launch.prelude), options):
-            return "its work-items meet at barriers, where this driver at times lets them share a value"
+            return "it uses barriers, across which this driver sometimes merges the private values of work-items"
     return None
 
 
 @lru_cache(maxsize=1024)
 def _has_barrier(parts: tuple[str, ...], options: tuple[tuple[str, str], ...]) -> bool:
-    """Whether a barrier, or a macro with one, is in the branches of the program that are compiled."""
+    """Whether the compiled branches of the program contain a barrier, directly or through a macro."""
     try:
         return Preprocessed(parts, dict(options)).find(_BARRIER) is not None
-    except ValueError:  # a condition that it cannot evaluate
+    except ValueError:  # a preprocessor condition that cannot be evaluated
         return any(_BARRIER.search(part) for part in parts)

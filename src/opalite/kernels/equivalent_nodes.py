@@ -1,4 +1,4 @@
-"""Nodes that kernels answer alike: layers of a model repeat, and are asked about once."""
+"""Keys that are equal for nodes on which every kernel behaves alike, so that repeated layers are queried once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..ir.graph import Node, Value
 from ..ops.host import HostOp
 from ..ops.tree_ensemble import TreeEnsemble
 
-_READ = 64  # elements of integers up to which kernels look at them, as at zero points; of floats they look at scalars
+_READ = 64  # kernels read values of integer constants (zero points) up to this size, of float constants only scalars
 
 
 def node_key(node: Node) -> Hashable | None:
-    """Equal for nodes, at plain sizes, of which every kernel says the same: whether it computes them, in which layouts,
-    how fast and with which parameters. None for a node that is like no other.
+    """A key equal for nodes that every kernel treats alike: support, layouts, cost and parameters; None if unique.
 
-    Of tensors of floats kernels know the type; large ones of integers are like no other.
+    Shapes must be concrete. Float tensors count by type alone. An integer constant of more than 64 elements makes the
+    node unique.
     """
     if isinstance(node.op, HostOp | TreeEnsemble):
         return None

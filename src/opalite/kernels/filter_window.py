@@ -1,4 +1,4 @@
-"""Filter windows as kernels see them: every rank as three spatial axes, the missing leading ones of size 1."""
+"""Filter windows: every spatial rank as three axes (depth, height, width), missing leading ones of size 1."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MAX_RANK = 3
 PACKED_TYPES = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.INT32)
 """Element types of which channel-packed window kernels compute."""
 
-MAX_RUN = 16  # columns that taps may reach beyond a tile before each tap gets a run of its own
+MAX_RUN = 16  # columns by which taps may exceed a tile before each tap is loaded as a separate run
 Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry of a Conv, ConvTranspose or Pool node along depth, height and width (elements).
+    """Window geometry of a Conv, ConvTranspose or Pool node along depth, height and width, in elements.
 
-    Axes on which nothing happens (size 1 in and out, no window, no padding) are left out unless the caller keeps them,
-    so that the longest runs of neighbouring elements lie along the width.
+    Idle axes (size 1 in and out, no window, no padding) are dropped unless the caller keeps them. The longest
+    contiguous runs are then along the width.
     """
 
     kernel: Triple
@@ -43,7 +43,7 @@ class Window:
 
     @classmethod
     def of(cls, node: Node, squeeze: bool = True) -> Window:
-        """The window of `node`, whose spatial rank is at most MAX_RANK. `squeeze` leaves out axes as above."""
+        """The window of `node`, whose spatial rank is at most MAX_RANK. squeeze: drop idle axes."""
         op = node.as_(Windowed)
         size, out = node.x.shape[2:], node.y.shape[2:]
         kernel = op.kernel if isinstance(op, Pool) else node.input(1).shape[2:]
@@ -56,14 +56,14 @@ class Window:
 
     @property
     def is_pointwise(self) -> bool:
-        """A 1x1 filter on the input's own positions."""
+        """Whether the filter is 1x1 with stride 1 and no padding."""
         return self.kernel == self.strides == (1, 1, 1) and not any(self.begin + self.end)
 
     def runs(self) -> tuple[int, int, int]:
-        """(input columns loaded for each output column, RUN, STEP) of kernels that load runs of a row.
+        """(input columns loaded per output column, RUN, STEP) of kernels that load runs of a row.
 
-        A run holds every STEP-th column that RUN taps of neighbouring output columns meet: all taps of a row, or one
-        tap where they lie too far apart to share.
+        A run holds every STEP-th column that RUN taps of adjacent output columns read: all taps of a row, or a single
+        tap if the taps are too far apart to share loads.
         """
         kw, sw, dw = self.kernel[2], self.strides[2], self.dilations[2]
         step = math.gcd(sw, dw) if kw > 1 else sw
@@ -72,7 +72,7 @@ class Window:
         return sw // step, kw, step
 
     def args(self, ends: bool = False) -> dict[str, int]:
-        """id, ih, iw (size of the input), od.. (of the output), pd.. (padding before it); with `ends` qd.. (behind)."""
+        """Size arguments: id, ih, iw (input), od.. (output), pd.. (padding before); qd.. (padding after) if `ends`."""
         table = {"i": self.size, "o": self.out, "p": self.begin} | ({"q": self.end} if ends else {})
         return {letter + axis: v for letter, values in table.items() for axis, v in zip("dhw", values, strict=True)}
 
@@ -93,21 +93,21 @@ def _is_idle(kernel: int, stride: int, dilation: int, begin: int, end: int, size
 
 
 class WindowProblem(Problem):
-    """A node that moves a window over its input; `window` is for at most MAX_RANK spatial axes (window_refusal)."""
+    """A node that slides a window over its input; `window` needs at most MAX_RANK spatial axes."""
 
     @cached_property
     def window(self) -> Window:
-        """Its geometry, without idle axes."""
+        """The window geometry without idle axes."""
         return Window.of(self.node)
 
     @cached_property
     def block(self) -> int:
-        """Channels in a block of its packed values."""
+        """Channels per block of the node's packed values."""
         return block_size(self.node, self.device)
 
 
 def window_refusal(node: Node) -> str | None:
-    """Why no window kernel takes `node`: rank or element type; None if they fit."""
+    """The reason why no window kernel takes `node` (rank or element type), or None."""
     rank = len(node.x.shape) - 2
     if rank > MAX_RANK:
         return f"{rank} spatial axes; kernels serve up to {MAX_RANK}"
@@ -117,31 +117,30 @@ def window_refusal(node: Node) -> str | None:
 
 
 def empty_refusal(node: Node) -> str | None:
-    """Why kernels that estimate by sizes leave `node` to the direct ones: it has no elements; None if it has."""
+    """The reason why an empty `node` is left to the direct kernels, or None if it has elements."""
     return None if node.x.type.count and node.y.type.count else "the tensors hold no elements"
 
 
 def block_size(node: Node, device: DeviceInfo) -> int:
-    """Channels in a block of the node's packed values; the device's own block where none is packed yet."""
+    """Channels per block of the node's packed values; the device's default if none is packed yet."""
     layouts = [v.type.layout for v in (node.x, node.y) if not v.type.layout.is_row_major]
     return layouts[0].pack if layouts else device.pack
 
 
 def window_seconds(flops: float, nbytes: float, efficiency: float, device: DeviceInfo) -> float:
-    """Estimated time where arithmetic and memory traffic overlap little, so that each of them tells kernels apart.
+    """Estimated seconds if arithmetic and memory traffic overlap little, so that both rank kernels.
 
-    On a GPU, work-items that own whole sums wait for memory most of the time.
+    GPU work-items that each own whole sums wait for memory most of the time.
     """
     efficiency *= Windows.of(device).waiting
     return flops / (device.peak_flops * efficiency) + nbytes / device.bandwidth + device.launch_s
 
 
 def find_span(tiles: int, others: int, device: DeviceInfo, filter_bytes: int = 0) -> int:
-    """Neighbouring tiles that one work-item computes in turn, of `tiles` in each of `others` rows of the grid.
+    """Adjacent tiles that one work-item computes in turn, out of `tiles` in each of `others` grid rows.
 
-    A GPU wants every work-item it can get. On a CPU a work-group costs as much as a small tile: 16 for each core share
-    the work out evenly, and where the tiles of a row share more filters than the first-level cache holds, 4 have them
-    read from memory less often.
+    GPUs get one tile per work-item. On a CPU a work-group costs as much as a small tile, and 16 per core balance the
+    load. If the tiles of a row share more filters than the L1 cache holds, 4 tiles per work-item read them less often.
     """
     if not device.is_cpu:
         return 1

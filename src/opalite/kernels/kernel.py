@@ -1,7 +1,7 @@
-"""What a kernel declares: its operator, the layouts it binds, its parameter space, refusals, and its launches.
+"""Kernel declarations: operator, accepted layouts, parameter space, refusals, launches.
 
 A kernel is a `.cl` file of OpenCL C beside one small class. The class holds no OpenCL object, measures nothing and
-never asks for a vendor: it turns a node and a set of parameters into `Launch` records, which are plain data.
+never asks for a vendor. It maps a node and a set of parameters to `Launch` records, which are plain data.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """A constant in the form a kernel wants it, made once ahead of time: `fn(value.data)`.
+    """A constant packed for a kernel, once, ahead of time: `fn(value.data)`.
 
-    `form` names the transformation with everything it depends on ("oihw->OIhw16i16o"), so that two nodes that
-    want the same form of the same constant share one buffer. With `image`, the array is (height, width, 4).
-    by_slices: `fn` takes the constant as it is held, perhaps in the model's file, and goes through it by `read_slices`,
-    so that a large one is in memory once. packed_type: element type and shape of the result of `fn`, if known in
-    advance: planning then packs no large weight.
+    form: name of the packing with everything it depends on ("oihw->OIhw16i16o"). Nodes that need the same form of the
+    same constant share one buffer. image: the array is (height, width, 4). by_slices: `fn` reads the constant in
+    slices, possibly from the model's file, so that a large one is in memory once. packed_type: element type and shape
+    of the result of `fn`, if known in advance; planning then packs no large weight.
     """
 
     value: Value
@@ -48,7 +47,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Device memory that lives during one node only; launches of the node share it by name."""
+    """Device memory that lives during one node; the node's launches share it by name."""
 
     name: str
     nbytes: int
@@ -63,23 +62,22 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class SymbolicTable:
-    """A table of numbers of which some depend on sizes that are symbols; `make_table` makes one."""
+    """A table of integers, some of them symbolic; made by `make_table`."""
 
     numbers: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @property
     def count(self) -> int:
-        """How many numbers it has."""
+        """Number of elements."""
         return len(self.numbers)
 
 
 @dataclass(frozen=True, eq=False)
 class PerShapeTable:
-    """A table that is made anew for each size: `maker` (plan/template/size_dependent_tables.py) of `args`, which hold
-    sizes that are symbols.
+    """A table recomputed for each shape: `maker` (plan/template/size_dependent_tables.py) applied to symbolic `args`.
 
-    count: elements of `dtype` that it has.
+    count: its elements of `dtype`.
     """
 
     maker: str
@@ -95,7 +93,7 @@ and attributes, held as a constant buffer), or a scalar (int is int32, float is 
 
 
 def make_table(rows: Sequence[Sequence[int]], dtype: Any = np.int32) -> Table:
-    """Rows of numbers as an argument; kernels see them one after the other."""
+    """Rows of numbers as a table argument; kernels read the rows as one flat array."""
     numbers = tuple(n for row in rows for n in row)
     return SymbolicTable(numbers, np.dtype(dtype)) if is_symbolic(numbers) else np.array(rows, dtype)
 
@@ -104,9 +102,8 @@ def make_table(rows: Sequence[Sequence[int]], dtype: Any = np.int32) -> Table:
 class Launch:
     """One enqueue: entry point, arguments, global size, work-group size (None: the tuner or the driver decides).
 
-    `args` are by the names that the kernel's declaration gives its parameters, in any order
-    (kernels/lower_arguments.py). `defines` become -D options; `prelude` is generated OpenCL C put before the source
-    (epilogues, expressions). A grid need not be a multiple of the group: it is rounded up, and kernels guard.
+    args: by parameter name, in any order (kernels/lower_arguments.py). defines: -D options. prelude: generated OpenCL C
+    before the source, such as epilogues. The grid is rounded up to the work-group, so kernels check bounds.
     """
 
     entry: str
@@ -118,13 +115,13 @@ class Launch:
     source: str = ""
 
     def replace_arguments(self, given: Callable[[Arg], Arg]) -> Launch:
-        """The launch with `given(a)` in place of each argument a."""
+        """A copy of the launch with `given(a)` in place of each argument a."""
         return replace(self, args={name: given(a) for name, a in self.args.items()})
 
 
 @dataclass(frozen=True)
 class Binding:
-    """Layouts a kernel accepts for each input (None: absent or taken as Weight) and gives for each output."""
+    """Layouts that a kernel accepts for each input (None: absent, or taken as Weight) and produces for each output."""
 
     inputs: tuple[Layout | None, ...]
     outputs: tuple[Layout, ...]
@@ -132,10 +129,10 @@ class Binding:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A node that a kernel is asked about, and the device. Families of kernels derive from it what they share.
+    """A node on a device, as kernels query it. Kernel families derive classes with shared computed properties.
 
-    It is made once and asked often: what is derived is worked out when it is first asked for, and kept. So it is for
-    the places that the node's values have now; where those change, another is made.
+    Properties are computed on first use and cached. They depend on the current layouts of the node's values, so a
+    change of layout needs a new Problem.
     """
 
     node: Node
@@ -143,18 +140,15 @@ class Problem:
 
 
 class Kernel:
-    """One way to compute one canonical operator. Stateless; `register` makes the one instance.
+    """One implementation of one canonical operator. Stateless; `register` makes the only instance.
 
-    problem: the class of what its methods take; `kernel.problem(node, device)` makes one.
-    space: parameter name -> legal values; the first combination that `illegal` accepts is the untuned default,
-    so put good general values first.
-    tier: "optimized" for a node's sizes and window, or "generic": of a few programs that serve any model
-        (docs/tiers.md). A plan is of one of the two. What no general kernel computes, the host or a special one does.
-    half_sums: whether precision fp16_fast may define ACC as half: products and windows, whose sums lose a few digits.
-        Sums of many terms, and exponentials, stay in float.
-    images_only: whether all of its bindings hold images.
-    rank: order among kernels of one operator whose estimates are equal; the lowest wins.
-    name: what reports show: the class's.
+    problem: class of the `p` that methods take; `kernel.problem(node, device)` makes one. space: parameter name ->
+    legal values; the first combination that `illegal` accepts is the untuned default, so good general values come
+    first. tier: "optimized" for a node's shapes and window, or "generic", a few programs that serve any model
+    (docs/tiers.md). A plan uses one tier. A node without a generic kernel runs on the host or by an optimized kernel.
+    half_sums: whether precision fp16_fast may define ACC as half. Products and windows allow it, since their sums lose
+    few digits. Long sums and exponentials stay in float. images_only: whether all bindings use images. rank: order
+    among kernels of one operator whose estimates are equal; the lowest wins. name: the class's name, shown in reports.
     """
 
     name: ClassVar[str]
@@ -171,59 +165,61 @@ class Kernel:
         cls.name = cls.__name__
 
     def refuse(self, p: Any) -> str | None:
-        """Why this kernel cannot compute the node on the device, or None. Asked before layouts are known."""
+        """The reason why this kernel cannot compute the node on the device, or None. Layouts are not known yet."""
         return None
 
     def bindings(self, p: Any) -> Sequence[Binding]:
-        """Every combination of layouts that the kernel accepts for the node; by default all flat."""
+        """Every combination of layouts that the kernel accepts for the node; row-major by default."""
         return (flat_binding(p.node),)
 
     def illegal(self, p: Any, params: Params) -> str | None:
-        """Why `params` do not work for the node, or None."""
+        """The reason why `params` do not work for the node, or None."""
         return None
 
     def launch(self, p: Any, params: Params) -> list[Launch]:
-        """The launches that compute the node, whose values now have their places."""
+        """The launches that compute the node, whose values have their final layouts."""
         raise NotImplementedError
 
     def join(self, p: Any, inputs: Sequence[int]) -> list[Launch] | None:
-        """Launches that move several inputs of a Concat at once, those that the planner leaves to be moved, by number;
-        None where each takes its own of `launch`."""
+        """Launches that copy several inputs of a Concat at once; None if each needs a launch of its own.
+
+        inputs: numbers of the inputs that are not computed in place.
+        """
         return None
 
     def defaults(self, p: Any) -> dict[str, Any]:
-        """Untuned parameters: the first legal point of the space. Override where a heuristic knows better."""
+        """Untuned parameters: the first legal point of the space. Override if a heuristic knows better."""
         for point in self.points(p):
             return point
         raise ValueError(f"kernel {self.name} has no legal parameters for {p.node.label}")
 
     def points(self, p: Any) -> Iterator[dict[str, Any]]:
-        """Every legal parameter set, in order of the space."""
+        """Every legal parameter set in order of the space."""
         for values in itertools.product(*self.space.values()):
             point = dict(zip(self.space, values, strict=True))
             if self.illegal(p, point) is None:
                 yield point
 
     def no_legal_point(self, p: Any) -> str | None:
-        """Why no point of the space is legal for the node, or None: its first point's reason."""
+        """The reason why no point of the space is legal (that of the first point), or None."""
         if next(self.points(p), None) is not None:
             return None
         first = {name: values[0] for name, values in self.space.items()}
         return f"no parameters suit: {self.illegal(p, first)}"
 
     def share(self, device: DeviceInfo) -> float:
-        """Share of the device's peak that an untuned run reaches, as the tables of cost/ have it."""
+        """Share of the device's peak that an untuned run reaches, from the tables of cost/."""
         return share_of_peak(self.name, device)
 
     def seconds(self, p: Any, cost: Cost) -> float:
-        """Estimated time, which orders kernels until they are measured: roofline at the share plus a launch."""
+        """Estimated seconds by a roofline at `share`, plus launch time; ranks kernels until they are measured."""
         device: DeviceInfo = p.device
         arithmetic = cost.flops / (device.peak_flops * self.share(device))
         return max(arithmetic, cost.bytes / device.bandwidth) + device.launch_s
 
 
 def flat_binding(node: Node) -> Binding:
-    """Everything in plain row-major buffers."""
+    """The binding with every value in a row-major buffer."""
     return Binding(
         tuple(None if v is None else FLAT for v in node.inputs),
         tuple(FLAT for _ in node.outputs),
@@ -231,7 +227,7 @@ def flat_binding(node: Node) -> Binding:
 
 
 def uniform_binding(node: Node, layout: Layout) -> Binding:
-    """Every input and output in `layout`."""
+    """The binding with every input and output in `layout`."""
     return Binding(
         tuple(None if v is None else layout for v in node.inputs),
         tuple(layout for _ in node.outputs),

@@ -1,4 +1,4 @@
-"""Which kernels there are: `@register` makes a class a candidate for its operator, by import alone."""
+"""The kernel registry: `@register` adds a class to the candidates of its operator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register(cls: _K) -> _K:
 
 
 def _names(op: str) -> str:
-    """Words that tell which operators there are, and which of them `op` may have meant."""
+    """Names of existing operators that resemble `op`, then all of them, for an error message."""
     close = difflib.get_close_matches(op, all_ops(), 3)
     meant = f"is it {' or '.join(close)}? " if close else ""
     return f"{meant}There are: {', '.join(sorted(all_ops()))}"

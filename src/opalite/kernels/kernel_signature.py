@@ -1,4 +1,4 @@
-"""The parameters of a kernel, read from the program that is built: names, address spaces and types."""
+"""Parses a kernel's parameters from the program text that is built: names, address spaces, types."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ SCALARS: Mapping[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """space: "global", "local" or "constant" of a pointer to elements of `type`; "image"; "" of a number by value."""
+    """A kernel parameter.
+
+    space: "global", "local" or "constant" for a pointer to elements of `type`; "image"; "" for a number by value.
+    """
 
     name: str
     space: str
@@ -43,12 +46,12 @@ class Parameter:
 
     @cached_property
     def element(self) -> np.dtype[Any] | None:
-        """The scalar type of a number, or of what is pointed to; None of others, such as structures."""
+        """The scalar type of a number or of the pointed-to element; None for others, such as structures."""
         return SCALARS.get(self.type.rstrip("0123456789"))
 
     @property
     def lanes(self) -> int:
-        """Numbers of one element: 4 of `float4`."""
+        """Vector lanes of one element: 4 for `float4`."""
         digits = self.type[len(self.type.rstrip("0123456789")) :]
         return int(digits) if digits else 1
 
@@ -72,7 +75,7 @@ def _find(parts: tuple[str, ...], options: tuple[tuple[str, str], ...], entry: s
 
 
 def _closing(text: str) -> int:
-    """Where the parenthesis is that closes one opened before `text`."""
+    """Index of the parenthesis that closes one opened before `text`."""
     depth = 1
     for i, c in enumerate(text):
         depth += (c == "(") - (c == ")")
@@ -97,9 +100,9 @@ def _parameter(text: str) -> Parameter:
 
 
 def find_signature(source: str, prelude: str, defines: Mapping[str, Any], entry: str) -> tuple[Parameter, ...]:
-    """Parameters of kernel `entry` in the program of `source` (a `.cl` file), `prelude` and `defines`, as built.
+    """Parameters of kernel `entry` in the program of `source` (a `.cl` file), `prelude` and `defines`.
 
-    ValueError, which says what of it, where they cannot be read.
+    ValueError with the cause if they cannot be parsed.
     """
     options = tuple((k, str(int(v) if isinstance(v, bool) else v)) for k, v in sorted(defines.items()))
     try:

@@ -1,4 +1,4 @@
-"""Reading `.cl` files and putting a launch's source text together."""
+"""Reads `.cl` files and assembles the program text of a launch."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)
 
 @cache
 def read_source(name: str) -> str:
-    """Text of the `.cl` file at a path below kernels/, `#include "FOLDER/NAME.cl"` lines replaced by those files.
+    """Text of the `.cl` file at a path below kernels/, with each `#include "FOLDER/NAME.cl"` line expanded.
 
-    Every program begins with include/common.cl anyway, so a line that includes it again adds nothing.
+    Every program starts with include/common.cl, so including that file again adds nothing.
     """
     return _INCLUDE.sub(lambda m: "" if m[1] == _COMMON else read_source(m[1]), (_FOLDER / name).read_text())
 
 
 def program_text(source: str, prelude: str = "") -> str:
-    """Full program: include/common.cl's types, the generated prelude, then the kernel's own file."""
+    """Full program text: the types of include/common.cl, the generated prelude, the kernel's file."""
     return "".join(program_parts(source, prelude))
 
 
 def program_parts(source: str, prelude: str = "") -> tuple[str, ...]:
-    """`program_text` in pieces, of which only the generated one is new to each launch.
+    """`program_text` as separate pieces; only the prelude differs between launches of one kernel.
 
-    The prelude comes after include/common.cl's types but before its empty default epilogue.
+    The prelude follows the types of include/common.cl and precedes its empty default epilogue.
     """
     head, rest = _common()
     if not prelude:
@@ -62,23 +62,23 @@ def program_parts(source: str, prelude: str = "") -> tuple[str, ...]:
 
 
 def prelude_guard(prelude: str) -> str:
-    """include/common.cl with the prelude after its types but before its empty default epilogue."""
+    """include/common.cl with the prelude between its types and its empty default epilogue."""
     head, rest = _common()
     return f"{head}{prelude}\n{rest}\n"
 
 
 @cache
 def _common() -> tuple[str, str]:
-    """include/common.cl before and from its default epilogue on."""
+    """include/common.cl split at its default epilogue."""
     head, marker, tail = read_source(_COMMON).partition("#ifndef EPILOGUE_PARAMS")
     return head, marker + tail
 
 
 def option_text(defines: Mapping[str, Any]) -> str:
-    """-D options in a fixed order, so that equal defines are equal programs.
+    """-D options in a fixed order, so that equal defines give equal programs.
 
-    cl_khr_integer_dot_product (DOT=1) is an extension of OpenCL 3.0, whose functions Intel's CPU runtime declares only
-    for that language.
+    DOT=1 (cl_khr_integer_dot_product) adds -cl-std=CL3.0: Intel's CPU runtime declares those functions for no earlier
+    language version.
     """
     named = [f"-D{k}={int(v) if isinstance(v, bool) else v}" for k, v in sorted(defines.items())]
     return " ".join([*named, *(["-cl-std=CL3.0"] if defines.get("DOT") == 1 else [])])

@@ -1,4 +1,4 @@
-"""LaunchConfig: how a kernel is to be launched on one node, and where that knowledge comes from."""
+"""LaunchConfig: the parameters and work-group that a kernel is launched with on one node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .kernel import Grid, Params
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """Parameters of a kernel, the work-group of launches that leave it open, and a phrase on their origin."""
+    """Kernel parameters, the work-group for launches that leave it open, and a phrase on their origin."""
 
     params: Params
     group: Grid | None = None

@@ -1,8 +1,8 @@
-"""Lowering of launch arguments: from what a kernel names to what is bound, in the order of its own declaration.
+"""Lowers launch arguments: from names to bound values, in the order of the kernel's declaration.
 
-`lower` is the only place where that happens: whatever runs a kernel gives it the memory that Values, Weights, Scratch
-and tables lie in, and takes numbers as they are. The declaration is read from the program that is built, so that an
-argument of a wrong name, type or address space is an error before anything runs.
+`lower` is the only place that does so. A caller implements `Memory`, which maps tensors, weights, scratch memory and
+tables to its own handles. The declaration is read from the program text that is built. Therefore a wrong argument name,
+type or address space is an error before anything runs.
 """
 
 from __future__ import annotations
@@ -25,32 +25,33 @@ _LIMITS = {t: (np.iinfo(t).min, np.iinfo(t).max) for t in SCALARS.values() if t.
 
 @dataclass(frozen=True)
 class SymbolicNumber:
-    """A number by value that depends on sizes, a Dim or Real, and the type in which it is passed."""
+    """A scalar argument that depends on symbolic sizes: a SymbolicInt or SymbolicFloat, and the type it is passed as.
+    """
 
     value: Any
     dtype: np.dtype[Any]
 
 
 class Memory(Protocol[M]):
-    """Where memory arguments lie, for whoever lowers a launch. Equal arguments get the same memory."""
+    """Maps memory arguments to handles of type M. Equal arguments must get the same handle."""
 
     def of_value(self, value: Value) -> M:
-        """A tensor of the graph; a constant in its stored form."""
+        """The memory of a graph tensor; a constant in its stored form."""
 
     def of_weight(self, weight: Weight) -> tuple[M, np.dtype[Any]]:
-        """A constant in a kernel's own form, and the element type of that."""
+        """The memory of a packed constant, and its element type."""
 
     def of_scratch(self, scratch: Scratch) -> M:
-        """Memory that lives during one node."""
+        """Scratch memory that lives during one node."""
 
     def of_table(self, name: str, table: Table) -> M:
-        """A constant buffer of what `table` holds."""
+        """A constant buffer with the contents of `table`."""
 
 
 def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local | np.generic | SymbolicNumber, ...]:
-    """The arguments of `launch` in the order in which its kernel declares them.
+    """The arguments of `launch` in declaration order.
 
-    Numbers become the types that are declared. KernelError if the arguments are not those that are declared.
+    Numbers are converted to the declared types. KernelError if names, types or address spaces do not match.
     """
     source = launch.source or kernel.source
     try:
@@ -61,7 +62,7 @@ def lower(kernel: Kernel, launch: Launch, memory: Memory[M]) -> tuple[M | Local 
 
 
 def names_of(kernel: Kernel, launch: Launch) -> list[str]:
-    """Names of the arguments that `lower` gives, in order."""
+    """Argument names in the order of `lower`'s result."""
     source = launch.source or kernel.source
     return [p.name for p in find_signature(source, launch.prelude, launch.defines, launch.entry)]
 
@@ -86,7 +87,7 @@ def _lower(p: Parameter, a: Arg, memory: Memory[M]) -> M | Local | np.generic | 
     if isinstance(a, Weight):
         _check_space(p, "image" if a.image else "global", f"the weights of {a.value!r}")
         found, dtype = memory.of_weight(a)
-        if dtype.kind != "u":  # words of what the kernel takes apart
+        if dtype.kind != "u":  # unsigned words that the kernel unpacks itself
             _check_element(p, dtype, f"weights in the form {a.form}")
         return found
     if isinstance(a, Scratch):
@@ -115,7 +116,7 @@ def _check_space(p: Parameter, space: str, what: str) -> None:
 
 
 def _check_element(p: Parameter, dtype: np.dtype[Any], what: str) -> None:
-    """Memory is read as what it holds, or as unsigned integers, which move bits whatever they mean."""
+    """ValueError unless the declared element type matches; unsigned integers may read any bits."""
     if p.space == "image" or p.element is None or p.element == dtype:
         return
     if p.element.kind == "u" or (p.element.kind == "i" and dtype.kind in "iub" and p.lanes * p.element.itemsize >= 4):

@@ -1,4 +1,4 @@
-"""A copy of a node whose values lie in the layouts of a binding."""
+"""Copies of a node with its values in the layouts of a binding."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .kernel import Binding
 
 
 def place_node(node: Node, binding: Binding) -> Node:
-    """A copy of `node` with its values in the layouts of `binding`, float32 stored as its precision says.
+    """A copy of `node` with values in the layouts of `binding`; float32 is stored as its precision says.
 
-    A PlaceCast, whose types are places already, is given back as it is.
+    A PlaceCast is returned unchanged, because its value types already name their layouts.
     """
     if isinstance(node.op, PlaceCast):
         return node

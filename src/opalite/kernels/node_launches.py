@@ -1,4 +1,4 @@
-"""The launches of a kernel on a node, with the arithmetic that the node's precision asks for."""
+"""The launches of a kernel for a node, with the arithmetic type that the node's precision asks for."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .kernel_sources import STORAGE, read_source
 
 
 def launches_of(kernel: Kernel, p: Problem, params: Params) -> list[Launch]:
-    """`kernel.launch`, summing halves in half (ACC_HALF of include/common.cl) where node and kernel do.
+    """`kernel.launch`, with half accumulation (ACC_HALF of include/common.cl) if node and kernel allow it.
 
-    KernelError where a value's layout is of a kind that the kernel does not bind there.
+    KernelError if a value has a layout kind that the kernel does not bind.
     """
     node, device = p.node, p.device
     _check_layouts(kernel, p)
@@ -32,7 +32,7 @@ def launches_of(kernel: Kernel, p: Problem, params: Params) -> list[Launch]:
 
 
 def _check_layouts(kernel: Kernel, p: Problem) -> None:
-    """Kernels ask how large blocks are, not what order they are in: no tensor of another kind may reach them."""
+    """KernelError unless each value's layout kind is one that the kernel binds."""
     bindings = kernel.bindings(p)
     for i, v in enumerate((*p.node.inputs, *p.node.outputs)):
         if v is None:
@@ -47,9 +47,9 @@ def _check_layouts(kernel: Kernel, p: Problem) -> None:
 
 
 def sums_in_half(kernel: Kernel, node: Node, device: DeviceInfo) -> bool:
-    """Whether `kernel` computes `node` in half arithmetic: fp16_fast, float32 values, a kernel whose sums bear it.
+    """Whether `kernel` accumulates in half: fp16_fast, float32 values, `Kernel.half_sums`.
 
-    Texels are read as halves only where the driver lists the extension, of which read_imageh is a part.
+    Image kernels also need cl_khr_fp16, which provides read_imageh.
     """
     return (
         kernel.half_sums
@@ -65,6 +65,6 @@ def _has_images(node: Node) -> bool:
 
 
 def _holds_half(launch: Launch, node: Node) -> bool:
-    """Whether the launch's ACC may be half; kernels on images, whose texels convert by themselves, state no storage."""
+    """Whether the launch may define ACC as half. Image kernels define no STORAGE: texel reads convert."""
     stored = launch.defines.get("STORAGE")
     return stored == STORAGE[DType.FLOAT16] or (stored is None and node.y.type.layout.is_image)

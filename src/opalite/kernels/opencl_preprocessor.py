@@ -1,10 +1,8 @@
-"""What the preprocessor of OpenCL C makes of a kernel's declaration: conditions, macros, and joined names.
+"""A preprocessor for OpenCL C: evaluates conditions and expands macros to read a kernel's declaration.
 
-A program is read as far as it is asked for: its directives are indexed, once for each piece of text, and a macro or a
-condition is evaluated when something asks what it is where it stands. Names that no directive defines, such as a
-compiler's own, are undefined, so a declaration must not depend on them. It knows what kernels use of C's rules:
-object-like and function-like macros, `##`, #if with integers, and #include not at all (kernel_sources.py has replaced
-it).
+Evaluation is lazy: directives are indexed once per piece of text, and a macro or condition is evaluated on demand.
+Names that no directive defines, such as the compiler's own, count as undefined. Supported: object-like and
+function-like macros, `##`, and #if with integers. #include is expanded earlier, by kernel_sources.py.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class _Branch:
-    """Text between #if, #elif, #else and #endif; `before` are the alternatives in front of it."""
+    """A text range between #if, #elif, #else and #endif; `before` are the preceding alternatives."""
 
     outer: _Branch | None
     condition: str
@@ -51,7 +49,7 @@ class _Index:
 
     text: str
     macros: dict[str, list[_Macro]] = field(default_factory=dict)
-    starts: list[int] = field(default_factory=list)  # from where on `branches` hold
+    starts: list[int] = field(default_factory=list)  # start offsets of `branches`
     branches: list[_Branch | None] = field(default_factory=list)
 
     def branch_at(self, at: int) -> _Branch | None:
@@ -93,7 +91,7 @@ def _index(text: str) -> _Index:
 
 
 class Preprocessed:
-    """A program, given as pieces of text in order, with the macros `options` defined in front."""
+    """A program as ordered pieces of text, with the macros `options` defined in front."""
 
     def __init__(self, pieces: Sequence[str], options: Mapping[str, str]) -> None:
         self._pieces = [_index(piece) for piece in pieces]
@@ -101,7 +99,7 @@ class Preprocessed:
         self._taken: dict[_Branch, bool] = {}
 
     def find(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], Position] | None:
-        """The first match in text that is compiled, and where it begins."""
+        """The first match in compiled text, and its position."""
         for number, piece in enumerate(self._pieces):
             for m in pattern.finditer(piece.text):
                 if self._is_active(piece.branch_at(m.start()), number):
@@ -113,7 +111,7 @@ class Preprocessed:
         return self._pieces[at[0]].text[at[1] :]
 
     def expand(self, text: str, at: Position, hidden: frozenset[str] = frozenset()) -> str:
-        """`text`, standing at `at`, with its macros replaced."""
+        """`text`, located at `at`, with its macros expanded."""
         tokens = _TOKEN.findall(text)
         out: list[str] = []
         i = 0
@@ -136,7 +134,7 @@ class Preprocessed:
         return "".join(out)
 
     def _substitute(self, macro: _Macro, arguments: Sequence[str], at: Position, hidden: frozenset[str]) -> str:
-        """A function-like macro's body; arguments beside ## are put in as they are, others expanded."""
+        """Expands a function-like macro; arguments beside ## are inserted unexpanded."""
         assert macro.parameters is not None
         assert macro.body is not None
         if len(arguments) != len(macro.parameters):
@@ -154,7 +152,7 @@ class Preprocessed:
         )
 
     def _macro(self, name: str, at: Position) -> _Macro | None:
-        """What `name` is defined as at `at`; None where it is not."""
+        """The definition of `name` at `at`, or None."""
         for number in range(at[0], -1, -1):
             for macro in reversed(self._pieces[number].macros.get(name, ())):
                 if (number, macro.at) < at and self._is_active(macro.branch, number):
@@ -199,12 +197,12 @@ class Preprocessed:
 
 @lru_cache(maxsize=4096)
 def _evaluate(expression: str) -> int:
-    """An expression of integers and operators alone."""
+    """Evaluates an expression of integers and operators."""
     return int(eval(expression, {"__builtins__": {}}))
 
 
 def _arguments(tokens: Sequence[str], i: int) -> tuple[int, list[str]]:
-    """(index after the call, arguments) of a call whose parenthesis comes next; (i, []) if none does."""
+    """(index after the call, arguments) if a parenthesis comes next, else (i, [])."""
     start = i
     while i < len(tokens) and tokens[i].isspace():
         i += 1

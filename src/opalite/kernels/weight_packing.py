@@ -1,4 +1,4 @@
-"""Constants as kernels of several families want them, on the host: channel-packed arrays, matrices in panels."""
+"""Host-side weight packing that several kernel families share: channel-packed arrays and matrix panels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pack_array(array: Array, layout: Layout) -> Array:
 
 
 def unpack_array(stored: Array, shape: Sequence[int], layout: Layout) -> Array:
-    """The inverse of `pack_array`. DeviceError if lanes past C are not zero, which readers rely on."""
+    """The inverse of `pack_array`. DeviceError if lanes past C are not zero, on which kernels rely."""
     if layout.is_row_major:
         return stored.reshape(shape)
     n, c, *rest = texel_dims(tuple(shape)) if layout.is_image else shape
@@ -46,13 +46,13 @@ def unpack_array(stored: Array, shape: Sequence[int], layout: Layout) -> Array:
 
 
 def to_texel_dims(array: Array) -> Array:
-    """`array` with the four dimensions that an image gives it (`texel_dims`)."""
+    """`array` reshaped to the four dimensions of its image (`texel_dims`)."""
     n, c, h, w = texel_dims(array.shape)
     return array if array.ndim == 4 else array.reshape(n, h, c, w).swapaxes(1, 2)
 
 
 def one_matrix(held: Array | LazyArray) -> Array | LazyArray:
-    """The matrix of a stack of one, where it lies."""
+    """The single matrix of a stack, without a copy."""
     shape = held.shape[-2:]
     if len(held.shape) == 2:
         return held
@@ -60,8 +60,10 @@ def one_matrix(held: Array | LazyArray) -> Array | LazyArray:
 
 
 def pack_panels(held: Array | LazyArray, shape: tuple[int, int, int], transposed: bool, dtype: Any) -> Array:
-    """The one matrix [K, N] of `held` ([N, K] if `transposed`) as panels of columns [panels, rows, columns], `shape`,
-    zeros past K and N. It is read by slices."""
+    """The matrix [K, N] of `held` ([N, K] if `transposed`) as column panels [panels, rows, columns] of `shape`.
+
+    Zeros fill panels past K and N. `held` is read in slices.
+    """
     columns = shape[2]
     matrix, out = one_matrix(held), page_zeros(shape, dtype)
     for part, found in read_slices(matrix, columns if transposed else 1):

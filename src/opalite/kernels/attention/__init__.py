@@ -1,1 +1,1 @@
-"""Scaled dot-product attention: one operator, a kernel for each kind of device."""
+"""Kernels for scaled dot-product attention, one or more for each kind of device."""

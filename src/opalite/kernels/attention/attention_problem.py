@@ -1,4 +1,4 @@
-"""An Attention node as its kernels see it: sizes, places of the operands, refusals, defines and arguments."""
+"""An Attention node as kernels query it: sizes, operand strides, refusals, defines, arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..kernel_sources import STORAGE
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """Sizes of an Attention node, and how q, k, v and y lie in memory, each as a View of B, H, S or T, D or Dv."""
+    """Sizes of an Attention node, and the layout of q, k, v and y, each as a View of axes B, H, S or T, D or Dv."""
 
     batches: int
     heads: int
@@ -55,41 +55,45 @@ class AttentionProblem(Problem):
 
     @cached_property
     def sizes(self) -> AttentionSizes:
-        """Sizes and places, worked out once."""
+        """Sizes and strides, computed once."""
         return sizes_of(self.node)
 
 
 def max_skinny_rows(p: AttentionProblem, floats: int) -> int:
-    """Queries that may share keys in kernels for few: `floats` of them, but more where a token's many heads share int8,
-    which others read once they are widened anew for each token."""
+    """The most queries for which the few-query kernels are used: `floats`, or more for int8 grouped-query caches.
+
+    Other kernels dequantise int8 keys again for each token, so the few-query kernels pay up to more rows.
+    """
     is_token = p.node.input(1).dtype is DType.INT8 and always_equal(p.sizes.queries, 1)
     return 8 * floats if is_token else floats
 
 
 def key_loop_seconds(p: AttentionProblem, keys: int) -> float:
-    """Seconds at least that a work-group takes to walk the keys of a head, `keys` in a turn, by AttentionWalk; the plan
-    stays where a cache grows."""
+    """Lower bound of the seconds that a work-group takes for the keys of a head, `keys` per iteration.
+
+    Costs are those of AttentionWalk. A growing cache uses its planned length, so the plan stays valid.
+    """
     walk, count = AttentionWalk.of(p.device), p.sizes.keys
     keys_in_all = float(hint_of(count)) * (walk.growth if is_dim(count) else 1.0)
     return walk.turn_s * math.ceil(keys_in_all / keys)
 
 
 def tiled_seconds(p: AttentionProblem, seconds: float, params: Params) -> float:
-    """`seconds`, or what work-groups that share weights of TX times KN keys in a turn take, where that is more."""
-    if p.device.is_cpu:  # it runs work-items one after the other and has no local memory apart
+    """`seconds`, or the time of work-groups of TX times KN keys per iteration if that is more."""
+    if p.device.is_cpu:  # a CPU runs work-items sequentially and its local memory is ordinary memory
         return seconds * 20
     walk = AttentionWalk.of(p.device).blocks * key_loop_seconds(p, params["TX"] * params["KN"])
     return max(seconds, walk + p.device.launch_s)
 
 
 def max_queries(p: AttentionProblem) -> int:
-    """Queries that a work-group takes at most: so many that every compute unit gets one, and no more than there are."""
+    """Queries per work-group: few enough that every compute unit gets a work-group, and at most all of them."""
     s = p.sizes
     return max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, p.device.compute_units)))
 
 
 def mask_strides(node: Node) -> tuple[int, int, int, int]:
-    """Elements from one b, h, s and t to the next in the mask; 0 where it broadcasts."""
+    """Element strides of the mask along b, h, s and t; 0 if it broadcasts."""
     mask = node.get(3)
     if mask is None:
         return 0, 0, 0, 0
@@ -99,7 +103,10 @@ def mask_strides(node: Node) -> tuple[int, int, int, int]:
 
 
 def attention_refusal(p: AttentionProblem, *, reads_int8: bool = False) -> str | None:
-    """What no attention kernel can serve: sizes beyond 32-bit indices, scattered rows. takes_bytes: it reads int8."""
+    """The reason why no attention kernel takes the node (index overflow, strided rows), or None.
+
+    reads_int8: the kernel reads int8 keys and values.
+    """
     if p.node.input(1).dtype is DType.INT8 and not reads_int8:
         return "keys and values are int8, which kernels for few queries read"
     largest = at_least(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
@@ -128,7 +135,7 @@ def attention_defines(p: AttentionProblem) -> dict[str, Any]:
 
 
 def _bytes(p: AttentionProblem) -> dict[str, Any]:
-    """What BYTES and ALIGNED_KV of common.cl are, where keys and values are int8."""
+    """The BYTES and ALIGNED_KV defines of common.cl for int8 keys and values."""
     node = p.node
     if node.input(1).dtype is not DType.INT8:
         return {}
@@ -140,7 +147,7 @@ def _bytes(p: AttentionProblem) -> dict[str, Any]:
 
 
 def _mask_width(node: Node) -> dict[str, Any]:
-    """MASK_WIDE where the mask is float32 and all else is half."""
+    """MASK_WIDE if the mask is float32 while all else is half."""
     mask, own = node.get(3), node.y.type.storage
     if mask is None or mask.type.storage is own:
         return {}
@@ -149,9 +156,9 @@ def _mask_width(node: Node) -> dict[str, Any]:
 
 
 def attention_args(p: AttentionProblem, size: str = "D", columns: str = "Dv") -> dict[str, Arg]:
-    """Kernel arguments that attention kernels share: tensors, sizes, places, and the mask's steps.
+    """Arguments that attention kernels share: tensors, sizes, strides.
 
-    `size` and `columns`: how the kernel calls the elements of a head of q and k, and of v and y.
+    size, columns: the kernel's parameter names for the head size of q and k, and of v and y.
     """
     node, s = p.node, p.sizes
     mask: Arg = node.get(3) or node.x
@@ -162,6 +169,6 @@ def attention_args(p: AttentionProblem, size: str = "D", columns: str = "Dv") ->
 
 
 def scale_args(node: Node) -> dict[str, np.generic]:
-    """Scale and soft cap in the type that the kernel computes in."""
+    """Scale and soft cap in the kernel's compute type."""
     kind = np.float64 if node.y.type.storage is DType.FLOAT64 else np.float32
     return {"scale": kind(node.as_(Attention).scale), "softcap": kind(node.as_(Attention).softcap)}

@@ -1,4 +1,4 @@
-"""Attention of few queries to many keys on CPUs, as of a token added to a cache: each key is read once, where it is."""
+"""Decode attention on CPUs: few queries against many keys of a KV cache; each key is read once, in place."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .attention_problem import (
 )
 from .flash_cpu import cpu_functions
 
-MOST_ROWS = 16  # queries that share keys, whose sums stay in the first cache
-ITEMS_A_CORE = 2  # work-items for each core that balance uneven cores
-LEAST_SPAN = 64  # keys of a part
+MOST_ROWS = 16  # queries that share keys; their accumulators fit the L1 cache
+ITEMS_A_CORE = 2  # work-items per core, for load balance
+LEAST_SPAN = 64  # keys per part
 
 
 @register
 class AttentionDecodeCpu(Kernel):
-    """PARTS that the keys of a head are divided into, where there are fewer heads than balance the cores."""
+    """Splits the keys of a head into PARTS if there are too few heads to balance the cores."""
 
     op = "Attention"
     problem = AttentionProblem
@@ -54,7 +54,7 @@ class AttentionDecodeCpu(Kernel):
         return {"PARTS": next(parts, self.space["PARTS"][-1])}
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
-        # Others of the family stage keys and values in blocks, which costs as much again where they serve few queries.
+        # The other attention kernels stage keys and values in blocks, which doubles the cost for few queries.
         return super().seconds(p, cost) / 2
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
@@ -81,10 +81,10 @@ class AttentionDecodeCpu(Kernel):
 
 
 def _work_bytes(node: Node, device: DeviceInfo) -> int:
-    """Bytes of the kernel's work area."""
+    """Bytes of the kernel's scratch memory."""
     s = sizes_of(node)
     columns = ceil_div(s.columns, device.pack) * device.pack
-    elements = s.queries * (s.heads // s.shared) * (s.size + columns + 2) + 4  # none is no argument
+    elements = s.queries * (s.heads // s.shared) * (s.size + columns + 2) + 4  # no scratch memory, no argument
     if node.input(1).dtype is DType.INT8:
         elements += device.pack * (s.size + columns)
     return elements * (8 if node.y.type.storage is DType.FLOAT64 else 4)

@@ -1,4 +1,4 @@
-"""Attention of few queries to many keys on GPUs, as of a token after a cache: keys are shared out over work-groups."""
+"""Decode attention on GPUs: few queries against many cached keys, which are split over work-groups (split-KV)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .attention_problem import (
 )
 
 MOST_ROWS = 16  # queries that share keys
-LEAST_SPAN = 32  # keys of a part
-GROUPS_A_UNIT = 2  # work-groups for each compute unit that keep its memory busy
-JOIN = 32  # work-items that join the parts of a query
+LEAST_SPAN = 32  # keys per part
+GROUPS_A_UNIT = 2  # work-groups per compute unit that saturate memory
+JOIN = 32  # work-items that combine the parts of a query
 PACKS = (8, 4, 2, 1)
 
 
 @register
 class AttentionSplitKv(Kernel):
-    """WG work-items take KEYS keys at a time for ROWS queries; the keys of a head are divided into PARTS."""
+    """WG work-items take KEYS keys per iteration for ROWS queries; the keys of a head are split into PARTS."""
 
     rank = 1
     op = "Attention"
@@ -78,9 +78,9 @@ class AttentionSplitKv(Kernel):
         return {"WG": wg, "KEYS": keys, "ROWS": each, "PARTS": next(parts, self.space["PARTS"][-1])}
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
-        if p.device.is_cpu:  # it runs work-items one after the other and has no local memory apart
+        if p.device.is_cpu:  # a CPU runs work-items sequentially and its local memory is ordinary memory
             return 20 * super().seconds(p, cost)
-        # Keys and values pass once, at the speed of memory, and a launch joins the parts.
+        # Keys and values are read once at memory bandwidth; a second launch combines the parts.
         params = self.defaults(p)
         walk = key_loop_seconds(p, params["KEYS"] * params["PARTS"])
         launches = 1.0 if params["PARTS"] == 1 else 2.0
@@ -109,7 +109,7 @@ class AttentionSplitKv(Kernel):
 
 
 def _pack(p: AttentionProblem) -> int:
-    """Elements that a work-item reads at once."""
+    """Elements per load of a work-item."""
     most = 8 if p.node.y.type.storage is DType.FLOAT16 else 4
     return next(n for n in PACKS if n <= most and p.sizes.size % n == 0 and p.sizes.columns % n == 0)
 

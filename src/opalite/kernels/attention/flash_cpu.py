@@ -1,4 +1,4 @@
-"""Attention on CPUs: each work-item streams blocks of keys and values past some queries of one head."""
+"""Flash attention on CPUs: each work-item streams key and value blocks past some queries of one head."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .attention_problem import (
     sizes_of,
 )
 
-ITEMS_A_CORE = 4  # work-items for each core that balance uneven cores
-MOST_ROWS = 128  # queries of a work-item, for which the staged keys are used
-STAGED = 128 << 10  # bytes of keys and values at a time, which stay in the second cache with the sums
+ITEMS_A_CORE = 4  # work-items per core, for load balance
+MOST_ROWS = 128  # queries of a work-item, which share staged keys
+STAGED = 128 << 10  # bytes of keys and values per block, which fit the L2 cache with the accumulators
 
 
 def cpu_functions(node: Node, pack: int) -> str:
-    """EXPV, TANHV and EXP1 by polynomials, as PoCL's built-ins take lane by lane; for double they are all there is."""
+    """EXPV, TANHV and EXP1 as polynomials. PoCL's built-ins run lane by lane; double has no other version."""
     if node.y.type.storage is DType.FLOAT64:
         return ""
     wide, one = Vec("float", pack), Vec("float", 1)
@@ -41,8 +41,7 @@ def cpu_functions(node: Node, pack: int) -> str:
 
 @register
 class AttentionFlashCpu(Kernel):
-    """MR queries in a register tile, BLOCKS blocks of keys at a time; ROWS queries for each work-item, 0 for a number
-    that balances the cores."""
+    """MR queries in a register tile, BLOCKS key blocks at a time; ROWS queries per work-item, 0: load-balanced."""
 
     op = "Attention"
     problem = AttentionProblem
@@ -69,7 +68,7 @@ class AttentionFlashCpu(Kernel):
         return {"MR": tile_rows(p.sizes.queries), "ROWS": 0, "BLOCKS": _blocks(p.node, p.device)}
 
     def _rows(self, node: Node, params: Params, device: DeviceInfo) -> int:
-        """Queries for each work-item, a multiple of MR."""
+        """Queries per work-item, a multiple of MR."""
         p = sizes_of(node)
         tile = int(params["MR"])
         rows = int(params["ROWS"])
@@ -97,20 +96,20 @@ class AttentionFlashCpu(Kernel):
 
 
 def _blocks(node: Node, device: DeviceInfo) -> int:
-    """Blocks of keys at a time: as many as the cache holds with their values."""
+    """Key blocks at a time: as many as fit the cache with their values."""
     p = sizes_of(node)
     block = _element_bytes(node) * 2 * device.pack * (p.size + _columns(node, device))
     return next((n for n in (8, 4, 2) if n * block <= STAGED), 1)
 
 
 def _work_bytes(node: Node, device: DeviceInfo, rows: int, blocks: int) -> int:
-    """Bytes of the kernel's work area for `rows` queries and `blocks` blocks of keys."""
+    """Bytes of the kernel's scratch memory for `rows` queries and `blocks` key blocks."""
     p, keys, columns = sizes_of(node), blocks * 2 * device.pack, _columns(node, device)
     return (rows * (p.size + columns + device.pack + 1) + keys * (p.size + columns + rows)) * _element_bytes(node)
 
 
 def _columns(node: Node, device: DeviceInfo) -> int:
-    """Columns of the values in whole vectors."""
+    """Columns of the values, padded to whole vectors."""
     return ceil_div(sizes_of(node).columns, device.pack) * device.pack
 
 

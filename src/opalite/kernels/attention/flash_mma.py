@@ -1,4 +1,4 @@
-"""Attention of halves on NVIDIA's matrix units, through inline PTX."""
+"""Flash attention of halves on NVIDIA's matrix units, through inline PTX."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from .attention_problem import (
     mask_strides,
 )
 
-LARGEST_HEAD = 128  # sums of longer rows exceed the registers
-_MANY = 4  # work-groups for each compute unit, from which a last wave that is not full counts little
-LOOKERS = 256  # as attention/mask_block_skip.cl has it
+LARGEST_HEAD = 128  # accumulators of longer rows exceed the registers
+_MANY = 4  # work-groups per compute unit from which a partly filled last wave costs little
+LOOKERS = 256  # as in attention/mask_block_skip.cl
 
 
 @register
 class AttentionFlashMma(Kernel):
-    """QW x KW warps along queries and keys of one head; scores and sums stay in registers. LOOK: whether another launch
-    looks at the mask first, so that keys hidden from all queries of a group are passed over."""
+    """QW x KW warps along queries and keys of one head; scores and accumulators stay in registers.
+
+    LOOK: a launch in front scans the mask, so that key blocks hidden from all queries of a work-group are skipped.
+    """
 
     op = "Attention"
     problem = AttentionProblem
@@ -72,8 +74,11 @@ class AttentionFlashMma(Kernel):
         return None
 
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
-        """As many queries in a group as leave a group for every compute unit; else keys shared out over warps. Turns of
-        64 keys take registers: two groups a unit in place of three, which few groups feel (18.1 us for 13.0 by 384)."""
+        """As many queries per group as leave each compute unit a group; otherwise warps split the keys.
+
+        Iterations of 64 keys use more registers: two groups per unit instead of three. With few groups that is slower
+        (18.1 us instead of 13.0 at 384 keys).
+        """
         s = p.sizes
         look = int(_pays_to_look(p))
         for queries, keys, each in ((4, 1, 64), (4, 1, 32), (2, 2, 32), (2, 2, 16), (1, 4, 16), (1, 1, 16)):
@@ -117,7 +122,7 @@ class AttentionFlashMma(Kernel):
 
 
 def _pays_to_look(p: AttentionProblem) -> bool:
-    """Whether half of the work may be worth another launch: of long texts, whose mask serves all heads."""
+    """Whether scanning the mask may save half of the work: long sequences with one mask for all heads."""
     s, (_, of_h, _, of_t) = p.sizes, mask_strides(p.node)
     flops = 2 * s.batches * s.heads * s.queries * s.keys * (s.size + s.columns)
     return bool(of_t) and not of_h and hint_of(flops) > AttentionWalk.of(p.device).look

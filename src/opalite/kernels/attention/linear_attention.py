@@ -1,4 +1,4 @@
-"""LinearAttention: a work-item for some columns of a head's state, which walks through all positions."""
+"""LinearAttention: each work-item holds some columns of a head's state and iterates over all positions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..launch_workgroups import group_refusal
 
 @register
 class LinearAttentionSequential(Kernel):
-    """The state stays in the caches of whoever walks: no work-item reads what another one wrote."""
+    """Sequential recurrence; each work-item reads only the state columns that it wrote, so they stay in cache."""
 
     op, source = "LinearAttention", "attention/linear_attention.cl"
     space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}

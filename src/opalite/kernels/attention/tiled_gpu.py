@@ -1,4 +1,4 @@
-"""Attention on GPUs: a work-group holds scores of some queries and keys in local memory. Serves every node."""
+"""Tiled attention on GPUs: a work-group holds the scores of some queries and keys in local memory. Takes every node."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .attention_problem import (
     tiled_seconds,
 )
 
-CHUNK = 32  # elements of a head that are in local memory at once
+CHUNK = 32  # elements of a head in local memory at once
 MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers
 
 
 @register
 class AttentionTiledGpu(Kernel):
-    """RM queries and KN keys for each of TX x TY work-items."""
+    """RM queries and KN keys per work-item of a TX x TY work-group."""
 
     rank = 2
     op = "Attention"
@@ -47,7 +47,7 @@ class AttentionTiledGpu(Kernel):
 
     def defaults(self, p: AttentionProblem) -> dict[str, Any]:
         legal = list(self.points(p))
-        if p.device.is_cpu:  # a work-group is a loop on one core, and barriers split it
+        if p.device.is_cpu:  # on a CPU a work-group is a loop on one core, which barriers split
             return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])
         fitting = [t for t in legal if t["TY"] * t["RM"] <= max_queries(p)] or legal
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))

@@ -1,1 +1,1 @@
-"""Moving elements: copies between views, transposes, padding, gathering, scattering, casts of layout."""
+"""Kernels that move elements: strided copies, transposes, padding, gather, scatter, layout casts."""

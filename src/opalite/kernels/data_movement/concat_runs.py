@@ -1,4 +1,4 @@
-"""Several inputs of a Concat in one launch, which a GPU's host is quicker to give than one for each."""
+"""Concat of several inputs in one launch, to save launch time on GPUs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..kernel import Arg, Launch, ceil_div
 from ..kernel_sources import ELEMENT
 from .strided_copy_axes import Copy, accesses
 
-MAX_INPUTS = 16  # pointers of one kernel; every driver takes more
+MAX_INPUTS = 16  # pointer arguments of one kernel; every driver accepts more
 _VEC = 4
 
 
 def join_copies(node: Node, inputs: Sequence[Value], copies: Sequence[Copy]) -> list[Launch] | None:
-    """Launches of up to MAX_INPUTS inputs each, or None where an input is more than one run in each line of y.
+    """Launches of up to MAX_INPUTS inputs each, or None if an input is not one contiguous run per line of y.
 
-    node: a Concat. copies: of each input, as ConcatCopy has them.
+    node: a Concat. copies: one per input, as in ConcatCopy.
     """
     merged = [copy.merged() for copy in copies]
     ranks = {len(c.extents) for c in merged}

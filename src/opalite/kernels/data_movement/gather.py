@@ -1,4 +1,4 @@
-"""Gather, GatherElements and GatherND in flat layout, for every element type."""
+"""Gather, GatherElements and GatherND on row-major tensors of every element type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROW_BYTES = {True: 64, False: 16}
 
 
 def row_params(node: Node, device: DeviceInfo) -> dict[str, Any]:
-    """Untuned parameters of kernels that copy rows: wide accesses, and on a CPU several for each work-item."""
+    """Untuned parameters of row-copying kernels: wide accesses; on a CPU several accesses per work-item."""
     width = min(16, ROW_BYTES[device.is_cpu] // node.y.type.storage.size)
     return {"VEC": width, "UNROLL": 16 if device.is_cpu else 1, "WG": 64}
 
@@ -42,7 +42,7 @@ def span(params: Params) -> int:
 
 
 def merged_axes(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """(size, stride) pairs for a kernel's loop over axes, at least one; neighbours that step as one axis are merged."""
+    """(size, stride) pairs for a kernel's loop over axes, at least one; contiguous neighbours are merged."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(sizes, strides, strict=True):
         if always_equal(size, 1):
@@ -54,12 +54,12 @@ def merged_axes(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int,
 
 
 def row_strides(shape: Sequence[int]) -> list[int]:
-    """Elements from one position to the next along each axis of a row-major tensor."""
+    """Element strides of each axis of a row-major tensor."""
     return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
 class _RowKernel(Kernel):
-    """What the three kernels share: parameters and source."""
+    """Base class of the three gather kernels: parameters and source."""
 
     source = "data_movement/gather.cl"
     space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
@@ -79,7 +79,7 @@ class _RowKernel(Kernel):
 
 @register
 class GatherRows(_RowKernel):
-    """Gather: copies the row that each index names."""
+    """Gather: copies the row of each index."""
 
     op = "Gather"
 
@@ -95,7 +95,7 @@ class GatherRows(_RowKernel):
 
 @register
 class GatherElementwise(_RowKernel):
-    """GatherElements: one element for each work-item."""
+    """GatherElements: one element per work-item."""
 
     op = "GatherElements"
     space: ClassVar[Space] = {"WG": (64, 128, 256)}
@@ -116,7 +116,7 @@ class GatherElementwise(_RowKernel):
 
 @register
 class GatherTuples(_RowKernel):
-    """GatherND: copies the row that each tuple of coordinates names."""
+    """GatherND: copies the row of each coordinate tuple."""
 
     op = "GatherND"
 

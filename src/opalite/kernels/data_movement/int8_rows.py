@@ -1,5 +1,4 @@
-"""Rows of int8 with a scale each (ir/constants/int8_rows.py): floats appended to memory as such, and floats made of
-them."""
+"""Int8 rows with a scale each (ir/constants/int8_rows.py): quantising append, and dequantisation."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def _pack(device: DeviceInfo, size: int) -> int:
 
 @register
 class AppendInt8Rows(Kernel):
-    """Floats become int8 on their way to where they belong: a row for each work-item, or for each group."""
+    """Quantises floats to int8 while appending them; a row per work-item (CPU) or per work-group (GPU)."""
 
     op, source = "Append", "data_movement/append_int8_rows.cl"
     space: ClassVar[Space] = {"WG": (1, 32)}
@@ -44,7 +43,7 @@ class AppendInt8Rows(Kernel):
         op, new, starts = node.as_(Append), node.input(1), node.get(2)
         batch, *middle = new.shape[: op.axis]
         each = math.prod(middle)
-        # Rows between the axis and the last one belong to one position.
+        # The rows between the append axis and the last axis belong to one position.
         rows = math.prod(new.shape[op.axis + 1 : -1])
         count, inner = new.shape[op.axis] * rows, new.shape[-1]
         lines = batch * each * count
@@ -59,7 +58,7 @@ class AppendInt8Rows(Kernel):
 
 @register
 class DequantizeInt8Rows(Kernel):
-    """A row for each line of the grid, PACK elements for each work-item."""
+    """Dequantises one row per grid line, PACK elements per work-item."""
 
     op, source = "WidenRows", "data_movement/dequantize_int8_rows.cl"
     space: ClassVar[Space] = {"WG": (64, 1, 128)}
@@ -76,7 +75,7 @@ class DequantizeInt8Rows(Kernel):
         args: dict[str, Arg] = {"x": x, "y": y, "lines": lines, "size": size, "held": held, "inner": inner}
         pack = _pack(p.device, inner)
         defines = {"STORAGE": STORAGE[y.type.storage], "PACK": pack}
-        # On CPUs a work-item takes a whole row.
+        # A CPU work-item takes a whole row.
         grid = (lines, 1) if p.device.is_cpu else (lines, ceil_div(inner, pack))
         defines["WHOLE"] = int(p.device.is_cpu)
         return [Launch("widen_rows", args, grid, (params["WG"], 1), defines)] if y.type.count else []

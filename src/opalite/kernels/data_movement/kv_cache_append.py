@@ -1,4 +1,4 @@
-"""Append: what is new copied to where it belongs; the memory of y is that of x already."""
+"""Append: copies new elements to the end of a KV cache; y already shares x's memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _narrowing(p: Problem) -> str | None:
 
 @register
 class AppendCopy(StridedCopy):
-    """Behind one position for all: a strided copy."""
+    """One position for all batch entries: a strided copy."""
 
     op = "Append"
 
@@ -48,7 +48,7 @@ class AppendCopy(StridedCopy):
 
 @register
 class AppendRows(Kernel):
-    """At a position for each entry of the batch: a row for each work-item."""
+    """One position per batch entry: a row per work-item."""
 
     op = "Append"
     source = "data_movement/append_rows.cl"

@@ -1,4 +1,4 @@
-"""PlaceCast on the device: another layout, another storage type, or both in one launch."""
+"""PlaceCast on the device: changes layout, storage type, or both in one launch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = (LayoutKind.ROW_MAJOR, LayoutKind.PACKED, LayoutKind.TEXELS)
 
 
 class _Cast(Kernel):
-    """What all casts share: they stay on the device and keep the layouts that the values have."""
+    """Base class of layout casts: values stay on the device."""
 
     op = "PlaceCast"
 
@@ -50,7 +50,7 @@ class _Cast(Kernel):
 
 @register
 class PlaceCastStream(_Cast):
-    """Another storage type in the same buffer layout."""
+    """Changes the storage type in the same buffer layout."""
 
     source = "data_movement/dtype_cast.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "EACH": (16, 8, 4, 2, 1)}
@@ -75,7 +75,7 @@ class PlaceCastStream(_Cast):
 
 @register
 class PlaceCastBlocks(_Cast):
-    """Between row-major and channel-packed buffers."""
+    """Converts between row-major and channel-packed buffers."""
 
     source = "data_movement/layout_cast_blocks.cl"
     space: ClassVar[Space] = {"TILED": (True, False), "EACH": (256, 64, 1024, 1)}
@@ -105,7 +105,7 @@ class PlaceCastBlocks(_Cast):
 
 @register
 class PlaceCastAny(_Cast):
-    """Between any two of row-major buffer, channel-packed buffer and image2d."""
+    """Converts between any two of row-major buffer, channel-packed buffer and image2d."""
 
     source = "data_movement/layout_cast.cl"
 
@@ -141,9 +141,9 @@ class PlaceCastAny(_Cast):
 
 
 def _accesses(x: Value, y: Value, width: int) -> str:
-    """Macros that load one element of x and `width` of them, and store them as y's storage type.
+    """Macros that load one or `width` elements of x and store them as y's storage type.
 
-    Where both sides store the same type its bits are moved as they are.
+    If both sides store the same type, bits are moved unchanged.
     """
     source, target = x.type.storage, y.type.storage
     between = target

@@ -1,4 +1,4 @@
-"""Pad, all four modes, on row-major and on channel-packed tensors."""
+"""Pad in all four modes, on row-major and channel-packed tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 @register
 class PadRows(Kernel):
-    """Rows of the output: border, then x, then border. Packed tensors move a channel block as one element."""
+    """Copies each output row as border, x, border. Packed tensors move a channel block as one element."""
 
     op = "Pad"
     source = "data_movement/pad.cl"
@@ -39,7 +39,7 @@ class PadRows(Kernel):
         if rank not in (3, 4, 5) or not node.x.dtype.is_float:
             return (flat,)
         pads = node.as_(Pad).pads
-        # The lanes past C must stay zero, whatever the border holds.
+        # The lanes past C must stay zero, whatever the border's value.
         fills = node.as_(Pad).mode == "constant" and node.as_(Pad).value != 0 and node.x.shape[1] % layout.pack
         if fills or any(pads[k] for k in (0, 1, rank, rank + 1)):
             return (flat,)
@@ -72,9 +72,9 @@ class PadRows(Kernel):
 
 
 def merged_axes(node: Node, layout: Layout) -> list[tuple[int, int, int]]:
-    """(extent of x, begin of the border, extent of y) of each axis in elements or, packed, in channel blocks.
+    """(extent of x, start of the border, extent of y) of each axis, in elements or channel blocks.
 
-    Axes without border are merged into the one before.
+    Axes without a border are merged into the previous axis.
     """
     x, y, pads = list(node.x.shape), list(node.y.shape), node.as_(Pad).pads
     if not layout.is_row_major:

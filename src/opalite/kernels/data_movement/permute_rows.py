@@ -1,4 +1,4 @@
-"""MoveRows: rows copied from where a table says."""
+"""MoveRows: copies rows from the positions in a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = ((16, Vec("uint", 4)), (8, Vec("uint", 2)), (4, Vec("uint", 1)), (2, Ve
 
 @register
 class MoveRowsTable(Kernel):
-    """On a GPU a work-item moves one word of a row, on a CPU several rows."""
+    """A GPU work-item copies one word of a row, a CPU work-item several rows."""
 
     op = "MoveRows"
     source = "data_movement/permute_rows.cl"

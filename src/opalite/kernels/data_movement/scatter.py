@@ -1,4 +1,4 @@
-"""ScatterElements and ScatterND in flat layout: walks over the updates of each place, or its last update by atomics."""
+"""ScatterElements and ScatterND on row-major tensors: sequential updates, or the last update found by atomics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_BOOLEANS = {"none": "none", "add": "max", "mul": "min", "max": "max", "min":
 
 
 class _ScatterKernel(Kernel):
-    """Parameters, defines and launches that all four kernels share."""
+    """Base class of the four scatter kernels: parameters, defines, launches."""
 
     source = "data_movement/scatter.cl"
     space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
@@ -46,7 +46,7 @@ class _ScatterKernel(Kernel):
 
 
 class _SequentialScatter(_ScatterKernel):
-    """Copy x, then let each work-item apply the updates of its own places in order: exact for every reduction."""
+    """Copies x, then each work-item applies the updates of its own elements in order; any reduction."""
 
     def _copy(self, node: Node, params: Params) -> Launch:
         count = node.y.type.count
@@ -54,7 +54,7 @@ class _SequentialScatter(_ScatterKernel):
         return self._launch("copy_all", node, params, spans, {"x": node.x, "y": node.y, "spans": spans, "count": count})
 
     def _sequences(self, node: Node) -> tuple[int, int]:
-        """(independent walks, steps of each)."""
+        """(independent update sequences, steps of each)."""
         raise NotImplementedError
 
     def seconds(self, p: Problem, cost: Cost) -> float:
@@ -68,7 +68,7 @@ class _SequentialScatter(_ScatterKernel):
 
 
 class _LastUpdateScatter(_ScatterKernel):
-    """Without reduction: find the last update of each place by atomic maxima, then write every row once."""
+    """Scatter without reduction: atomic maxima find the last update of each element, then rows are written once."""
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.as_(Scatter).reduction == "none" else "of each place it keeps the last update only"
@@ -76,7 +76,7 @@ class _LastUpdateScatter(_ScatterKernel):
     def _launches(
         self, node: Node, params: Params, inner: int, find: str, finds: int, args: Mapping[str, Arg]
     ) -> list[Launch]:
-        """Launches for y as rows of `inner` elements; `find`, which takes `args` too, marks them."""
+        """Launches for y as rows of `inner` elements; kernel `find`, with `args`, marks the last updates."""
         x, indices, updates, y = node.x, node.input(1), node.input(2), node.y
         rows = y.type.count // max(inner, 1)
         last = Scratch("last", 4 * rows)
@@ -90,7 +90,7 @@ class _LastUpdateScatter(_ScatterKernel):
         ]
 
     def _row_length(self, node: Node) -> int:
-        """Elements in what one update writes."""
+        """Elements that one update writes."""
         raise NotImplementedError
 
     def seconds(self, p: Problem, cost: Cost) -> float:
@@ -100,7 +100,7 @@ class _LastUpdateScatter(_ScatterKernel):
 
 
 def _tuples(node: Node) -> tuple[Table, int, int, int]:
-    """Of a ScatterND: (size, stride in rows) of each coordinate; tuples; coordinates in a tuple; elements in a row."""
+    """Of a ScatterND: (size, stride in rows) of each coordinate; tuples; coordinates per tuple; elements per row."""
     shape, indices = node.x.shape, node.input(1).shape
     depth = indices[-1]
     pairs = list(zip(shape[:depth], row_strides(shape[:depth]), strict=True))
@@ -109,7 +109,7 @@ def _tuples(node: Node) -> tuple[Table, int, int, int]:
 
 @register
 class ScatterElementsLastUpdate(_LastUpdateScatter):
-    """ScatterElements without reduction, in three launches that are parallel over elements."""
+    """ScatterElements without reduction, in three launches parallel over elements."""
 
     op = "ScatterElements"
 
@@ -163,7 +163,7 @@ class ScatterElementsSequential(_SequentialScatter):
 
 @register
 class ScatterNDLastUpdate(_LastUpdateScatter):
-    """ScatterND without reduction, in three launches that are parallel over rows and their spans."""
+    """ScatterND without reduction, in three launches parallel over rows and their spans."""
 
     op = "ScatterND"
 
@@ -178,7 +178,7 @@ class ScatterNDLastUpdate(_LastUpdateScatter):
 
 @register
 class ScatterNDSequential(_SequentialScatter):
-    """ScatterND with any reduction; a work-item owns a span of columns and walks all tuples."""
+    """ScatterND with any reduction; a work-item owns a span of columns and iterates over all tuples."""
 
     op = "ScatterND"
 

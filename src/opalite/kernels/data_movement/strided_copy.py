@@ -16,11 +16,11 @@ from ..kernel_sources import ELEMENT
 from .concat_runs import join_copies
 from .strided_copy_axes import MAX_AXES, Copy, accesses, row_major
 
-_SHORT = 8  # an inner axis shorter than this is not worth a loop
+_SHORT = 8  # shorter inner axes are not worth a loop
 
 
 def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
-    """The launch of one copy from x's memory to y's."""
+    """The launch that copies from x's memory to y's."""
     c = copy.merged()
     inner = _inner_axis(c)
     lines = c.without(inner)
@@ -46,7 +46,7 @@ def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
 
 
 def _inner_axis(copy: Copy) -> int:
-    """Axis that a work-item runs along: the target's innermost, or a longer one where that is short and strided."""
+    """The axis that a work-item loops over: the target's innermost, or a longer one if that is short and strided."""
     last = len(copy.extents) - 1
     extents: tuple[int, ...] = hint_of(copy.extents)
     if extents[last] >= _SHORT or always_equal((copy.source[last], copy.target[last]), (1, 1)):
@@ -55,7 +55,7 @@ def _inner_axis(copy: Copy) -> int:
 
 
 class StridedCopy(Kernel):
-    """What Transpose, Slice and Concat share."""
+    """Base class of Transpose, Slice and Concat kernels on strided views."""
 
     source = "data_movement/strided_copy.cl"
     space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
@@ -69,7 +69,7 @@ class StridedCopy(Kernel):
         return {"VEC": 16, "ITEMS": 4} if p.device.is_cpu else {"VEC": 4, "ITEMS": 1}
 
     def copies(self, node: Node, layout: Layout) -> list[Copy]:
-        """One copy for each input, in elements or, packed, in channel blocks."""
+        """One copy per input, in elements, or in channel blocks if packed."""
         raise NotImplementedError
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -84,7 +84,7 @@ class StridedCopy(Kernel):
 
 @register
 class TransposeCopy(StridedCopy):
-    """Reads strided, writes in order."""
+    """Strided reads, contiguous writes."""
 
     op = "Transpose"
 
@@ -98,14 +98,14 @@ class TransposeCopy(StridedCopy):
 
 
 def transpose_copy(node: Node) -> Copy:
-    """A Transpose of row-major tensors as a copy."""
+    """A Transpose of row-major tensors as a strided copy."""
     strides = row_major(node.x.shape)
     return Copy(node.y.shape, tuple(strides[p] for p in node.as_(Transpose).perm), row_major(node.y.shape))
 
 
 @register
 class SliceCopy(StridedCopy):
-    """Row-major, or packed where whole channel blocks are taken."""
+    """Row-major, or channel-packed if whole channel blocks are taken."""
 
     op = "Slice"
 
@@ -132,7 +132,7 @@ class SliceCopy(StridedCopy):
 
 @register
 class ConcatCopy(StridedCopy):
-    """One copy for each input; packed where the inputs fill whole channel blocks."""
+    """One copy per input; channel-packed if the inputs fill whole channel blocks."""
 
     op = "Concat"
 
@@ -149,7 +149,7 @@ class ConcatCopy(StridedCopy):
 
     def join(self, p: Problem, inputs: Sequence[int]) -> list[Launch] | None:
         if p.device.is_cpu:
-            return None  # memory is the limit, not the number of launches
+            return None  # the copy is bound by memory, not by launches
         copies = self.copies(p.node, p.node.y.type.layout)
         return join_copies(p.node, [p.node.input(i) for i in inputs], [copies[i] for i in inputs])
 

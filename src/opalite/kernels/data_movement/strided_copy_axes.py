@@ -1,4 +1,4 @@
-"""Strided copies: how two views of memory are walked together, whatever operator asks for it."""
+"""Strided copies: the merged axes that two views of memory are iterated along."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_AXES = 8  # outer axes that data_movement/strided_copy_axes.cl takes
 
 @dataclass(frozen=True)
 class Copy:
-    """Extents of a copy with the strides of both sides along them, outermost first, and where both sides begin."""
+    """A strided copy: extents, strides of source and target (outermost first), and start offsets."""
 
     extents: tuple[int, ...]
     source: tuple[int, ...]
@@ -25,7 +25,7 @@ class Copy:
     target_start: int = 0
 
     def merged(self) -> Copy:
-        """The same copy with as few axes as possible: size-1 axes go, axes that both sides cross evenly become one."""
+        """The same copy with the fewest axes: size-1 axes are dropped, axes contiguous in both views are merged."""
         axes: list[tuple[int, int, int]] = []
         for extent, s, t in zip(self.extents, self.source, self.target, strict=True):
             if always_equal(extent, 1):
@@ -38,7 +38,7 @@ class Copy:
         return Copy(e, s2, t2, self.source_start, self.target_start)
 
     def without(self, *gone: int) -> Copy:
-        """The copy of one line: the axes numbered `gone` left out."""
+        """The copy of one line, without the axes numbered `gone`."""
         kept = [k for k in range(len(self.extents)) if k not in gone]
         return Copy(
             tuple(self.extents[k] for k in kept),
@@ -72,7 +72,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def accesses(size: int, width: int, held: str | None = None) -> tuple[str, str]:
-    """(load of `width` elements of `size` bytes at p, store of v at p), held in registers as `held` elements."""
+    """(load of `width` elements of `size` bytes at p, store of v at p); v is held as `held` elements."""
     t = Vec(ELEMENT[size], width)
     load, value = vector_load(t, "(p)"), "(v)"
     if held is not None and held != t.base:

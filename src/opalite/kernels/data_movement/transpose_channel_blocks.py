@@ -1,7 +1,7 @@
-"""Transpose between channel blocks and channels that come last, without a change of layout before or behind it.
+"""Transposes between channel-packed blocks and channels-last rows, without separate layout casts.
 
-Networks that normalise or multiply over the channels of a picture (ConvNeXt, MaxViT, SegFormer) move them to the end
-and back between convolutions.
+Networks that normalise or multiply over channels (ConvNeXt, MaxViT, SegFormer) move channels last and back between
+convolutions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .strided_copy_axes import accesses
 
 @register
 class TransposeChannelBlocks(Kernel):
-    """A block at EACH positions for each work-item."""
+    """A work-item moves one channel block at EACH positions."""
 
     op = "Transpose"
     source = "data_movement/transpose_channel_blocks.cl"
@@ -57,7 +57,7 @@ class TransposeChannelBlocks(Kernel):
 
 
 def _ends_in_rows(node: Node) -> bool | None:
-    """Whether channels go last; False if they come from there, None for any other order."""
+    """True if the transpose moves channels last, False if it moves them back, None for any other order."""
     perm = node.as_(Transpose).perm
     rank = len(perm)
     if rank < 3:

@@ -1,4 +1,5 @@
-"""Transpose where the innermost axis moves: squares in registers (CPUs) or local memory (GPUs), short axes zipped."""
+"""Transposes that move the innermost axis: square tiles in registers (CPU) or local memory (GPU), interleaved short axes.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ from ..launch_workgroups import group_refusal
 from .strided_copy import transpose_copy
 from .strided_copy_axes import MAX_AXES, Copy, accesses
 
-_THIN = 8  # elements of a short axis
-_LEAST = 4  # shorter sides fill too little of a square
-_SIDE = 32  # of the square in local memory
+_THIN = 8  # most elements of a short axis
+_LEAST = 4  # shorter axes fill too little of a square tile
+_SIDE = 32  # side of the square tile in local memory
 _ROWS = 8  # work-items of a group along it
 
 
 @dataclass(frozen=True)
 class Square:
-    """Two axes that change places: a is in order in x, b in y. `lines` are the outer axes."""
+    """Two axes that change places: a is contiguous in x, b in y. `lines` are the outer axes."""
 
     a: int
     b: int
@@ -35,7 +36,7 @@ class Square:
 
     @property
     def args(self) -> dict[str, Arg]:
-        """Their extents and strides as kernel arguments."""
+        """Extents and strides as kernel arguments."""
         return {
             "a": self.a,
             "b": self.b,
@@ -69,7 +70,7 @@ def _refusal(node: Node, least: int) -> str | None:
 
 @register
 class TransposeRegisterTile(Kernel):
-    """Squares of up to 16 x 16 in vector registers."""
+    """Square tiles of up to 16 x 16 in vector registers."""
 
     op = "Transpose"
     source = "data_movement/transpose_register_tile.cl"
@@ -106,7 +107,7 @@ class TransposeRegisterTile(Kernel):
 
 @register
 class TransposeLocalMemory(Kernel):
-    """Squares of 32 x 32 in local memory."""
+    """Square tiles of 32 x 32 in local memory."""
 
     op = "Transpose"
     source = "data_movement/transpose_local_memory.cl"
@@ -133,13 +134,13 @@ class TransposeLocalMemory(Kernel):
 
 
 def _is_thin(extent: int) -> bool:
-    """Whether an axis is short at all sizes: programs are made for one."""
+    """Whether an axis is short at all sizes, since the program unrolls it."""
     return not is_symbolic(extent) and extent <= _THIN
 
 
 @register
 class TransposeShortAxis(Kernel):
-    """A short axis zipped into, or out of, a long one: pixel shuffles, and images of a few channels."""
+    """Interleaves a short axis into a long one, or the reverse: pixel shuffles, images of few channels."""
 
     op = "Transpose"
     source = "data_movement/transpose_short_axis.cl"

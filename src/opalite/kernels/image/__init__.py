@@ -1,1 +1,1 @@
-"""Kernels on tensors that lie in images of RGBA texels (docs/image2d.md), whatever the operator."""
+"""Kernels on tensors in images of RGBA texels (docs/image2d.md), for any operator."""

@@ -1,4 +1,4 @@
-"""Attention whose queries, keys and values are rows of images, as products write them; y is a row-major buffer."""
+"""Attention with q, k and v as rows of images, as matrix products write them; y is a row-major buffer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ..kernel import Arg, Binding, Launch, Params, Space, ceil_div
 from ..kernel_registry import register
 from .image_layout import ImageKernel, image_prelude, image_refusal
 
-MOST_TEXELS = 4  # texels of a row of the output that a work-item keeps in registers
+MOST_TEXELS = 4  # texels of an output row that a work-item keeps in registers
 
 
 @register
 class ImageAttention(ImageKernel):
-    """RM queries and KN keys for each of TX x TY work-items; heads of whole texels, up to three dimensions."""
+    """RM queries and KN keys per work-item of a TX x TY work-group; heads of whole texels, at most three dimensions."""
 
     rank = 2
     op = "Attention"
@@ -82,7 +82,7 @@ class ImageAttention(ImageKernel):
         kept = ("q", "k", "v", "y", "heads", "sharing", "S", "T", "mask_b", "mask_h", "mask_s")
         args: dict[str, Arg] = {name: shared[name] for name in kept}
         args |= {name: shared[name] for name in ("y_at", "y_b", "y_h", "y_s")}
-        args["mask"] = node.get(3) or node.y  # any buffer, where nothing reads it
+        args["mask"] = node.get(3) or node.y  # any buffer, since nothing reads it
         for name, v, view in zip("qkv", _operands(node), s.places, strict=False):
             place = texel_strides(view, v.shape[-1])
             assert isinstance(place, dict), place
@@ -98,10 +98,10 @@ def _operands(node: Node) -> list[Any]:
 
 
 def texel_strides(view: View, columns: int) -> dict[str, Any] | str:
-    """Where the rows of `view` of B, H, S, D begin in the image of a tensor whose rows have `columns` elements.
+    """Texel offsets and strides of the rows of `view` (axes B, H, S, D) in an image with rows of `columns` elements.
 
-    x, y: the first one's texel; bx, by, hx, hy: from a batch or head to the next; sy: from a row to the next. Or a
-    sentence that says why they are not made of whole texels.
+    x, y: the first row's texel; bx, by, hx, hy: batch and head strides; sy: row stride. Returns the reason as text if
+    rows do not consist of whole texels.
     """
     found: dict[str, Any] = {}
     size, reach = view.shape[3], 0

@@ -1,4 +1,4 @@
-"""Softmax over the channels of tensors held as images."""
+"""Softmax over the channels of tensors in images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .image_layout import ImageKernel, image_prelude
 
 @register
 class ImageChannelSoftmax(ImageKernel):
-    """A work-item walks the channels of one position."""
+    """A work-item loops over the channels of one position."""
 
     op = "Softmax"
     source = "image/image_channel_softmax.cl"

@@ -1,4 +1,4 @@
-"""Concatenation of tensors held as images."""
+"""Concat of tensors in images."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..kernel import Arg, Binding, Launch, Params, Problem, ceil_div, uniform_bi
 from ..kernel_registry import register
 from .image_layout import AXES, ImageKernel, image_prelude, image_refusal
 
-MAX_INPUTS = 8  # images that a kernel can read on every device with images (OpenCL's embedded profile)
+MAX_INPUTS = 8  # read-only image arguments that every device with images supports (OpenCL's embedded profile)
 _CHANNELS = 1
 
 
 @register
 class ImageConcat(ImageKernel):
-    """All inputs in one launch: an output texel may hold channels of several of them."""
+    """All inputs in one launch, since an output texel may contain channels of several inputs."""
 
     op = "Concat"
     source = "image/image_concat.cl"

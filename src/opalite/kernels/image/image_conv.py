@@ -1,4 +1,4 @@
-"""Convolution, transposed too, of tensors held as images, filters and bias in image shapes of their own, as in MNN."""
+"""Convolution and transposed convolution of tensors in images; filters and bias are images too, as in MNN."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
 from ..kernel_registry import register
 from .image_layout import ImageKernel, image_prelude, image_window, texture_refusal
 
-MAX_MERGE = 16  # groups that may count as one; the filters grow by this factor
+MAX_MERGE = 16  # groups that may be merged into one; the filters grow by this factor
 
 
 class _ImageConvolution(ImageKernel):
+    """Base class of image convolutions: groups, bindings, launch."""
+
     problem = ConvProblem
     half_sums = True
     entry: ClassVar[str]
@@ -38,17 +40,17 @@ class _ImageConvolution(ImageKernel):
         return None if why is None else f"its filter {why}"
 
     def columns(self, win: Window, tw: int) -> int:
-        """Work-items along the columns of the output, TW of which each computes."""
+        """Work-items along the output columns, each of which computes TW columns."""
         raise NotImplementedError
 
     def bounds(self, win: Window) -> dict[str, Any]:
-        """Defines that say whether taps may lie outside the input."""
+        """Defines that say whether taps may be outside the input."""
         return {}
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
         blocks = p.groups(4, 4).out_blocks
         items = p.node.y.type.count // 16
-        # Two blocks share the columns that are read, where enough work-items remain.
+        # Two blocks share column loads if enough work-items remain.
         return {"TW": 4, "TB": 2 if blocks % 2 == 0 and items >= 2048 * p.device.compute_units else 1}
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
@@ -76,7 +78,7 @@ class _ImageConvolution(ImageKernel):
 
 @register
 class ImageConv(_ImageConvolution):
-    """Filters of any size, 1x1 included; grouped ones are merged until they fill texels."""
+    """Filters of any size, 1x1 included; groups are merged until they fill texels."""
 
     op = "Conv"
     source = "image/image_conv.cl"
@@ -91,7 +93,7 @@ class ImageConv(_ImageConvolution):
 
 @register
 class ImageConvTranspose(_ImageConvolution):
-    """Tiles are output columns that meet the same filter columns."""
+    """A tile is the output columns that use the same filter columns."""
 
     op = "ConvTranspose"
     source = "image/image_conv_transpose.cl"
@@ -108,8 +110,10 @@ def _filter_shape(w: Value, groups: Groups) -> tuple[int, int, int]:
 
 
 def filter_texels(w: Value, groups: Groups, storage: DType, transposed: bool = False) -> Weight:
-    """`w` [M,C/g,KH,KW], or [C,M/g,KH,KW] where `transposed`, as an image: input channels along the width, output
-    blocks and taps along the height."""
+    """`w` [M, C/g, KH, KW] ([C, M/g, KH, KW] if `transposed`) as an image.
+
+    Input channels are along x; output blocks and taps along y.
+    """
     packed = filter_weight(w, groups, 1, storage, transposed)
     shape = _filter_shape(w, groups)
 
@@ -121,6 +125,6 @@ def filter_texels(w: Value, groups: Groups, storage: DType, transposed: bool = F
 
 
 def bias_texels(bias: Value, storage: DType) -> Weight:
-    """`bias` [M] as an image of one row: a texel for each block."""
+    """`bias` [M] as an image of one row, a texel per block."""
     packed = bias_weight(bias, 4, storage)
     return Weight(bias, f"image {packed.form}", lambda data: packed.fn(data).reshape(1, -1, 4), image=True)

@@ -1,4 +1,4 @@
-"""Convolution of tensors held as images by filters small enough for constant memory, as in TensorFlow Lite."""
+"""Convolution of tensors in images with filters in constant memory, as in TensorFlow Lite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .image_layout import ImageKernel, image_prelude, image_window
 
 MOST_BYTES = 2560
 """Filters that are still read by a broadcast: TensorFlow Lite's bound on Adreno."""
-MOST_BLOCKS = 8  # of output channels, whose sums a work-item holds
+MOST_BLOCKS = 8  # most output channels, whose sums a work-item holds
 
 
 @register
@@ -46,7 +46,7 @@ class ImageConvConstant(ImageKernel):
         )
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
-        # Two columns share the filters, where their sums are few and enough work-items remain.
+        # Two columns share filter loads if their accumulators are few and enough work-items remain.
         items = p.node.y.type.count // (4 * p.groups(4, 4).out_blocks)
         return {"TW": 2 if p.groups(4, 4).out_blocks <= 2 and items >= 4096 * p.device.compute_units else 1}
 

@@ -1,4 +1,4 @@
-"""Transpose, Slice and Pad of tensors held as images; one side may be a row-major buffer, which saves a cast."""
+"""Transpose, Slice and Pad of tensors in images; one side may be a row-major buffer, which saves a cast."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .image_layout import AXES, RANKS, ImageKernel, image_prelude, image_refusal
 
 
 class OperandSource(NamedTuple):
-    """Where an element comes from: an expression for each axis of an image, its parameters, and what is known of it.
+    """The origin of an output element: an expression for each image axis, and its parameters.
 
-    whole: texels move as they are. borders: an expression may be -1. mode, fill: of the border.
+    whole: texels move as units. borders: an expression may be -1. mode, fill: of the border.
     """
 
     expressions: Mapping[str, str]
@@ -31,6 +31,8 @@ class OperandSource(NamedTuple):
 
 
 class _ImageMove(ImageKernel):
+    """Base class: computes each output element's source coordinates."""
+
     source = "image/image_data_movement.cl"
     ranks = RANKS
 
@@ -42,7 +44,7 @@ class _ImageMove(ImageKernel):
         return tuple(Binding((x, *(None,) * (len(p.node.inputs) - 1)), (y,)) for x, y in sides)
 
     def find_source(self, node: Node) -> OperandSource:
-        """Where the elements of the node's output come from."""
+        """The source coordinates of the node's output elements."""
         raise NotImplementedError
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:

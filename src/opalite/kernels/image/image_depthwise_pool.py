@@ -1,4 +1,4 @@
-"""Depthwise convolution and pooling of tensors held as images: four pixels to a work-item, as in MNN."""
+"""Depthwise convolution and pooling of tensors in images: four pixels per work-item, as in MNN."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .image_layout import ImageKernel, image_prelude, image_window, texture_refu
 
 
 class _Channelwise(ImageKernel):
-    """Windows over each channel by itself; a work-item owns TW columns of one block."""
+    """Base class: windows over single channels; a work-item owns TW columns of one block."""
 
     problem = WindowProblem
     source = "image/image_depthwise_pool.cl"
@@ -31,7 +31,7 @@ class _Channelwise(ImageKernel):
         return {}
 
     def kind(self, node: Node) -> dict[str, Any]:
-        """The defines that say what is computed over a window."""
+        """The defines that select the computation over a window."""
         return kind_defines(node)
 
     def launch(self, p: WindowProblem, params: Params) -> list[Launch]:
@@ -94,7 +94,7 @@ class ImagePool(_Channelwise):
 
 
 def depthwise_texels(w: Value, storage: DType) -> Weight:
-    """`w` [C,1,KH,KW] as an image: taps along the width, channel blocks along the height."""
+    """`w` [C, 1, KH, KW] as an image: taps along x, channel blocks along y."""
 
     def texels(data: Array) -> Array:
         channels, taps = data.shape[0], int(np.prod(data.shape[1:]))

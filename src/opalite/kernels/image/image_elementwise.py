@@ -1,4 +1,4 @@
-"""Elementwise on tensors held as images: the expression becomes the epilogue of a copy."""
+"""Elementwise on images: the expression is the epilogue of a copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .image_layout import ImageKernel, image_prelude, image_refusal
 
 @register
 class ImageElementwise(ImageKernel):
-    """One operand has the output's shape and is copied through the expression; any axis of the others may be 1."""
+    """Copies one operand of the output's shape through the expression; the others may broadcast along any axis."""
 
     op = "Elementwise"
     source = "image/image_elementwise.cl"

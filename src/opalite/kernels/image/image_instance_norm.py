@@ -1,4 +1,4 @@
-"""Instance and group normalisation of tensors held as images: in one launch, or by partial moments."""
+"""Instance and group normalisation of tensors in images: in one launch, or by partial moments."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..norm.layer_norm_rows import epsilon_arg
 from ..reduce.work_group_rows import row_prelude
 from .image_layout import ImageKernel, image_prelude, image_refusal
 
-ALONE = 0  # parts of a block that one work-group normalises by itself, in one launch
-MIN_TEXELS = 256  # that a work-item should at least walk, for a part's launches to be worth it
+ALONE = 0  # most work per block for one work-group in one launch
+MIN_TEXELS = 256  # fewest positions per work-item that are worth the additional launches
 
 
 @register
 class ImageInstanceNorm(ImageKernel):
-    """A work-group for each block of channels, or, where these are few or belong together, moments of parts of them."""
+    """A work-group per channel block; if those are few or form groups, partial moments in several launches."""
 
     op = "Normalize"
     source = "image/image_instance_norm.cl"

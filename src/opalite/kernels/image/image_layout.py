@@ -1,6 +1,6 @@
-"""What kernels on image2d tensors share: what an image can hold, the layouts they bind, and their prelude.
+"""Base of kernels on image2d tensors: image limits, bindings, prelude.
 
-Texels are read and written as float4 whatever the image stores: half images convert by themselves.
+Texels are read and written as float4 whatever the image stores; half images convert by themselves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RANKS = tuple(sorted(AXES))
 
 
 def image_refusal(device: DeviceInfo, *types: TensorType, ranks: Sequence[int] = RANKS) -> str | None:
-    """Why tensors of `types` cannot be images on `device`, or are not of the `ranks` that a kernel takes; or None."""
+    """The reason why `device` cannot hold tensors of `types` in images, or their rank is not in `ranks`; or None."""
     if not device.image_support:
         return "the device has no images"
     for t in types:
@@ -56,7 +56,7 @@ def image_refusal(device: DeviceInfo, *types: TensorType, ranks: Sequence[int] =
 
 
 def is_same_image(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether the images of shapes `a` and `b`, of as many elements, hold them in the same texels."""
+    """Whether shapes `a` and `b`, of equal element count, place elements in the same texels."""
     (_, c, h, w), (_, channels, height, width) = texel_dims(tuple(a)), texel_dims(tuple(b))
     if not always_equal(c, channels):
         return False
@@ -67,7 +67,7 @@ def is_same_image(a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def texture_refusal(device: DeviceInfo, width: int, height: int) -> str | None:
-    """Why an image of `width` × `height` texels exceeds the device's limits, or None."""
+    """The reason why an image of `width` x `height` texels exceeds the device's limits, or None."""
     if device.fits_image(width, height):
         return None
     limit = "×".join(map(str, device.image2d_max))
@@ -75,7 +75,7 @@ def texture_refusal(device: DeviceInfo, width: int, height: int) -> str | None:
 
 
 def image_window(node: Node) -> Window:
-    """The window of a Conv or Pool node whose last axis stays the width even where nothing happens along it."""
+    """The window of a Conv or Pool node with the last axis as width, even if that axis is idle."""
     op = node.as_(Windowed)
     kernel = op.kernel if isinstance(op, Pool) else node.input(1).shape[2:]
     (_, _, *size), (_, _, *out) = node.x.shape, node.y.shape
@@ -92,17 +92,17 @@ def image_window(node: Node) -> Window:
 
 
 def image_prelude(node: Node, epilogue: Epilogue | None = None) -> str:
-    """Text in front of a kernel on images: access to texels, then the epilogue."""
+    """Text in front of an image kernel: texel access, then the epilogue."""
     half = node.y.type.storage is DType.FLOAT16
     own = "" if epilogue is None else epilogue.prelude
     return f"#define HALF_TEXELS {int(half)}\n{read_source('image/texel_access.cl')}{own}"
 
 
 class ImageKernel(Kernel):
-    """A kernel whose first input and output are images; the operator's other inputs are constants.
+    """Base class of kernels whose first input and output are images; other inputs are constants.
 
-    ranks: numbers of dimensions of the tensors that it takes. overlaps: whether its reads are taken to hide behind its
-    arithmetic, as those of kernels on buffers are that it is compared with.
+    ranks: supported numbers of dimensions. overlaps: whether the estimate hides reads behind arithmetic, as that of the
+    buffer kernels it competes with does.
     """
 
     images_only = True
@@ -132,7 +132,7 @@ class ImageKernel(Kernel):
 
 
 def blocks_to_texels(blocks: Array) -> Array:
-    """[N, C/4, H, W, 4] as an image's rows: [N * H, C/4 * W, 4]."""
+    """[N, C/4, H, W, 4] as rows of an image: [N * H, C/4 * W, 4]."""
     n, cb, h, w, _ = blocks.shape
     return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3, 4).reshape(n * h, cb * w, 4))
 

@@ -1,4 +1,4 @@
-"""Matrix products of tensors held as images, texels along their rows; one side may be a row-major buffer."""
+"""Matrix products on images, texels along the rows; one side may be a row-major buffer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..matmul.matmul_problem import MatmulProblem
 from .image_layout import IMAGE_TYPES, ImageKernel, image_prelude, image_refusal, texture_refusal
 
 CONSTANT, PLAIN, TRANSPOSED = 0, 1, 2
-_LONG = 2048  # terms of a work-item that are not summed in one number
-_GX = 16  # columns of work-items whose terms are shared
+_LONG = 2048  # terms that a work-item sums in one accumulator
+_GX = 16  # columns of work-items that split the terms
 
 
 @register
 class ImageMatmul(ImageKernel):
-    """Products of up to three dimensions. A constant `b` that all share lies in texels of its own form."""
+    """Products of up to three dimensions. A constant `b` shared by all batches is an image in a packed order."""
 
     problem = MatmulProblem
     half_sums = True
@@ -107,18 +107,17 @@ class ImageMatmul(ImageKernel):
 
 
 def _kind(y: Layout) -> str:
-    """Coordinates of an epilogue that writes in layout `y`."""
+    """Coordinate family of an epilogue that writes layout `y`."""
     return "image" if y.is_image else "rows"
 
 
 def _is_packed(p: MatmulProblem) -> bool:
-    """Whether `b` is packed ahead of time into texels of its own form."""
+    """Whether `b` is packed ahead of time."""
     return p.node.input(1).is_const and p.sizes.b_count == 1
 
 
 def matmul_texels(b: Value, transposed: bool, storage: DType) -> Weight:
-    """The one matrix of `b`, [K,N] or [N,K] where `transposed`, as an image: terms along the width, blocks of columns
-    along the height."""
+    """The matrix `b` ([K, N], or [N, K] if `transposed`) as an image: terms along x, column blocks along y."""
 
     def texels(data: Array) -> Array:
         matrix = data.reshape(data.shape[-2:])

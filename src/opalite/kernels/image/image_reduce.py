@@ -1,4 +1,4 @@
-"""Sum, mean, maximum and minimum over height and width of tensors held as images."""
+"""Sum, mean, maximum and minimum over height and width of tensors in images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("sum", "mean", "max", "min")
 
 @register
 class ImageReduce(ImageKernel):
-    """A work-group, one work-item on a CPU, walks all positions of one channel block."""
+    """A work-group (one work-item on a CPU) loops over all positions of one channel block."""
 
     op = "Reduce"
     source = "image/image_reduce.cl"

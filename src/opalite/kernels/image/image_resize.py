@@ -1,4 +1,4 @@
-"""Resize of tensors held as images, in every mode, along height and width."""
+"""Resize of tensors in images, in every mode, along height and width."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .image_layout import ImageKernel, image_prelude
 
 @register
 class ImageResize(ImageKernel):
-    """Taps and their weights come from tables, so that one program serves all sizes and modes."""
+    """Taps and their weights are read from tables, so that one program serves all sizes and modes."""
 
     op = "Resize"
     source = "image/image_resize.cl"
@@ -43,7 +43,7 @@ class ImageResize(ImageKernel):
 
 
 def _table(taps: Taps | None, size: int) -> tuple[Array, Array]:
-    """(positions int32, weights float32), each [out, taps]; one to one where there are no taps."""
+    """(positions int32, weights float32), each [out, taps]; the identity if there are no taps."""
     if taps is None:
         return np.arange(size, dtype=np.int32)[:, None], np.ones((size, 1), np.float32)
     return taps.index, taps.weight

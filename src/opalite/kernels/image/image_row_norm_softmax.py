@@ -1,4 +1,4 @@
-"""Normalisation and softmax along rows of tensors of up to three dimensions that are held as images."""
+"""Normalisation and softmax along rows of tensors of up to three dimensions in images."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from .image_layout import ImageKernel, image_prelude, image_refusal
 
 
 class _ImageRows(ImageKernel):
+    """Base class of kernels with a work-group per row."""
+
     source = "image/image_row_norm_softmax.cl"
     ranks = (1, 2, 3)
     overlaps = True
@@ -35,7 +37,7 @@ class _ImageRows(ImageKernel):
         return row_group(shape[-1], math.prod(shape[:-1]), p.device)
 
     def axis_refusal(self, p: Problem, axis: int) -> str | None:
-        """Why rows along `axis` of the node's input are no rows of an image, or None."""
+        """The reason why lines along `axis` of the node's input are not rows of an image, or None."""
         rank = p.node.x.type.rank
         why = image_refusal(p.device, p.node.x.type, p.node.y.type, ranks=self.ranks)
         return why or (None if axis == rank - 1 else f"texels lie along axis {rank - 1}, not along {axis}")
@@ -43,7 +45,7 @@ class _ImageRows(ImageKernel):
 
 @register
 class ImageNormalizeRows(_ImageRows):
-    """Layer and RMS normalisation over the last axis, by constant parameters."""
+    """Layer and RMS normalisation over the last axis, with constant scale and bias."""
 
     op = "Normalize"
 
@@ -82,7 +84,7 @@ class ImageNormalizeRows(_ImageRows):
 
 @register
 class ImageSoftmaxRows(_ImageRows):
-    """Along the last axis."""
+    """Softmax along the last axis."""
 
     op = "Softmax"
 
@@ -100,7 +102,7 @@ class ImageSoftmaxRows(_ImageRows):
 
 
 def _spread(v: Value, columns: int, x: Value) -> Weight:
-    """A parameter that broadcasts along rows of `columns`, in whole texels."""
+    """A parameter that broadcasts along rows of `columns`, expanded to whole texels."""
     storage = x.type.storage
 
     def spread(data: Array) -> Array:

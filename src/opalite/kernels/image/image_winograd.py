@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering of tensors held as images: 3x3 convolutions with a quarter of the multiplications."""
+"""Winograd convolution on images: 3x3 filters with a quarter of the multiplications."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_FILTERS = 16 << 20
 
 @register
 class ImageWinograd(ImageKernel):
-    """F outputs along each side of a tile; TW tiles by TB output blocks for a work-item of the products."""
+    """F x F outputs per tile; a work-item multiplies TW tiles by TB output blocks."""
 
     problem = ConvProblem
     op = "Conv"
@@ -64,7 +64,7 @@ class ImageWinograd(ImageKernel):
         return min(self._estimate(p, f) for f in self._sides(p))
 
     def _estimate(self, p: ConvProblem, f: int) -> float:
-        """Tiles move through memory, in and out of each launch, and products read them from buffers."""
+        """Seconds: tiles move through memory in and out of each launch, and products read them from buffers."""
         node, device = p.node, p.device
         t, gain = (
             WinogradTiles.of(node, device, f, STRIP),
@@ -82,7 +82,7 @@ class ImageWinograd(ImageKernel):
         v, m = Scratch("tiles", per_block * t.in_blocks), Scratch("products", per_block * t.out_blocks)
         tb = min(params["TB"], t.out_blocks)
         epilogue = image_epilogue(node, p.device)
-        prelude = image_prelude(node, epilogue)  # of all three, which are one program so
+        prelude = image_prelude(node, epilogue)  # defines of all three launches, so that they share one program
         sizes, sides = win.args(), {"th": th, "tw": tw}
         defines = {"F": f, "TW": params["TW"], "TB": tb, "HAS_BIAS": bias is not None}
         own: dict[str, Arg] = {} if bias is None else {"bias": bias_texels(bias, node.x.type.storage)}
@@ -107,7 +107,7 @@ class ImageWinograd(ImageKernel):
 
 
 def filters_refusal(p: ConvProblem, f: int) -> str | None:
-    """Why the filters, transformed for tiles of `f` x `f` outputs, are no image that is wanted; or None."""
+    """The reason why filters transformed for `f` x `f` outputs fit no image, or pay off too little; or None."""
     g, elements = p.groups(4, 4), (f + 2) ** 2
     why = texture_refusal(p.device, g.in_blocks * 4, elements * g.out_blocks)
     if why is not None:
@@ -117,8 +117,10 @@ def filters_refusal(p: ConvProblem, f: int) -> str | None:
 
 
 def transformed_texels(node: Node, groups: Groups, f: int) -> Weight:
-    """The weights of `node` as u = G g G^T, an image: input channels along the width, output blocks and elements along
-    the height. In float32, for the transform of outputs would multiply what halves lose."""
+    """The weights of `node` as u = G g G^T in a float32 image: input channels along x, blocks and elements along y.
+
+    The output transform would amplify the rounding errors of halves.
+    """
 
     def texels(data: Array) -> Array:
         elements = (f + 2) ** 2

@@ -1,1 +1,1 @@
-"""Convolutions and matrix products of 8-bit integers."""
+"""Kernels for convolutions and matrix products of 8-bit integers."""

@@ -1,4 +1,4 @@
-"""Convolution of 8-bit integers in one group on channel-packed tensors, four channels to an instruction."""
+"""Int8 convolution in one group on channel-packed tensors by 4-way dot-product instructions (GPU)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from .int8_filter_window import (
 
 @register
 class ConvDot4(TiledDot4):
-    """NC4HW4 to NC4HW4; a work-item sums TP positions by TC blocks of four channels, SPLIT of them share the input."""
+    """NC4HW4 to NC4HW4; a work-item sums TP positions by TC blocks of four channels; SPLIT work-items split the terms.
+    """
 
     problem = ConvProblem
     op = "IntegerConv"
@@ -106,7 +107,7 @@ class ConvDot4(TiledDot4):
 
 
 def _filters(w: Value, tile: int) -> Weight:
-    """Filters [M,C,K...] as uint32[tiles, taps, blocks of C, tile, 4], a word of four input channels each."""
+    """Filters [M, C, K...] as uint32[tiles, taps, blocks of C, tile, 4], four input channels per word."""
 
     def pack(data: Array) -> Array:
         m, c = data.shape[:2]
@@ -120,7 +121,7 @@ def _filters(w: Value, tile: int) -> Weight:
 
 
 def _by_channel(v: Value, tile: int, channels: int) -> Weight:
-    """Zero points in int32, one for each channel of whole tiles; one value serves all `channels`."""
+    """Zero points in int32, one per channel of whole tiles; a single value is repeated for all `channels`."""
 
     def pack(data: Array) -> Array:
         return padded(np.broadcast_to(data.reshape(-1), channels), tile * PACK)
@@ -129,7 +130,7 @@ def _by_channel(v: Value, tile: int, channels: int) -> Weight:
 
 
 def _sums(w: Value, w_zero: Value | None, tile: int) -> Weight:
-    """Sums over each output channel's filter, less its zero point."""
+    """Sums over each output channel's filter minus its zero point."""
 
     def pack(data: Array) -> Array:
         return padded(subtract_zero_point(data, w_zero).reshape(data.shape[0], -1).sum(1), tile * PACK)

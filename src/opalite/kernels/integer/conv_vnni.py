@@ -1,4 +1,4 @@
-"""Convolution of 8-bit integers on CPUs, on channel-packed tensors, four channels to a lane's instruction."""
+"""Int8 convolution on CPUs with VNNI, channel-packed, four channels per lane and instruction."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .dot4_common import WORD, digest
 from .int8_filter_window import integer_binding, padded, zero_define
 from .vnni_common import has_filter_zeros, initial_sums, vnni_refusal, vnni_seconds, zero_point_args
 
-_REGISTERS = {16: 32}  # vector registers of a CPU, by the lanes of its vectors; 16 of others
+_REGISTERS = {16: 32}  # vector registers by vector lanes; 16 for others
 
 
 @register
 class ConvVnni(Kernel):
-    """NCHWc to NCHWc; each work-item owns tiles of TW columns and TB output blocks. x may have blocks of 4 channels."""
+    """NCHWc to NCHWc; a work-item owns tiles of TW columns and TB output blocks. x may have blocks of 4 channels."""
 
     problem = ConvProblem
     op = "IntegerConv"
@@ -71,7 +71,7 @@ class ConvVnni(Kernel):
         return vnni_seconds(p, self._turns(p, tile["TW"], tile["TB"]), self.share(p.device), cost)
 
     def _turns(self, p: ConvProblem, tw: int, tb: int) -> float:
-        """What one core takes, in instructions of four products to a lane."""
+        """VNNI instructions per core."""
         win, c, g = p.window, IntegerTile.of(p.device), p.groups(_in_pack(p), p.device.pack)
         columns, rows = hint_of(_lines(p))
         tiles = ceil_div(columns, tw) * rows * hint_of(p.node.x.shape[0])
@@ -124,7 +124,7 @@ def _in_pack(p: ConvProblem) -> int:
 
 
 def _lines(p: ConvProblem) -> tuple[int, int]:
-    """(neighbouring output positions from which tiles are cut, number of such lines in a channel)."""
+    """(adjacent output positions from which tiles are cut, such lines per channel)."""
     d, h, w = p.window.out
     return (d * h * w, 1) if p.window.is_pointwise else (w, d * h)
 
@@ -145,7 +145,7 @@ def _filters(w: Value, groups: Groups, tile: int) -> Weight:
 
 
 def _zeros(node: Node, block: int) -> Weight:
-    """Zero points of the filters as the kernel holds these, by output channel."""
+    """Zero points of the filters in signed form, by output channel."""
     w, zero = node.input(1), node.get(4)
     own = np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
     shift = 128 if w.dtype is DType.UINT8 else 0

@@ -1,4 +1,4 @@
-"""Depthwise convolution of 8-bit integers on channel-packed tensors."""
+"""Int8 depthwise convolution on channel-packed tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .int8_filter_window import integer_binding, integer_refusal, padded, subtra
 
 @register
 class DepthwiseDot4(Kernel):
-    """NCHWc to NCHWc with one filter for each channel (group = C = M); a work-item owns TW columns of one block."""
+    """NCHWc to NCHWc, one filter per channel (group = C = M); a work-item owns TW columns of one block."""
 
     problem = ConvProblem
     op = "IntegerConv"
@@ -71,7 +71,7 @@ class DepthwiseDot4(Kernel):
 
 
 def _filters(w: Value, zero: Value | None, pack: int) -> Weight:
-    """Filters [C,1,K...] less their zero points as int32[blocks, taps, pack]."""
+    """Filters [C, 1, K...] minus their zero points as int32[blocks, taps, pack]."""
 
     def blocks(data: Array) -> Array:
         taps = subtract_zero_point(data, zero).reshape(data.shape[0], -1)

@@ -1,4 +1,4 @@
-"""Depthwise convolution of 8-bit integers on CPUs, on channel-packed tensors, four taps to a lane's instruction."""
+"""Int8 depthwise convolution on CPUs with VNNI, channel-packed, four taps per lane and instruction."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .dot4_common import WORD
 from .int8_filter_window import integer_binding, zero_define
 from .vnni_common import has_filter_zeros, initial_sums, vnni_refusal, vnni_seconds, zero_point_args
 
-_MOST_SUMS = {16: 20}  # of a tile, by the lanes of a vector; 8 of others
+_MOST_SUMS = {16: 20}  # most accumulators of a tile, by vector lanes; 8 for others
 
 
 @register
 class DepthwiseVnni(Kernel):
-    """NCHWc to NCHWc with one filter for each channel (group = C = M); tiles of TG runs of columns of one block."""
+    """NCHWc to NCHWc, one filter per channel (group = C = M); tiles of TG runs of columns of one block."""
 
     problem = ConvProblem
     op = "IntegerConv"
@@ -64,7 +64,7 @@ class DepthwiseVnni(Kernel):
         return vnni_seconds(p, self._turns(p, self.defaults(p)["TG"]), self.share(p.device), cost)
 
     def _turns(self, p: ConvProblem, tg: int) -> float:
-        """What one core takes, in instructions of four products to a lane."""
+        """VNNI instructions per core."""
         c, win, (fours, share) = IntegerTile.of(p.device), p.window, _fours(p.window)
         d, h, w = hint_of(win.out)
         tiles = (
@@ -97,7 +97,7 @@ class DepthwiseVnni(Kernel):
 
 
 def _fours(win: Window) -> tuple[int, int]:
-    """(fours of neighbouring pixels that hold a row's taps, outputs whose taps these hold)."""
+    """(groups of four adjacent pixels that hold a row's taps, outputs that share them)."""
     taps, step = win.kernel[2], win.strides[2]
     fours = ceil_div(taps, WORD)
     return fours, (WORD * fours - taps) // step + 1

@@ -1,4 +1,4 @@
-"""Kernels that sum products of 8-bit integers four at a time (dot4.cl): what they share, and which tile to take."""
+"""Base of GPU kernels with 4-way int8 dot products (dot4.cl): defines, tiles, cost model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..launch_workgroups import group_refusal
 
 WORD = 4  # terms of one instruction
 PACK = 4  # sums of a block
-_MOST_BLOCKS = 16  # of sums that registers hold
+_MOST_BLOCKS = 16  # most accumulators of a work-item
 _MOST_ITEMS = 256  # of a group
 _DOT = {"": 0, "khr": 1, "ptx": 2}
 _RESIDENT = 2048  # work-items that a compute unit holds
@@ -30,7 +30,7 @@ def dot_defines(device: DeviceInfo, a: DType, b: DType) -> dict[str, Any]:
 
 
 def dot_seconds(device: DeviceInfo, cost: Cost, share: float) -> float:
-    """Estimated time of a kernel that reaches `share` of the peak: four multiply-adds in place of one."""
+    """Estimated seconds at `share` of the peak, four multiply-adds per instruction if the device has dot products."""
     c = IntegerDot.of(device)
     rate = device.peak_flops * share * (c.gain if device.dot_product else c.loss)
     return max(cost.flops / rate, cost.bytes / device.bandwidth) + device.launch_s
@@ -39,10 +39,10 @@ def dot_seconds(device: DeviceInfo, cost: Cost, share: float) -> float:
 def tile_cycles(
     rows: int, columns: int, turns: int, tile: Mapping[str, int], loads: float, device: DeviceInfo
 ) -> float:
-    """Estimated clocks of work-groups that share out `rows` x `columns` blocks of four sums of `turns` words.
+    """Estimated cycles of work-groups that compute `rows` x `columns` blocks of four sums of `turns` words.
 
-    tile: `rows` and `columns` of a work-item, `across` and `down` work-items of a group, `split`. loads: 64 bytes that
-    a wave asks its cache for in a turn.
+    tile: `rows` and `columns` of a work-item, `across` and `down` work-items of a group, `split`. loads: 64-byte cache
+    accesses of a wave per iteration.
     """
     c = IntegerDot.of(device)
     items = tile["across"] * tile["down"] * tile["split"]
@@ -57,10 +57,10 @@ def tile_cycles(
 
 
 class TiledDot4(Kernel):
-    """A kernel whose work-items sum tiles of rows by blocks of four columns, SPLIT of them sharing the terms.
+    """Base class: work-items sum tiles of rows by blocks of four columns; SPLIT work-items split the terms.
 
-    block_axes: names of the parameters of rows and of column blocks that a work-item sums; group_axes: of the
-    work-items of a group along its first and second axis. tiles: values of these four to choose among untuned.
+    block_axes: parameter names for rows and column blocks per work-item. group_axes: for work-items of a group along
+    its first and second axis. tiles: values of these four to choose from untuned.
     """
 
     block_axes: ClassVar[tuple[str, str]]
@@ -68,7 +68,7 @@ class TiledDot4(Kernel):
     tiles: ClassVar[tuple[tuple[int, int, int, int], ...]]
 
     def cycles(self, node: Node, params: Params, device: DeviceInfo) -> float | None:
-        """Estimated clocks of legal `params` (`tile_cycles`); None for those that are not worth a thought."""
+        """Estimated cycles of legal `params` (`tile_cycles`); None if they are not worth considering."""
         raise NotImplementedError
 
     def group_of(self, params: Params) -> tuple[int, int, int]:
@@ -104,7 +104,7 @@ class TiledDot4(Kernel):
 
 
 def words(data: Array, axis: int) -> Array:
-    """Bytes with `axis` in words of four, padded with zeros, the words last: uint32[..., ceil(size / 4)]."""
+    """Bytes with `axis` packed to words of four, zero-padded, words last: uint32[..., ceil(size / 4)]."""
     moved = np.moveaxis(data, axis, -1)
     padded = np.zeros((*moved.shape[:-1], ceil_div(moved.shape[-1], WORD) * WORD), np.uint8)
     padded[..., : moved.shape[-1]] = moved.astype(data.dtype).view(np.uint8)
@@ -112,7 +112,7 @@ def words(data: Array, axis: int) -> Array:
 
 
 def digest(v: Value | None) -> str:
-    """Names the contents of a small constant, for the forms of weights that depend on it."""
+    """A digest of a small constant, for weight forms that depend on its contents."""
     if v is None or v.data is None:
         return "-"
     return hashlib.sha256(np.ascontiguousarray(v.data).tobytes()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""What convolutions of 8-bit integers on channel-packed tensors share."""
+"""Shared code of int8 convolutions on channel-packed tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .dot4_common import digest
 
 
 def integer_refusal(node: Node) -> str | None:
-    """Why no such convolution takes `node`, whatever its shape; None if one may."""
+    """The reason why no channel-packed int8 convolution takes `node`, whatever its shape, or None."""
     rank = len(node.x.shape) - 2
     if rank > MAX_RANK:
         return f"{rank} spatial axes; kernels serve up to {MAX_RANK}"
@@ -30,18 +30,18 @@ def integer_refusal(node: Node) -> str | None:
 
 
 def integer_binding(node: Node, layout: Layout) -> Binding:
-    """x and y in `layout`; filters, bias and their zero points as weights."""
+    """x and y in `layout`; filters, bias and zero points as packed weights."""
     own = (layout, None, None, None if node.get(3) is None else FLAT, None)[: len(node.inputs)]
     return Binding((*own, *operand_layouts(node, "packed", layout)), (layout,))
 
 
 def zero_define(zero: Value | None) -> int:
-    """X_ZERO of the kernels: 0 for no zero point of x, 1 for one known ahead of time, 2 for one in memory."""
+    """X_ZERO of the kernels: 0 without a zero point of x, 1 for a constant one, 2 for one in memory."""
     return 0 if zero is None else 2 if zero.data is None else 1
 
 
 def subtract_zero_point(filters: Array, zero: Value | None) -> Array:
-    """Filters [M, C / group, K...] less their zero point in int32."""
+    """Filters [M, C / group, K...] minus their zero point, in int32."""
     wide = filters.astype(np.int32)
     if zero is None or zero.data is None:
         return wide
@@ -49,14 +49,14 @@ def subtract_zero_point(filters: Array, zero: Value | None) -> Array:
 
 
 def padded(data: Array, block: int) -> Array:
-    """Numbers in int32, filled up with zeros to whole blocks."""
+    """Numbers in int32, zero-padded to whole blocks."""
     out: Array = np.zeros(ceil_div(data.size, block) * block, np.int32)
     out[: data.size] = data.reshape(-1)
     return out
 
 
 def initial_sums_int32(node: Node, block: int) -> Weight | None:
-    """What the sums of products begin with, by output channel: the bias, and what a constant zero point of x adds."""
+    """Initial accumulators by output channel: the bias, and the contribution of a constant zero point of x."""
     bias, x_zero, w_zero = node.get(2), node.get(3), node.get(4)
     zero = 0 if x_zero is None or x_zero.data is None else int(x_zero.data.reshape(()))
     if bias is None and not zero:

@@ -1,4 +1,4 @@
-"""Matrix products of 8-bit integers, four terms to an instruction."""
+"""Int8 matrix products by 4-way dot-product instructions (GPU)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .dot4_common import PACK, WORD, TiledDot4, digest, dot_defines, tile_cycles
 
 @register
 class MatmulDot4(TiledDot4):
-    """A work-item sums TM rows by TC blocks of four columns, SPLIT of them share the terms."""
+    """A work-item sums TM rows by TC blocks of four columns; SPLIT work-items split the terms."""
 
     op = "IntegerMatMul"
     problem = MatmulProblem
@@ -95,7 +95,7 @@ def _packs(node: Node) -> bool:
 
 
 def _packed(node: Node, p: MatmulSizes) -> Weight:
-    """b as uint32[ceil(K / 4), blocks of columns, 4], a word of four terms each."""
+    """b as uint32[ceil(K / 4), column blocks, 4], four terms per word."""
 
     def pack(data: Array) -> Array:
         matrix = data.reshape(data.shape[-2:])
@@ -108,7 +108,7 @@ def _packed(node: Node, p: MatmulSizes) -> Weight:
 
 
 def _start(node: Node, p: MatmulSizes) -> Weight | None:
-    """What a constant zero point of a adds to the sums of each column, if b and its zero points are constant, too."""
+    """Contribution of a constant zero point of a to each column's sum, if b and its zero points are constant too."""
     a_zero, b_zero = node.get(2), node.get(3)
     if a_zero is None or a_zero.data is None or (b_zero is not None and b_zero.data is None):
         return None

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers on CPUs that sum four of them to a lane (VNNI): register tiles over panels of b."""
+"""Int8 matrix products on CPUs with VNNI: register tiles over panels of b."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .dot4_common import WORD, digest, words
 
 
 def panels_refusal(p: MatmulProblem) -> str | None:
-    """Why the product is none of rows with one constant matrix on a CPU that sums four products to a lane, or None."""
+    """The reason why the product is not rows times one constant matrix on a VNNI CPU, or None."""
     node, s = p.node, p.sizes
     if not p.device.is_cpu or p.device.byte_dots != "fours":
         return "the device has no sums of four products of bytes in vectors"
@@ -41,7 +41,7 @@ def panels_refusal(p: MatmulProblem) -> str | None:
 
 
 class PanelArgs:
-    """The arguments that kernels share which read b in panels: words of it, sums of columns, zero points."""
+    """Arguments of kernels that read b in panels: packed words, column sums, zero points."""
 
     def __init__(self, p: MatmulProblem) -> None:
         node, s, width = p.node, p.sizes, panel_width(p.device)
@@ -51,7 +51,7 @@ class PanelArgs:
         self.column_sums = Weight(node.input(1), f"sums of {form}", lambda data: _column_sums(data, s, width))
         self.a_zero = None if a_zero is None or _is_zero(a_zero.data) else a_zero
         self.b_zero = None
-        # Bytes that are stored unsigned are shifted by 128, and so is their zero point, where they have none.
+        # Unsigned bytes are shifted by 128 to signed ones, and so is their zero point, 0 if they have none.
         if node.input(1).dtype.np == np.uint8 or not (b_zero is None or _is_zero(b_zero.data)):
             zero = None if b_zero is None or b_zero.data is None else b_zero.data
             shift = 128 if node.input(1).dtype.np == np.uint8 else 0
@@ -105,7 +105,7 @@ class MatmulVnni(Kernel):
 
 
 def panels_binding(node: Node) -> Binding:
-    """b and its zero points are packed ahead of time; everything else lies in row-major buffers."""
+    """b and its zero points are packed ahead of time; all else is row-major."""
     layouts = [None if v is None else FLAT for v in node.inputs]
     layouts[1] = None
     if node.get(IntegerMatMul.arity - 1) is not None:
@@ -118,12 +118,12 @@ def _is_zero(data: Array | None) -> bool:
 
 
 def _signed(data: Array) -> Array:
-    """Bytes as signed ones; unsigned ones less 128."""
+    """Bytes as signed ones; unsigned ones minus 128."""
     return data if data.dtype == np.int8 else (data ^ 0x80).view(np.int8)
 
 
 def _matrix(data: Array, s: MatmulSizes) -> Array:
-    """The one matrix [N, K] of `data`, signed."""
+    """The single matrix [N, K] of `data`, signed."""
     matrix = _signed(data.reshape(data.shape[-2:]))
     return matrix if s.trans_b else matrix.T
 

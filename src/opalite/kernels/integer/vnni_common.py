@@ -1,4 +1,4 @@
-"""What convolutions of bytes share on CPUs that sum four products to a lane: refusals, zero points, starts of sums."""
+"""Shared code of int8 convolutions on CPUs with VNNI: refusals, zero points, initial sums."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from .int8_filter_window import integer_refusal, padded, subtract_zero_point
 
 
 def vnni_refusal(p: ConvProblem) -> str | None:
-    """Why no convolution of a CPU's vectors that sum four products of bytes takes the node, or None."""
+    """The reason why no VNNI convolution takes the node, or None."""
     if not p.device.is_cpu or p.device.byte_dots != "fours":
         return "the device has no sums of four products of bytes in vectors"
     return integer_refusal(p.node) or epilogue_refusal(p.node, "packed")
 
 
 def vnni_seconds(p: ConvProblem, turns: float, share: float, cost: Cost) -> float:
-    """Of a launch whose instructions of four products to a lane, `turns` on one core, go at a share of the peak."""
+    """Seconds of a launch with `turns` VNNI instructions per core at `share` of the peak."""
     busy = turns * p.device.compute_units * 2 * p.device.pack
     arithmetic = busy / (p.device.peak_flops * share)
     return max(arithmetic, cost.bytes / p.device.bandwidth) + p.device.launch_s
 
 
 def has_filter_zeros(node: Node) -> bool:
-    """Whether filters have zero points as the kernel holds them: their own, or those of unsigned ones made signed."""
+    """Whether the filters, converted to signed, have zero points."""
     zero = node.get(4)
     return node.input(1).dtype is DType.UINT8 or (zero is not None and (zero.data is None or bool(zero.data.any())))
 
 
 def _wide_sums(node: Node, data: Array) -> Array:
-    """Sums over each output channel's filter, less its zero point."""
+    """Sums over each output channel's filter minus its zero point."""
     found: Array = subtract_zero_point(data, node.get(4)).reshape(data.shape[0], -1).sum(1)
     return found
 
 
 def initial_sums(node: Node, block: int) -> Weight:
-    """What sums begin with, by output channel: the bias, and what the zero point of x adds where it is known."""
+    """Initial accumulators by output channel: the bias, and the contribution of a known zero point of x."""
     bias, x_zero, w_zero = node.get(2), node.get(3), node.get(4)
     shift = 128 if node.x.dtype is DType.INT8 else 0
     zero = 0 if x_zero is None else None if x_zero.data is None else int(x_zero.data.reshape(()))

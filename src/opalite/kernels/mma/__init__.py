@@ -1,1 +1,1 @@
-"""What kernels for NVIDIA's matrix units share: tiles, their costs, and the instructions."""
+"""Tiles, cost models and instructions that kernels for NVIDIA's matrix units share."""

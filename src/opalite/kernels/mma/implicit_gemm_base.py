@@ -1,4 +1,4 @@
-"""What convolutions of channel-packed halves on matrix units share."""
+"""Base of implicit-GEMM convolutions of channel-packed halves on matrix units."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PACK = 4
 
 @dataclass(frozen=True)
 class ImplicitGemm:
-    """A convolution as a product of positions by channels: `positions` x `channels` results of `quads` quads of terms.
+    """A convolution as a matrix product: `positions` x `channels` results, each a sum of `quads` x 4 terms.
 
-    filters: of the node's weights, as [channels, quads, 4], in the form that `form` names. defines and args: of
-    conv/implicit_gemm_positions.cl beside the window's.
+    filters: converts the node's weights to [channels, quads, 4]. form: name of that conversion, part of the weight key.
+    defines, args: additional ones for conv/implicit_gemm_positions.cl.
     """
 
     window: Window
@@ -46,7 +46,7 @@ class ImplicitGemm:
 
 
 def implicit_gemm(p: ConvProblem) -> ImplicitGemm:
-    """The product that `p` is computed by."""
+    """The matrix product that computes convolution `p`."""
     return _conv_transpose_gemm(p) if isinstance(p.node.op, ConvTranspose) else _conv_gemm(p)
 
 
@@ -58,11 +58,11 @@ def _conv_gemm(p: ConvProblem) -> ImplicitGemm:
 
 
 def _conv_transpose_gemm(p: ConvProblem) -> ImplicitGemm:
-    """A transposed convolution: of each position as many results, one beside the other, as strides are long.
+    """A transposed convolution as an implicit GEMM whose channels are (phase, output channel).
 
-    Of output i, i + pad = stride * a + r: all that have the same a meet the same inputs a - j, for j below
-    ceil(kernel / stride), by the filter's elements r + stride * j. So a are the positions, and (r, channel) the
-    channels of a plain convolution. a begins where the first output needs it, before which y begins by `crop`.
+    Let i + pad = stride * a + r for output position i. Outputs of equal a read the same inputs a - j, for j below
+    ceil(kernel / stride), through filter elements r + stride * j. Therefore a is the position, and (r, channel) is the
+    channel, of an ordinary convolution. a starts at the first output's value; `crop` drops the outputs before it.
     """
     node, win = p.node, p.window
     reach = tuple(map(ceil_div, win.kernel, win.strides))
@@ -88,7 +88,7 @@ def _conv_transpose_gemm(p: ConvProblem) -> ImplicitGemm:
 
 
 def _conv_transpose_filters(data: Array, win: Window) -> Array:
-    """Filters [C, M, K...] of a transposed convolution as [phases * M in whole blocks, C, taps...] of a plain one."""
+    """Transposed-convolution filters [C, M, K...] as [phases * padded M, C, taps...] of an ordinary convolution."""
     (c, m), reach = data.shape[:2], tuple(map(ceil_div, win.kernel, win.strides))
     whole = np.zeros(
         (c, ceil_div(m, PACK) * PACK, *(q * s for q, s in zip(reach, win.strides, strict=True))), data.dtype
@@ -101,7 +101,7 @@ def _conv_transpose_filters(data: Array, win: Window) -> Array:
 
 
 class MmaConv(Kernel):
-    """NC4HW4 to NC4HW4 in one group, as a matrix product over positions. staged: by way of local memory."""
+    """Implicit GEMM, NC4HW4 to NC4HW4, one group. staged: operands go through local memory."""
 
     problem = ConvProblem
     op = "Conv"
@@ -110,9 +110,9 @@ class MmaConv(Kernel):
     def refuse(self, p: ConvProblem) -> str | None:
         node, op = p.node, p.node.as_(Convolution)
         if op.group != 1:
-            return f"{op.group} groups; matrix units want all channels in one product"
+            return f"{op.group} groups; implicit GEMM on matrix units needs one group"
         if isinstance(op, ConvTranspose) and max(op.dilations) > 1:
-            return "a dilated filter's taps do not lie side by side for outputs beside each other"
+            return "the taps of a dilated filter are not adjacent for adjacent outputs"
         return mma_refusal(node, p.device) or p.packed_refusal
 
     def bindings(self, p: ConvProblem) -> Sequence[Binding]:
@@ -127,7 +127,7 @@ class MmaConv(Kernel):
 
 
 def filter_quads(data: Array) -> Array:
-    """Filters [M,C,K...] as [M, taps * channel blocks, 4], the taps outside the channel blocks."""
+    """Filters [M, C, K...] as [M, taps * channel blocks, 4]; taps are the outer axis."""
     m, c = data.shape[:2]
     padded = np.zeros((m, ceil_div(c, PACK) * PACK, math.prod(data.shape[2:])), np.float16)
     padded[:, :c] = data.reshape(m, c, -1)

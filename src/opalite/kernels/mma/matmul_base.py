@@ -1,4 +1,4 @@
-"""What matrix products of halves with a constant right side on matrix units share."""
+"""Base of matrix products of halves with a constant right side on matrix units."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .pack_half_quads import to_half_quads
 
 @dataclass(frozen=True)
 class WeightOrder:
-    """An order of halves, [tiles of `columns`, `steps` to each `terms` terms, *inner]."""
+    """Memory order of packed half weights: [tiles of `columns`, `steps` per `terms` terms, *inner]."""
 
     name: str
     columns: int
@@ -32,7 +32,7 @@ class WeightOrder:
 
 
 class MmaProduct(Kernel):
-    """Row-major a by packed b. staged: by way of local memory."""
+    """Row-major a times packed constant b. staged: operands go through local memory."""
 
     op = "MatMul"
     problem = MatmulProblem
@@ -50,8 +50,10 @@ class MmaProduct(Kernel):
 
 
 def packed_weight(b: Value, p: MatmulSizes, form: WeightOrder, pack: Callable[[Array], Array]) -> Weight:
-    """The constant right side, packed by slices. pack: gives quads of halves [n, k / 4, 4] in that form, zeros past
-    both."""
+    """The constant right side in the order `form`, packed in slices.
+
+    pack: converts quads of halves [n, k / 4, 4] to that order; zeros fill the padding of n and k.
+    """
     shape = (ceil_div(p.n, form.columns), ceil_div(p.k, form.terms) * form.steps, *form.inner)
 
     def fn(held: Array | LazyArray) -> Array:

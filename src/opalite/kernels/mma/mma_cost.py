@@ -1,4 +1,4 @@
-"""What kernels for matrix units take: operands straight into registers (tiles.py) or from stages (staged_tile.py)."""
+"""Cost model of matrix-unit kernels: operands loaded straight into registers, or staged in local memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from . import mma_tile as mma
 from . import staged_tile as mma_stages
 from . import wgmma_tile
 
-FEWEST_POSITIONS = 17  # fewer leave most of a stage empty: reading the weights is all there is to do
+FEWEST_POSITIONS = 17  # fewer rows leave most of a stage empty: the kernel is bound by reading weights
 
 
 def has_aligned_pairs(win: Window) -> bool:
-    """Whether neighbours from an even position on are neighbours in x, where 16 bytes are then aligned."""
+    """Whether positions 2i and 2i + 1 are always adjacent in x, so that 16-byte loads are aligned."""
     return win.is_pointwise and math.prod(win.size) % 2 == 0
 
 
 def mma_seconds(
     positions: int, channels: int, quads: int, device: DeviceInfo, cost: Cost, *, staged: bool, paired: bool = False
 ) -> float:
-    """Expected time of one of the two kinds for `positions` x `channels` results of `quads` quads of terms.
+    """Expected seconds of a register or staged mma kernel for `positions` x `channels` results of `quads` x 4 terms.
 
-    Their own estimates order the two. What the better one is expected to take is a share of the device's peak, as with
-    all other kernels, whose estimates are optimistic alike. `paired` as for the tiles with stages.
+    The cycle estimates only rank the two. The faster one is assigned a share of the device's peak, as all other kernels
+    are, so that times are comparable. paired: see `has_aligned_pairs`.
     """
     best = _best_seconds(device, cost)
     if positions < FEWEST_POSITIONS or next(mma_stages.legal_tiles(device), None) is None:
@@ -37,12 +37,12 @@ def mma_seconds(
 
 
 def warpgroup_seconds(work: wgmma_tile.WgmmaProblem, device: DeviceInfo, cost: Cost, *, paired: bool = False) -> float:
-    """As mma_seconds, by Hopper's warpgroups: beside the better one of those two kinds."""
+    """Expected seconds of a wgmma kernel: the better mma kernel's time, scaled by the estimated ratio."""
     return _best_seconds(device, cost) * warpgroup_share(work, device, paired=paired) + device.launch_s
 
 
 def warpgroup_share(work: wgmma_tile.WgmmaProblem, device: DeviceInfo, *, paired: bool = False) -> float:
-    """What Hopper's warpgroups are expected to take of the better one's time of those two kinds, with caution."""
+    """Estimated time of a wgmma kernel over that of the better mma kernel, with a safety margin."""
     mine = wgmma_tile.tile_cycles(wgmma_tile.find_tile(work, device), work, device) * WarpgroupTile.of(device).caution
     return mine / min(_cycles(work.positions, work.channels, work.quads, device, paired))
 
@@ -53,7 +53,7 @@ def _best_seconds(device: DeviceInfo, cost: Cost) -> float:
 
 
 def _cycles(positions: int, channels: int, quads: int, device: DeviceInfo, paired: bool) -> tuple[float, float]:
-    """Estimates of the best tiles of the two kinds: operands straight into registers, and from stages."""
+    """Estimated cycles of the best register tile and of the best staged tile."""
     steps = ceil_div(quads, mma.QUADS)
     tile = mma.find_tile(positions, channels, steps, device)
     direct = mma.tile_cycles(tile, positions, channels, steps, device)

@@ -1,5 +1,4 @@
-"""Tiles of the kernels for NVIDIA's matrix units (mma/mma_tile.cl): parameters, packed weights, and which tile to
-take."""
+"""Tiles of mma kernels with operands in registers (mma/mma_tile.cl): parameters, packed weights, cost model."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ ROWS = 16  # positions of a tile
 COLUMNS = 16  # output channels of a tile
 QUADS = 4  # groups of four input channels in one step
 WAVE = 32
-MOST_ITEMS = 256  # the limit that the driver reports for these kernels, even where they require more
+MOST_ITEMS = 256  # work-group limit that the driver reports for these kernels, even if they require more
 
 SPACE: Space = {
     "WM": (1, 2, 4),
@@ -35,7 +34,7 @@ _REGISTERS = 65536
 
 
 def mma_refusal(node: Node, device: DeviceInfo) -> str | None:
-    """Why no kernel for matrix units takes `node`, whatever its shape; None if one may."""
+    """The reason why no matrix-unit kernel takes `node`, whatever its shape, or None."""
     if PTX_MMA not in device.quirks:
         return "the driver builds no inline PTX with mma.sync"
     if node.y.type.storage is not DType.FLOAT16:
@@ -48,7 +47,7 @@ def mma_refusal(node: Node, device: DeviceInfo) -> str | None:
 
 
 def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
-    """Why a work-group cannot hold tiles of `params`, or None."""
+    """The reason why a work-group cannot hold tiles of `params`, or None."""
     area, warps = params["WM"] * params["WN"], params["PW"] * params["NW"] * params["SPLIT"]
     if warps * WAVE > MOST_ITEMS:
         return f"the driver runs at most {MOST_ITEMS} work-items of this kernel in a group"
@@ -60,7 +59,7 @@ def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
 
 
 def find_tile(positions: int, channels: int, steps: int, device: DeviceInfo) -> dict[str, int]:
-    """The tile with the least estimated time for `positions` x `channels` results of `steps` steps."""
+    """The tile with the least estimated cycles for `positions` x `channels` results of `steps` steps."""
     return min(legal_tiles(steps, device), key=lambda p: tile_cycles(p, positions, channels, steps, device), default={})
 
 
@@ -83,7 +82,8 @@ _SHAPES = tuple(
 
 
 def tile_cycles(params: Mapping[str, int], positions: int, channels: int, steps: int, device: DeviceInfo) -> float:
-    """Estimated clock cycles: the busiest of matrix units, caches and waiting, work-groups shared out evenly."""
+    """Estimated clock cycles: the maximum of matrix-unit, cache and latency time, with work-groups distributed evenly.
+    """
     c, wm, wn, split = DirectTile.of(device), params["WM"], params["WN"], params["SPLIT"]
     rows, columns = ROWS * wm * params["PW"], COLUMNS * wn * params["NW"]
     groups = ceil_div(positions, rows) * ceil_div(channels, columns)
@@ -99,16 +99,16 @@ def tile_cycles(params: Mapping[str, int], positions: int, channels: int, steps:
 
 
 def _registers(params: Mapping[str, int]) -> int:
-    """Registers of a work-item: sums, operands on their way, and addresses."""
+    """Registers of a work-item: accumulators, operands in flight, addresses."""
     wm, wn = params["WM"], params["WN"]
     return 8 * wm * wn + params["STAGES"] * 4 * (wm + wn) + 14 * wm + 2 * wn + 32
 
 
 def pack_weights(quads: Array, steps: int | None = None, paired: bool = False) -> Array:
-    """[channels, quads of inputs, 4] as the lanes read it: float16[tiles, steps, 32 lanes, 8].
+    """[channels, input quads, 4] in lane order: float16[tiles, steps, 32 lanes, 8].
 
-    steps: as many as hold the quads, or more. paired: of two steps' quads, even ones are the first's, odd ones the
-    second's.
+    steps: at least as many as hold the quads. paired: within two steps, even quads belong to the first step and odd
+    quads to the second.
     """
     channels, count, _ = quads.shape
     tiles, steps = ceil_div(channels, COLUMNS), steps or ceil_div(count, QUADS)

@@ -1,4 +1,4 @@
-"""Matrices as quads of halves, which packed forms move as words: NumPy moves 8 bytes as fast as 2."""
+"""Matrices as quads of halves: NumPy then moves 8-byte words, four times as fast as single halves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUAD = 4  # halves
 
 
 def to_half_quads(matrix: Array, by_rows: bool) -> Array:
-    """Floats [n, k] (`by_rows`) or [k, n] as halves [n, ceil(k / 4), 4], zeros past k; a quad's lie side by side."""
+    """Floats [n, k] (`by_rows`) or [k, n] as halves [n, ceil(k / 4), 4], zero-padded past k."""
     if by_rows:
         n, k = matrix.shape
         if k % QUAD == 0:
@@ -29,7 +29,7 @@ def to_half_quads(matrix: Array, by_rows: bool) -> Array:
 
 
 def quads_to_words(quads: Array, channels: int, count: int, word: Any) -> Array:
-    """Quads [.., .., 4] of floats as words of halves [channels, count, 8 / bytes of a word], zeros past the quads."""
+    """Float quads [.., .., 4] as half words [channels, count, 8 / word bytes], zero-padded."""
     if quads.shape[:2] != (channels, count) or quads.dtype != np.float16 or quads.strides[-1] != 2:
         whole = np.zeros((channels, count, QUAD), np.float16)
         whole[: quads.shape[0], : quads.shape[1]] = quads

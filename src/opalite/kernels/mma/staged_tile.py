@@ -1,5 +1,4 @@
-"""Tiles of the kernels for matrix units that work from stages in local memory (mma/staged_tile.cl), and what they
-cost."""
+"""Tiles of mma kernels with operands staged in local memory (mma/staged_tile.cl): parameters and cost model."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SPACE: Space = {
     "STAGES": (3, 2, 4),
 }
 
-_SCHEDULERS = 4  # of a multiprocessor; fewer warps leave some idle
+_SCHEDULERS = 4  # matrix units of a multiprocessor; fewer warps leave some idle
 _REGISTERS = 65536
 _LOCAL = 208 << 10  # bytes of local memory that the work-groups of a multiprocessor share
 
@@ -44,7 +43,7 @@ def stage_bytes(params: Mapping[str, int]) -> int:
 
 
 def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
-    """Why a work-group cannot run tiles of `params`, or None."""
+    """The reason why a work-group cannot run tiles of `params`, or None."""
     items, (rows, columns) = group_size(params), tile_size(params)
     if items > MOST_ITEMS:
         return f"the driver runs at most {MOST_ITEMS} work-items of this kernel in a group"
@@ -62,7 +61,7 @@ def tile_illegal(params: Mapping[str, int], device: DeviceInfo) -> str | None:
 
 
 def legal_tiles(device: DeviceInfo) -> Iterator[dict[str, int]]:
-    """Tiles worth considering: at least four warps, two tiles along each axis of a warp where the group is large."""
+    """Tiles worth considering: at least four warps; large groups have two tiles per axis and warp."""
     for wm, wn, warps_p, warps_n, split, slabs, stages in _SHAPES:
         params = dict(zip(SPACE, (wm, wn, warps_p, warps_n, split, slabs, stages), strict=True))
         if tile_illegal(params, device) is None:
@@ -72,7 +71,7 @@ def legal_tiles(device: DeviceInfo) -> Iterator[dict[str, int]]:
 _SHAPES = (
     # WM WN PW NW SPLIT SL STAGES
     (4, 4, 2, 2, 1, 1, 3),
-    (2, 4, 2, 2, 1, 1, 3),  # of tiles that are expected to take as long, wide ones were faster
+    (2, 4, 2, 2, 1, 1, 3),  # among tiles of equal estimate, wide ones were faster
     (2, 4, 2, 2, 1, 1, 4),
     (4, 2, 2, 4, 1, 1, 3),
     (4, 4, 4, 1, 1, 1, 2),
@@ -107,7 +106,7 @@ _SHAPES = (
 
 
 def find_tile(positions: int, channels: int, quads: int, device: DeviceInfo, *, paired: bool = False) -> dict[str, int]:
-    """The tile with the least estimated time for `positions` x `channels` results of `quads` quads of terms."""
+    """The tile with the least estimated cycles for `positions` x `channels` results of `quads` x 4 terms."""
     return min(legal_tiles(device), key=lambda p: tile_cycles(p, positions, channels, quads, device, paired=paired))
 
 
@@ -116,8 +115,9 @@ def tile_cycles(
 ) -> float:
     """Estimated clock cycles from launch to launch.
 
-    Groups are shared out over multiprocessors, where as many as fit work on their stages together: each stage takes the
-    busiest of units and caches, and the instructions that copy the next. `paired` copies move 16 bytes of x, not 8.
+    Work-groups are distributed over multiprocessors. Those that fit at once overlap their stages. A stage takes the
+    maximum of matrix-unit time, cache time and the instructions that copy the next stage. `paired` copies move 16 bytes
+    of x instead of 8.
     """
     c = StagedTile.of(device)
     (rows, columns), warps = tile_size(params), group_size(params) // WAVE
@@ -145,12 +145,12 @@ def _resident(params: Mapping[str, int]) -> int:
 
 
 def _registers(params: Mapping[str, int]) -> int:
-    """Registers of a work-item: sums, a slab of x, two vectors of weights, and addresses."""
+    """Registers of a work-item: accumulators, a slab of x, two weight vectors, addresses."""
     return 8 * params["WM"] * params["WN"] + 8 * params["WM"] + 8 + 56
 
 
 def pack_stages(quads: Array, slabs: int, paired: bool = False) -> Array:
-    """[channels, quads of inputs, 4] as `pack_weights` does, with zeros up to a whole number of stages."""
+    """[channels, input quads, 4] in the order of `pack_weights`, zero-padded to whole stages."""
     return pack_weights(quads, ceil_div(quads.shape[1], SLAB * slabs) * slabs * SLAB // QUADS, paired)
 
 

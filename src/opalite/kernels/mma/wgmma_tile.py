@@ -1,4 +1,4 @@
-"""Tiles of the kernels for Hopper's warpgroups (mma/wgmma_tile.cl): parameters, packed weights, and what they cost."""
+"""Tiles of Hopper's wgmma kernels (mma/wgmma_tile.cl): parameters, packed weights, cost model."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _ITEMS = 128
 _REGISTERS = 65536
 _LOCAL = (
     227 << 10
-) - 128  # bytes that a group may have, and all groups of a multiprocessor with 1 KiB more for each together
+) - 128  # local memory limits in bytes: of one work-group; of all work-groups of a multiprocessor, plus 1 KiB each
 _RESERVED = 1024
-_LONGEST_TURN = 8  # vectors, where a vector takes much code
-_SHORT = 4  # functions of an epilogue that leave registers for several vectors, whatever they are
+_LONGEST_TURN = 8  # vectors per loop iteration if a vector's epilogue is long code
+_SHORT = 4  # epilogues of at most this many functions leave registers for several vectors
 _SIMPLE = SHORT | {"add", "sub", "mul", "neg", "abs", "max", "min", "where", "lt", "le", "eq"}
 
 
 def warpgroup_refusal(device: DeviceInfo) -> str | None:
-    """Why no kernel for warpgroups runs on `device`; None if they do."""
+    """The reason why `device` runs no wgmma kernel, or None."""
     if PTX_WGMMA not in device.quirks:
         return "the driver takes no PTX with wgmma for its GPU"
     return None
@@ -53,13 +53,13 @@ def tile_size(params: Mapping[str, int]) -> tuple[int, int]:
 
 
 def local_bytes(params: Mapping[str, int]) -> int:
-    """Local memory of a work-group: weights, its rows, and two barriers for each stage."""
+    """Local memory of a work-group in bytes: staged weights, staged rows, two barriers per stage."""
     rows, columns = tile_size(params)
     return params["STAGES"] * (columns * CHUNK * 8 + 16) + params["SEATS"] * rows * CHUNK * 8
 
 
 def tile_illegal(params: Mapping[str, int]) -> str | None:
-    """Why a work-group cannot run tiles of `params`, or None."""
+    """The reason why a work-group cannot run tiles of `params`, or None."""
     if params["STAGES"] < 2 or params["SEATS"] < 2:
         return "one chunk is multiplied while another arrives"
     if local_bytes(params) > _LOCAL:
@@ -70,23 +70,23 @@ def tile_illegal(params: Mapping[str, int]) -> str | None:
 
 
 def legal_tiles(*, finds_statistics: bool = False) -> Iterator[dict[str, int]]:
-    """Tiles worth considering; `finds_statistics` as in Work."""
+    """Tiles worth considering; `finds_statistics` as in WgmmaProblem."""
     for columns, groups, parts in itertools.product(
         SPACE["BN"], SPACE["PW"], (1,) if finds_statistics else SPACE["PARTS"]
     ):
         params = {"BN": columns, "PW": groups, "STAGES": 6 if columns > 128 else 4, "SEATS": 4, "PARTS": parts}
         if columns % 64 and not (finds_statistics and groups == 3):
-            continue  # others of 192 and 256 columns were faster: 18.2 us for 18.9 with 3072
+            continue  # measured with 3072 columns: 18.2 us by 192 or 256 columns, 18.9 by others
         if tile_illegal(params) is None:
             yield params
 
 
 @dataclass(frozen=True)
 class WgmmaProblem:
-    """A product: `positions` x `channels` results of `quads` quads of terms.
+    """A matrix product of `positions` x `channels` results, each a sum of `quads` x 4 terms.
 
-    pieces: x comes in quads, not in longer pieces. operands: of the epilogue, with a value for each result. looks:
-    rows' statistics are found on the way, by groups that see all terms.
+    pieces: x is only contiguous in quads. operands: number of epilogue operands of the output's size. finds_statistics:
+    the kernel computes row statistics for a fused normalisation, so each work-group must read all terms.
     """
 
     positions: int
@@ -98,15 +98,15 @@ class WgmmaProblem:
 
 
 def find_tile(work: WgmmaProblem, device: DeviceInfo) -> dict[str, int]:
-    """The tile with the least estimated time for `work`."""
+    """The tile with the least estimated cycles for `work`."""
     return min(legal_tiles(finds_statistics=work.finds_statistics), key=lambda p: tile_cycles(p, work, device))
 
 
 def tile_cycles(params: Mapping[str, int], work: WgmmaProblem, device: DeviceInfo) -> float:
     """Estimated clock cycles from launch to launch.
 
-    The groups of a multiprocessor take turns at its units: a chunk takes the longest of the instructions, of what the
-    second level gives, and, where few groups are there, of the way of a chunk, several of which are under way.
+    The work-groups of a multiprocessor share its matrix units. A chunk takes the maximum of its instruction time and
+    its L2 transfer time. With few work-groups the latency of a chunk counts too, divided by the chunks in flight.
     """
     c = WarpgroupTile.of(device)
     (rows, columns), parts = tile_size(params), params["PARTS"]
@@ -132,15 +132,15 @@ def _resident(params: Mapping[str, int]) -> int:
 
 
 def _registers(params: Mapping[str, int]) -> int:
-    """Registers of a work-item: sums, quads and addresses."""
+    """Registers of a work-item: accumulators, quads, addresses."""
     return params["BN"] // 2 + 40
 
 
 def pack_chunks(quads: Array, columns: int, paired: bool = False) -> Array:
-    """[channels, quads of inputs, 4] as the units read it: float16[tiles, chunks, 2 steps, columns / 8, 2, 8, 8].
+    """[channels, input quads, 4] in wgmma order: float16[tiles, chunks, 2 steps, columns / 8, 2, 8, 8].
 
-    columns: of a tile. Thread t of a quad of threads multiplies quad 4 * step + t of a chunk, or, where they are
-    `paired`, quad 2 * t + step.
+    columns: width of a tile. Thread t of four multiplies quad 4 * step + t of a chunk, or quad 2 * t + step if
+    `paired`.
     """
     channels, count, _ = quads.shape
     tiles, chunks = ceil_div(channels, columns), ceil_div(count, CHUNK)
@@ -153,18 +153,19 @@ def pack_chunks(quads: Array, columns: int, paired: bool = False) -> Array:
 
 
 def tile_defines(params: Mapping[str, int], node: Node, *, finds_statistics: bool = False) -> dict[str, Any]:
-    """The defines of mma/wgmma_tile.cl, with the epilogue of `node`; `finds_statistics` as in Work."""
+    """The defines of mma/wgmma_tile.cl with the epilogue of `node`; `finds_statistics` as in WgmmaProblem."""
     defines = {name: params[name] for name in SPACE} | {"KEEP": params["SEATS"] - 1, "SHARED": local_bytes(params)}
     turn, together = _finished(params, node, finds_statistics)
     return defines | {"SUMS": params["BN"] // 2, "TURN": turn, "TOGETHER": together}
 
 
 def _finished(params: Mapping[str, int], node: Node, finds_statistics: bool) -> tuple[int, int]:
-    """(vectors of a turn of the loop that stores, vectors that are finished side by side).
+    """(vectors per iteration of the store loop, vectors whose epilogues run interleaved).
 
-    Side by side, what they read is on its way together, as registers allow: a GELU by the built-in erf, behind a
-    product of 3072 columns, took 39 us by fours, 32 one by one. Long code in one turn is fetched by every launch anew:
-    28 GELUs of normalised rows took 38 us in a network and 25 in a row of equal launches, in turns of four 34 and 26.
+    Interleaving overlaps the loads of several vectors but needs registers. A GELU by the built-in erf after a product
+    of 3072 columns took 39 us with four vectors interleaved and 32 with one. Long unrolled code misses the instruction
+    cache in every launch: 28 GELUs of normalised rows took 38 us in a network and 25 in a loop of equal launches; with
+    four vectors per iteration 34 and 26.
     """
     instrs = () if node.epilogue is None or params["PARTS"] > 1 else node.epilogue.instrs
     is_long = len(instrs) > _SHORT

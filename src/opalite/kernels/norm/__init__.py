@@ -1,1 +1,1 @@
-"""Normalisations and softmax."""
+"""Kernels for normalisation and softmax."""

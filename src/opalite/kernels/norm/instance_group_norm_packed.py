@@ -18,12 +18,12 @@ from ..kernel_sources import STORAGE
 from ..reduce.work_group_rows import row_prelude
 from .layer_norm_rows import epsilon_arg
 
-MIN_SPAN = 64  # positions that a work-item should walk at least
+MIN_SPAN = 64  # fewest positions per work-item
 
 
 @register
 class InstanceGroupNormPacked(Kernel):
-    """NCHWc to NCHWc: moments of parts of each block, their combination, and the result."""
+    """NCHWc to NCHWc in launches: partial moments of each block, their combination, the result."""
 
     op = "Normalize"
     source = "norm/instance_group_norm_packed.cl"

@@ -1,4 +1,4 @@
-"""Normalize in flat layout: what belongs together is a row, whatever the kind."""
+"""Normalize on row-major tensors: the elements of one statistic form a row, whatever the kind."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NONE, BY_SEGMENT, BY_COLUMN = 0, 1, 2
 
 @dataclass(frozen=True)
 class RowView:
-    """x as [rows, segments * run]: statistics are a row's; a segment of a row has one scale if the kind is by channel.
+    """x as [rows, segments * run]: statistics are per row; by-channel kinds have one scale per segment.
 
-    Rows r and r + period have the same scale and bias.
+    Rows r and r + period share scale and bias.
     """
 
     rows: int
@@ -53,19 +53,19 @@ class RowView:
 
     @property
     def columns(self) -> int:
-        """Elements of a row."""
+        """Elements per row."""
         return self.segments * self.run
 
 
 def epsilon_arg(node: Node) -> Arg:
-    """epsilon in the type that the kernel computes in."""
+    """epsilon in the kernel's compute type."""
     value = float(node.as_(Normalize).epsilon)
     return np.float64(value) if node.x.type.storage is DType.FLOAT64 else value
 
 
 @register
 class NormalizeRows(Kernel):
-    """Every kind: a work-item for each row on a CPU, neighbours that share a row on a GPU."""
+    """Every kind of Normalize; a work-item per row on a CPU, several per row on a GPU."""
 
     op = "Normalize"
     source = "norm/layer_norm_rows.cl"
@@ -121,7 +121,7 @@ class NormalizeRows(Kernel):
 
 
 def _held(view: RowView, params: Params, device: DeviceInfo) -> int:
-    """Vectors of a row that each of several work-items keeps; 0: they read the row three times."""
+    """Vectors of a row that a work-item keeps in registers; 0: the row is read three times."""
     columns, taken = view.columns, params["WG"] * params["PACK"]
     if params["WG"] == 1 or device.block_loads or not (view.segments == 1 and type(columns) is int):
         return 0
@@ -135,14 +135,14 @@ def _is_aligned(view: RowView, width: int) -> bool:
 
 
 def _form(node: Node, v: Value) -> int | None:
-    """How the kernel reads scale or bias; None if it cannot."""
+    """The kernel's access mode for scale or bias; None if unsupported."""
     if node.as_(Normalize).kind not in TRAILING or v.type.count == 1:
         return BY_SEGMENT
     return BY_COLUMN if v.is_const or v.type.count == RowView.of(node).columns else None
 
 
 def _parameter(node: Node, v: Value) -> Arg:
-    """Scale or bias as an argument; a constant that varies along some axes only is spread over all of them."""
+    """Scale or bias as an argument; a constant that varies along some axes only is expanded along all."""
     if not v.is_const:
         return v
     storage = node.x.type.storage

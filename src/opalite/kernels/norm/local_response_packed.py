@@ -1,4 +1,4 @@
-"""LocalResponseNorm on channel-packed tensors: windows that reach into the blocks next to a block's own."""
+"""LocalResponseNorm on channel-packed tensors; windows include the adjacent blocks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ LANES = "0123456789abcdef"
 
 
 def window_text(size: int, pack: int) -> str:
-    """The function window_sum: lane c of the result sums channels c - before to c + behind of three blocks in a row.
+    """Source of window_sum: lane c sums channels c - before to c + behind of three consecutive blocks.
 
-    Each channel of the window is a vector put together of two neighbouring blocks. Needs windows within the three.
+    Each channel offset of the window is a vector composed of two adjacent blocks. Windows must stay in the three
+    blocks.
     """
     before, behind = neighbours(size)
     terms = ["here"]
@@ -39,7 +40,7 @@ def window_text(size: int, pack: int) -> str:
 
 @register
 class LocalResponsePacked(Kernel):
-    """NCHWc to NCHWc; windows reach one block to either side."""
+    """NCHWc to NCHWc; windows extend at most one block to either side."""
 
     op = "LocalResponseNorm"
     source = "norm/local_response_packed.cl"

@@ -1,4 +1,4 @@
-"""LocalResponseNorm in flat layout: neighbouring positions as vectors, channel after channel."""
+"""LocalResponseNorm on row-major tensors: vectors of adjacent positions, channel after channel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..kernel_sources import STORAGE
 
 
 def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present: str) -> str:
-    """Functions response_WIDTH(d): d to the power of -beta. `present`: the text in front, with its helpers."""
+    """Source of response_WIDTH(d): d to the power of -beta. `present`: preceding text with its helpers."""
     dtype = DType.FLOAT64 if node.x.type.storage is DType.FLOAT64 else DType.FLOAT32
     expr = trace(lambda d: d.call("pow", -float(node.as_(LocalResponseNorm).beta)), dtype)
     text = ""
@@ -37,7 +37,7 @@ def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present
 
 
 def response_args(node: Node) -> dict[str, Arg]:
-    """alpha / size and bias in the type that kernels compute in."""
+    """alpha / size and bias in the kernel's compute type."""
     op = node.as_(LocalResponseNorm)
     number = np.float64 if node.x.type.storage is DType.FLOAT64 else np.float32
     return {"alpha": number(float(op.alpha) / op.size), "bias": number(float(op.bias))}

@@ -1,4 +1,4 @@
-"""Softmax in flat layout: along rows, or along lines whose elements lie apart."""
+"""Softmax on row-major tensors: along rows, or along any axis."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, ro
 
 
 class _Softmax(Kernel):
+    """Base class of the softmax kernels: source and defines."""
+
     op = "Softmax"
     source = "norm/softmax.cl"
 
     def _defines(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
         stored = node.y.type.storage
-        # A CPU's caches hold a line, and exp costs it more than a store and a load.
+        # A CPU caches a line, and computing exp twice costs more than a store and a load.
         stash = device.is_cpu and stored in (DType.FLOAT32, DType.FLOAT64)
         return {"STORAGE": STORAGE[stored], "LOG": node.as_(Softmax).log, "STASH": stash}
 
 
 @register
 class SoftmaxRows(_Softmax):
-    """Along the last axis: a work-item for each row on a CPU, neighbours that share a row on a GPU."""
+    """Softmax along the last axis: a work-item per row on a CPU, several per row on a GPU."""
 
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
@@ -56,7 +58,7 @@ class SoftmaxRows(_Softmax):
 
 @register
 class SoftmaxAnyAxis(_Softmax):
-    """Along any axis: a work-item for some neighbouring lines."""
+    """Softmax along any axis: a work-item for some adjacent lines."""
 
     space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 1, 4, 16, 128, 256)}
 

@@ -1,1 +1,1 @@
-"""Kernels on constant matrices of a few bits, widened in registers."""
+"""Kernels for constant low-bit matrices: weight-only and dynamically quantised products, and Gather."""

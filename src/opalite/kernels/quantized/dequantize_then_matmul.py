@@ -1,4 +1,4 @@
-"""QuantizedMatMul of many rows on GPUs: a launch widens the matrix into scratch memory, for kernels on floats."""
+"""QuantizedMatMul of many rows on GPUs: one launch dequantises the matrix to scratch memory, then a float matmul."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from ..matmul.matmul_wgmma import MatmulWgmma
 from .pack_low_bit import codebook_defines, packed_args, panels_of
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
-_PIECE = 16  # bytes that a work-item writes for matrix units
+_PIECE = 16  # bytes that a work-item writes in matrix-unit order
 
 
 class DequantizedProblem(MatmulProblem):
-    """A QuantizedMatMul, and the MatMul of the widened matrix."""
+    """A QuantizedMatMul node with the MatMul of its dequantised matrix."""
 
     @cached_property
     def packed(self) -> MatmulProblem:
-        """With the matrix as a constant, which kernels take in a form of their own."""
+        """The MatMul with the matrix as a constant, which kernels pack in their own order."""
         return self._product(is_const=True)
 
     @cached_property
     def plain(self) -> MatmulProblem:
-        """With the matrix by rows, [K, N]."""
+        """The MatMul with the matrix in row-major order [K, N]."""
         return self._product(is_const=False)
 
     def _product(self, *, is_const: bool) -> MatmulProblem:
@@ -47,7 +47,7 @@ class DequantizedProblem(MatmulProblem):
         type_ = TensorType(node.y.dtype, (s.k, s.n), node.y.type.place)
         data = LazyArray(type_.storage.np, type_.shape, _unread) if is_const else None
         inputs = [node.x, Value("widened", type_, data), *node.inputs[node.op.arity :]]
-        # Its result is a value of its own: the graph's is given by the graph's node.
+        # The result is a new value: the graph's value has the original node as its producer.
         made = node.with_(op=MatMul(trans_a=False, trans_b=False), inputs=inputs)
         return MatmulProblem(made, self.device)
 
@@ -57,9 +57,9 @@ def _unread() -> NoReturn:
 
 
 class DequantizeThenMatmul(QuantizedMatmulKernel):
-    """One launch widens the matrix, the next are those of `product`, a kernel for MatMul.
+    """Base class: one launch dequantises the matrix, then `product`, a MatMul kernel, runs.
 
-    form: the order in which that reads it, as dequantize_weights.cl has it.
+    form: memory order that `product` reads, a constant of dequantize_weights.cl.
     """
 
     rank = 1
@@ -70,7 +70,7 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
     form: ClassVar[int]
 
     def inner(self, p: DequantizedProblem) -> MatmulProblem:
-        """The product of the widened matrix."""
+        """The MatMul of the dequantised matrix."""
         return p.packed if self.form else p.plain
 
     def refuse(self, p: MatmulProblem) -> str | None:
@@ -93,7 +93,7 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
         inner = self.inner(p)
         size = p.sizes.k * p.sizes.n
         moved = size * p.node.as_(QuantizedMatMul).bits / 8 + inner.node.input(1).type.nbytes
-        steps = 1 + Unpacking.of(p.device).in_registers  # with storing
+        steps = 1 + Unpacking.of(p.device).in_registers  # including stores
         operations = 2 * size * steps / (p.device.peak_flops * self.share(p.device))
         product = self.product.seconds(inner, inner.node.cost())
         return product + max(operations, moved / p.device.bandwidth) + p.device.launch_s
@@ -128,7 +128,7 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
         return [Launch("widen", {**args, "to": to}, grid, defines=own, prelude=values), *products]
 
     def tiles(self, launch: Launch, params: Params) -> tuple[int, int, int]:
-        """(tiles along the columns, steps of 16 terms, columns of a tile) of a product by matrix units."""
+        """(tiles along columns, steps of 16 terms, columns per tile) of a matrix-unit product."""
         tiles, steps = launch.args["tiles"], launch.args["steps"]
         assert isinstance(tiles, int)
         assert isinstance(steps, int)
@@ -137,7 +137,7 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
 
 @register
 class DequantizeThenMma(DequantizeThenMatmul):
-    """By MatmulMma."""
+    """Dequantises, then runs MatmulMma."""
 
     product, form = MatmulMma(), 1
     space: ClassVar[Space] = MatmulMma.space
@@ -145,7 +145,7 @@ class DequantizeThenMma(DequantizeThenMatmul):
 
 @register
 class DequantizeThenMmaStaged(DequantizeThenMatmul):
-    """By MatmulMmaStaged."""
+    """Dequantises, then runs MatmulMmaStaged."""
 
     product, form = MatmulMmaStaged(), 2
     space: ClassVar[Space] = MatmulMmaStaged.space
@@ -153,7 +153,7 @@ class DequantizeThenMmaStaged(DequantizeThenMatmul):
 
 @register
 class DequantizeThenWgmma(DequantizeThenMatmul):
-    """By MatmulWgmma."""
+    """Dequantises, then runs MatmulWgmma."""
 
     product, form = MatmulWgmma(), 3
     space: ClassVar[Space] = MatmulWgmma.space
@@ -167,7 +167,7 @@ class DequantizeThenWgmma(DequantizeThenMatmul):
 
 @register
 class DequantizeThenLocalTile(DequantizeThenMatmul):
-    """By MatmulLocalTile."""
+    """Dequantises, then runs MatmulLocalTile."""
 
     product, form = MatmulLocalTile(), 0
     space: ClassVar[Space] = MatmulLocalTile.space
@@ -176,7 +176,7 @@ class DequantizeThenLocalTile(DequantizeThenMatmul):
 
 @register
 class DequantizeThenRegisterTile(DequantizeThenMatmul):
-    """By MatmulRegisterTile."""
+    """Dequantises, then runs MatmulRegisterTile."""
 
     product, form = MatmulRegisterTile(), 0
     space: ClassVar[Space] = MatmulRegisterTile.space

@@ -1,7 +1,7 @@
-"""Which products round their rows to 8 bits: on one device either all kernels of a product do, or none.
+"""Decides which products quantise their activations to int8: all kernels of a product on a device, or none.
 
-Tiers and numbers of rows do not decide it, so that a decoder computes the same for a prompt as for single tokens, by
-first programs as by later ones, and chooses the tokens that onnxruntime does, which rounds in the same way.
+The decision ignores tiers and row counts. A decoder therefore computes the same for a prompt as for single tokens, and
+in both tiers. It then chooses the same tokens as onnxruntime, which quantises in the same way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LONGEST = 128
 
 
 def scale_group(block: int, columns: int) -> int:
-    """Numbers of a row that share a scale: a block's, or a part of a block that goes into it; 0 where none does."""
+    """Numbers of a row that share a scale: a block, or an even part of one; 0 if no group size fits."""
     if block >= columns:
         return min(LONGEST, columns)
     size = block if block <= LONGEST else LONGEST
@@ -22,13 +22,13 @@ def scale_group(block: int, columns: int) -> int:
 
 
 def sum_length(p: MatmulProblem) -> int:
-    """The terms of a sum: the matrix is a constant."""
+    """Terms of a sum, from the constant matrix."""
     b = p.node.input(1)
     return int(b.shape[1 if p.node.as_(QuantizedMatMul).trans_b else 0])
 
 
 def activation_quantization_refusal(p: MatmulProblem) -> str | None:
-    """Why the rows of a QuantizedMatMul stay floats, or None where they are rounded."""
+    """The reason why a QuantizedMatMul keeps float activations, or None if they are quantised."""
     op, dots = p.node.as_(QuantizedMatMul), p.device.byte_dots
     if not op.rounds or op.table:
         return "sums of floats are wanted: neither accuracy_level 4 nor precision int8"

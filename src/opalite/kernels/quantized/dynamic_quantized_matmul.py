@@ -1,4 +1,4 @@
-"""QuantizedMatMul whose rows may be rounded to bytes: sums of products of integers, four to an instruction of a CPU."""
+"""QuantizedMatMul with activations quantised to int8 at run time, by a CPU's dot-product instructions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DOTS = {"": 0, "pairs": 1, "fours": 2}
 
 
 class DynamicQuantizedMatmul(QuantizedMatmulKernel):
-    """What the kernels on rounded rows share: the launch that rounds them, in groups along the sum."""
+    """Base class of kernels on int8 activations: the launch that quantises rows in groups along the sum."""
 
     entry: ClassVar[str]
     rounds = True
@@ -33,11 +33,11 @@ class DynamicQuantizedMatmul(QuantizedMatmulKernel):
         return "the sums do not fit the registers" if params["MR"] > most_rows(p.device.pack) else None
 
     def _quantized_launches(self, p: MatmulProblem, params: Params, grid: tuple[Any, ...], **more: Arg) -> list[Launch]:
-        """The launch that rounds rows, and that of the product, which has `more` arguments."""
+        """The launch that quantises the rows, then the product with `more` arguments."""
         node, op, s, k = p.node, p.node.as_(QuantizedMatMul), p.sizes, sum_length(p)
         size = scale_group(op.block, k)
         groups = ceil_div(k, size)
-        stride = s.m + max(self.space["MR"]) - 1  # the last tile reads as many rows past the end
+        stride = s.m + max(self.space["MR"]) - 1  # the last tile reads up to that many rows past the end
         args: dict[str, Arg] = {"M": s.m, "K": k, "stride": stride, "group": size}
         args["q"] = Scratch("bytes", stride * groups * ceil_div(size, 16) * 16)
         args |= {name: Scratch(name, 4 * stride * groups) for name in ("by", "sums")}
@@ -60,7 +60,7 @@ class DynamicQuantizedMatmul(QuantizedMatmulKernel):
         return [first, Launch(self.entry, args, grid, GROUP, defines, epilogue.prelude)]
 
     def _gemm_seconds(self, p: MatmulProblem, tiles: float, rows: float, spread: float) -> float:
-        """Seconds of `tiles` tiles of `rows` rows that spread numbers into bytes `spread` times."""
+        """Seconds of `tiles` tiles of `rows` rows that unpack numbers to bytes `spread` times."""
         c, s, op = ByteDots.of(p.device), p.sizes, p.node.as_(QuantizedMatMul)
         size = max(1, scale_group(op.block, sum_length(p)))
         pair = c.pairs if p.device.byte_dots == "pairs" else 1.0
@@ -72,7 +72,7 @@ class DynamicQuantizedMatmul(QuantizedMatmulKernel):
 
 @register
 class Int8ActivationGemvCpu(DynamicQuantizedMatmul):
-    """A panel's words are spread into bytes in registers, for MR rows at once."""
+    """Unpacks a panel's words to bytes in registers, for MR rows at once."""
 
     source, entry = "quantized/int8_activation_gemv_cpu.cl", "bytes_rows"
     space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
@@ -94,7 +94,7 @@ class Int8ActivationGemvCpu(DynamicQuantizedMatmul):
 
 @register
 class Int8ActivationGemmCpu(DynamicQuantizedMatmul):
-    """A group of a panel is spread into bytes in the first-level cache, once for many rows."""
+    """Unpacks a group of a panel to bytes in the L1 cache, once for many rows."""
 
     source, entry = "quantized/int8_activation_gemm_cpu.cl", "bytes_panel"
     space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}

@@ -1,4 +1,4 @@
-"""QuantizedMatMul of few rows of halves that normalises the rows it reads, which need no launch for that."""
+"""QuantizedMatMul of few half rows with a fused row normalisation, on matrix units."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .skinny_mma_quantized import (
     quad_registers,
 )
 
-_VECTOR = 8  # halves of a row that are read at once
+_VECTOR = 8  # halves of a row per load
 _WORDS = 4  # of such a vector
-_HELD = 112  # words of quads, rows, scale and bias of a work-item that leave registers for sums
+_HELD = 112  # words of quads, rows, scale and bias per work-item that leave registers for accumulators
 
 
 @register
 class QuantizedNormSkinnyMma(QuantizedSkinnyMma):
-    """QuantizedSkinnyMma that normalises the rows while it copies them into local memory: each work-group all rows."""
+    """QuantizedSkinnyMma that normalises the rows while it copies them to local memory: each group all rows."""
 
     op = "RowNormQuantizedMatMul"
 
@@ -57,7 +57,7 @@ class QuantizedNormSkinnyMma(QuantizedSkinnyMma):
         return None
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        """That of the product, and every group looks at all rows."""
+        """The product's time plus that of normalising all rows in every work-group."""
         s = p.sizes
         looks = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
         return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops

@@ -1,5 +1,4 @@
-"""Matrices of a few bits as kernels hold them (unpack_low_bit.cl): panels of words, with their scales and zero
-points."""
+"""Packs low-bit matrices for kernels (unpack_low_bit.cl): column panels of 32-bit words, scales, zero points."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ VECTORS = 4
 
 
 class PanelLayout(NamedTuple):
-    """How panels hold words: `deep` neighbouring words of a column side by side, for `width` columns in turn."""
+    """Memory order of panels: `deep` consecutive words of a column together, for each of `width` columns."""
 
     width: int
     deep: int
@@ -30,7 +29,7 @@ STREAMED = PanelLayout(32, 4)
 
 
 def panels_of(device: DeviceInfo) -> PanelLayout:
-    """The same for all kernels of a device, so that they share one copy."""
+    """The panel layout of a device; all its kernels use it, so that they share one copy of a matrix."""
     return PanelLayout(VECTORS * device.pack, 1) if device.is_cpu else STREAMED
 
 
@@ -40,7 +39,7 @@ def panel_width(device: DeviceInfo) -> int:
 
 
 def packing_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block: int, columns: int) -> str | None:
-    """Why kernels cannot hold the matrix, or None."""
+    """The reason why kernels cannot pack the matrix, or None."""
     if not b.is_const or not scale.is_const or not (zero is None or zero.is_const):
         return "the integers, their scales and zero points must be constants"
     if block * bits % 32 and block < columns:
@@ -49,7 +48,7 @@ def packing_refusal(b: Value, scale: Value, zero: Value | None, bits: int, block
 
 
 def shared_zero(b: Value, zero: Value | None, bits: int) -> float | None:
-    """The zero point of all numbers as kernels hold them, or None where there are several."""
+    """The single zero point in packed form, or None if there are several."""
     middle = float(_offset(b, bits))
     if zero is None:
         return middle
@@ -60,14 +59,14 @@ def shared_zero(b: Value, zero: Value | None, bits: int) -> float | None:
 
 
 def _offset(b: Value, bits: int) -> int:
-    """What is added to the integers, for kernels hold numbers from 0 on."""
+    """The offset that makes the integers non-negative, as packed words need."""
     return 1 << (bits - 1) if b.dtype is DType.INT8 else 0
 
 
 def packed_args(
     b: Value, scale: Value, zero: Value | None, bits: int, transposed: bool, panels: PanelLayout
 ) -> tuple[dict[str, Arg], dict[str, Any]]:
-    """(arguments, defines) of a matrix with a row of `scale` for each column; turned: it is stored by those columns."""
+    """(arguments, defines) of a packed matrix with a row of `scale` per column; transposed: stored as [N, K]."""
     offset = _offset(b, bits)
     width, deep = panels
     form = f"words{bits}x{width}{f'x{deep}' if deep > 1 else ''}{'t' if transposed else ''}{offset}"
@@ -92,18 +91,18 @@ def packed_args(
 
 
 def codebook_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[str, Any], str]:
-    """(defines, prelude) for numbers of 4 bits that number the values of `table`, if there is one."""
+    """(defines, prelude) of 4-bit numbers that are indices into the codebook `table`, if there is one."""
     if not table:
         return {}, ""
-    # Of sums of bytes in vectors it is known that AVX-512 or AVX2 does them, which have vpermps.
+    # Devices with vector byte dot products have AVX-512 or AVX2, and therefore vpermps.
     defines = {"TABLE": 1, "PERMUTE": int(device.is_cpu and device.assembly and bool(device.byte_dots))}
     return defines, f"#define TABLE_VALUES {', '.join(f'{v!r}f' for v in table)}\n"
 
 
 def pack_words(bits: int, panels: PanelLayout, transposed: bool, offset: int) -> Callable[[Array | LazyArray], Array]:
-    """Function from integers [K, N] ([N, K] if `transposed`) plus `offset` to words [panels, groups, width, deep].
+    """A function from integers [K, N] ([N, K] if `transposed`) plus `offset` to words [panels, groups, width, deep].
 
-    Of one word each, groups have no axis: [panels, groups, width].
+    With deep = 1 the last axis is absent: [panels, groups, width].
     """
     width, deep = panels
     per = 32 // bits * deep
@@ -131,7 +130,7 @@ def _words(rows: Array, bits: int, offset: int) -> Array:
     numbers = np.zeros((columns, count * 4 * each), np.uint8)
     numbers[:, :k] = rows.view(np.uint8) if rows.flags.c_contiguous else np.ascontiguousarray(rows).view(np.uint8)
     if offset:
-        numbers[:, :k] += np.uint8(offset)  # which wraps around, as the signed ones do
+        numbers[:, :k] += np.uint8(offset)  # unsigned arithmetic wraps around as signed arithmetic does
     packed = numbers[:, ::each].copy()
     for i in range(1, each):
         packed |= numbers[:, i::each] << np.uint8(bits * i)
@@ -139,7 +138,7 @@ def _words(rows: Array, bits: int, offset: int) -> Array:
 
 
 def _fill(out: Array, words: Array) -> None:
-    """Write words [columns, words] to panels [panels, words / deep, width, deep]."""
+    """Writes words [columns, words] to panels [panels, words / deep, width, deep]."""
     groups, width, deep = out.shape[1:]
     if missing := groups * deep - words.shape[1]:
         words = np.pad(words, ((0, 0), (0, missing)))
@@ -150,7 +149,8 @@ def _fill(out: Array, words: Array) -> None:
 
 
 def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array | LazyArray], Array]:
-    """Function from scales or zero points [N, blocks] plus `offset` to [panels, blocks, width], zeros past N."""
+    """A function from scales or zero points [N, blocks] plus `offset` to [panels, blocks, width], zero-padded past N.
+    """
 
     def fn(parts: Array | LazyArray) -> Array:
         n, blocks = parts.shape
@@ -165,8 +165,7 @@ def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Ar
 
 
 def packed_binding(node: Node, first: int) -> Binding:
-    """Everything in plain buffers, but for the matrix (input `first`) and what an operator has from input 2 on, which
-    become Weights."""
+    """Row-major buffers for all values except the matrix (input `first`) and inputs 2 onward, which are packed."""
     flat = flat_binding(node)
     taken = {first, *range(2, node.op.arity)}
     return Binding(tuple(None if i in taken else layout for i, layout in enumerate(flat.inputs)), flat.outputs)

@@ -1,4 +1,4 @@
-"""QuantizedGather: only the rows that indices name are widened."""
+"""QuantizedGather: dequantises only the rows that indices select."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .pack_low_bit import packed_args, packed_binding, packing_refusal, panels_o
 
 @register
 class QuantizedGatherRows(Kernel):
-    """A work-item for each word of a row, from the panels that products read, so that one copy serves both."""
+    """One work-item per packed word of a row; reads the panels of the matrix products, so both share one copy."""
 
     op = "QuantizedGather"
     source = "quantized/quantized_gather.cl"

@@ -1,4 +1,4 @@
-"""QuantizedMatMul of few rows on GPUs: as fast as the weights are read."""
+"""QuantizedMatMul of few rows on GPUs (GEMV): bound by reading the packed weights."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .quantized_matmul_cpu import QuantizedMatmulKernel
 MOST_ROWS = 64
 _GROUP_ROWS = 16
 _LEAST, _MOST = 64, 256  # work-items of a group
-_GROUPS = 2  # for each compute unit, so that one reads while another adds up
-_NARROW, _WIDE = 8, 16  # columns of a group, of which four read the 64 bytes that memory moves at least, or more
+_GROUPS = 2  # work-groups per compute unit, so that one loads while another reduces
+_NARROW, _WIDE = 8, 16  # columns of a group; four read the minimum memory transaction of 64 bytes
 
 
 @register
 class QuantizedGemvGpu(QuantizedMatmulKernel):
-    """Neighbouring work-items read 16 bytes each of neighbouring columns, PARTS of them share out a column."""
+    """Adjacent work-items read 16 bytes each of adjacent columns; PARTS work-items split a column."""
 
     source = "quantized/quantized_gemv_gpu.cl"
     space: ClassVar[Space] = {
@@ -48,7 +48,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         most = min(_MOST, p.device.max_work_group_size, p.device.max_work_item_sizes[0])
         if not _LEAST <= items <= most:
             return f"work-groups have {_LEAST} to {most} work-items, here {items}"
-        if not _rows(p) <= 2 * rows <= 2 * _rows(p):  # it would be right, and slower
+        if not _rows(p) <= 2 * rows <= 2 * _rows(p):  # correct but slower
             return "the group has more rows than the product, or too few of them"
         quad = 128 // p.node.as_(QuantizedMatMul).bits
         nbytes = 4 * rows * max(params["PARTS"] * params["UNROLL"] * (quad + 4), items)
@@ -57,7 +57,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         return None
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
-        """The widest columns that leave every compute unit some groups, and as few turns as may be."""
+        """The widest group that leaves every compute unit some groups, with the fewest iterations."""
         s = p.sizes
         quads = ceil_div(s.k, 128 // p.node.as_(QuantizedMatMul).bits)
         strips = ceil_div(hint_of(s.m), _rows(p))
@@ -101,5 +101,5 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
 
 
 def _rows(p: MatmulProblem) -> int:
-    """Rows of a group at most: a power of two that the product fills."""
+    """Rows per group: the largest power of two that the product fills."""
     return int(min(_GROUP_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))

@@ -1,4 +1,4 @@
-"""QuantizedMatMul on CPUs: from registers for few rows and from the cache for many."""
+"""QuantizedMatMul on CPUs: dequantises in registers for few rows, into the L1 cache for many."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .pack_low_bit import (
 
 GROUP = (1, 1, 1)
 TILES = 24  # tiles of a work-item of panel.cl, whose sums are kept
-ITEMS_A_CORE = 8  # work-items for each core that balance uneven cores
+ITEMS_A_CORE = 8  # work-items per core, for load balance
 
 
 class QuantizedMatmulKernel(Kernel):
-    """What the kernels share."""
+    """Base class of QuantizedMatMul kernels: refusals, bindings and launches."""
 
     op = "QuantizedMatMul"
     problem = MatmulProblem
@@ -64,7 +64,7 @@ class QuantizedMatmulKernel(Kernel):
     def _launch(
         self, entry: str, p: MatmulProblem, params: Params, grid: tuple[Any, ...], group: tuple[int, ...], **more: Arg
     ) -> list[Launch]:
-        """A launch of `entry`, which has `more` arguments than those that all have."""
+        """A launch of `entry` with the arguments that all kernels share, and `more`."""
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
         epilogue = rows_epilogue(node, p.device)
         panels = panels_of(p.device)
@@ -76,13 +76,13 @@ class QuantizedMatmulKernel(Kernel):
 
 
 def most_rows(device_pack: int) -> int:
-    """Rows of a tile of VECTORS vectors whose sums stay in registers: 32 of them with AVX-512, else 16."""
+    """The most rows of a tile of VECTORS vectors whose accumulators fit 32 registers (AVX-512) or 16."""
     return 6 if device_pack >= 16 else 3
 
 
 @register
 class QuantizedGemvCpu(QuantizedMatmulKernel):
-    """A panel's words are widened in registers, for MR rows at once."""
+    """Dequantises a panel's words in registers, for MR rows at once."""
 
     source = "quantized/dequant_gemv_cpu.cl"
     space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
@@ -107,16 +107,16 @@ class QuantizedGemvCpu(QuantizedMatmulKernel):
 
 
 def tile_refusal(p: MatmulProblem, params: Params) -> str | None:
-    """Why tiles of MR rows whose sums stay in registers do not do for the product, or None."""
+    """The reason why register tiles of MR rows do not suit the product, or None."""
     if params["MR"] > most_rows(p.device.pack):
         return "the sums do not fit the registers"
-    if params["MR"] > max(hint_of(p.sizes.m), 1):  # it would be right, and slower
+    if params["MR"] > max(hint_of(p.sizes.m), 1):  # correct but slower
         return "the tile has more rows than the product"
     return None
 
 
 def tile_rows(p: MatmulProblem, each: float | None = None) -> int:
-    """Rows of a tile: as even as they can be. each: what a tile takes besides, in rows; by default, widening."""
+    """Rows per tile, as even as possible. each: fixed cost of a tile in rows, by default dequantisation."""
     m, most = max(1, p.sizes.m), most_rows(p.device.pack)
     if m <= most:
         return int(m)
@@ -126,7 +126,7 @@ def tile_rows(p: MatmulProblem, each: float | None = None) -> int:
 
 @register
 class QuantizedGemmCpu(QuantizedMatmulKernel):
-    """A panel is widened by chunks into memory that stays in the first-level cache, once for many rows."""
+    """Dequantises a panel in chunks into the L1 cache, once for many rows."""
 
     source = "quantized/dequant_gemm_cpu.cl"
     space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}
@@ -160,7 +160,7 @@ class QuantizedGemmCpu(QuantizedMatmulKernel):
 
 
 def balanced_rows(m: int, panels: int, tile: int, cores: int) -> int:
-    """Rows for each work-item: evenly many, at most what it keeps sums of, and as many as leave every core several."""
+    """Rows per work-item: even, at most `tile` sums in registers, and several work-items per core."""
     pieces = at_least([1, ceil_div(m, TILES * tile), ceil_div(ITEMS_A_CORE * cores // 2, at_least([1, panels]))])
     rows: int = at_least([tile, ceil_div(ceil_div(m, pieces), tile) * tile])
     return rows

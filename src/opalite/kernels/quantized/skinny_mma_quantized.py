@@ -1,4 +1,4 @@
-"""QuantizedMatMul of few rows of halves on matrix units: as fast as the integers are read."""
+"""QuantizedMatMul of few half rows on matrix units (skinny GEMM): bound by reading the packed weights."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .quantized_matmul_cpu import QuantizedMatmulKernel
 MOST_ROWS = FEW
 
 _WAVE = 32
-_COLUMNS = 16  # that the matrix units take at once, of a warp's quads
-_HELD = 96  # words of the quads, scales and zero points of a work-item that leave registers for sums
-_ON_ITS_WAY = 4  # quads of a work-item that are enough; more take registers, and memory from the steps before
-_LARGEST_ZERO = 512  # halves hold it less any number without rounding
-_UNIT = 2.0**-9  # a one in the kernel's halves
+_COLUMNS = 16  # rows that the matrix units take at once
+_HELD = 96  # words of quads, scales and zero points per work-item that leave registers for accumulators
+_ON_ITS_WAY = 4  # quads in flight that suffice; more take registers, and bandwidth from earlier steps
+_LARGEST_ZERO = 512  # halves represent it minus any packed number exactly
+_UNIT = 2.0**-9  # 1.0 as a half
 
 
 @register
 class QuantizedSkinnyMma(QuantizedMatmulKernel):
-    """PARTS warps to 16 columns; each work-item has UNROLL quads of 16 bytes on their way at any time."""
+    """PARTS warps per 16 columns; each work-item keeps UNROLL quads of 16 bytes in flight."""
 
     source = "quantized/skinny_mma_quantized.cl"
     space: ClassVar[Space] = {"PARTS": (8, 4), "UNROLL": (8, 6, 4, 2, 1), "MR": (1, 2, 4, 8, 16)}
@@ -60,7 +60,7 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
         items, rows, at_once = params["PARTS"] * _WAVE, params["MR"], params["UNROLL"]
         if items > min(p.device.max_work_group_size, p.device.max_work_item_sizes[0]):
             return f"the device runs fewer than {items} work-items in a group"
-        if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # it would be right, and slower
+        if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # correct but slower
             return "the group has more rows than the product, or too few of them"
         if at_once > 1 and at_once * quad_registers(p) > _HELD:
             return f"{at_once} quads with their scales do not fit the registers"
@@ -69,7 +69,7 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
         return None if chunks_in_local_memory(p, params) else "the rows do not fit the local memory"
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
-        """Most rows at once, and as many quads on their way as pay, if they do not lead past a column's end."""
+        """The most rows at once, and as many quads in flight as pay without passing a column's end."""
 
         def order(point: dict[str, Any]) -> tuple[Any, ...]:
             steps, turn = _steps(p, point), point["UNROLL"] // _split(p, point)
@@ -79,7 +79,7 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
         return min(self.points(p), key=order)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        """Unpacking takes as long as multiplying some rows, and the units take two rows at once."""
+        """Unpacking costs as much as multiplying some rows; the matrix units take two rows at once."""
         m = max(1, p.sizes.m)
         operations = cost.flops / m * (ceil_div(m, 2) + Unpacking.of(p.device).in_registers)
         arithmetic = operations / (p.device.peak_flops * self.share(p.device))
@@ -109,7 +109,7 @@ def _pair_of(value: float) -> np.uint32:
 
 
 def _zero_refusal(p: MatmulProblem) -> str | None:
-    """Why numbers less their zero points are no halves, or None."""
+    """The reason why a number minus its zero point is not an exact half, or None."""
     zero, bits = p.node.get(3), p.node.as_(QuantizedMatMul).bits
     shared = shared_zero(p.node.input(1), zero, bits)
     if shared is None:
@@ -126,58 +126,58 @@ def _has_zeros(p: MatmulProblem) -> bool:
 
 
 def _span(p: MatmulProblem) -> int:
-    """Words of a block; 0 if there is one block a column."""
+    """Words per quantisation block; 0 if a column is one block."""
     op = p.node.as_(QuantizedMatMul)
     return op.block * op.bits // 32 if op.block < p.sizes.k else 0
 
 
 def _scales(p: MatmulProblem) -> int:
-    """Scales of a quad, as few.cl has it."""
+    """Scales per quad, as in skinny_mma_quantized.cl."""
     span = _span(p)
     return 1 if span % 4 == 0 else 2 if span % 2 == 0 else 4
 
 
 def quad_registers(p: MatmulProblem) -> int:
-    """Registers that a quad takes, with its scales and zero points."""
+    """Registers of a quad with its scales and zero points."""
     scales = _scales(p)
     return 4 + 2 * scales + (scales if _has_zeros(p) else 0)
 
 
 def _quad(p: MatmulProblem) -> int:
-    """Numbers of a quad."""
+    """Numbers per quad."""
     return int(128 // p.node.as_(QuantizedMatMul).bits)
 
 
 def _steps(p: MatmulProblem, params: Params) -> int:
-    """Quads of each work-item in 16 columns."""
+    """Quads per work-item in 16 columns."""
     return max(1, ceil_div(ceil_div(p.sizes.k, _quad(p)), 2 * params["PARTS"]))
 
 
 def _sixteens(p: MatmulProblem, params: Params) -> int:
-    """Times 16 columns of a work-group: there is one for each compute unit, which reads on while it adds up."""
+    """Groups of 16 columns per work-group: one work-group per compute unit overlaps loads and reductions."""
     groups = ceil_div(p.sizes.n, _COLUMNS) * ceil_div(hint_of(p.sizes.m), params["MR"])
     return max(1, ceil_div(groups, p.device.compute_units))
 
 
 def _split(p: MatmulProblem, params: Params) -> int:
-    """Times 16 columns whose quads are on their way at once, where those of one are few."""
+    """Groups of 16 columns in flight at once, if those of one are few."""
     most = params["UNROLL"] // _steps(p, params) if params["MR"] <= 4 else 1
     fits = (n for n in (8, 4, 2) if n <= min(most, _sixteens(p, params)) and params["UNROLL"] % n == 0)
     return next(fits, 1)
 
 
 def chunk_terms(p: MatmulProblem, params: Params) -> int:
-    """Terms of a row that the quads of a group that are on their way at once multiply."""
+    """Terms of a row covered by the quads that a work-group has in flight."""
     return int(params["UNROLL"] // _split(p, params) * 2 * params["PARTS"] * _quad(p))
 
 
 def chunks_per_row(p: MatmulProblem, params: Params) -> int:
-    """Times the quads on their way that go over a whole row."""
+    """Chunks per row."""
     return max(1, ceil_div(p.sizes.k, chunk_terms(p, params)))
 
 
 def chunks_in_local_memory(p: MatmulProblem, params: Params) -> int:
-    """Times the quads on their way whose part of the rows lies in local memory: all, or even parts; 0 if none fits."""
+    """Chunks of the rows held in local memory at once: all, or an even part; 0 if none fits."""
     split, rows, parts = _split(p, params), params["MR"], params["PARTS"]
     each = 2 * rows * chunk_terms(p, params)
     sums = (1 if rows > 4 else 2) * split * rows * parts * _COLUMNS * 4

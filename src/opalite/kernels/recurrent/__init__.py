@@ -1,1 +1,1 @@
-"""LSTM, GRU and RNN."""
+"""Kernels for LSTM, GRU and RNN."""

@@ -1,4 +1,4 @@
-"""Constant weights of recurrent layers with the units of the hidden state in blocks, zeros past the last unit."""
+"""Packs constant weights of recurrent layers: hidden units in blocks, zero-padded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ multiplies the state's share of its last gate by the reset gate."""
 
 
 def block_weight(node: Node, v: Value, name: str, block: int, fn: Reorder) -> Weight:
-    """Input `v` of a Recurrent node as `fn` reorders it, in the node's storage type."""
+    """Input `v` of a Recurrent node reordered by `fn`, in the node's storage type."""
     gates = GATES[node.as_(Recurrent).kind]
     if node.as_(Recurrent).kind == "gru" and node.as_(Recurrent).linear_before_reset:
         gates = -gates
@@ -50,9 +50,10 @@ def recurrent_blocks(r: Array, gates: int, block: int) -> Array:
 
 
 def bias_blocks(b: Array, gates: int, block: int) -> Array:
-    """b[D, 2 * gates * H], of inputs and of the state, as their sum [D, blocks, gates, block].
+    """The input and state biases b[D, 2 * gates * H], added, as [D, blocks, gates, block].
 
-    Negative `gates` is a GRU that multiplies the last gate's state bias by the reset gate: it comes fourth, by itself.
+    Negative `gates` means a GRU whose reset gate multiplies the last gate's state bias. That bias is then not added but
+    comes as the fourth.
     """
     d = b.shape[0]
     inputs, state = np.moveaxis(b.reshape(d, 2, abs(gates), -1), 1, 0)

@@ -1,10 +1,10 @@
-"""Recurrent layers whose weights lie spread over a GPU's work-groups, all of which run until the last step.
+"""Persistent recurrent layers: weights stay in the registers of work-groups that run until the last step.
 
-Between two steps every group has to know what the others made. A launch for each step costs 4 to 10 µs; groups that
-meet at a counter in memory have waited for 1.3 (measured on an H200), and keep their weights in registers meanwhile, as
-Diamos et al. 2016 ("Persistent RNNs") do. All groups must be resident for that, so there is one for each compute unit
-at most. Who waits too long leaves, and a last launch then computes the layer again by groups that need nobody: however
-the device is shared, the walk ends and its result is right.
+Each step needs the previous step's results of all work-groups. One launch per step costs 4 to 10 us. A grid barrier
+through a counter in memory takes 1.3 us (on an H200), and weights stay in registers across it, as in Diamos et al. 2016
+("Persistent RNNs"). A grid barrier needs all work-groups resident, so there is at most one per compute unit. A
+work-group that waits too long exits, and a last launch then recomputes the layer without grid barriers. The result is
+therefore correct however the device is shared.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .pack_rnn_weights import bias_blocks, block_weight, in_blocks, peephole_blo
 from .rnn_activations import activation_macros
 from .rnn_unit_blocks import KINDS, acc_bytes, input_product, pass_count, split_refusal, weights_refusal
 
-HELD_WORDS = 128  # registers of a work-item for weights at most
-REGISTERS = 60000  # of a compute unit that a group may take
+HELD_WORDS = 128  # most registers of a work-item for weights
+REGISTERS = 60000  # share of a compute unit's local memory for a group
 OTHER_WORDS = 44  # registers of a work-item besides weights
-ITEMS = 256  # in a group, unless more are needed to hold the weights
+ITEMS = 256  # work-items of a group, unless the weights need more
 
 
 @register
 class RnnPersistent(Kernel):
-    """GROUPS work-groups at most for NB sequences of a direction, WAYS work-items for each gate of BLOCK units.
+    """At most GROUPS work-groups for NB sequences of a direction; WAYS work-items per gate of BLOCK units.
 
-    WALK: groups "meet" after each step; each step is one of the "launches"; or one group is "alone".
+    WALK: "meet", a grid barrier after each step; "launches", one launch per step; "alone", a single work-group.
     """
 
     op = "Recurrent"
@@ -83,7 +83,7 @@ class RnnPersistent(Kernel):
         op = node.as_(Recurrent)
         gates, batch = GATES[op.kind], node.x.shape[1]
         walk = "meet" if has_grid_barrier(device) else "launches" if split_refusal(node) is None else "alone"
-        # Sequences share what is read of the weights, unless those are held.
+        # Sequences share weight loads, unless weights stay in registers.
         for nb in (1, 2, 4, 8):
             if batch <= nb:
                 break
@@ -104,7 +104,7 @@ class RnnPersistent(Kernel):
         return super().defaults(p)
 
     def seconds(self, p: Problem, cost: Cost) -> float:
-        """The product over all steps fills the device; each step of the walk takes a meeting or a launch."""
+        """The product over all steps fills the device; each step then takes a grid barrier or a launch."""
         node = p.node
         op = node.as_(Recurrent)
         steps, batch, _ = node.x.shape
@@ -191,19 +191,18 @@ class RnnPersistent(Kernel):
 
 
 def has_grid_barrier(device: DeviceInfo) -> bool:
-    """Whether a work-group of each compute unit runs at once with the others, and can wait for them: known of NVIDIA,
-    whose instructions for that the compiler takes."""
+    """Whether a work-group per compute unit is always resident and can spin on memory: NVIDIA with inline PTX."""
     return PTX_MMA in device.quirks
 
 
 def max_resident_groups(p: Problem, nb: int) -> int:
-    """Groups that `nb` sequences of a direction may have if all are to run at once."""
+    """Work-groups available to `nb` sequences of a direction if all groups are resident at once."""
     sets = max(1, ceil_div(p.node.x.shape[1], nb) * directions(p.node.as_(Recurrent)))
     return int(p.device.compute_units // sets)
 
 
 def persistent_rows(ways: int, r: Array, gates: int, block: int) -> Array:
-    """r[D, gates * H, H] as [D, shares, chunks, gates, block, ways, 4], zeros past H."""
+    """r[D, gates * H, H] as [D, shares, chunks, gates, block, ways, 4], zero-padded past H."""
     d, _, hidden = r.shape
     rows = in_blocks(r.reshape(d, abs(gates), hidden, hidden), block)
     chunks = ceil_div(hidden, 4 * ways)
@@ -221,7 +220,7 @@ def _chunks(node: Node, params: Params) -> int:
 
 
 def _group_count(p: Problem, params: Params) -> int:
-    """Groups for NB sequences of a direction."""
+    """Work-groups for NB sequences of a direction."""
     if params["WALK"] == "alone":
         return 1
     shares = _shares(p.node, params)
@@ -229,7 +228,7 @@ def _group_count(p: Problem, params: Params) -> int:
 
 
 def _holds(node: Node, params: Params) -> bool:
-    """Whether a group's weights fit the registers of its work-items."""
+    """Whether a work-group's weights fit the registers of its work-items."""
     words = 4 * _chunks(node, params) * acc_bytes(node) // 4
     items = GATES[node.as_(Recurrent).kind] * params["BLOCK"] * params["WAYS"]
     other = OTHER_WORDS + 4 * params["NB"]
@@ -237,7 +236,7 @@ def _holds(node: Node, params: Params) -> bool:
 
 
 def _work_bytes(node: Node, params: Params) -> int:
-    """Bytes of local memory: see the kernel's `work`."""
+    """Bytes of local memory: the kernel's `work`."""
     op = node.as_(Recurrent)
     rows, ways = GATES[op.kind] * params["BLOCK"], params["WAYS"]
     late = params["BLOCK"] if op.kind == "gru" and op.linear_before_reset else 0

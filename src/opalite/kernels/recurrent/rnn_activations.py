@@ -1,4 +1,4 @@
-"""Activations of recurrent layers as macros, from the same expressions that elementwise kernels are made of."""
+"""Activations of recurrent layers as macros, generated from the expressions of elementwise kernels."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ EXPRESSIONS: dict[str, Callable[[Sym, float, float], Sym]] = {
 
 
 def activation_macros(node: Node, width: int, device: DeviceInfo) -> str:
-    """ACT(i, v, d): activation i of direction d of a Recurrent node on `width` lanes, behind the node's clip if its
-    input is a gate."""
+    """ACT(i, v, d): activation i of direction d on `width` lanes; gate inputs are clipped first if the node clips."""
     op = node.as_(Recurrent)
     dtype, count = node.x.dtype, FUNCTIONS[op.kind]
     clip = float(op.clip)

@@ -1,4 +1,4 @@
-"""Recurrent layers with weights of any origin: one product for all steps, then a work-group for each sequence."""
+"""Recurrent layers with any weights, constant or not: one product for all inputs, then a work-group per sequence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rnn_unit_blocks import KINDS
 
 @register
 class RnnAnyWeights(Kernel):
-    """GROUP work-items share the hidden units of a sequence; on a CPU one does them all."""
+    """GROUP work-items share the hidden units of a sequence; on a CPU one work-item computes them all."""
 
     op = "Recurrent"
     source = "recurrent/rnn_any_weights.cl"
@@ -39,7 +39,7 @@ class RnnAnyWeights(Kernel):
         return {"GROUP": min(64, p.device.max_work_group_size), "PACK": 4}
 
     def seconds(self, p: Problem, cost: Cost) -> float:
-        """Only as many compute units of a GPU as there are sequences have work."""
+        """On a GPU only as many compute units as there are sequences have work."""
         seconds = super().seconds(p, cost)
         sequences = max(1, p.node.x.shape[1] * directions(p.node.as_(Recurrent)))
         return seconds if p.device.is_cpu else seconds * max(1.0, p.device.compute_units / sequences)

@@ -1,7 +1,7 @@
-"""Recurrent layers with constant weights: one product for the inputs of all steps, then a walk over blocks of units.
+"""Recurrent layers with constant weights: one product for all inputs, then a time loop over blocks of units.
 
-A work-group that holds all units walks through all steps in one launch. Where reading the recurrent weights by one core
-takes longer than a launch, SPLIT groups share the units and every step is a launch of its own.
+A work-group with all units runs all time steps in one launch. If one core takes longer than a launch to read the
+recurrent weights, SPLIT groups share the units, and every step is a launch.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .pack_rnn_weights import bias_blocks, block_weight, input_rows, peephole_bl
 from .rnn_activations import activation_macros
 
 KINDS = {"lstm": 0, "gru": 1, "rnn": 2}
-GPU_BLOCK = 32  # units whose weights lie side by side where a work-item has one unit
+GPU_BLOCK = 32  # units whose weights are interleaved if a work-item has one unit
 
-# Bytes of recurrent weights of one direction from which sharing them among groups pays for a launch each step, by
-# device.is_cpu: a core's second-level cache, or what one compute unit reads in that time. Less where there is one step.
+# Bytes of recurrent weights per direction from which splitting them over groups pays for a launch per step, by
+# device.is_cpu: a core's L2 cache, or what one compute unit reads in that time. Less if there is only one step.
 SPLIT_BYTES = {True: 2 << 20, False: 1 << 17}
 SPLIT_BYTES_ONE_STEP = 1 << 18
 MOST_LAUNCHES = 512
 GPU_ITEMS = 512  # in a work-group that holds all units
-MOST_SEQUENCES = 4  # of a work-item, unless their states are rounded together
+MOST_SEQUENCES = 4  # sequences of a work-item, unless their states are rounded together
 
 
 @register
 class RnnUnitBlocks(Kernel):
-    """NB sequences for each work-group of LX x LY work-items; SPLIT groups along the units."""
+    """NB sequences per work-group of LX x LY work-items; SPLIT groups along the units."""
 
     op = "Recurrent"
     source = "recurrent/rnn_unit_blocks.cl"
@@ -104,7 +104,7 @@ class RnnUnitBlocks(Kernel):
         return {"SPLIT": split, "NB": _together(node), "LX": lx, "LY": ly}
 
     def seconds(self, p: Problem, cost: Cost) -> float:
-        """The product over all steps fills the device; the walk has a group for each sequence."""
+        """The product over all steps fills the device; the time loop has one work-group per sequence."""
         node = p.node
         steps, batch, _ = node.x.shape
         split = int(self.defaults(p)["SPLIT"])
@@ -178,7 +178,7 @@ class RnnUnitBlocks(Kernel):
 
 
 def weights_refusal(node: Node) -> str | None:
-    """Why the weights cannot be brought into another form ahead of time, or None."""
+    """The reason why the weights cannot be packed ahead of time, or None."""
     if not node.x.dtype.is_float:
         return f"{node.x.dtype} has no activations"
     for i, what in ((1, "input weights"), (2, "recurrent weights"), (3, "bias"), (7, "peepholes")):
@@ -189,7 +189,7 @@ def weights_refusal(node: Node) -> str | None:
 
 
 def split_refusal(node: Node) -> str | None:
-    """Why the units cannot be shared among groups that meet at the end of each launch, or None."""
+    """The reason why the units cannot be split over groups with a launch per step, or None."""
     steps = node.x.shape[0]
     if steps == 0 or steps * pass_count(node.as_(Recurrent)) > MOST_LAUNCHES:
         return f"{steps} steps would take too many launches"
@@ -197,13 +197,12 @@ def split_refusal(node: Node) -> str | None:
 
 
 def pass_count(op: Recurrent) -> int:
-    """Passes over the state in one step: where a GRU's reset gate acts on the state, all units' is needed for the
-    last sum."""
+    """Passes over the state per step: a GRU whose reset gate acts on the state needs two."""
     return 2 if op.kind == "gru" and not op.linear_before_reset else 1
 
 
 def _together(node: Node) -> int:
-    """Sequences that a group has to hold at least: all of them where their states are rounded by one range."""
+    """The fewest sequences per group: all of them if their states share a quantisation range."""
     if not node.as_(Recurrent).rounds_state:
         return 1
     sizes: tuple[int, ...] = RnnUnitBlocks.space["NB"]
@@ -211,7 +210,7 @@ def _together(node: Node) -> int:
 
 
 def _block(device: DeviceInfo) -> int:
-    """Units that lie side by side in weights: a CPU's vector, or neighbouring work-items of a GPU."""
+    """Units per block of the packed weights: a CPU's vector, or adjacent work-items of a GPU."""
     return device.pack if device.is_cpu else GPU_BLOCK
 
 
@@ -220,29 +219,29 @@ def _blocks(node: Node, device: DeviceInfo) -> int:
 
 
 def _work_bytes(node: Node, params: Params, device: DeviceInfo) -> int:
-    """Bytes of local memory: four states, and the partial sums of work-items that share a unit."""
+    """Bytes of local memory: four states, and partial sums of work-items that share a unit."""
     units = _blocks(node, device) * _block(device)
     parts = 0 if params["LY"] == 1 else params["LX"] * params["LY"] * GATES[node.as_(Recurrent).kind]
     return int(params["NB"] * (4 * units + parts)) * acc_bytes(node)
 
 
 def acc_bytes(node: Node) -> int:
-    """Of a number that is summed up: states are not rounded to halves at each step."""
+    """Bytes of an accumulator; states are not rounded to halves at each step."""
     return 8 if node.x.type.storage is DType.FLOAT64 else 4
 
 
 def input_product(node: Node, z: Scratch, block: int, device: DeviceInfo) -> list[Launch]:
-    """z = x w' for all steps, by the matrix product kernel that expects to be fastest."""
+    """z = x w' for all steps, by the matrix product kernel with the least estimate."""
     steps, batch, inputs = node.x.shape
     gates = GATES[node.as_(Recurrent).kind]
     columns = directions(node.as_(Recurrent)) * ceil_div(node.as_(Recurrent).hidden, block) * block * gates
     place = node.x.type.place
     x = Value("x", TensorType(node.x.dtype, (steps * batch, inputs), place))
-    # Kernels ask whether the weights are constant, and leave their contents to the Weight that comes instead.
+    # Matmul kernels only ask whether the weights are constant; the packed Weight replaces their contents.
     w = Value("w", TensorType(node.x.dtype, (columns, inputs), place), np.zeros(()))
     y = Value("y", TensorType(node.x.dtype, (steps * batch, columns), place))
     product = Node(MatMul(trans_a=False, trans_b=True), [x, w], [y], name=node.name, origin=node.origin)
-    near = hinted(product)  # which is chosen for, and what is chosen guarded
+    near = hinted(product)  # the kernel is chosen for this size, with a guard
     cost = near.cost()
     kernels = [k for k in kernels_for("MatMul") if not k.images_only and k.refuse(k.problem(near, device)) is None]
     kernels.sort(key=lambda k: k.seconds(k.problem(near, device), cost))
