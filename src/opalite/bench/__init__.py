@@ -1,6 +1,6 @@
-"""Fair comparison of inference engines on one machine: `compare`, and what it is made of.
+"""Fair comparison of inference engines on one machine: `compare` and its parts.
 
-Each engine lives in a process of its own, which is stopped while another is measured. They are measured in turn, in
-short slices, so that a machine whose speed drifts slows all of them alike. A probe of the machine's speed stands around
-each slice, and slices beside a slow probe are left out.
+Each engine has its own process, which is stopped while another one is measured. Engines are measured alternately in
+short slices, so that changes of clock speed affect all of them alike. A probe measures the machine's speed around each
+slice; slices with a slow probe are dropped.
 """

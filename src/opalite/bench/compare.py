@@ -1,4 +1,4 @@
-"""`compare`: measures several engines on one model in turn, and says how they relate."""
+"""`compare` measures several engines on one model alternately."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from .worker_process import EngineProcess
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure. Seconds are wall-clock time; `settle` untimed runs come before all else, twice, since engines
-    may go on optimising what runs often; `tolerance` is the slowest probe that is let pass, 1 being calm."""
+    """Measurement parameters; seconds are wall-clock time.
+
+    settle: untimed runs before all else, twice, since engines may optimise what runs often. tolerance: slowest accepted
+    probe, 1 being the calm machine.
+    """
 
     threads: int = 2
     rounds: int = 12
@@ -35,8 +38,10 @@ class Plan:
 
 @dataclass
 class Measured:
-    """One engine's results: seconds, and `memory`, the most bytes of host memory held until the first run ended.
-    `difference` is relative to the first engine's outputs."""
+    """One engine's results in seconds.
+
+    memory: peak bytes of host memory until the first run ended. difference: relative to the first engine's outputs.
+    """
 
     engine: str
     version: str
@@ -56,7 +61,7 @@ class Measured:
 
 @dataclass
 class Comparison:
-    """All engines on one model, in the order asked for; `failed` says why an engine is not among them."""
+    """All engines on one model, in the given order; `failed` has the reasons of missing engines."""
 
     model: str
     plan: Plan
@@ -65,7 +70,7 @@ class Comparison:
     failed: dict[str, str]
 
     def ratio(self, engine: Measured, baseline: Measured) -> Spread | None:
-        """Time of `engine` over time of `baseline`, round by round; None if no round has accepted slices of both."""
+        """Time of `engine` over `baseline`, by round; None if no round has accepted slices of both."""
         found = ratios(engine.accepted, baseline.accepted)
         return Spread.of(found) if found else None
 
@@ -76,11 +81,11 @@ def compare(
     engines: Sequence[str],
     plan: Plan | None = None,
     extra: Mapping[str, Mapping[str, str]] | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[str], None] = lambda line: None,
 ) -> Comparison:
     """Measure `engines` (names as in bench.engines) on `model` with the inputs `feeds`.
 
-    `extra` holds options by engine. `tell` is called with a line of progress now and then. An engine that is not
+    `extra` holds options by engine. `on_progress` is called with lines of text. An engine that is not
     installed or cannot run the model is left out; OpaliteError if that is every one.
     """
     if len(set(engines)) < len(engines) or not engines:
@@ -95,7 +100,7 @@ def compare(
         failed: dict[str, str] = {}
         for name in engines:
             process = stack.enter_context(EngineProcess(name))
-            tell(f"{name}: loading")
+            on_progress(f"{name}: loading")
             try:
                 loaded = process.load(model, plan.threads, feeds, folder, (extra or {}).get(name, {}))
             except OpaliteError as e:
@@ -105,11 +110,11 @@ def compare(
             measured.append(Measured(name, **loaded))
         if not measured:
             raise OpaliteError(f"no engine could run {model}:\n" + "\n".join(failed.values()))
-        _measure(processes, measured, probe, plan, tell)
+        _measure(processes, measured, probe, plan, on_progress)
         expected = processes[0].outputs(folder)
         for process, m in zip(processes[1:], measured[1:], strict=True):
             m.difference = difference(process.outputs(folder), expected)
-    # The calm machine is its fast quarter, not its single best moment, which may have been a clock's short boost.
+    # The calm speed is the fastest quartile, since the single best moment may be a short clock boost.
     calm = float(np.percentile([s.probe_s for m in measured for s in m.slices], 25))
     for m in measured:
         m.accepted = accept(m.slices, calm, plan.tolerance)
@@ -121,9 +126,9 @@ def _measure(
     measured: Sequence[Measured],
     probe: Probe,
     plan: Plan,
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> None:
-    """Fill in the slices: every engine once a round, in a new order each round, a probe before and after each."""
+    """Fills the slices: every engine once per round, in random order, with a probe before and after each."""
     for process in processes:
         with process.awake():
             process.settle(plan.settle)
@@ -138,4 +143,4 @@ def _measure(
             after = probe.measure()
             measured[i].slices.append(TimeSlice(turn, tuple(times), max(before, after)))
             before = after
-        tell(f"round {turn + 1} of {plan.rounds}")
+        on_progress(f"round {turn + 1} of {plan.rounds}")

@@ -1,4 +1,4 @@
-"""How fast the machine is at this moment: a fixed piece of work on as many threads as the engines may use."""
+"""Measures the machine's current speed: a fixed piece of work on as many threads as the engines use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TAPS = np.linspace(-1, 1, 255, dtype=np.float32)
 
 
 class Probe:
-    """Seconds that `threads` simultaneous convolutions take: they grow when clocks fall or others use the cores."""
+    """Times `threads` simultaneous convolutions: slower if clocks drop or others use the cores."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -20,11 +20,11 @@ class Probe:
         self.measure()
 
     def measure(self) -> float:
-        """Seconds of the better of two tries, some milliseconds each."""
+        """Seconds of the better of two attempts, some milliseconds each."""
         return min(self._once(), self._once())
 
     def close(self) -> None:
-        """End the threads."""
+        """Ends the threads."""
         self._pool.shutdown()
 
     def _once(self) -> float:

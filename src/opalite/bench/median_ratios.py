@@ -1,4 +1,4 @@
-"""Medians with their spread, and ratios of engines measured side by side."""
+"""Medians with their spread, and ratios of engines measured alternately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .engines import Array
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of some numbers: median, and the quartiles around it."""
+    """Median and quartiles of some numbers."""
 
     median: float
     low: float
@@ -22,14 +22,14 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one number."""
+        """The spread of at least one number."""
         low, median, high = np.percentile(values, (25, 50, 75))
         return cls(float(median), float(low), float(high), len(values))
 
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """One engine's turn in one round: seconds of each run, and the worse of the probes before and after it."""
+    """One engine's measurement in one round: seconds of each run, and the slower probe before or after it."""
 
     round: int
     times: tuple[float, ...]
@@ -37,7 +37,7 @@ class TimeSlice:
 
     @property
     def median(self) -> float:
-        """Seconds of the middle run."""
+        """Median seconds of a run."""
         return float(np.median(self.times))
 
 
@@ -45,20 +45,22 @@ _S = TypeVar("_S", bound=TimeSlice)
 
 
 def accept(slices: Sequence[_S], calm_s: float, tolerance: float) -> list[_S]:
-    """The slices whose probe was at most `tolerance` times the calm machine's; all of them if fewer than three are."""
+    """Slices whose probe took at most `tolerance` times the calm machine's time; all of them if fewer than three."""
     calm = [s for s in slices if s.probe_s <= calm_s * tolerance]
     return calm if len(calm) >= 3 else list(slices)
 
 
 def ratios(engine: Sequence[TimeSlice], baseline: Sequence[TimeSlice]) -> list[float]:
-    """Time of `engine` over time of `baseline`, for each round that has a slice of both."""
+    """Time of `engine` over time of `baseline`, for each round with a slice of both."""
     of_round = {s.round: s.median for s in baseline}
     return [s.median / of_round[s.round] for s in engine if s.round in of_round]
 
 
 def difference(outputs: Sequence[Array], expected: Sequence[Array]) -> float:
-    """Largest difference of any output, relative to that output's largest magnitude; infinite if shapes differ or a
-    number is not finite in one of them alone."""
+    """Largest difference of any output, relative to the output's largest magnitude.
+
+    Infinite if shapes differ or only one of two numbers is finite.
+    """
     if len(outputs) != len(expected) or any(a.shape != b.shape for a, b in zip(outputs, expected, strict=False)):
         return float("inf")
     worst = 0.0

@@ -1,4 +1,4 @@
-"""A comparison as JSON and as rows of a table."""
+"""Comparison results as JSON and as table rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ COLUMNS = ("engine", "one run", "ratio", "slices", "load", "first", "differs")
 
 
 def table_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """One row of texts for each engine, under COLUMNS: milliseconds, and ratios to the first engine, each a median with
-    its quartiles. A ratio above 1 is slower."""
+    """One row of texts per engine under COLUMNS: milliseconds, and ratios to the first engine (above 1: slower).
+
+    Each is a median with its quartiles.
+    """
     return [_row(comparison, m) for m in comparison.engines]
 
 
@@ -42,7 +44,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Everything measured, in seconds, with the machine it was measured on."""
+    """All measurements in seconds, with the machine they were made on."""
     first = comparison.engines[0]
     engines = []
     for m in comparison.engines:
@@ -76,7 +78,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def throughput_json(found: Throughput) -> dict[str, Any]:
-    """Everything measured of modes, in seconds and inferences per second, with the machine it was measured on."""
+    """All measurements of modes, in seconds and inferences per second, with the machine."""
     return {
         "model": Path(found.model).stem,
         "plan": asdict(found.plan),
@@ -103,7 +105,7 @@ def throughput_json(found: Throughput) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, system and Python, for the record."""
+    """Processor, cores, system and Python version."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():

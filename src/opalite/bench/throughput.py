@@ -37,7 +37,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class ThroughputSlice(TimeSlice):
-    """What a mode did in one round: `seconds` in all, of each inference `times`."""
+    """One mode's measurement in one round: total `seconds`, and `times` of each inference."""
 
     seconds: float
 
@@ -49,7 +49,7 @@ class ThroughputSlice(TimeSlice):
 
 @dataclass
 class ModeResult:
-    """A mode's stretches; `difference` is relative to the first mode's outputs."""
+    """A mode's slices; `difference` is relative to the first mode's outputs."""
 
     mode: Mode
     version: str
@@ -60,17 +60,17 @@ class ModeResult:
 
     @property
     def rate(self) -> Spread:
-        """Inferences per second: the spread of the accepted stretches."""
+        """Inferences per second: the spread of the accepted slices."""
         return Spread.of([s.rate for s in self.accepted])
 
     def latency_s(self, percentile: float) -> float:
-        """Seconds of an inference, from when a worker took it; of the accepted stretches."""
+        """Percentile of an inference's seconds from its start by a worker, over accepted slices."""
         return float(np.percentile([t for s in self.accepted for t in s.times], percentile))
 
 
 @dataclass
 class Throughput:
-    """All modes of one model, in the order measured; `failed` says why one is not among them."""
+    """All modes of one model, in measuring order; `failed` has the reasons of missing modes."""
 
     model: str
     plan: Plan
@@ -79,18 +79,18 @@ class Throughput:
 
     @property
     def best(self) -> ModeResult:
-        """Opalite's mode of the most inferences per second."""
+        """Opalite's mode with the most inferences per second."""
         return max((y for y in self.modes if y.mode.engine == "opalite"), key=lambda y: y.rate.median)
 
     def gain(self, of: ModeResult) -> float:
-        """Its rate over the first mode's, the median of the rounds that have accepted stretches of both."""
+        """The rate of `of` over the first mode's: median over rounds with accepted slices of both."""
         first = {s.round: s.rate for s in self.modes[0].accepted}
         found = [s.rate / first[s.round] for s in of.accepted if s.round in first]
         return float(np.median(found)) if found else of.rate.median / self.modes[0].rate.median
 
 
 def modes_of(engines: Sequence[str], cores: int, is_cpu: bool) -> list[Mode]:
-    """What is tried: latency mode, and counts of workers among which cores are shared: powers of two, and all."""
+    """The modes to measure: latency mode, and worker counts that share the cores: powers of two, and all cores."""
     counts = sorted({n for n in (2, 4, 8, 16, 32) if n <= cores} | ({cores} if cores > 1 else set())) if is_cpu else [2]
     found: list[Mode] = []
     for engine in engines:
@@ -109,11 +109,12 @@ def measure_throughput(
     modes: Sequence[Mode],
     plan: Plan,
     extra: Mapping[str, Mapping[str, str]] | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[str], None] = lambda line: None,
 ) -> Throughput:
-    """Measure `modes` by turns, each in a process of its own that is stopped while others work.
+    """Measures `modes` alternately, each in its own process, which is stopped while others work.
 
-    `extra` holds options by engine. A mode that cannot be had is left out; OpaliteError if the first cannot.
+    extra: options by engine. on_progress: called with lines of text. An unavailable mode is left out; OpaliteError if
+    the first one is.
     """
     failed: dict[str, str] = {}
     found: list[tuple[EngineProcess, ModeResult]] = []
@@ -124,7 +125,7 @@ def measure_throughput(
         for mode in modes:
             process = stack.enter_context(EngineProcess(mode.engine))
             options = (extra or {}).get(mode.engine, {})
-            tell(f"{mode}: loading")
+            on_progress(f"{mode}: loading")
             try:
                 loaded = process.load(model, plan.threads, feeds, folder, options, mode.kind, mode.workers)
                 with process.awake():
@@ -135,7 +136,7 @@ def measure_throughput(
                 failed[str(mode)] = str(e)
                 continue
             found.append((process, ModeResult(mode, loaded["version"], loaded["device"])))
-        _measure(found, probe, plan, tell)
+        _measure(found, probe, plan, on_progress)
         expected = found[0][0].outputs(folder)
         for process, y in found:
             y.difference = difference(process.outputs(folder), expected)
@@ -146,7 +147,7 @@ def measure_throughput(
 
 
 def _measure(
-    found: Sequence[tuple[EngineProcess, ModeResult]], probe: Probe, plan: Plan, tell: Callable[[str], None]
+    found: Sequence[tuple[EngineProcess, ModeResult]], probe: Probe, plan: Plan, on_progress: Callable[[str], None]
 ) -> None:
     order = list(found)
     shuffle = random.Random(plan.seed).shuffle
@@ -155,9 +156,9 @@ def _measure(
         shuffle(order)
         for process, y in order:
             with process.awake():
-                process.work(plan.slice_s / 4)  # what had stopped comes back to speed
+                process.work(plan.slice_s / 4)  # warm-up after the stop
                 times, seconds = process.work(plan.slice_s)
             after = probe.measure()
             y.slices.append(ThroughputSlice(turn, tuple(times), max(before, after), seconds))
             before = after
-        tell(f"round {turn + 1} of {plan.rounds}")
+        on_progress(f"round {turn + 1} of {plan.rounds}")

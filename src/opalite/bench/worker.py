@@ -1,13 +1,14 @@
-"""The process that holds one engine: reads a command a line from stdin, answers each with one line of JSON.
+"""The process of one engine: reads one command per line from stdin, answers each with one line of JSON.
+
 
     load    {engine, model, threads, names, feeds, extra, mode, workers} -> {version, device, load_s, first_s, memory}
     settle  {runs} -> {}
     slice   {seconds, warmup, least} -> {times: [seconds of each run]}
-    work    {seconds} -> {times: [seconds of each run of several at once], seconds}
+    work    {seconds} -> {times: [seconds of each concurrent run], seconds}
     save    {path} -> {} and the last run's outputs in an .npz file
     quit    {}
 
-An error is answered as {"error": text}. Whatever the engine itself prints goes to stderr.
+An error is answered as {"error": text}. The engine's own output goes to stderr.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from ..errors import OpaliteError
 from .engines import Array, Engine, EngineOptions, WorkerPool, find_maker, find_worker_pool_maker
 
-_SETTLE_S = 0.2  # of a crew's work before its runs are counted
+_SETTLE_S = 0.2  # seconds of a pool's work before its runs count
 # Thread counts of libraries that read them from the environment when they are loaded.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "POCL_MAX_PTHREAD_COUNT")
 
@@ -50,9 +51,9 @@ class Worker:
         mode: str = "",
         workers: int = 1,
     ) -> dict[str, Any]:
-        """Load the model and run it once. Importing the engine does not count: Opalite is imported already.
+        """Loads the model and runs it once; load_s excludes the engine's import, since Opalite is imported already.
 
-        mode: for a crew of so many workers; "" for an engine.
+        mode: for a pool of so many workers; "" for an engine.
         """
         limit_threads(threads)
         with np.load(feeds) as archive:
@@ -74,7 +75,7 @@ class Worker:
         }
 
     def settle(self, runs: int) -> dict[str, Any]:
-        """Run until the engine has its final form: what it builds in the background is waited for, and run as often."""
+        """Runs until the engine is in its final state: waits for background builds, then runs as often again."""
         assert self.engine is not None, "load comes before settle"
         for _ in range(3):
             if isinstance(self.engine, WorkerPool):
@@ -87,7 +88,7 @@ class Worker:
         return {}
 
     def slice(self, seconds: float, warmup: int, least: int) -> dict[str, Any]:
-        """Time runs for `seconds`, at least `least` of them, after `warmup` untimed ones."""
+        """Times runs for `seconds`, at least `least` of them, after `warmup` untimed ones."""
         assert self.engine is not None, "load comes before slice"
         for _ in range(warmup):
             self.engine.run(self.feeds)
@@ -100,20 +101,20 @@ class Worker:
         return {"times": times}
 
     def work(self, seconds: float) -> dict[str, Any]:
-        """Have a crew work for `seconds`, and until what it has begun is done."""
+        """Runs a pool for `seconds`, until its last inference ends."""
         assert isinstance(self.engine, WorkerPool), "load with a mode comes before work"
         begin = time.perf_counter()
         times = self.engine.work(self.feeds, seconds)
         return {"times": times, "seconds": time.perf_counter() - begin}
 
     def save(self, path: str) -> dict[str, Any]:
-        """Write the last run's outputs as arr_0, arr_1, ..."""
+        """Writes the last run's outputs as arr_0, arr_1, ..."""
         np.savez(path, *self.outputs)
         return {}
 
 
 def limit_threads(threads: int) -> None:
-    """Keep this process to `threads` cores, so that engines without a setting of their own obey too."""
+    """Limits this process to `threads` cores, so that engines without a setting for it comply."""
     for name in _THREAD_VARIABLES:
         os.putenv(name, str(threads))
     if hasattr(os, "sched_setaffinity"):
@@ -122,7 +123,7 @@ def limit_threads(threads: int) -> None:
 
 
 def peak_memory() -> int:
-    """The most bytes of host memory that this process has held; 0 where that cannot be told."""
+    """Peak host memory of this process in bytes; 0 if unknown."""
     status = Path("/proc/self/status")
     if status.is_file():
         for line in status.read_text().splitlines():
@@ -136,7 +137,7 @@ def peak_memory() -> int:
 
 
 def main() -> None:
-    """Answer commands until `quit` or the end of input."""
+    """Answers commands until `quit` or the end of input."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # engines that print cannot break the protocol
     worker = Worker()
@@ -156,7 +157,7 @@ def main() -> None:
             answer = commands[command](**request)
         except OpaliteError as e:
             answer = {"error": str(e)}
-        except Exception as e:  # an engine may raise anything; the parent reports it by name
+        except Exception as e:  # an engine may raise anything; the parent reports it
             traceback.print_exc()
             answer = {"error": f"{type(e).__name__}: {e}"}
         answers.write(json.dumps(answer) + "\n")

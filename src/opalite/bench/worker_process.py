@@ -1,4 +1,4 @@
-"""The parent's side of a worker process: start it, stop it while others are measured, talk to it."""
+"""The parent's side of a worker process: starts it, stops it while others are measured, exchanges messages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..errors import OpaliteError
 from .engines import Array
 
 _CAN_STOP = hasattr(signal, "SIGSTOP")
-_LAST_WORDS = 2000  # characters of a dead worker's stderr that go into the error
+_LAST_WORDS = 2000  # characters of a dead worker's stderr in the error
 
 
 class EngineProcess:
-    """One engine in a process group of its own. It is stopped except inside `awake` and while it answers.
+    """One engine in its own process group. It is stopped except inside `awake` and while it answers.
 
-    `NAME@FOLDER` is the engine NAME with FOLDER first on the path from which Python imports: another checkout's `src`.
+    `NAME@FOLDER` is engine NAME with FOLDER first on Python's import path, for example another checkout's `src`.
     """
 
     def __init__(self, engine: str) -> None:
@@ -53,7 +53,7 @@ class EngineProcess:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """Let the process run inside the block; stopped, it takes no core from the one being measured."""
+        """Lets the process run inside the block; a stopped process takes no core from the measured one."""
         self._signal("SIGCONT")
         try:
             yield
@@ -70,33 +70,33 @@ class EngineProcess:
         mode: str = "",
         workers: int = 1,
     ) -> dict[str, Any]:
-        """Load the model and run it once; answers as the worker does. `folder` takes a file of `feeds`.
+        """Loads the model and runs it once; returns the worker's answer. `folder` receives a file of `feeds`.
 
-        mode: for a crew of so many workers.
+        mode: for a pool of so many workers.
         """
         path = folder / "feeds.npz"
-        np.savez(path, *feeds.values())  # unnamed: an input may be called 'file', which savez keeps for itself
+        np.savez(path, *feeds.values())  # positional, because an input may be called 'file', a parameter of savez
         request = {"model": str(model), "threads": threads, "names": list(feeds), "feeds": str(path)}
-        crew = {"mode": mode, "workers": workers} if mode else {}
+        pool = {"mode": mode, "workers": workers} if mode else {}
         with self.awake():
-            return self._ask("load", engine=self._name, **request, extra=dict(extra), **crew)
+            return self._ask("load", engine=self._name, **request, extra=dict(extra), **pool)
 
     def settle(self, runs: int) -> None:
-        """Runs that are not timed, until the engine has its final form; to be called inside `awake`."""
+        """Untimed runs until the engine is in its final state; call inside `awake`."""
         self._ask("settle", runs=runs)
 
     def slice(self, seconds: float, warmup: int, least: int) -> list[float]:
-        """Seconds of each run of a slice; to be called inside `awake`."""
+        """Seconds of each run of a slice; call inside `awake`."""
         times: list[float] = self._ask("slice", seconds=seconds, warmup=warmup, least=least)["times"]
         return times
 
     def work(self, seconds: float) -> tuple[list[float], float]:
-        """Seconds of each run of a crew that works for `seconds`, and of all; to be called inside `awake`."""
+        """Seconds of each run of a pool that works for `seconds`, and in total; call inside `awake`."""
         answer = self._ask("work", seconds=seconds)
         return answer["times"], answer["seconds"]
 
     def outputs(self, folder: Path) -> list[Array]:
-        """The last run's outputs, passed through a file in `folder`."""
+        """The last run's outputs, transferred through a file in `folder`."""
         path = folder / "outputs.npz"
         with self.awake():
             self._ask("save", path=str(path))
@@ -104,7 +104,7 @@ class EngineProcess:
             return [archive[name] for name in archive.files]
 
     def close(self) -> None:
-        """End the process and what it started; SIGKILL reaches stopped ones too."""
+        """Ends the process and its children; SIGKILL reaches stopped ones too."""
         if _CAN_STOP:
             self._signal("SIGKILL")
         else:

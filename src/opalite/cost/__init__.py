@@ -1,13 +1,14 @@
-"""What kernels were measured to cost: tables by device family, which their estimates read through named fields.
+"""Measured costs of kernels: tables by device family, which kernels' estimates read through named fields.
 
-    tables.py    what each table has for fields, and in what unit: StagedTile, RegisterTile, Walk, ...
-    lookup.py    the row for a device, and the share of its peak that a kernel reaches
-    any.toml     the rows that serve every device; cpu.toml, gpu.toml: what differs there
 
-A file named as the family of a device is read after those, and after it one for its generation (`adreno.toml`, then
-`adreno-6xx.toml`; `opalite devices --json` names them). A table in it names the fields that differ, with `measured` (on
-what, how) and `shown_by` (the command that shows or fits them), or nothing where nobody measured: then it is a guess
-that orders kernels. Costs order what is not tuned; `opalite tune` measures on the device itself.
+    cost_tables.py    the fields and units of each table: StagedTile, RegisterTile, SequentialSteps, ...
+    table_lookup.py   the row for a device, and the share of its peak that a kernel reaches
+    any.toml          rows for every device; cpu.toml and gpu.toml override them
+
+A file named after a device family overrides those, and a file for its generation overrides that one (`adreno.toml`,
+then `adreno-6xx.toml`; `opalite devices --json` names them). A table lists the fields that differ, with `measured` (on
+what, how) and `shown_by` (the command that shows or fits them). Without these it is a guess that ranks kernels. Costs
+rank untuned kernels; `opalite tune` measures on the device itself.
 """
 
 from .table_lookup import Table, find_row, share_of_peak

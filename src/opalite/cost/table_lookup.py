@@ -1,4 +1,4 @@
-"""The row of a table for a device: fields of the closest layer that has them."""
+"""Looks up a cost table's row for a device: each field from the most specific file that has it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNKNOWN_SHARE = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Named costs of one kind of kernel. A subclass names the TOML table that its fields are read from."""
+    """Named costs of one kind of kernel. A subclass names its TOML table."""
 
     table: ClassVar[str]
 
@@ -32,12 +32,12 @@ class Table:
 
     @classmethod
     def named(cls, name: str, device: DeviceInfo) -> Self:
-        """The row `name` of a table that has one for each of several kernels."""
+        """The row `name` of a table with a row per kernel."""
         return find_row(cls, *_layer_key(device), name)
 
 
 def share_of_peak(kernel: str, device: DeviceInfo) -> float:
-    """Share of the device's peak that an untuned run of `kernel` is taken to reach."""
+    """Share of the device's peak that an untuned run of `kernel` is assumed to reach."""
     return float(_merged("share_of_peak", *_layer_key(device)).get(kernel, UNKNOWN_SHARE))
 
 
@@ -45,7 +45,7 @@ _rows: dict[tuple[type[Table], str, str, str, str], Any] = {}
 
 
 def find_row(table: type[_T], kind: str, family: str, generation: str, name: str = "") -> _T:
-    """The row of `table` for devices of a kind (cpu or gpu), family and generation; made once."""
+    """The row of `table` for devices of a kind (cpu or gpu), family and generation; cached."""
     key = (table, kind, family, generation, name)
     row: _T | None = _rows.get(key)
     if row is None:
@@ -56,7 +56,7 @@ def find_row(table: type[_T], kind: str, family: str, generation: str, name: str
 
 @cache
 def _merged(path: str, kind: str, family: str, generation: str) -> Mapping[str, Any]:
-    """The fields of a TOML table, each from the closest layer that has it, without those on their origin."""
+    """The fields of a TOML table, each from the most specific file that has it, without `measured` and `shown_by`."""
     fields: dict[str, Any] = {}
     for _, layer in layers(kind, family, generation):
         found: Any = layer
@@ -67,7 +67,7 @@ def _merged(path: str, kind: str, family: str, generation: str) -> Mapping[str, 
 
 
 def layers(kind: str, family: str, generation: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(name, tables) of the files that serve a device, the closest last."""
+    """(name, tables) of the files for a device, the most specific last."""
     for name in ("any", kind, family, f"{family}-{generation}"):
         if (tables := _read(name)) is not None:
             yield name, tables

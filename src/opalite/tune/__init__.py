@@ -1,1 +1,1 @@
-"""Work-group generators, parameter spaces, measuring, search and the tuning database."""
+"""Tuning: work-group generators, parameter spaces, measurement, search, the tuning database."""

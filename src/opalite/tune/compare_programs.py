@@ -1,4 +1,4 @@
-"""Two programs of one graph, run in turn on the same inputs: what tuning is judged by."""
+"""Compares two programs of one graph by running them alternately on the same inputs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .measure_candidates import random_array
 from .tuning_search import time_alternately
 
 ROUNDS = 15
-FEWEST_ROUNDS = 5  # of models that take seconds
+FEWEST_ROUNDS = 5  # fewest rounds, for models that take seconds
 TURN_S = 0.05
-MOST_S = 20.0  # all rounds together take no longer, if there are more than the fewest
+MOST_S = 20.0  # most seconds for all rounds, beyond the fewest
 
 
 def compare_programs(rt: Runtime, a: Program, b: Program, host_runner: HostRunner) -> tuple[float, float, float]:
-    """(seconds of a run of `a`, of `b`, b's share of a's) with seeded random inputs, as medians over rounds.
+    """(seconds of `a`, seconds of `b`, b's share of a's) with seeded random inputs, as medians over rounds.
 
-    In each round both have a turn, of which the least time counts: what else the machine does only adds to it. Neither
-    program is used up. Raises what building or running raises.
+    In each round both run, and the least time counts, because other load of the machine only adds time. The programs
+    remain usable. Errors of building and running propagate.
     """
     rng = np.random.default_rng(0)
     feeds = [random_array(p.dtype, p.shape, rng) for p in a.inputs]
-    # An Executable takes a program's weights over: each gets a list of its own. Launches stay apart, for one of the two
-    # would have its step loop before the other.
+    # An Executable consumes a program's weights, so each gets its own list. Megakernels are disabled, since one of the
+    # two would get its megakernel before the other.
     both = [Executable(rt, replace(p, weights=dict(p.weights)), host_runner, is_trial=True) for p in (a, b)]
 
     def run(executable: Executable) -> float:

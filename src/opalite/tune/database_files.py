@@ -1,6 +1,6 @@
-"""Where tuning lies: the user's database in the cache folder, and what the package ships by family of device.
+"""File locations of tuning results: the user's database in the cache folder, and shipped files by device family.
 
-Light to import: a session asks here first, and most find nothing.
+Light to import: each session asks here first, and most find nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SHIPPED = Path(__file__).parent / "defaults"
 
 
 def database_path() -> Path | None:
-    """The user's database; None where everything is kept in memory (see kept_folder)."""
+    """The user's database; None if everything is kept in memory (see kept_folder)."""
     kept = usable_folder()
     return kept / "tuning.sqlite" if kept is not None else None
 
 
 def tuning_stamp() -> str:
-    """Changes with every entry of the user's database; what the package ships counts among its files."""
+    """A stamp that changes with every entry of the user's database; shipped files count as package files."""
     path = database_path()
     with suppress(OSError):
         if path is not None:
@@ -32,7 +32,7 @@ def tuning_stamp() -> str:
 
 
 def shipped_layers(device: DeviceInfo) -> Iterable[tuple[str, Path]]:
-    """(name, file) of the shipped entries that serve `device`, the closest first: adreno-6xx, then adreno."""
+    """(name, file) of the shipped entries for `device`, the most specific first: adreno-6xx, then adreno."""
     names = [f"{device.family}-{device.generation}"] if device.generation else []
     for name in (*names, device.family):
         path = SHIPPED / f"{name}.json"
@@ -41,6 +41,6 @@ def shipped_layers(device: DeviceInfo) -> Iterable[tuple[str, Path]]:
 
 
 def has_tuning(device: DeviceInfo) -> bool:
-    """Whether there may be anything to look up for `device`."""
+    """Whether there may be tuning results for `device`."""
     path = database_path()
     return (path is not None and path.is_file()) or any(True for _ in shipped_layers(device))

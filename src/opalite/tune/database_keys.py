@@ -1,7 +1,7 @@
-"""Keys of tuning entries: what of a node and of a device a measurement depends on, and nothing more.
+"""Keys of tuning entries: the properties of a node and a device that a measurement depends on.
 
 A node's signature is its form (operator, attributes, expression, element types, filter sizes) and its sizes. Entries of
-one form and other sizes are neighbours: their parameters mean the same.
+equal form and other sizes are neighbours, because their parameters have the same meaning.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Sizes = tuple[tuple[int, ...], ...]
 
 
 def node_signature(node: Node) -> str:
-    """Equal for nodes that one measurement serves, before and after layouts are chosen; of the sizes at hand."""
+    """Equal for nodes that share a measurement, before and after layouts are chosen; of the current sizes."""
     node = hinted(node)
-    if isinstance(node.op, PlaceCast):  # its types differ by place alone
+    if isinstance(node.op, PlaceCast):  # its types differ only by layout and storage
         ins, outs = [_stored(v, v.type.storage) for v in (node.x, node.y)]
         return f"PlaceCast {ins}->{outs}{_SEPARATOR}{_size_text([node.x.shape])}"
     values = [*node.inputs, *node.outputs]
@@ -40,7 +40,7 @@ def node_signature(node: Node) -> str:
 
 
 def _stored(v: Value, storage: DType) -> str:
-    """Element type as stored, rank, and for constants what of their shape becomes code: the filter's extent."""
+    """Storage type and rank; for constants also the part of their shape that becomes code, the filter's extent."""
     window = "x".join(map(str, v.shape[2:]))
     return f"{v.dtype.short}/{storage.short}@{len(v.shape)}" + (f"const{window}" if v.is_const else "")
 
@@ -50,7 +50,7 @@ def _size_text(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def form_of(signature: str) -> str:
-    """The part of a node's signature that neighbours share."""
+    """The form in a node's signature."""
     return signature.rpartition(_SEPARATOR)[0]
 
 
@@ -78,13 +78,13 @@ def binding_signature(binding: Binding) -> str:
 
 
 def device_signature(device: DeviceInfo) -> str:
-    """Device, its share of compute units, driver and platform versions: a driver change misses."""
+    """Device, compute units, driver and platform versions, so that a driver update invalidates entries."""
     names = (device.name, device.vendor, device.platform, device.version, device.driver)
     return "|".join((*names, f"{device.compute_units} units"))
 
 
 def other_units(signature: str, known: Iterable[str]) -> list[str]:
-    """Those of the device signatures `known` that name the same device with other numbers of units, nearest first."""
+    """Signatures in `known` of the same device with other unit counts, nearest first."""
 
     def split(text: str) -> tuple[str, int]:
         names, _, units = text.rpartition("|")
@@ -102,7 +102,7 @@ def other_units(signature: str, known: Iterable[str]) -> list[str]:
 
 
 def graph_signature(nodes: Iterable[Node], memory: str) -> str:
-    """Digest of the nodes of a graph before layouts are chosen, in order, and of the memory that tensors may be in."""
+    """Digest of a graph's nodes in order, before layouts are chosen, and of the allowed memory kinds."""
     sha = hashlib.sha256(memory.encode())
     for node in nodes:
         sha.update(node_signature(node).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Device time of some launches by their events: warm-up is the caller's, repetition and the least time are here."""
+"""Times launches by device events: repeats them and takes the minimum; the caller warms up."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..cl.queue.prepared_launch import PreparedLaunch
 from ..ir.device.device_family import FEW_EVENTS, TIMER_OUTLIERS
 from ..ir.device.device_info import DeviceInfo
 
-SLICE_S = 0.012  # a trial runs about this long in all
+SLICE_S = 0.012  # total duration of a trial, about
 FEWEST, MOST = 3, 40  # runs of a trial
-HOPELESS = 2.0  # a trial whose first run takes so many times the best seconds gets no more
-EVENTS = 8  # on Mali, every so many launches wait for the first of them
+HOPELESS = 2.0  # a trial whose first run takes so many times the best seconds is not repeated
+EVENTS = 8  # on Mali, the most outstanding events
 
 
 def time_launches(
@@ -25,10 +25,9 @@ def time_launches(
     best_s: float = float("inf"),
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Least device seconds of one run of all `launches`, which have run once; `best_s` is the time to beat.
+    """Least device seconds of one run of all `launches`, which have run once; `best_s`: the time to beat.
 
-    Between launches a run costs what the device takes to start one. A driver whose events say nothing is timed by the
-    host's clock.
+    A run includes the launch overhead between launches. If a driver's events have no times, the host clock is used.
     """
     if not launches:
         return 0.0

@@ -1,4 +1,4 @@
-"""Tuning entries as JSON: to carry them to another machine, and to ship them with the package."""
+"""Exports and imports tuning entries as JSON, for other machines and for the shipped defaults."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def export_json(database: TuningDatabase, device: str | None = None) -> str:
 
 
 def import_json(database: TuningDatabase, text: str) -> int:
-    """Merge entries exported elsewhere, keeping the faster of two; returns how many were taken.
+    """Merges exported entries, keeping the faster of two; returns the number imported.
 
-    They serve exactly the device and driver that measured them. InputError if `text` is no such export.
+    They apply only to the device and driver that measured them. InputError if `text` is not an export.
     """
     taken = 0
     for e in from_json(text):
@@ -37,7 +37,7 @@ def to_json(entries: Iterable[Entry]) -> str:
 
 
 def from_json(text: str) -> list[Entry]:
-    """The entries in `text`; InputError says what is wrong with it."""
+    """The entries in `text`; InputError names the fault."""
     try:
         raw = json.loads(text)
     except ValueError as e:

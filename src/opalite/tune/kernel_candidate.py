@@ -1,4 +1,4 @@
-"""KernelCandidate: a kernel with a binding, and a copy of the node by itself, its values in that binding's layouts."""
+"""KernelCandidate: a kernel with a binding, and a copy of the node in that binding's layouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..kernels.kernel import Binding, Kernel
 
 @dataclass(frozen=True, eq=False)
 class KernelCandidate:
-    """One way to compute a node, with the node as that way finds it."""
+    """One way to compute a node, with the node in its layouts."""
 
     kernel: Kernel
     binding: Binding
@@ -19,6 +19,6 @@ class KernelCandidate:
 
 
 def visible_layouts(node: Node, binding: Binding) -> tuple[Layout | None, ...]:
-    """The layouts of `binding` that other nodes meet: constants come in any layout for nothing."""
+    """The layouts of `binding` that other nodes see; constants are converted for free."""
     pairs = zip(node.inputs, binding.inputs, strict=True)
     return (*(None if v is None or v.is_const else layout for v, layout in pairs), *binding.outputs)

@@ -1,4 +1,4 @@
-"""Identity of a kernel's code, so that a change of it misses the tuning database and never misleads."""
+"""Digests of kernel code, so that a change of a kernel invalidates its tuning entries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)
 
 
 def kernel_digest(kernel: Kernel) -> str:
-    """The kernel's name and a digest of every file that its code comes from."""
+    """The kernel's name with a digest of every file of its code."""
     return f"{kernel.name}:{_digest(kernel.source, tuple(cls.__module__ for cls in type(kernel).__mro__))}"
 
 
@@ -32,8 +32,10 @@ def _digest(source: str, modules: tuple[str, ...]) -> str:
 
 
 def files_of(source: str, modules: tuple[str, ...]) -> list[str]:
-    """Files that a kernel comes from: `source` and what it includes, `modules` (absolute names), what those of kernels/
-    import in turn, and the .cl files they name. Paths from kernels/, or absolute ones where files lie elsewhere."""
+    """Files of a kernel: `source` and its includes, `modules` (absolute names) and their imports within kernels/.
+
+    Includes the .cl files that those modules name. Paths are relative to kernels/, or absolute outside.
+    """
     waiting = [_FOLDER / "include/common.cl", _FOLDER / source]
     waiting += filter(None, (_module_file(name) or _foreign_file(name) for name in modules))
     found: set[Path] = set()
@@ -47,7 +49,7 @@ def files_of(source: str, modules: tuple[str, ...]) -> list[str]:
 
 @cache
 def _behind(path: Path) -> tuple[Path, ...]:
-    """The files below kernels/ that the one at `path` names; of a foreign module, none."""
+    """The files below kernels/ that the file at `path` names; none for a foreign module."""
     if path.suffix == ".cl":
         return tuple(_FOLDER / name for name in _INCLUDE.findall(path.read_text()))
     if not path.is_relative_to(_FOLDER):
@@ -59,7 +61,7 @@ def _behind(path: Path) -> tuple[Path, ...]:
 
 
 def _imported(node: ast.AST, path: Path) -> Iterator[str]:
-    """Absolute names of what an import statement in the file at `path` may mean: modules, or what lies in them."""
+    """Absolute names that an import statement in the file at `path` may mean: modules, or their members."""
     if isinstance(node, ast.Import):
         yield from (a.name for a in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -71,13 +73,13 @@ def _imported(node: ast.AST, path: Path) -> Iterator[str]:
 
 
 def _module_file(name: str) -> Path | None:
-    """The file of a module of kernels/; None for a package, and for what lies elsewhere."""
+    """The file of a module of kernels/; None for packages and for modules elsewhere."""
     path = (_ROOT / name.replace(".", "/")).with_suffix(".py")
     return path if path.is_relative_to(_FOLDER) and path.is_file() else None
 
 
 def _foreign_file(name: str) -> Path | None:
-    """The file of somebody else's module, from which a registered kernel comes; None for Opalite's and Python's own."""
+    """The file of a third-party module that registers a kernel; None for Opalite's and Python's own modules."""
     file = getattr(sys.modules.get(name), "__file__", None)
     top = name.partition(".")[0]
     is_own = top == __name__.partition(".")[0] or top in sys.stdlib_module_names

@@ -1,4 +1,4 @@
-"""Measures trials of one node on a device: same tensors for all, outputs compared before a time is believed."""
+"""Measures trials of one node on a device: equal inputs for all, outputs compared before a time counts."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .tuning_levels import Trial
 
 Array = np.ndarray[Any, Any]
 
-ROUNDED = 1e-3  # share of integers that may differ by one where they were rounded from floats
-_READY = 2  # trials that stay prepared, with outputs of their own, for measuring two of them in turn
+ROUNDED = 1e-3  # share of integers that may differ by one if they were rounded from floats
+_READY = 2  # trials kept prepared, each with its outputs, for alternating measurement
 
 
 class WrongResultError(DeviceError):
-    """A trial ran, and computed something else than the untuned kernel."""
+    """A trial whose output differs from the untuned kernel's."""
 
 
 class NodeBench:
-    """Callable with a Trial: its least device seconds, or what else `Measure` says, with the reason in `reasons`.
+    """Measures a Trial: least device seconds, or another result of `Measure` with the cause in `reasons`.
 
-    The first trial measured is the untuned one: its outputs are what others must give. Inputs are seeded random,
-    constants the node's own.
+    The first trial is the untuned one; its outputs are the reference. Inputs are seeded random, constants the node's
+    own.
     """
 
     def __init__(self, rt: Runtime, node: Node) -> None:
@@ -54,7 +54,7 @@ class NodeBench:
         self._best_s = float("inf")
 
     def __call__(self, trial: Trial) -> float | None:
-        """Seconds of `trial`; infinite if it computes something else, None if it does not build or run."""
+        """Seconds of `trial`; infinite if its output is wrong, None if it fails to build or to run."""
         if trial in self._failed:
             return self._failed[trial]
         try:
@@ -67,20 +67,20 @@ class NodeBench:
             self._ready.pop(trial, None)
             self._failed[trial] = math.inf if isinstance(e, WrongResultError) else None
             return self._failed[trial]
-        if FEW_EVENTS in self.rt.info.quirks:  # Mali frees what a kernel's events held with the kernel
+        if FEW_EVENTS in self.rt.info.quirks:  # Mali frees the memory of a kernel's events with the kernel
             self._ready.pop(trial, None)
         self._best_s = min(self._best_s, seconds)
         return seconds
 
     def group_limit(self, trial: Trial) -> int | None:
-        """Most work-items in a group of the launch of `trial` that leaves its own open; None if it does not build.
+        """The most work-items per group of `trial`'s launch without a work-group; None if it fails to build.
 
-        What was prepared for that stays, so that measuring the trial, or the next one, uploads no weight again.
+        The prepared program stays cached, so that measuring the trial uploads no weight again.
         """
         try:
             return self._prepared(trial).group_limit()
         except DeviceError:
-            return None  # measuring the trial tells why
+            return None  # measuring the trial reports the cause
 
     def _prepared(self, trial: Trial) -> NodeRun:
         run = self._ready.get(trial)
@@ -103,7 +103,7 @@ class NodeBench:
                     for v in self.node.inputs
                 ]
             node = place_node(self.node, binding)
-            # Constants that a kernel takes in a form of its own are uploaded when it asks for them.
+            # Constants that a kernel packs are uploaded on demand.
             arrays = [
                 None if layout is None else array for array, layout in zip(self._arrays, binding.inputs, strict=True)
             ]
@@ -111,15 +111,15 @@ class NodeBench:
         return self._placed[binding]
 
     def _check(self, trial: Trial, run: NodeRun) -> None:
-        """Run once what was just prepared, whose outputs hold a pattern.
+        """Runs a just prepared trial once, with outputs prefilled by a pattern.
 
-        WrongResultError unless outputs are those of the first trial, and nothing else was written.
+        WrongResultError unless the outputs equal the first trial's and nothing else was written.
         """
         for event in [launch.enqueue(self.rt.profiling_queue) for launch in run.launches]:
             wait_for(event, self.rt.info.name)
         try:
             found = run.results()
-        except DeviceError as e:  # written past an output's end, or to lanes past C
+        except DeviceError as e:  # write past an output's end, or to lanes past C
             raise WrongResultError(str(e)) from e
         if self._expected is None:
             self._expected = found
@@ -143,10 +143,10 @@ def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator)
 
 
 def difference(got: Array, want: Array, tolerance: float, rounded: bool = True) -> str | None:
-    """Where `got` differs from `want` by more than is due to the order of sums; None if it does not.
+    """A description of where `got` differs from `want` by more than rounding explains; None if nowhere.
 
-    tolerance: share of the largest magnitude, for floats. rounded: integers come from floats, where a few may fall to
-    the other side of a rounding boundary.
+    tolerance: share of the largest magnitude, for floats. rounded: integers were rounded from floats, so that a few may
+    differ by one.
     """
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"expected {want.dtype} {want.shape}, got {got.dtype} {got.shape}"

@@ -1,7 +1,7 @@
-"""What of the tuning database a plan depends on: kept with the plan, so that tuning drops the plans that it changes.
+"""The tuning results that a cached plan depends on, so that tuning invalidates the plans it changes.
 
-Planning asks the database for the verdict on the graph, for entries of its nodes, and for those of the closest sizes.
-A plan is made anew where one of these answers is not what it was, or would not have been none.
+Planning reads the verdict on the graph, the entries of its nodes, and entries of the closest sizes. A cached plan is
+stale if one of these answers has changed.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ NEAR = 6.0
 
 
 def record(device: DeviceInfo, graph: str, nodes: Iterable[Node], stamp: str) -> TuningRecord:
-    """The record of a plan of `nodes`, placed. stamp: the database's, before anything was asked."""
+    """The record of a plan of placed `nodes`. stamp: the database's stamp before planning."""
     signatures = tuple(sorted({node_signature(n) for n in nodes}))
     return TuningRecord(graph, signatures, stamp, _answers(device, graph, signatures))
 
 
 def holds(kept: TuningRecord, device: DeviceInfo) -> bool:
-    """Whether a plan with that record would be planned the same now."""
+    """Whether a plan with that record would be the same now."""
     return kept.stamp == tuning_stamp() or kept.answers == _answers(device, kept.graph, kept.nodes)
 
 
 def graph_key(nodes: Sequence[Node], memory: str) -> str:
-    """The name under which the database holds verdicts on a graph, before layouts are chosen."""
+    """The key of verdicts on a graph, before layouts are chosen."""
     return graph_signature(nodes, memory)
 
 
 def _answers(device: DeviceInfo, graph: str, signatures: Sequence[str]) -> str:
-    """Digest of all that the database says of these; '' if it says nothing."""
+    """Digest of the database's answers; '' if it has none."""
     path = database_path()
     if path is None or not path.is_file():
         return ""
@@ -51,7 +51,7 @@ def _answers(device: DeviceInfo, graph: str, signatures: Sequence[str]) -> str:
 
 
 def answers(database: TuningDatabase, device: DeviceInfo, graph: str, signatures: Sequence[str]) -> str:
-    """Digest of what `database` says of a graph and of its nodes; '' if it says nothing."""
+    """Digest of the answers of `database` for a graph and its nodes; '' if it has none."""
     own = device_signature(device)
     said = []
     verdict = database.verdict(own, graph)
@@ -68,7 +68,7 @@ def answers(database: TuningDatabase, device: DeviceInfo, graph: str, signatures
 
 
 def _of_node(own: str, signature: str, entries: Iterable[Entry]) -> list[str]:
-    """For each kernel and layouts the entry that answers: of this node, else of this node elsewhere, else the next."""
+    """The answering entry for each kernel and layouts: the exact one, else another unit count's, else the nearest."""
     found: dict[tuple[str, str], tuple[tuple[float, str, str], Entry]] = {}
     for e in entries:
         distance = -1.0 if e.node == signature else size_distance(e.node, signature)

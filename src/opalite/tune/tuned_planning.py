@@ -1,4 +1,4 @@
-"""Plans a graph with what tuning found, and tunes it first where a session asks for that."""
+"""Plans a graph with tuning results, after tuning it if a session asks for that."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .tuning_report import GraphTuning, State
 class TunedPlanner:
     """Lays graphs out for one runtime.
 
-    host_runner: for comparing programs that have steps on the host. watch: told of every trial. tell: given the report
-    on each graph that is tuned, before the search fills it.
+    host_runner: runs host steps while programs are compared. watch: called after every trial. on_report: called with
+    the report of each tuned graph, before the search fills it.
     """
 
     rt: Runtime
@@ -39,21 +39,21 @@ class TunedPlanner:
         self.lookup = Lookup(self.database, self.rt.info)
 
     def plan_from_database(self, prepared: Prepared) -> Planned:
-        """`prepared` laid out with everything that is known already; a note says where that is set aside."""
+        """`prepared` laid out with all tuning results; a note says if they are disregarded."""
         verdict = self._verdict(self._key(prepared))
         if verdict is not None and not verdict.tuned:
             return replace(self._untuned(prepared), notes=(str(verdict),))
         return self._tuned(prepared)
 
     def is_tuned(self, prepared: Prepared, level_name: str) -> bool:
-        """Whether the graph was tuned at that level or a higher one, be it that the budget left something out."""
+        """Whether the graph was tuned at that level or a higher one, even if the budget was exhausted."""
         verdict = self._verdict(self._key(prepared))
         return verdict is not None and verdict.level >= Level.parse(level_name)
 
     def plan_with_search(self, prepared: Prepared, level_name: str) -> Planned:
-        """`prepared` laid out after searching what is not known at that level.
+        """`prepared` laid out after searching the untuned nodes at that level.
 
-        Tuned and untuned programs are run in turn, and the tuned one is kept if it is faster.
+        The tuned and untuned programs then run alternately; the tuned one is kept if it is faster.
         """
         level = Level.parse(level_name)
         report = GraphTuning(self.rt.info.name, level)
@@ -79,7 +79,7 @@ class TunedPlanner:
     def _compare(self, untuned: Program, tuned: Program, level: Level, report: GraphTuning) -> Verdict:
         try:
             untuned_s, tuned_s, share = compare_programs(self.rt, untuned, tuned, self.host_runner)
-        except Exception as e:  # a host operator may refuse random inputs in any way; memory may not hold both
+        except Exception as e:  # host operators may raise anything on random inputs; memory may not suffice for both
             report.note = f"the comparison failed: {e}"
             return Verdict(False, 0.0, 0.0, level)
         return Verdict(share < 1.0, untuned_s, tuned_s, level)

@@ -1,4 +1,4 @@
-"""The tuner: each distinct node of a placed graph once, in order of the time it is expected to take."""
+"""The tuner: searches each distinct node of a placed graph once, in order of expected time."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from .tuning_search import SearchResult, drop_outliers, search
 
 
 class Bench(Protocol):
-    """Measures trials of one node (`measure.NodeBench`, or recorded times in tests)."""
+    """Measures trials of one node (`measure_candidates.NodeBench`, or recorded times in tests)."""
 
-    reasons: dict[Trial, str]  # why trials have no time
+    reasons: dict[Trial, str]  # the reasons of trials without a time
 
     def __call__(self, trial: Trial) -> float | None:
-        """See `search.Measure`."""
+        """See `tuning_search.Measure`."""
 
     def group_limit(self, trial: Trial) -> int | None:
-        """See `levels.GroupLimit`."""
+        """See `tuning_levels.GroupLimit`."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the tuner is: layers done and in all, the layer at work, trials of it so far and their best seconds."""
+    """The tuner's progress: finished and total layers, current layer, its trials so far and their best seconds."""
 
     done: int
     total: int
@@ -47,27 +47,27 @@ class Progress:
 
 @dataclass
 class TuningJob:
-    """One distinct node in one set of layouts, with the kernels that compete there, the untuned one first."""
+    """One distinct node in one set of layouts, with its candidate kernels, the untuned one first."""
 
     node: Node
     names: list[str]
     candidates: list[KernelCandidate]
     chosen: bool
-    expected_s: float = 0.0  # of all nodes that the job stands for
+    expected_s: float = 0.0  # sum over all nodes with this signature
 
     @property
     def row(self) -> LayerTuning:
-        """What is known before anything is measured."""
+        """The report row before any measurement."""
         first = self.candidates[0]
         layout = binding_signature(first.binding)
         return LayerTuning(tuple(self.names), self.node.kind, layout, self.chosen)
 
 
 class Tuner:
-    """Searches what `lookup` has no entry of, and stores what it finds at once, so that it may be stopped anywhere.
+    """Searches nodes without an entry in `lookup` and stores each result at once, so that interruption loses nothing.
 
-    make_bench: what measures trials of a node.
-    watch: told of every trial. `layers` is the report, in the order of the work.
+    make_bench: makes what measures the trials of a node. watch: called after every trial. layers: the report, in
+    working order.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Tuner:
         self._clock = clock
 
     def tune(self, nodes: Iterable[Node]) -> list[LayerTuning]:
-        """Tune placed nodes that launch kernels; returns `layers`. What was stored survives an interruption."""
+        """Tunes placed nodes that launch kernels; returns `layers`. Stored results survive an interruption."""
         jobs = find_tuning_jobs(nodes, self.lookup, self.level)
         started = self._clock()
         for i, job in enumerate(jobs):
@@ -98,7 +98,7 @@ class Tuner:
         return self.layers
 
     def _known(self, job: TuningJob) -> LayerTuning | None:
-        """The row of a job that was searched to the end at this level or a higher one."""
+        """The row of a job that a search of this level or a higher one completed."""
         first = job.candidates[0]
         own = self.lookup.entry(job.node, first.kernel, first.binding)
         if own is None or own.level < self.level:
@@ -156,7 +156,7 @@ class Tuner:
         return next(make_trials(job.candidates[:1], self.lookup.device, self.level))
 
     def _recalled(self, job: TuningJob, key: str) -> dict[Trial, float | None]:
-        """Trials of earlier searches of this node, by its present candidates."""
+        """Times of earlier searches of this node, for the current candidates."""
         ways = {(kernel_digest(c.kernel), binding_signature(c.binding)): c for c in job.candidates}
         found: dict[Trial, float | None] = {}
         for (kernel, binding, params, group), seconds in self.lookup.database.trials(
@@ -169,7 +169,7 @@ class Tuner:
         return found
 
     def _store(self, job: TuningJob, key: str, found: SearchResult) -> None:
-        """One entry for each kernel. None is put before the confirmed winner, whatever its unconfirmed time was."""
+        """Stores one entry per kernel; unconfirmed times are raised to the confirmed winner's."""
         believed = drop_outliers(found.times, self.lookup.device)
         for c in job.candidates:
             own = {t: s for t, s in believed.items() if (t.kernel, t.binding) == (c.kernel, c.binding)}
@@ -193,7 +193,7 @@ class Tuner:
 
 
 def find_tuning_jobs(nodes: Iterable[Node], lookup: Lookup, level: Level) -> list[TuningJob]:
-    """Distinct nodes of a placed graph in their layouts, the dearest first; from WIDE on in other layouts, too."""
+    """Distinct nodes of a placed graph in their layouts, the most expensive first; other layouts from WIDE on."""
     jobs: dict[tuple[str, tuple[Layout | None, ...]], TuningJob] = {}
     others: dict[tuple[str, tuple[Layout | None, ...]], TuningJob] = {}
     for node in nodes:

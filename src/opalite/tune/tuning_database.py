@@ -1,14 +1,13 @@
 """The tuning database: measured times by device, kernel and sizes, in one sqlite file.
 
-A hit is exact: device, driver, kernel digest, layouts and sizes all agree. `nearest` finds the entry of the closest
-sizes for the same kernel, and whoever uses it says that it is one.
+A lookup is exact: device, driver, kernel digest, layouts and sizes must agree. `nearest` finds the entry of the closest
+sizes for the same kernel; its callers report that it is one.
 
-    entry    the best parameters of a kernel on a node: what compiling reads
-    trial    every time measured: an interrupted or a larger search takes it up
-    verdict  graphs on which tuned and untuned programs ran side by side, and which of them was faster
+    entry    the best parameters of a kernel on a node: read by the planner
+    trial    every measured time: an interrupted or a larger search reuses it
+    verdict  for a graph, whether the tuned or the untuned program was faster
 
-A row ends with a sum of what stands before it, so that a file in which a bit has changed is found out: a number of
-another size would be another kernel.
+Each row ends with a checksum of the other columns, because a flipped bit in a number would select another kernel.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry:
-    """The best parameters found for a kernel on a node, the time they took, and that of the node's untuned choice.
+    """The best parameters of a kernel on a node, their time, and that of the node's untuned choice.
 
-    `level` is NONE where the budget ended the search.
+    level: NONE if the budget ended the search.
     """
 
     device: str
@@ -81,9 +80,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What running a graph tuned and untuned in turn gave: medians in seconds, and whether tuning is used.
+    """The comparison of a graph's tuned and untuned programs: median seconds, and whether tuning is used.
 
-    Both times are 0 where nothing was compared: tuned and untuned are the same, or (not used then) could not both run.
+    Both times are 0 if nothing was compared: the programs are equal, or (tuned = False) one could not run.
     """
 
     tuned: bool
@@ -115,14 +114,14 @@ def open_database() -> TuningDatabase:
 
 
 class _ForeignFormatError(Exception):
-    """The file was written by another version."""
+    """Raised if the file was written by another version."""
 
 
 class TuningDatabase:
-    """One sqlite file, safe for several processes. None keeps everything in memory.
+    """One sqlite file, safe for several processes; in memory if the path is None.
 
-    A file that is damaged or of another format is replaced by an empty one. Where no file can be written, the process
-    keeps its findings to itself; losing them never stops a session.
+    A damaged file or one of another format is replaced by an empty one. If no file can be written, entries stay in
+    memory; losing them never stops a session.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -131,7 +130,7 @@ class TuningDatabase:
         self.misses = 0
         self._lock = threading.RLock()
         self._db = self._open()
-        # The file is made by the first that writes: asking changes nothing that kept plans depend on.
+        # The first write creates the file; lookups change no state that cached plans depend on.
         self._waits = path is not None and not path.exists()
 
     # Entries
@@ -148,7 +147,7 @@ class TuningDatabase:
         return _entry(rows[0])
 
     def put(self, entry: Entry) -> None:
-        """Store, replacing an older entry of the same key."""
+        """Stores an entry, replacing an older one of the same key."""
         e = entry
         params, group = settings_text(e.params, e.group)
         self._insert(
@@ -165,7 +164,7 @@ class TuningDatabase:
         return map(_entry, self._rows(f"select {_COLUMNS} from entry{where} order by device, kernel, node", args))
 
     def devices(self) -> list[str]:
-        """The devices that there are entries of."""
+        """The devices that have entries."""
 
         def read() -> list[str]:
             return [name for (name,) in self._db.execute("select distinct device from entry order by device")]
@@ -174,7 +173,7 @@ class TuningDatabase:
         return self._guarded(read, [])
 
     def nearest(self, device: str, kernel: str, binding: str, node: str) -> Entry | None:
-        """The entry of the same kernel and layouts whose node differs from `node` in sizes alone, and least."""
+        """The entry of the same kernel and layouts whose node differs least from `node`, in sizes alone."""
         rows = self._rows(
             f"select {_COLUMNS} from entry where device=? and kernel=? and binding=?", (device, kernel, binding)
         )
@@ -185,40 +184,40 @@ class TuningDatabase:
     # Trials
 
     def trials(self, device: str, node: str) -> dict[Key, float | None]:
-        """Seconds of everything measured on a node: infinite for what computed something else, None for refusals."""
+        """Seconds of every trial of a node: infinite for wrong outputs, None for failures."""
         query = "select * from trial where device=? and node=?"
         return {(k, b, p, g): s for _, _, k, b, p, g, s, *_ in self._rows(query, (device, node))}
 
     def put_trial(self, device: str, node: str, key: Key, seconds: float | None) -> None:
-        """Store the time of one trial."""
+        """Stores the time of one trial."""
         kernel, binding, params, group = key
         self._insert("trial", (device, node, kernel, binding, params, group, seconds))
 
     # Verdicts
 
     def verdict(self, device: str, graph: str) -> Verdict | None:
-        """What comparing the graph tuned and untuned gave, if it was."""
+        """The verdict on a graph, or None."""
         query = "select * from verdict where device=? and graph=?"
         for _, _, tuned, untuned_s, tuned_s, level, *_ in self._rows(query, (device, graph)):
             return Verdict(bool(tuned), untuned_s, tuned_s, Level(level))
         return None
 
     def put_verdict(self, device: str, graph: str, verdict: Verdict) -> None:
-        """Store, replacing an older one."""
+        """Stores a verdict, replacing an older one."""
         v = verdict
         self._insert("verdict", (device, graph, int(v.tuned), v.untuned_s, v.tuned_s, int(v.level), time.time()))
 
     # The whole
 
     def clear(self) -> int:
-        """Forget everything; returns how many entries there were."""
+        """Deletes everything; returns the number of entries."""
         count = len(self._rows(f"select {_COLUMNS} from entry", ()))
         for table in ("entry", "trial", "verdict"):
             self._write(f"delete from {table}", ())
         return count
 
     def close(self) -> None:
-        """Close the file."""
+        """Closes the file."""
         self._db.close()
 
     def _open(self, writing: bool = False) -> sqlite3.Connection:
@@ -227,7 +226,7 @@ class TuningDatabase:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return _connect(str(self.path))
-        except (sqlite3.OperationalError, OSError) as e:  # no permission, no room, or locked: the file may be sound
+        except (sqlite3.OperationalError, OSError) as e:  # no permission, disk full, or locked: the file may be intact
             _log.warning("tuning is not kept, for %s cannot be opened: %s", self.path, e)
             return _connect(":memory:")
         except (sqlite3.DatabaseError, _ForeignFormatError) as e:
@@ -244,7 +243,7 @@ class TuningDatabase:
             return _connect(":memory:")
 
     def _rows(self, query: str, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Whole rows of a table, their sums last."""
+        """Whole rows of a table, checksums last."""
 
         def read() -> list[tuple[Any, ...]]:
             found = self._db.execute(query, args).fetchall()
@@ -268,7 +267,7 @@ class TuningDatabase:
         self._guarded(write, None)
 
     def _enter_file(self, writing: bool = False) -> None:
-        """Go over to the file where it is there by now, or made now."""
+        """Switches from memory to the file if it exists by now, or creates it."""
         with self._lock:
             if self._waits and self.path is not None and (writing or self.path.exists()):
                 self._waits = False
@@ -276,14 +275,14 @@ class TuningDatabase:
                 self._db = self._open(writing)
 
     def _guarded(self, work: Callable[[], T], otherwise: T) -> T:
-        """`work`; a damaged file is replaced and found empty, a busy or full one costs no more than what it holds."""
+        """Runs `work`; a damaged file is replaced and counts as empty; errors of a busy or full file give `otherwise`."""
         with self._lock:
             try:
                 return work()
             except sqlite3.OperationalError as e:
                 _log.warning("the tuning database %s did not answer: %s", self.path, e)
             except sqlite3.DatabaseError as e:
-                if type(e) is not sqlite3.DatabaseError:  # the subclasses are faults of the statement
+                if type(e) is not sqlite3.DatabaseError:  # subclasses are errors of the statement
                     raise
                 self._db.close()
                 self._db = self._replaced(e) if self.path is not None else _connect(":memory:")
@@ -293,7 +292,7 @@ class TuningDatabase:
 def _connect(target: str) -> sqlite3.Connection:
     db = sqlite3.connect(target, timeout=20, check_same_thread=False)
     try:
-        db.execute("pragma synchronous=off")  # after a crash of the whole machine the file may be lost: it is a cache
+        db.execute("pragma synchronous=off")  # a machine crash may lose the file, which is only a cache
         db.executescript(_SCHEMA)
         db.execute("insert or ignore into meta values ('format', ?)", (_TABLES,))
         db.commit()
@@ -307,7 +306,7 @@ def _connect(target: str) -> sqlite3.Connection:
 
 
 def _sum(row: tuple[Any, ...]) -> str:
-    # Numbers as columns of reals give them back: whole ones and NumPy's as floats.
+    # Numbers as sqlite returns them from REAL columns: integers and NumPy numbers as floats.
     row = tuple(float(v) if isinstance(v, int | float) else v for v in row)
     return hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 

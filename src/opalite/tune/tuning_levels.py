@@ -1,9 +1,9 @@
 """Tuning levels: nested sets of trials, each with a time budget.
 
-FAST tries, of every kernel that accepts the node in its layouts, the untuned parameters with the work-groups that
-TensorFlow Lite's GPU delegate would try (workgroups.py), and the parameters next to them. NORMAL adds those that differ
-from the untuned ones in any one value, and a few of the work-groups that divide the grid. WIDE adds a sample of all
-parameters and of all work-groups, and measures other layouts. EXHAUSTIVE leaves nothing out.
+FAST tries every kernel that accepts the node in its layouts: the untuned parameters with the work-groups of TensorFlow
+Lite's GPU delegate (workgroup_candidates.py), and the parameters next to them. NORMAL adds parameters that differ from
+the untuned ones in one value, and a few work-groups that divide the grid. WIDE adds a sample of all parameters and
+work-groups, and other layouts. EXHAUSTIVE tries everything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEED = 20240229
 
 
 class Level(IntEnum):
-    """How much to search."""
+    """The extent of a search."""
 
     NONE = 0
     FAST = 1
@@ -37,7 +37,7 @@ class Level(IntEnum):
 
     @classmethod
     def parse(cls, name: str) -> Level:
-        """The level called `name`; InputError lists them."""
+        """The level called `name`; InputError lists the names."""
         try:
             return cls[name.upper()]
         except KeyError:
@@ -51,7 +51,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds for one distinct node in one set of layouts, and for a model in all."""
+    """Seconds for one distinct node in one set of layouts, and for a model."""
 
     node_s: float
     model_s: float
@@ -71,7 +71,7 @@ NORMAL_GROUPS = 8
 
 @dataclass(frozen=True)
 class Trial:
-    """One thing to measure: a kernel with a binding, parameters, and a work-group for a launch that leaves it open."""
+    """One measurement: a kernel with a binding, parameters, and a work-group for the launch that leaves it open."""
 
     kernel: Kernel
     binding: Binding
@@ -102,10 +102,10 @@ def make_trials(
     level: Level,
     group_limit: GroupLimit = lambda trial: None,
 ) -> Iterator[Trial]:
-    """Trials of `level` in the order to measure them, none twice. The first is the untuned first candidate.
+    """Trials of `level` in measuring order, without duplicates. The first is the untuned first candidate.
 
-    Those of lower levels come first; within one they are shuffled: a budget that runs out leaves an even sample.
-    `group_limit` is asked once for each set of parameters whose work-groups are searched.
+    Those of lower levels come first. Within a level they are shuffled, so that an exhausted budget leaves an even
+    sample. group_limit: called once per set of parameters whose work-groups are searched.
     """
     limits: dict[Trial, wg.Limits] = {}
 
@@ -144,7 +144,7 @@ def _own(
     groups_of: _Groups | None,
     limits_of: Callable[[Trial], wg.Limits],
 ) -> Iterator[Grid | None]:
-    """Work-groups for the launch that leaves its own open; None, the untuned one, where there is nothing to choose."""
+    """Work-groups for the launch without one of its own; [None], the default, if there is no choice."""
     if groups_of is None:
         yield None
         return
@@ -207,7 +207,7 @@ def _few_divisors(grid: Grid, limits: wg.Limits, device: DeviceInfo) -> Sequence
 
 
 def _some_groups(grid: Grid, limits: wg.Limits, device: DeviceInfo) -> Sequence[wg.Group]:
-    # A grid of prime extents has hardly any divisors; beside it lie numbers that have many.
+    # Prime extents have hardly any divisors; slightly larger extents have many.
     return [*_some(_divisors(grid, limits, device)), *_some(_unaligned(grid, limits, device))]
 
 

@@ -1,10 +1,10 @@
-"""Lookup: what is known of a kernel on a node - from the user's database, from shipped defaults, from neighbours.
+"""Looks up parameters of a kernel on a node: the user's database, shipped defaults, entries of similar sizes.
 
-Layers, the first that answers leads: the exact entry of this device; that of the same device with another number of
-cores; the exact entry that the package ships for the device's family; the user's entry of other sizes. Only the first
-is a time that picking believes; the others give parameters and say so. Shipped entries go by the kernel's name, not by
-the digest of its sources: what was measured with an earlier version is a good guess still, and parameters that a kernel
-no longer has or accepts are left aside.
+The first layer that answers wins: the exact entry of this device; that of the same device with another number of cores;
+the shipped entry of the device's family; the user's entry of other sizes. Only the first gives a time that kernel
+selection uses. The others give parameters and name their origin. Shipped entries are found by kernel name, not by
+source digest, since measurements of an earlier version remain good guesses. Parameters that a kernel no longer has or
+accepts are ignored.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .tuning_database import Entry, TuningDatabase
 
 
 class Lookup:
-    """Answers for one device."""
+    """Lookups for one device."""
 
     def __init__(self, database: TuningDatabase, device: DeviceInfo) -> None:
         self.database = database
         self.device = device
         self.device_key = device_signature(device)
-        self._others: list[str] | None = None  # signatures of the same device with other numbers of units
+        self._others: list[str] | None = None  # signatures of this device with other numbers of compute units
         self._nodes: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
 
     def signature(self, node: Node) -> str:
@@ -51,12 +51,12 @@ class Lookup:
         return self.database.find(self.device_key, *key)
 
     def seconds(self, node: Node, kernel: Kernel, binding: Binding) -> float | None:
-        """The measured time, for picking; None where there is no exact entry."""
+        """The measured time for kernel selection; None without an exact entry."""
         found = self.entry(node, kernel, binding)
         return None if found is None else found.seconds
 
     def setting(self, node: Node, kernel: Kernel, binding: Binding) -> LaunchConfig | None:
-        """Parameters and work-group for a node with its places; None where the untuned ones are to be used."""
+        """Parameters and work-group for a placed node; None for the untuned ones."""
         found = self.entry(node, kernel, binding)
         if found is not None:
             return self._legal(node, kernel, LaunchConfig(found.params, found.group, "measured"))
@@ -68,7 +68,7 @@ class Lookup:
         return self._near(node, kernel, binding)
 
     def _elsewhere(self, node: Node, kernel: Kernel, binding: Binding) -> LaunchConfig | None:
-        """What was measured where a process may use other numbers of the device's units."""
+        """The entry of the same device with another number of compute units."""
         if self._others is None:
             self._others = other_units(self.device_key, self.database.devices())
         for name in self._others:
@@ -95,7 +95,7 @@ class Lookup:
         )
 
     def _legal(self, node: Node, kernel: Kernel, setting: LaunchConfig) -> LaunchConfig | None:
-        """The setting, if the kernel has these parameters and accepts them for the node."""
+        """The configuration, if the kernel has these parameters and accepts them for the node."""
         p = kernel.problem(node, self.device)
         if setting.params.keys() != kernel.defaults(p).keys() or kernel.illegal(p, setting.params):
             return None
@@ -108,7 +108,7 @@ def _shipped_entries(path: Path) -> Mapping[tuple[str, str, str], Entry]:
 
 
 def find_settings(lookup: Lookup, nodes: Iterable[Any]) -> dict[Node, LaunchConfig]:
-    """Settings of the placed nodes that a kernel was chosen for."""
+    """Launch configurations of the placed nodes that have a kernel."""
     found = {}
     for node in nodes:
         kernel = node.chosen.kernel

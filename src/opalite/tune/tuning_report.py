@@ -1,4 +1,4 @@
-"""What tuning found: layer by layer, and for a graph in all."""
+"""Reports of tuning: by layer, and for a whole graph."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from .tuning_levels import Level
 
 
 class State(StrEnum):
-    """What happened to a layer."""
+    """The outcome for a layer."""
 
     MEASURED = "measured"
-    KNOWN = "known"  # an entry of this level or a higher one was there
-    NOT_REACHED = "not reached"  # the model's budget ran out first
+    KNOWN = "known"  # an entry of this level or a higher one existed
+    NOT_REACHED = "not reached"  # the model's budget was exhausted
     FAILED = "failed"  # not even the untuned kernel could be measured
 
 
 @dataclass(frozen=True)
 class LayerTuning:
-    """One distinct node of a model in one set of layouts. Times in seconds of one run of one such node."""
+    """One distinct node of a model in one set of layouts; times in seconds per run of one such node."""
 
-    names: tuple[str, ...]  # the model's nodes that it stands for
+    names: tuple[str, ...]  # the model's nodes with this signature
     op: str
     layout: str
-    chosen: bool  # whether the untuned program uses these layouts; the others only compete for them
+    chosen: bool  # whether the untuned program uses these layouts, or they are an alternative
     before: str = ""
     after: str = ""
     default_s: float = 0.0
     seconds: float = 0.0
     trials: int = 0
-    wrong: int = 0  # trials that computed something else
-    refused: int = 0  # trials that did not build, or that the device did not run
+    wrong: int = 0  # trials with wrong output
+    refused: int = 0  # trials that failed to build or to run
     state: State = State.MEASURED
-    complete: bool = True  # whether every trial of the level fitted into the budget
+    complete: bool = True  # whether the budget sufficed for every trial of the level
     note: str = ""
 
     @property
     def gain(self) -> float:
-        """How many times as fast as untuned."""
+        """The untuned time over the tuned one."""
         return self.default_s / self.seconds if self.seconds else 1.0
 
 
 @dataclass
 class GraphTuning:
-    """Tuning of one graph: its layers, and what running it tuned and untuned in turn gave."""
+    """Tuning of one graph: its layers, and the comparison of its tuned and untuned programs."""
 
     device: str
     level: Level
@@ -56,13 +56,13 @@ class GraphTuning:
 
     @property
     def kernel_seconds(self) -> tuple[float, float]:
-        """(untuned, tuned) seconds of all measured kernels of one run, each by itself."""
+        """(untuned, tuned) sum of the seconds of all measured kernels of one run."""
         own = [layer for layer in self.layers if layer.chosen]
         untuned = sum(layer.default_s * len(layer.names) for layer in own)
         return untuned, sum(layer.seconds * len(layer.names) for layer in own)
 
     def as_data(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Everything as plain data for JSON."""
         return {**asdict(self), "level": str(self.level), "summary": self.summary()}
 
     def summary(self) -> str:

@@ -1,6 +1,6 @@
-"""The search: measure trials within a budget, believe none whose output is wrong, confirm the winner side by side.
+"""The search: measures trials within a budget, rejects wrong outputs, confirms the winner against the default.
 
-`measure` is a function, so that a test replays recorded times and no clock is in it (Kernel Tuner's simulation mode).
+`measure` is a parameter, so that tests replay recorded times without a clock (as Kernel Tuner's simulation mode).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..ir.device.device_info import DeviceInfo
 from .tuning_levels import Trial
 
 CONFIRM_ROUNDS = 7
-CONFIRM_GAIN = 0.02  # the winner must beat the default by this share when both are measured in turn
+CONFIRM_GAIN = 0.02  # the winner must beat the default by this share when both are measured alternately
 
 Measure = Callable[[Trial], float | None]
 """Seconds of one trial (the least of several runs): infinite if it computes something else, None if it is refused, as
@@ -25,22 +25,22 @@ it does not build, or the device does not run it."""
 
 @dataclass
 class SearchResult:
-    """Outcome for one node: the winner, its time and the default's, and what was tried.
+    """The outcome for one node: the winner, its time, the default's time, the trials.
 
-    `best` is None if not even the default ran.
+    best: None if not even the default ran.
     """
 
     best: Trial | None
     seconds: float
     default_seconds: float
     times: dict[Trial, float] = field(default_factory=dict)
-    wrong: list[Trial] = field(default_factory=list)  # computed something else
-    refused: list[Trial] = field(default_factory=list)  # did not build, or not run
+    wrong: list[Trial] = field(default_factory=list)  # wrong output
+    refused: list[Trial] = field(default_factory=list)  # failed to build or to run
     complete: bool = True
 
     @property
     def gain(self) -> float:
-        """Default time over winner's time."""
+        """The default's time over the winner's."""
         return self.default_seconds / self.seconds if self.seconds else 1.0
 
 
@@ -56,7 +56,7 @@ def search(
 ) -> SearchResult:
     """The fastest of `trials` in their order. The first is the default: always measured, kept unless beaten.
 
-    `known` times of an earlier search are taken over. `on_trial` is told of each new one.
+    known: times of an earlier search, not measured again. on_trial: called after each new trial.
     """
     known = known or {}
     found = SearchResult(None, math.inf, math.inf)
@@ -93,7 +93,10 @@ def search(
 
 
 def drop_outliers(times: dict[Trial, float], device: DeviceInfo) -> dict[Trial, float]:
-    """Where events lie (Adreno 3xx), drop times over 100 s or under a tenth of the mean, as TensorFlow Lite does."""
+    """`times` without outliers on devices with unreliable events (Adreno 3xx).
+
+    Outliers are over 100 s or under a tenth of the mean, as in TensorFlow Lite.
+    """
     if TIMER_OUTLIERS not in device.quirks:
         return times
     plausible = {t: s for t, s in times.items() if s < 100.0}
@@ -104,9 +107,9 @@ def drop_outliers(times: dict[Trial, float], device: DeviceInfo) -> dict[Trial, 
 
 
 def confirm(default: Trial, winner: Trial, measure: Measure, default_seconds: float) -> tuple[Trial, float, float]:
-    """(the kept trial, its seconds, the default's seconds), both measured in turn.
+    """(the kept trial, its seconds, the default's seconds), both measured alternately.
 
-    The winner stays only if it is faster by CONFIRM_GAIN in the medians of these rounds.
+    The winner is kept only if its median is better by CONFIRM_GAIN.
     """
     rounds = time_alternately(lambda: measure(default), lambda: measure(winner), CONFIRM_ROUNDS)
     if rounds is None:
@@ -118,7 +121,7 @@ def confirm(default: Trial, winner: Trial, measure: Measure, default_seconds: fl
 def time_alternately(
     a: Callable[[], float | None], b: Callable[[], float | None], rounds: int
 ) -> list[tuple[float, float]] | None:
-    """Times of `a` and `b`, each round beginning with the other one; None as soon as one of them has none."""
+    """Times of `a` and `b`; rounds alternate which one is first. None as soon as a trial has no time."""
     found = []
     for i in range(rounds):
         if i % 2 == 0:

@@ -1,6 +1,6 @@
 """Work-group candidates under the names of TensorFlow Lite's GPU delegate: fast, fast_conv, exhaustive, default.
 
-Every generator takes the grid (three extents; missing ones are 1) and the limits, and returns a list of (x, y, z).
+Every generator takes the grid (three extents, missing ones are 1) and the limits, and returns a list of (x, y, z).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RANGE = 5  # NO_ALIGNMENT: extents up to this much larger than the grid may be d
 
 
 class Alignment(Enum):
-    """PRECISE: the group divides the grid. NO_ALIGNMENT: it divides some number in [grid, grid + 5]; kernels guard."""
+    """PRECISE: the group divides the grid. NO_ALIGNMENT: it divides a number in [grid, grid + 5]; kernels check bounds."""
 
     PRECISE = "precise"
     NO_ALIGNMENT = "no_alignment"
@@ -28,7 +28,7 @@ class Alignment(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Most work-items in a group, and along each axis."""
+    """The most work-items per group, in total and along each axis."""
 
     group: int
     items: Group
@@ -102,7 +102,7 @@ def exhaustive(grid: Sequence[int], limits: Limits, alignment: Alignment = Align
 
 
 def corner_cases(grid: Sequence[int], limits: Limits, alignment: Alignment = Alignment.PRECISE) -> list[Group]:
-    """For grids too small for `exhaustive`: a quarter to the whole of each extent, then 1 to 4; always (1, 1, 1)."""
+    """For grids too small for `exhaustive`: a quarter to all of each extent, then 1 to 4; always (1, 1, 1)."""
     extents = grid3(grid)
     parts = [[-(-g // k) for k in range(1, 5)] for g in extents]
     small = [list(range(1, 5))] * 3
@@ -121,7 +121,7 @@ def corner_cases(grid: Sequence[int], limits: Limits, alignment: Alignment = Ali
 
 
 def default(limits: Limits) -> list[Group]:
-    """(8, 4, 1), cut down where the device allows less."""
+    """(8, 4, 1), reduced to the device's limits."""
     x = min(8, limits.items[0], limits.group)
     return [(x, max(1, min(4, limits.items[1], limits.group // x)), 1)]
 

@@ -1,8 +1,7 @@
-"""Adapters of engines: one small module each, imported only in the process that measures it.
+"""Engine adapters: one small module each, imported only in the process that measures it.
 
-A module offers `make_engine(options) -> Engine`, and may offer `make_worker_pool(options) -> WorkerPool`.
-Beyond the names here, any importable module with such functions can be named by its dotted path, for example
-`benchmarks.engines.torch`.
+A module offers `make_engine(options) -> Engine`, and may offer `make_worker_pool(options) -> WorkerPool`. Any
+importable module with such functions can be named by its dotted path, for example `benchmarks.engines.torch`.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ BUILT_IN = ("opalite", "onnxruntime", "openvino")
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What an engine is given: the model's path, the number of CPU threads, and options of its own.
+    """Options of an engine: model path, number of CPU threads, engine-specific options.
 
-    A crew is asked for so many `workers` at once, as `mode` says.
+    workers, mode: for a worker pool.
     """
 
     model: str
@@ -36,22 +35,22 @@ class EngineOptions:
 
 
 class Engine(Protocol):
-    """A loaded model. `version` and `device` are for the report.
+    """A loaded model. `version` and `device` appear in the report.
 
-    One that goes on building in the background may have a method `settle()`, which waits until that is done.
+    An engine that builds in the background may have a method `settle()`, which waits until that is finished.
     """
 
     version: str
     device: str
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Outputs in the model's order, as arrays in host memory; the call returns when they are complete."""
+        """Outputs in the model's order, as arrays in host memory; returns when they are complete."""
         ...
 
 
 @runtime_checkable
 class WorkerPool(Protocol):
-    """A loaded model that is asked for several inferences at once. It may have `settle()`, as an Engine may."""
+    """A loaded model that runs several inferences concurrently. It may have `settle()`, as an Engine may."""
 
     version: str
     device: str
@@ -61,12 +60,12 @@ class WorkerPool(Protocol):
         ...
 
     def work(self, feeds: Mapping[str, Array], seconds: float) -> list[float]:
-        """Keep all workers busy for `seconds`; seconds of each inference, from when a worker took it."""
+        """Keeps all workers busy for `seconds`; returns the seconds of each inference, from its start by a worker."""
         ...
 
 
 def find_maker(name: str) -> Callable[[EngineOptions], Engine]:
-    """The function that loads a model into engine `name`. InputError for an unknown or uninstalled one."""
+    """The function that loads a model into engine `name`. InputError if it is unknown or not installed."""
     return _find(name, "make_engine")
 
 

@@ -1,4 +1,4 @@
-"""Callers: engines that are called over and over, each by a thread of its own."""
+"""A worker pool of engines, each called repeatedly by its own thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import Array, Engine
 
 
 class Callers:
-    """A crew of engines of one kind."""
+    """A pool of engines of one kind."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engines = engines
@@ -18,11 +18,11 @@ class Callers:
         self._pool = ThreadPoolExecutor(len(engines))
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """One inference of the first."""
+        """One inference of the first engine."""
         return self._engines[0].run(feeds)
 
     def work(self, feeds: Mapping[str, Array], seconds: float) -> list[float]:
-        """All of them for `seconds`; seconds of each inference."""
+        """Runs all engines for `seconds`; returns the seconds of each inference."""
         end = time.perf_counter() + seconds
 
         def call(engine: Engine) -> list[float]:
@@ -35,6 +35,6 @@ class Callers:
         return [t for times in self._pool.map(call, self._engines) for t in times]
 
     def settle(self) -> None:
-        """Each of them, if it has anything to wait for."""
+        """Settles each engine that can."""
         for engine in self._engines:
             getattr(engine, "settle", lambda: None)()

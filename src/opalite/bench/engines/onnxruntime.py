@@ -1,4 +1,4 @@
-"""ONNX Runtime. Options: `provider` (default CPUExecutionProvider). A crew is sessions that share out the threads."""
+"""ONNX Runtime. Option: `provider` (default CPUExecutionProvider). Its worker pool is sessions that split the threads."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class _OnnxRuntime:
 
 
 def make_engine(options: EngineOptions) -> Engine:
-    """A session of the given provider alone: nothing falls back unnoticed."""
+    """A session with the given provider alone, so that no operator falls back unnoticed."""
     return _OnnxRuntime(options)
 
 
 def make_worker_pool(options: EngineOptions) -> WorkerPool:
-    """As many sessions as workers, each called by a thread of its own, with its share of the threads."""
+    """As many sessions as workers, each called by its own thread with its share of the threads."""
     share = replace(options, threads=max(1, options.threads // options.workers))
     return Callers([_OnnxRuntime(share) for _ in range(options.workers)])

@@ -1,4 +1,4 @@
-"""Opalite itself. Options: those of InferenceSession (`device`, `precision`, `memory`, `tune`); a crew is a queue."""
+"""Opalite. Options: those of InferenceSession (`device`, `precision`, `memory`, `tune`); its worker pool is a queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Opalite:
 
 
 def make_engine(options: EngineOptions) -> Engine:
-    """A session. Its threads are the cores that the process may use, which the worker has limited."""
+    """A session. Its threads are the cores of the process, which the worker has limited."""
     return _Opalite(options)
 
 
@@ -62,5 +62,5 @@ class _Queue:
 
 
 def make_worker_pool(options: EngineOptions) -> WorkerPool:
-    """By `mode`: a session that is called again and again ('latency'), or a queue of 'threads' or 'processes'."""
+    """By `mode`: a session called repeatedly ('latency'), or a queue of 'threads' or 'processes'."""
     return Callers([_Opalite(options)]) if options.mode == "latency" else _Queue(options)

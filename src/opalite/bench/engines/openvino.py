@@ -1,4 +1,4 @@
-"""OpenVINO. Options: `device` (default CPU), `precision` (default f32). A crew is its hint THROUGHPUT."""
+"""OpenVINO. Options: `device` (default CPU), `precision` (default f32). Its worker pool uses the hint THROUGHPUT."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _OpenVino:
 
 
 def make_engine(options: EngineOptions) -> Engine:
-    """A compiled model with one infer request. float32 unless asked otherwise: CPUs with bfloat16 would use that."""
+    """A compiled model with one infer request; float32 by default, since CPUs with bfloat16 would use that."""
     return _OpenVino(options)
 
 
@@ -56,5 +56,5 @@ class _Throughput(_OpenVino):
 
 
 def make_worker_pool(options: EngineOptions) -> WorkerPool:
-    """By `mode`: one request over and over ('latency'), or a queue, whose number of workers OpenVINO decides on."""
+    """By `mode`: one request repeatedly ('latency'), or a queue whose worker count OpenVINO chooses."""
     return Callers([_OpenVino(options)]) if options.mode == "latency" else _Throughput(options)

@@ -1,1 +1,1 @@
-"""OpenCL C made of expressions: the code itself, and the epilogues that other kernels end with."""
+"""Generated OpenCL C: expressions, and the epilogues of other kernels."""

@@ -1,4 +1,4 @@
-"""Constant scalars in generated code: part of the source when they are round numbers, else kernel arguments."""
+"""Constant scalars in generated code: literals if they are round numbers, else kernel arguments."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from .vector_types import compute_type
 
 _QUANTIZED = {DType.INT8, DType.UINT8, DType.INT16, DType.UINT16}
 _ARITHMETIC = ("add", "sub", "mul", "div")
-_SIZES = (1e-18, 1e18)  # of divisors that are multiplied by
+_SIZES = (1e-18, 1e18)  # magnitude limits of divisors that are replaced by reciprocals
 
 
 def is_scalar(v: Value) -> bool:
-    """A constant of one element that kernels can hold."""
+    """Whether `v` is a constant of one element that kernels can hold."""
     return v.data is not None and v.type.count == 1 and v.dtype.on_device
 
 
 def is_round(v: Value) -> bool:
-    """A constant scalar such as 0, 0.75 or 6 becomes a literal; any other is passed by value, so that models whose
-    scales differ share programs."""
+    """Whether a constant scalar becomes a literal (0, 0.75, 6); others are arguments, so that programs are shared."""
     if v.data is None or not is_scalar(v):
         return False
     x = float(v.data.reshape(()))
@@ -36,10 +35,10 @@ def is_round(v: Value) -> bool:
 
 
 def lift_literals(expr: Expr) -> tuple[Expr, list[Value]]:
-    """`expr` with literals as further operands, and these as constant scalars, where it computes on small integers.
+    """`expr` with its literals as additional operands, and these as constant scalars, if it computes on small integers.
 
-    Scales and zero points differ from layer to layer: as literals they would make a program of every layer. Elsewhere
-    literals are a function's own, the same in all layers.
+    Scales and zero points differ from layer to layer. As literals they would give each layer its own program. Literals
+    of other expressions belong to the function and are the same in all layers.
     """
     if not _QUANTIZED.intersection((*expr.dtypes, *(i.dtype for i in expr.instrs))):
         return expr, []
@@ -56,10 +55,10 @@ def lift_literals(expr: Expr) -> tuple[Expr, list[Value]]:
 
 
 def reciprocal_divisors(expr: Expr, scalars: Mapping[int, Value], device: DeviceInfo) -> frozenset[int]:
-    """Those of the constant `scalars`, by number of the operand, that `generate` may divide by without dividing.
+    """Operand numbers of the constant `scalars` whose divisions `generate` may replace by reciprocals.
 
-    They are of ordinary size, so that reciprocals are too, and `expr` computes on small integers, whose roundings are
-    far coarser than the last digit of a quotient. On CPUs that are known to multiply and add in one instruction.
+    Divisors must have ordinary magnitudes, and `expr` must compute on small integers, whose rounding is far coarser
+    than the last bit of a quotient. Only on CPUs with fused multiply-add.
     """
     if device.byte_dots != "fours" or not _QUANTIZED.intersection((*expr.dtypes, *(i.dtype for i in expr.instrs))):
         return frozenset()
@@ -68,7 +67,7 @@ def reciprocal_divisors(expr: Expr, scalars: Mapping[int, Value], device: Device
 
 
 def literal(v: Value) -> Lit:
-    """The constant scalar as part of an expression."""
+    """The constant scalar as a literal of an expression."""
     assert v.data is not None
     return Lit(v.data.reshape(()).item(), v.dtype)
 

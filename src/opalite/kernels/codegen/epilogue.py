@@ -1,17 +1,17 @@
-"""The epilogue: a fused elementwise chain as macros that a kernel calls just before it stores.
+"""Epilogues: a fused elementwise chain as macros that a kernel calls just before it stores.
 
-Longer than 400 lines: which operands fit, and how their text reads them, follow the same coordinates.
+This file exceeds 400 lines because the test of which operands fit and the generated access use the same coordinates.
 
-The kernel's signature ends with EPILOGUE_PARAMS and takes `Epilogue.args`; EPILOGUE is the chain on ACCV and
-EPILOGUE1 on one ACC. Three families of coordinates exist:
+A kernel's signature ends with EPILOGUE_PARAMS, filled by `Epilogue.args`. EPILOGUE is the chain on ACCV, EPILOGUE1 on
+one ACC. There are three coordinate families:
 
 - packed: (v, n, c, s, C, S): batch, channel block, spatial index; number of blocks and spatial size. With a flat
   output the blocks are channels and a vector is PACK neighbours along the spatial axis; EPILOGUE1 exists only there.
 - rows: (v, r, c, R, C): row and first column of the output as a matrix of C columns.
 - image: (v, n, c, h, w, C, H, W): batch, channel block, row and column of a texel; number of blocks, height, width.
-  Operands that are computed are images, constants are buffers. There is no EPILOGUE1.
+  Computed operands are images, constants are buffers. There is no EPILOGUE1.
 
-A vector call must lie wholly inside the tensor. Lanes past C are masked by the kernel, after the epilogue.
+A vector call must be wholly inside the tensor. The kernel masks lanes past C after the epilogue.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OPERAND = re.compile(r"e\d+(_\d+)?")
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Generated macros for a launch's `prelude` and the kernel arguments they need; empty if there is no chain."""
+    """Generated macros for a launch's `prelude`, and their kernel arguments; empty without a chain."""
 
     prelude: str = ""
     args: Mapping[str, Arg] = field(default_factory=dict)
@@ -62,10 +62,10 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Access:
-    """Where an operand's element lies: `index` in terms of the coordinates, {0}, {1}... being int arguments `ints`.
+    """The position of an operand's element: `index` as a function of the coordinates; {0}, {1}... are int arguments.
 
-    `vector`: PACK elements from there on, else one for all lanes. `blocks`: the operand is channel-packed as the
-    output is. `texel`: its coordinates "x, y" where the operand is held as an image.
+    ints: those arguments. vector: the operand has PACK elements from there on, else one for all lanes. blocks: it is
+    channel-packed as the output is. texel: coordinates "x, y" of an operand in an image.
     """
 
     index: str
@@ -88,7 +88,7 @@ def operand_fits(shape: Sequence[int], out_shape: Sequence[int], kind: str, colu
 
 
 def operand_layout(shape: Sequence[int], out_shape: Sequence[int], kind: str, layout: Layout) -> Layout:
-    """Layout that a non-constant operand of `shape` must have where the output is in `layout`."""
+    """The layout that a variable operand of `shape` needs if the output has `layout`."""
     if kind == "image":
         return IMAGE if math.prod(shape) != 1 else FLAT
     access = _access(shape, out_shape, kind, None, layout.pack) if kind == "packed" else None
@@ -96,7 +96,7 @@ def operand_layout(shape: Sequence[int], out_shape: Sequence[int], kind: str, la
 
 
 def operand_layouts(node: Node, kind: str, layout: Layout) -> tuple[Layout | None, ...]:
-    """Binding of the operands $1, $2... of `node`'s epilogue: None for constants."""
+    """The binding of epilogue operands $1, $2... of `node`: None for constants."""
     return tuple(
         None if v is None or v.is_const else operand_layout(v.shape, node.y.shape, kind, layout)
         for v in node.inputs[node.op.arity :]
@@ -104,9 +104,9 @@ def operand_layouts(node: Node, kind: str, layout: Layout) -> tuple[Layout | Non
 
 
 def epilogue_refusal(node: Node, kind: str, columns: int | None = None, source: DType | None = None) -> str | None:
-    """Why the epilogue of `node` cannot be computed in coordinates of `kind`, or None (also if there is none).
+    """The reason why the epilogue of `node` cannot be computed in coordinates of `kind`, or None.
 
-    source: type of what it is computed of, where that may be another than the result's: by default `Op.sums`.
+    source: type of the epilogue's input if it differs from the result's; `Op.sums` by default.
     """
     expr = _chain(node)
     if expr is None:
@@ -137,19 +137,19 @@ def epilogue_refusal(node: Node, kind: str, columns: int | None = None, source: 
 
 
 def is_operand(name: str) -> bool:
-    """Whether a kernel's argument of that name belongs to its epilogue."""
+    """Whether a kernel argument of that name belongs to the epilogue."""
     return _OPERAND.fullmatch(name) is not None
 
 
 def is_elementwise(v: Value, y: Value) -> bool:
-    """Whether an operand that is no constant is read element by element as the result is written."""
+    """Whether a variable operand is read at the position where the result is written."""
     return not v.is_const and agree(v.shape, y.shape) and v.type.layout == y.type.layout
 
 
 def keeps_zeros(node: Node) -> bool:
-    """Whether the epilogue makes zero of a zero in lanes past the last channel, so that no kernel need mask them.
+    """Whether the epilogue maps zero to zero in lanes past the last channel, so that kernels need not mask them.
 
-    Operands that are channel-packed hold zeros there; what others give there is not known.
+    Channel-packed operands hold zeros there. Other operands hold unknown values.
     """
     expr = _chain(node)
     if expr is None:
@@ -174,13 +174,13 @@ def _operands(node: Node) -> list[Value]:
 
 
 def _misaligned(shape: Sequence[int], out_shape: Sequence[int]) -> bool:
-    """Whether the channels are not on axis 1 of the operand itself, so that packing it would pack another axis."""
+    """Whether axis 1 of the operand is not the channels, so that packing it would pack another axis."""
     c = out_shape[1]
     return len(shape) != len(out_shape) and c > 1 and _aligned(shape, len(out_shape))[1] == c
 
 
 def _same_texels(shape: Sequence[int], out_shape: Sequence[int]) -> bool:
-    """Whether images of both hold the same axis in texels: the second of four dimensions, the last of less."""
+    """Whether images of both shapes hold the same axis in texels: axis 1 of four dimensions, else the last."""
     return (len(shape) == 4) == (len(out_shape) == 4)
 
 
@@ -189,7 +189,7 @@ def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def _fits(size: int, along: int) -> bool:
-    """Whether an axis of an operand runs along one of the output, or has one element at every size."""
+    """Whether an operand axis equals an output axis, or has size 1 at every size."""
     if agree((size,), (along,)) or always_equal(size, 1):
         return True
     return hint_of(along) != 1 and size == 1
@@ -211,7 +211,7 @@ def _access(shape: Sequence[int], out_shape: Sequence[int], kind: str, columns: 
 
 
 def _packed_access(dims: tuple[int, ...], out: tuple[int, ...], pack: int, *, packs: bool) -> Access | None:
-    """packs: the operand's own axis 1 is the channels. Otherwise a single channel is read as it lies in memory."""
+    """Access in packed coordinates; packs: axis 1 of the operand is the channels."""
     if len(out) < 2:
         return None
     spatial = agree(dims[2:], out[2:])
@@ -229,7 +229,7 @@ def _packed_access(dims: tuple[int, ...], out: tuple[int, ...], pack: int, *, pa
 
 
 def _image_access(dims: tuple[int, ...], out: tuple[int, ...]) -> Access | None:
-    """Any axis of N,C,H,W may be missing."""
+    """Access in image coordinates; any axis of N, C, H, W may be missing."""
     if len(out) > 4:
         return None
     held = [letter if d == o else "" for letter, d, o in zip("nchw", texel_dims(dims), texel_dims(out), strict=True)]
@@ -298,7 +298,7 @@ def image_epilogue(node: Node, device: DeviceInfo) -> Epilogue:
 
 @dataclass(frozen=True)
 class _Operand:
-    """One operand in generated code: its kernel parameters, their arguments, and how to read it at a width."""
+    """An operand in generated code: kernel parameters, arguments, and its read expression."""
 
     params: tuple[str, ...]
     args: tuple[Arg, ...]
@@ -308,7 +308,7 @@ class _Operand:
     aligned: bool = False  # vectors begin at multiples of their width
 
     def read(self, width: int) -> str:
-        """Expression of the operand's value in `width` lanes."""
+        """The expression of the operand's value in `width` lanes."""
         t = compute_type(self.value.dtype, width)
         if self.access is None:
             return f"({t})({self.name})"
@@ -363,10 +363,10 @@ def _epilogue(
 
 @dataclass(frozen=True)
 class _Chain:
-    """All that an epilogue's text depends on, which many layers of a model share.
+    """Everything that an epilogue's text depends on; many layers of a model share it.
 
-    literals: what tells -0.0 from 0.0, which are equal in `expr`. forms: what of the operands the text shows. block:
-    width of channel blocks of the output, 0 where it has none.
+    literals: distinguish -0.0 from 0.0, which compare equal in `expr`. forms: properties of operands that affect the
+    text. block: width of the output's channel blocks, 0 without blocks.
     """
 
     expr: Expr
@@ -390,7 +390,7 @@ def _text(chain: _Chain) -> str:
     params = "".join(f", {p}" for o in operands.values() for p in o.params)
     names = "".join(f", {_name_of(p)}" for o in operands.values() for p in o.params)
     helpers: dict[str, str] = {}
-    # Mesa's rusticl reads the kernel's first image for any image that a function it calls was given.
+    # Mesa's rusticl reads the kernel's first image instead of an image argument of a called function.
     has_images = any(o.value.type.layout.is_image for o in operands.values() if o.access is not None)
     inline = "__attribute__((always_inline)) static inline" if has_images else "static inline"
 
@@ -426,7 +426,7 @@ def _text(chain: _Chain) -> str:
 
 
 def _name_of(param: str) -> str:
-    """The name that a parameter's declaration gives it."""
+    """The name in a parameter's declaration."""
     return param.split()[-1].lstrip("*")
 
 
@@ -453,7 +453,7 @@ def _operand(v: Value, name: str, out_shape: tuple[int, ...], kind: str, columns
 
 
 def _packer(dims: tuple[int, ...], pack: int, storage: DType, *, texels: bool = False) -> Any:
-    """Function that brings a constant of shape N,C,D... into blocks of `pack` channels, padded with zeros.
+    """A function that packs a constant of shape N, C, D... to blocks of `pack` channels, zero-padded.
 
     texels: in the order of an image's axes (`texel_dims`).
     """

@@ -1,7 +1,7 @@
-"""OpenCL C of an Expr: one typed variable for each instruction, in vectors of any width.
+"""Generates OpenCL C for an Expr: one typed variable per instruction, in vectors of any width.
 
-The forms of functions are those of expr/function_table.py; what is more than a text is written here. float16 and
-bfloat16 are computed in float and bool is int 0 or 1.
+The table expr/function_table.py has the simple function forms; this module has the others. float16 and bfloat16 are
+computed in float. bool is int 0 or 1.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ Coord = Callable[[int], str]
 
 @dataclass(frozen=True)
 class Code:
-    """Generated text: `statements` (one a line), the variable or literal that holds `result`, and the `helpers`
-    that the statements call, by name, each once."""
+    """Generated text: `statements` (one per line), the variable or literal of `result`, `helpers` by name."""
 
     statements: tuple[str, ...]
     result: str
@@ -44,11 +43,11 @@ def generate(
     stored: DType | None = None,
     reciprocals: frozenset[int] = frozenset(),
 ) -> Code:
-    """OpenCL C that computes `expr` on `operands`, names of variables of their compute types in `width` lanes.
+    """OpenCL C that computes `expr` on `operands`, variables of their compute types in `width` lanes.
 
-    `coord(axis)` is an expression for the output coordinates along `axis` as long in `width` lanes; without it
-    the expression must not use coordinates. stored: what the result is stored as, if that is known. steady: numbers of
-    operands that are divided by their reciprocal (`reciprocal_divisors`).
+    coord(axis): an expression for the output coordinates along `axis` as long in `width` lanes; without it the
+    expression must not use coordinates. stored: storage type of the result, if known. reciprocals: numbers of operands
+    whose divisions use reciprocals (`reciprocal_divisors`).
     """
     emitter = _Emitter(expr, width, operands, device, coord, stored, reciprocals)
     for k, ins in enumerate(expr.instrs):
@@ -57,7 +56,7 @@ def generate(
 
 
 def generation_refusal(expr: Expr, device: DeviceInfo) -> str | None:
-    """Why `expr` cannot be computed on `device`, or None."""
+    """The reason why `expr` cannot be computed on `device`, or None."""
     for dtype in (*expr.dtypes, *(i.dtype for i in expr.instrs), *(a.dtype for a in _literals(expr))):
         if not dtype.on_device:
             return f"OpenCL has no element type {dtype}"
@@ -128,7 +127,7 @@ class _Emitter:
         if self.expr.ref_dtype(ins.args[0]) is DType.BOOL and row.booleans is not None:
             return self.form(row, row.booleans, t, args)
         if t.is_float and ins.fn in ("max", "min"):
-            # One comparison hands on the NaN of an operand whose partner is a number.
+            # One comparison propagates NaN if the other operand is a number.
             sign = ">" if ins.fn == "max" else "<"
             for number, other in (0, 1), (1, 0):
                 if _is_number(ins.args[number]):
@@ -186,24 +185,24 @@ class _Emitter:
         return self.call("mod", t, self.float_value("fmod", t, args), args[1])
 
     def absolute(self, t: Vec, args: Sequence[str]) -> str:
-        """Of integers: the least one stays itself."""
+        """Absolute value of integers; the least integer stays itself."""
         return args[0] if t.is_unsigned else t.reinterpret(f"abs({args[0]})")
 
     def sign(self, t: Vec, args: Sequence[str]) -> str:
-        """Of integers."""
+        """Sign of integers."""
         zero = t.literal(0)
         return f"min({args[0]}, {t.literal(1)})" if t.is_unsigned else _sign_of(t, args[0], zero)
 
     def shift_left(self, t: Vec, args: Sequence[str]) -> str:
-        """By any count."""
+        """Left shift by any count."""
         return self.shift("shl", t, args)
 
     def shift_right(self, t: Vec, args: Sequence[str]) -> str:
-        """By any count."""
+        """Right shift by any count."""
         return self.shift("shr", t, args)
 
     def shift(self, fn: str, t: Vec, args: Sequence[str]) -> str:
-        """Shifts by any count: from the type's width on nothing is left but the sign."""
+        """Shifts by any count: from the type's width on, only the sign remains."""
         a, count = args
         u = t.unsigned
         bits = count if t.is_unsigned else u.reinterpret(count)
@@ -231,7 +230,7 @@ class _Emitter:
         if not t.is_float and isinstance(exponent, Lit) and float(exponent.value).is_integer():
             return self.call("pow", t, a, t.of("long").literal(int(exponent.value)))
         if not t.is_float and e.is_float:
-            # A hair more, so that truncation does not take one from a power that is a whole number.
+            # Slightly more, so that truncation does not lower a power that is a whole number.
             e = e.of("double") if self.device.fp64 else e
             more = e.literal(1 + 2.0 ** (-50 if e.base == "double" else -22))
             power = self.float_power(e, e.convert(a), self.as_type(exponent, e))
@@ -244,7 +243,7 @@ class _Emitter:
             if value in _POWERS:
                 return _POWERS[value].format(a, one=t.literal(1.0))
             if value in _ROOTS:
-                # Fractional powers of -0 are those of 0, and of -infinity those of infinity.
+                # Fractional powers of -0 equal those of 0, and of -infinity those of infinity.
                 # (Mesa takes a + 0 for a.)
                 inf, zero = t.literal(float("inf")), t.literal(0.0)
                 self.statements.append(f"const {t} r{k} = {a} == -{inf} ? {inf} : {a} == {zero} ? {zero} : {a};")
@@ -271,14 +270,14 @@ class _Emitter:
         return a
 
     def rounded(self, a: str, t: Vec, dtype: DType) -> str:
-        """Float `a` rounded to what `dtype` holds."""
+        """Float `a` rounded to a value of `dtype`."""
         if dtype is DType.FLOAT16:
             return self.call("round_half", t, a)
         u = t.of("uint")
         return t.reinterpret(f"{u.convert(self.call('bf16_bits', t, a))} << 16")
 
     def to_int(self, a: str, src: Vec, dst: Vec) -> str:
-        """Float `a` toward zero; NaN is 0. Narrow types take the low bits of int, uint and ulong those of long."""
+        """Float `a` toward zero; NaN gives 0. Narrow types take the low bits of int; uint and ulong those of long."""
         number = f"{a} == {a} ? {a} : {src.literal(0.0)}"
         if dst.bits < 32:
             return dst.convert(dst.of("int").convert_sat(number))
@@ -290,14 +289,14 @@ class _Emitter:
         return dst.convert_sat(number)
 
     def bits(self, k: int, ins: Instr) -> str:
-        """The same bits as another type of that size. 16-bit floats are held as float, and bool as int."""
+        """The same bits as another type of equal size; 16-bit floats are held as float, bool as int."""
         src = self.expr.ref_dtype(ins.args[0])
         if src.size != ins.dtype.size or any(d in _HELD_WIDER for d in (src, ins.dtype)):
             raise ValueError(f"'bits' has no meaning from {src} to {ins.dtype}")
         return self.vec(ins.dtype).reinterpret(self.text(ins.args[0]))
 
     def saturate(self, k: int, ins: Instr) -> str:
-        """Clamped to the range of the integer result, NaN being 0."""
+        """Clamps to the range of the integer result; NaN gives 0."""
         src, dst = self.vec(ins.args[0]), self.vec(ins.dtype)
         a = self.text(ins.args[0])
         low, high = dst.limits
@@ -317,7 +316,7 @@ def _is_number(ref: Ref) -> bool:
 
 
 def _mask_of(src: Vec, mask: str, dst: Vec) -> str:
-    """A comparison of `src` lanes as the condition of `dst` lanes."""
+    """A comparison of `src` lanes as a condition for `dst` lanes."""
     return mask if src.width == 1 or src.bits == dst.bits else dst.mask.convert(mask)
 
 

@@ -1,9 +1,9 @@
-"""OpenCL C functions that generated expressions call, written for one vector type at a time and only when needed.
+"""OpenCL C functions that generated expressions call, emitted for one vector type at a time on demand.
 
-Longer than 400 lines: a list of functions that do not know each other.
+This file exceeds 400 lines because it is a list of independent functions.
 
-`helper(name, type)` gives the function `<name>_<type>`. Masks are what comparisons of that type give; a ternary
-with a vector condition selects lane by lane. Sums of products are `fma`: PoCL makes two operations of `mad`.
+`helper(name, type)` gives the function `<name>_<type>`. Masks are comparison results of that type; a ternary with a
+vector condition selects lane by lane. Sums of products are `fma`, because PoCL makes two operations of `mad`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _polynomial(x: str, t: Vec, coefficients: tuple[float, ...]) -> str:
 
 
 def _exp(t: Vec) -> str:
-    """2^n * e^r with |r| <= ln(2)/2; below 2 ulp. Results under the least normal number are zero."""
+    """2^n * e^r with |r| <= ln(2)/2; error below 2 ulp; results below the least normal number are zero."""
     i = t.of("int")
     p = _polynomial("r", t, (1.9875691e-4, 1.3981999e-3, 8.333452e-3, 4.1665796e-2, 1.6666666e-1, 0.5))
     return _function(
@@ -57,8 +57,9 @@ return x <= {t.literal(88.72283)} ? low : x + {t.literal(float("inf"))};
 
 
 def _odd_rational(name: str, limit: float, p: tuple[float, ...], q: tuple[float, ...]) -> Writer:
-    """x P(x^2) / Q(x^2) for an odd function that is 1 in float from `limit` on. There it is 1 exactly:
-    Gelu multiplies 1 + erf(x) by a large x. NaN is handed on.
+    """x P(x^2) / Q(x^2) for an odd function that is 1 in float from `limit` on; NaN is propagated.
+
+    Beyond `limit` the result is exactly 1, because Gelu multiplies 1 + erf(x) by a large x.
     """
 
     def write(t: Vec) -> str:
@@ -93,9 +94,10 @@ _tanh = _odd_rational(
 
 
 def _circular(name: str, quarter: int) -> Writer:
-    """sin (quarter 0) or cos (1): Cody and Waite's reduction to [-pi/4, pi/4], polynomials of Cephes' sinf and cosf.
+    """sin (quarter 0) or cos (1): Cody-Waite reduction to [-pi/4, pi/4], Cephes' polynomials of sinf and cosf.
 
-    A lane beyond 8192 sends all lanes to the scalar built-in: PoCL's vectors lose small lanes beside large ones.
+    A lane beyond 8192 sends all lanes to the scalar built-in, because PoCL's vectors lose small lanes beside large
+    ones.
     """
 
     def write(t: Vec) -> str:
@@ -132,10 +134,10 @@ return ({negative}) != {i.literal(0)} ? -y : y;
 
 
 def _fmod_float(t: Vec) -> str:
-    """Remainder with the sign of the dividend. A round takes off the quotient's leading bits, rounded to four bits less
-    than the fraction has, so that what is left is exact.
+    """Remainder with the sign of the dividend, exact, in a bounded number of rounds.
 
-    For CPUs: PoCL's fmod of double does not return when the quotient is huge. Here the work is bounded.
+    Each round subtracts the quotient's leading bits, rounded to four bits fewer than the fraction has, so that the rest
+    is exact. For CPUs: PoCL's fmod of double does not return for huge quotients.
     """
     exact, most, rounds = (2.0**19, 2.0**100, 8) if t.base == "float" else (2.0**48, 2.0**900, 24)
     zero, inf, nan = t.literal(0.0), t.literal(float("inf")), t.literal(float("nan"))
@@ -189,10 +191,10 @@ _EXP2 = (
 
 
 def _pow_float(t: Vec) -> str:
-    """Logarithm and exponential in double, rounded once: within 0.6 ulp, below the least normal number too.
+    """Power through logarithm and exponential in double, rounded once: error below 0.6 ulp, subnormals included.
 
-    Special cases are C's; a lane that may be one sends all lanes through their tests. PoCL's vectors of pow take 260 ns
-    for 16 lanes on an Emerald Rapids, this 40.
+    Special cases are C's; a lane that may be special sends all lanes through the tests. PoCL's vector pow takes 260 ns
+    for 16 lanes on an Emerald Rapids, this function 40.
     """
     i, d, n = t.of("int"), t.of("double"), t.of("long")
     zero, one, inf = t.literal(0.0), t.literal(1.0), t.literal(float("inf"))
@@ -246,9 +248,9 @@ def _pow_lanes(t: Vec) -> str:
 
 
 def _rint(t: Vec) -> str:
-    """One instruction where the compiler has it for the processor.
+    """Rounds half to even: one instruction if the compiler has it, else by adding and subtracting 2^23.
 
-    Elsewhere adding 2^23 pushes the fraction out, rounding halves to even; larger values are integers already.
+    Values from 2^23 on are integers already.
     """
     big = t.literal(8388608.0)
     return f"""#if defined(__has_builtin) && (defined(__SSE4_1__) || defined(__aarch64__))
@@ -268,7 +270,7 @@ static inline {t} rint_{t}({t} x) {{
 
 
 def _div_by(t: Vec) -> str:
-    """a / b by 1 / b, which compilers take out of loops, and one correction by the rest (Markstein)."""
+    """a / b by 1 / b, which compilers hoist out of loops, and one Markstein correction."""
     return _function(
         "div_by",
         t,
@@ -287,7 +289,7 @@ def _sign(t: Vec) -> str:
 
 
 def _max(t: Vec) -> str:
-    """NaN wins from either side."""
+    """Maximum that propagates NaN from either side."""
     return _function("max", t, f"{t} a, {t} b", f"const {t} m = a > b ? a : b;\nreturn a == a ? m : a;")
 
 
@@ -296,7 +298,7 @@ def _min(t: Vec) -> str:
 
 
 def _mod_float(t: Vec) -> str:
-    """`r`, C's remainder by b, moved to the sign of the divisor."""
+    """`r`, C's remainder by b, adjusted to the sign of the divisor."""
     zero = t.literal(0)
     differ = f"((r < {zero}) != (b < {zero}))"
     return _function(
@@ -311,7 +313,7 @@ return r == {zero} ? copysign({zero}, b) : moved;
 
 
 def _round_half(t: Vec) -> str:
-    """The nearest value that half holds: ten bits of fraction, steps of 2^-24 below 2^-14, infinity from 65520 on."""
+    """The nearest value of half: ten fraction bits, steps of 2^-24 below 2^-14, infinity from 65520 on."""
     u = t.unsigned
     return _function(
         "round_half",
@@ -351,7 +353,7 @@ return {out.convert("bits")};
 
 
 def wrapped(t: Vec, op: str, *args: str) -> str:
-    """`a op b` (or `op a`) on integers, wrapping around on overflow: signed overflow is undefined in C."""
+    """`a op b` (or `op a`) on integers with wraparound, since signed overflow is undefined in C."""
     unsigned = t.unsigned
     if t.width == 1:
         # Narrow scalars are promoted to int, so they are widened to uint by hand.
@@ -366,8 +368,10 @@ def wrapped(t: Vec, op: str, *args: str) -> str:
 
 
 def _guarded(t: Vec, rest: str, by_minus_one: str) -> str:
-    """Statements for r: zero where b is zero, `by_minus_one` where it is -1 (the least integer would trap), else
-    `rest`, which divides by d."""
+    """Statements for r: zero if b is zero, `by_minus_one` if it is -1 (the least integer traps), else `rest`.
+
+    `rest` divides by d.
+    """
     zero, one = t.literal(0), t.literal(1)
     if t.is_unsigned:
         return f"const {t} d = b == {zero} ? {one} : b;\nconst {t} r = b == {zero} ? {zero} : {rest};\n"
@@ -380,7 +384,7 @@ const {t} r = {t.choose(f"b == {zero}", zero, "q")};
 
 
 def _div(t: Vec) -> str:
-    """Toward zero."""
+    """Integer division toward zero."""
     return _function("div", t, f"{t} a, {t} b", _guarded(t, "a / d", wrapped(t, "-", "a")) + "return r;")
 
 
@@ -398,7 +402,7 @@ def _mod_int(t: Vec) -> str:
 
 
 def _pow_int(t: Vec) -> str:
-    """By squaring, wrapping around; a negative power of anything but 1 and -1 is zero."""
+    """Power by squaring, with wraparound; negative powers of anything but 1 and -1 are zero."""
     e, n = t.of("long"), t.of("ulong")
     zero, one = t.literal(0), t.literal(1)
 

@@ -1,4 +1,4 @@
-"""OpenCL C's vector types as text: names, conversions, literals, loads and stores, for generated code."""
+"""OpenCL C vector types as text: names, conversions, literals, loads, stores."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class Vec:
         return f"({self})({text})" if self.width == 1 else f"convert_{self}({text})"
 
     def convert_sat(self, text: str) -> str:
-        """`text` converted to this integer type, values outside its range to the nearest end."""
+        """`text` converted to this integer type with saturation."""
         return f"convert_{self}_sat({text})"
 
     def choose(self, condition: str, yes: str, no: str) -> str:
-        """`yes` where the condition, a mask of this type, holds, else `no`.
+        """`yes` if the condition, a mask of this type, holds, else `no`.
 
-        Scalars of char are not promoted to int: Mesa's llvmpipe dies as it narrows that
+        Scalars of char are not promoted to int: Mesa's llvmpipe crashes when it narrows that
         (tests/portability/faults/rusticl_choice_of_bytes.py).
         """
         if self.width == 1 and self.base == "char":
@@ -96,7 +96,7 @@ class Vec:
 
 
 def compute_type(dtype: DType, width: int) -> Vec:
-    """Type in which generated code holds `dtype`: float for half and bfloat16, int (0 or 1) for bool."""
+    """The type in which generated code holds `dtype`: float for half and bfloat16, int (0 or 1) for bool."""
     if dtype in (DType.FLOAT16, DType.BFLOAT16):
         return Vec("float", width)
     if dtype is DType.BOOL:
@@ -157,7 +157,7 @@ def vector_store(t: Vec, pointer: str, value: str) -> str:
 def load(storage: DType, dtype: DType, width: int, pointer: str, index: str, *, aligned: bool = False) -> str:
     """Expression for `width` elements from element `index` on, as the compute type of `dtype`.
 
-    `aligned`: the index is a multiple of `width`; some compilers must be told to load four elements in one go.
+    aligned: the index is a multiple of `width`; some compilers need this to load four elements at once.
     """
     stored = compute_type(storage, width)
     wanted = compute_type(dtype, width)

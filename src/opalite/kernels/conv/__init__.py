@@ -1,1 +1,1 @@
-"""Convolutions, plain, depthwise and transposed, on row-major and on channel-packed tensors."""
+"""Kernels for plain, depthwise and transposed convolutions, on row-major and channel-packed tensors."""

@@ -1,4 +1,4 @@
-"""Depthwise convolution on channel-packed tensors by work-items that walk down columns, for GPUs with many to do."""
+"""Depthwise convolution on channel-packed tensors for GPUs: work-items slide down columns and reuse rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .depthwise_packed import DepthwisePacked
 from .pack_filters import ConvProblem
 
 _ITEMS = 128
-_VECTORS = 44  # of 4 floats each that a work-item holds
+_VECTORS = 44  # most vectors of 4 floats that a work-item holds
 
 
 @register
 class DepthwiseColumns(DepthwisePacked):
-    """A work-item owns TH rows of TW columns of one block and reads what its windows share once."""
+    """A work-item owns TH rows of TW columns of one block and loads shared input rows once."""
 
     source = "conv/depthwise_column_walk.cl"
     space: ClassVar[Space] = {"TW": (2, 1, 4), "TH": (4, 1, 2, 7, 14, 28)}
@@ -42,13 +42,14 @@ class DepthwiseColumns(DepthwisePacked):
 
     def illegal(self, p: WindowProblem, params: Params) -> str | None:
         rows = _rows(p, params["TW"])
-        filters = 0 if params["TW"] == params["TH"] == 1 else _filters(p)  # what is used once need not stay
+        filters = 0 if params["TW"] == params["TH"] == 1 else _filters(p)  # no reuse
         return "the tile exceeds the registers" if rows + filters > _most(p) else None
 
     def defaults(self, p: WindowProblem) -> dict[str, Any]:
-        """As many rows as leave enough work-items, and few that no row of y has; columns that are read in twos lie too
-        far apart for neighbours to read them together. One result each where there are not enough whatever they do:
-        then it counts how long one takes."""
+        """As many rows as leave enough work-items and divide y well; few columns, for coalesced loads.
+
+        If there are too few work-items in any case, one result each, for the lowest latency.
+        """
         _, high, wide = p.window.out
         if self._are_few(p) or self.illegal(p, {"TW": 1, "TH": 2}) is not None:
             return {"TW": 1, "TH": 1}
@@ -61,15 +62,17 @@ class DepthwiseColumns(DepthwisePacked):
         return {"TW": tw, "TH": 2}
 
     def seconds(self, p: WindowProblem, cost: Cost) -> float:
-        """A share of what work-items take that read each row for each window; in halves, since floats were not
-        measured, and where there are many, if they share rows."""
+        """A share of the time of kernels that reload rows for each window.
+
+        The share applies to halves (floats were not measured) and to launches with enough work-items to share rows.
+        """
         launch_s = p.device.launch_s
         shares = self._are_few(p) or self.defaults(p) != {"TW": 1, "TH": 1}
         pays = shares and p.node.y.type.storage is DType.FLOAT16 and not p.device.is_cpu
         return (super().seconds(p, cost) - launch_s) * (Windows.of(p.device).walk if pays else 2.0) + launch_s
 
     def _are_few(self, p: WindowProblem) -> bool:
-        """Whether there are not enough work-items, though each has one result."""
+        """Whether there are too few work-items even with one result each."""
         return self._items(p, 1, 1) <= self._wanted(p)
 
     def _items(self, p: WindowProblem, tw: int, th: int) -> int:
@@ -98,14 +101,13 @@ class DepthwiseColumns(DepthwisePacked):
 
     @staticmethod
     def _group(columns: int, p: WindowProblem) -> tuple[int, int, int] | None:
-        """Whole waves where launches are linked: those begin before the launches before them are done
-        (ptx/persistent_kernel.py)."""
+        """Work-group size: whole waves for linked launches, which start before the preceding launch ends."""
         wave = p.device.wave_size
         return (min(ceil_div(columns, wave) * wave, _ITEMS), 1, 1) if p.device.links_launches else None
 
 
 def _rows(p: WindowProblem, wide: int) -> int:
-    """Vectors of a window's rows, for `wide` results, and of their sums."""
+    """Vectors of a window's rows for `wide` results, and of their accumulators."""
     _, kh, kw = p.window.kernel
     return int(kh * ((wide - 1) * p.window.strides[2] + kw) + wide)
 
@@ -116,5 +118,5 @@ def _filters(p: WindowProblem) -> int:
 
 
 def _most(p: WindowProblem) -> float:
-    """Vectors that fit the registers."""
+    """The most vectors that fit the registers."""
     return 4 * _VECTORS / max(p.block, 4)

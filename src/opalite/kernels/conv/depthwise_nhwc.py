@@ -1,4 +1,4 @@
-"""Depthwise convolution where the channels of a pixel are neighbours in memory."""
+"""Depthwise convolution on channels-last tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 from .pack_filters import bias_weight
 
-_COLUMNS = 24  # input columns that a work-item holds at most
+_COLUMNS = 24  # most input columns that a work-item holds
 
 
 @register
@@ -50,7 +50,7 @@ class DepthwiseRowsTile(Kernel):
         wide = (p.device.pack, 8, 4, 2, 1) if p.device.is_cpu else (4, 2, 1)
         pack = next(w for w in wide if channels % w == 0)
         n, h, w, _ = hint_of(p.node.y.shape)
-        # A GPU wants many work-items more than it wants columns to be loaded once.
+        # On a GPU many work-items matter more than loading columns once.
         most = 7 if p.device.is_cpu else 4 if n * h * w * channels // pack >= 4096 * p.device.compute_units else 2
         tiles = [t for t in (7, 4, 2, 1) if t <= most and self._columns(p, t) <= _COLUMNS]
         return {"PACK": pack, "TW": min(tiles, key=lambda t: (ceil_div(w, t) * (t + 3), -t))}

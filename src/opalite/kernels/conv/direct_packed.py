@@ -1,4 +1,4 @@
-"""Direct convolution on channel-packed tensors: the workhorse for CPUs and GPUs."""
+"""Direct convolution on channel-packed tensors for CPUs and GPUs, the default kernel of most layers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ..kernel_sources import STORAGE
 from .pack_filters import ConvProblem, Groups, bias_weight, filter_weight
 from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, FilterChunks, find_tile, tile_refusal
 
-_MOST_STAGED = 64  # columns of a tile's input that may be staged at the edges of rows
-_MOST_UNROLLED = 8  # filter columns that are unrolled
-MAX_MERGE = 64  # groups that may count as one; the filters grow by this factor
+_MOST_STAGED = 64  # most input columns of a tile that may be staged at row edges
+_MOST_UNROLLED = 8  # most unrolled filter columns
+MAX_MERGE = 64  # groups that may be merged into one; the filters grow by this factor
 
 
 @register
 class ConvPacked(Kernel):
-    """NCHWc to NCHWc; each work-item owns tiles of TW columns and TB output blocks."""
+    """NCHWc to NCHWc; a work-item owns tiles of TW columns and TB output blocks."""
 
     problem = ConvProblem
     half_sums = True
@@ -35,15 +35,15 @@ class ConvPacked(Kernel):
     source = "conv/direct_packed.cl"
     entry: ClassVar[str] = "conv_packed"
     space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
-    unroll: ClassVar[int] = 1  # channels in one turn on a CPU, untuned
-    chunked: ClassVar[bool] = True  # whether the kernel takes its filters in chunks
+    unroll: ClassVar[int] = 1  # channels per iteration on a CPU, untuned
+    chunked: ClassVar[bool] = True  # whether the kernel reads its filters in chunks
     moves_back: ClassVar[bool] = (
-        True  # whether the last tile of a line moves back, for which a line must not be shorter
+        True  # whether the last tile of a line overlaps the previous one; lines must then be at least a tile long
     )
-    banded: ClassVar[bool] = True  # whether it passes by the input blocks of other groups where groups are merged
+    banded: ClassVar[bool] = True  # whether it skips the input blocks of other groups if groups are merged
 
     def in_pack(self, pack: int) -> int:
-        """Channels in a block of x where y has blocks of `pack`."""
+        """Channels per block of x if y has blocks of `pack`."""
         return pack
 
     def in_layout(self, device: DeviceInfo) -> Layout:
@@ -51,12 +51,12 @@ class ConvPacked(Kernel):
         return packed(device.pack)
 
     def lines(self, win: Window) -> tuple[int, int]:
-        """(neighbouring output positions from which tiles are cut, number of such lines in a channel)."""
+        """(adjacent output positions from which tiles are cut, such lines per channel)."""
         d, h, w = win.out
         return w, d * h
 
     def sizes(self, win: Window) -> dict[str, int]:
-        """Sizes along the spatial axes, as the kernel takes them."""
+        """Sizes along the spatial axes, as kernel arguments."""
         return win.args()
 
     def window_defines(
@@ -81,7 +81,7 @@ class ConvPacked(Kernel):
         return filter_weight(node.input(1), groups, tile, node.x.type.storage)
 
     def groups(self, p: ConvProblem) -> Groups:
-        """How the node's groups fill channel blocks."""
+        """The node's groups in channel blocks."""
         return p.groups(self.in_pack(p.block), p.block)
 
     def refuse(self, p: ConvProblem) -> str | None:
@@ -111,7 +111,7 @@ class ConvPacked(Kernel):
         return {"TW": tw, "TB": tb, "UNROLL": self.unroll if p.device.is_cpu else 1}
 
     def staged(self, win: Window, groups: Groups) -> float:
-        """What copying one pixel's input costs, in multiply-adds of one block of outputs."""
+        """Cost of staging one input pixel, in multiply-adds of one output block."""
         return 2.0 * win.runs()[0] / (win.kernel[2] * groups.in_pack)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
@@ -161,10 +161,10 @@ class ConvPacked(Kernel):
 
 @register
 class ConvRowMajorToPacked(ConvPacked):
-    """NCHW to NCHWc, for inputs of few channels: reads the row-major input as it is, wasting no lanes."""
+    """NCHW to NCHWc for inputs of few channels, as in a first layer: row-major input wastes no lanes."""
 
     def staged(self, win: Window, groups: Groups) -> float:
-        return 0.1  # at the ends of rows only
+        return 0.1  # only at row ends
 
     def in_pack(self, pack: int) -> int:
         return 1
@@ -175,7 +175,7 @@ class ConvRowMajorToPacked(ConvPacked):
 
 @register
 class ConvPointwise(ConvPacked):
-    """1x1 filters of stride 1: a matrix product over positions, whatever rows they lie in."""
+    """1x1 filters of stride 1: a matrix product over positions, across row ends."""
 
     source = "conv/pointwise.cl"
     entry = "conv_pointwise"

@@ -1,4 +1,4 @@
-"""The convolution that serves every valid node: row-major tensors, any rank up to 3, weights constant or not."""
+"""Convolution for every valid node: row-major tensors, any rank up to 3, constant or variable weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pack_filters import ConvProblem
 
 @register
 class ConvDirect(Kernel):
-    """Direct convolution in NCHW; TM output channels to a work-item share each input element."""
+    """Direct convolution in NCHW; TM output channels of a work-item share each input load."""
 
     rank = -1
     problem = ConvProblem

@@ -1,4 +1,4 @@
-"""Direct convolution whose sums are shared out over work-items: for GPUs, which small images alone would not fill."""
+"""Split-k direct convolution for GPUs: work-items split the sums of small images, which alone would not fill a device."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..kernel_sources import STORAGE
 from .direct_packed import MAX_MERGE
 from .pack_filters import ConvProblem, bias_weight, pack_filters
 
-_ACCUMULATORS = 64  # numbers that a work-item sums, so that enough work-items fit a compute unit
-_MOST_ITEMS = 256  # in a work-group; NVIDIA's driver reports this limit even where the kernel requires more
+_ACCUMULATORS = 64  # accumulators of a work-item, so that enough work-items fit a compute unit
+_MOST_ITEMS = 256  # work-items of a group; NVIDIA's driver reports this limit even if the kernel requires more
 
 
 @register
 class ConvSplitK(Kernel):
-    """NCHWc to NCHWc; SPLIT work-items share the taps and channels of TP positions of TB output blocks."""
+    """NCHWc to NCHWc; SPLIT work-items split the taps and channels of TP positions of TB output blocks."""
 
     problem = ConvProblem
     half_sums = True
@@ -70,9 +70,9 @@ class ConvSplitK(Kernel):
 
     def defaults(self, p: ConvProblem) -> dict[str, Any]:
         points = self.points(p)
-        if not p.device.local_mem_dedicated:  # partial sums would go through memory
+        if not p.device.local_mem_dedicated:  # partial sums would go through global memory
             points = (point for point in points if point["SPLIT"] == 1)
-        known: dict[tuple[int, ...], float] = {}  # turns that are unrolled do not count
+        known: dict[tuple[int, ...], float] = {}  # unrolled iterations do not count
 
         def order(point: Params) -> tuple[float, int]:
             tile = tuple(point[name] for name in ("LX", "SPLIT", "TP", "TB"))
@@ -83,7 +83,7 @@ class ConvSplitK(Kernel):
         return min(points, key=order)
 
     def _cycles(self, p: ConvProblem, params: Params) -> float:
-        """Estimated clocks: the busiest of arithmetic, caches and waiting, work-groups shared out evenly."""
+        """Estimated cycles: the maximum of arithmetic, cache and latency time, with work-groups distributed evenly."""
         c, groups, pack, device = SplitConv.of(p.device), p.groups(p.block, p.block), p.block, p.device
         lx, split, tp, tb = params["LX"], params["SPLIT"], params["TP"], params["TB"]
         tiles = ceil_div(self._positions(p.node), lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
@@ -99,7 +99,7 @@ class ConvSplitK(Kernel):
         return float(max(busy, waiting) + c.mixed * (busy + waiting) + (c.reduce if split > 1 else 0.0))
 
     def untuned_cycles(self, p: ConvProblem) -> float:
-        """Clocks from launch to launch with untuned parameters: what is measured is a multiple of what orders those."""
+        """Cycles from launch to launch with untuned parameters, scaled from the estimate that ranks parameters."""
         c = SplitConv.of(p.device)
         return c.begin_and_end + c.slower * self._cycles(p, self.defaults(p))
 
@@ -136,15 +136,15 @@ class ConvSplitK(Kernel):
 
 
 def seconds_relative_to_split_k(p: ConvProblem, cost: Cost, cycles: float) -> float:
-    """Expected time of another kernel for GPUs that takes `cycles`: as much less or more than ConvSplitK's.
+    """Expected seconds of another GPU kernel of `cycles`, from ConvSplitK's time and the ratio of cycles.
 
-    Their models tell the two apart; ConvSplitK's time is a share of the device's peak, as with all other kernels, whose
-    estimates are optimistic alike.
+    The cycle models rank the two kernels. ConvSplitK's time is a share of the device's peak, as all other kernels'
+    times are, so that times are comparable.
     """
     split, device = ConvSplitK(), p.device
     ratio = cycles / split.untuned_cycles(p)
-    if device.prefers_images:  # nobody measured there whether buffers then beat images: tuning does
+    if device.prefers_images:  # whether buffers beat images was not measured; tuning decides
         ratio = max(ratio, 1.01)
     seconds = (split.seconds(p, cost) - device.launch_s) * ratio
-    moved = cost.bytes / device.bandwidth * (0.99 + 0.01 * ratio)  # no tile moves fewer bytes; they only break ties
+    moved = cost.bytes / device.bandwidth * (0.99 + 0.01 * ratio)  # equal for all tiles: breaks ties only
     return max(seconds, moved) + device.launch_s

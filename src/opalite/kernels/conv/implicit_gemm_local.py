@@ -1,4 +1,4 @@
-"""Convolution on GPUs as a matrix product over positions, whose work-groups share tiles through local memory."""
+"""Convolution on GPUs as an implicit GEMM with tiles in local memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .direct_packed import MAX_MERGE
 from .direct_split_k import seconds_relative_to_split_k
 from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
 
-MOST_TAPS = 63  # which of them lie inside the input is a set of bits
+MOST_TAPS = 63  # a bit per tap says whether it is inside the input
 PACK = 4
 
 
@@ -112,7 +112,7 @@ class ConvGemmLocal(Kernel):
 
 
 def local_refusal(device: DeviceInfo) -> str | None:
-    """Why tiles in local memory do not serve `device`, or None."""
+    """The reason why tiles in local memory do not suit `device`, or None."""
     if device.on_host:
         return "a CPU has no local memory apart: tiles of it would leave the registers"
     if not device.local_mem_dedicated:
@@ -123,12 +123,12 @@ def local_refusal(device: DeviceInfo) -> str | None:
 
 
 def supports_local_tiles(device: DeviceInfo) -> bool:
-    """Whether tiles in local memory serve `device`."""
+    """Whether tiles in local memory suit `device`."""
     return local_refusal(device) is None
 
 
 def filter_panels(g: Groups, taps: int, params: Params, storage: DType) -> tuple[str, Callable[[Array], Array]]:
-    """(form, function) of filters of `taps` as [groups, panels, turns * SLAB, BN]."""
+    """(form, function) that packs filters of `taps` as [groups, panels, turns * SLAB, BN]."""
     form, panels = to_panels(params, storage)
 
     def pack(data: Array) -> Array:
@@ -140,15 +140,15 @@ def filter_panels(g: Groups, taps: int, params: Params, storage: DType) -> tuple
 
 
 def _sums(p: ConvProblem) -> GemmSize:
-    """Positions by output channels, of taps and input channels, for each group."""
+    """The GEMM of each group: positions by output channels; terms are taps and input channels."""
     y, g = p.node.y.shape, p.groups(PACK, PACK)
     terms = math.prod(p.window.kernel) * g.in_blocks * PACK
     return GemmSize(y[0] * math.prod(y[2:]), g.out_blocks * PACK, terms, g.count, full_operands(p.node))
 
 
 def _quad_table(taps: int, in_blocks: int, count: int) -> Array:
-    """int32[count, 2]: block and tap of each quad; the tap after the last past the end."""
+    """int32[count, 2]: block and tap of each quad; entries past the last quad point past the end."""
     table = np.full((count, 2), (0, taps), np.int32)
-    blocks = operator.index(in_blocks)  # those of the filters, also where the input's channels are open
+    blocks = operator.index(in_blocks)  # the filter's channels, which are known even if the input's are symbolic
     table[: taps * blocks, 1], table[: taps * blocks, 0] = np.divmod(np.arange(taps * blocks), blocks)
     return table

@@ -1,4 +1,4 @@
-"""Convolution of channel-packed halves on NVIDIA's matrix units, through inline PTX."""
+"""Implicit-GEMM convolution of channel-packed halves on NVIDIA's matrix units, through inline PTX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pack_filters import ConvProblem, bias_weight
 
 @register
 class ConvGemmMma(MmaConv):
-    """Operands straight into registers; few tiles share out their steps over warps."""
+    """Operands are loaded straight into registers; with few tiles, warps split the terms."""
 
     source = "conv/implicit_gemm_mma.cl"
     space: ClassVar[Space] = SPACE

@@ -1,4 +1,4 @@
-"""Convolution of channel-packed halves on matrix units, from stages in local memory."""
+"""Implicit-GEMM convolution of channel-packed halves on matrix units, operands staged in local memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..mma.mma_cost import FEWEST_POSITIONS, has_aligned_pairs
 from ..mma.staged_tile import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
 from .pack_filters import ConvProblem, bias_weight
 
-MOST_TAPS = 63  # which of them lie inside the input is a set of bits
+MOST_TAPS = 63  # a bit per tap says whether it is inside the input
 
 
 @register
 class ConvGemmMmaStaged(MmaConv):
-    """Both sides through local memory."""
+    """Both operands go through local memory."""
 
     source = "conv/implicit_gemm_mma_staged.cl"
     space: ClassVar[Space] = SPACE
@@ -75,13 +75,13 @@ class ConvGemmMmaStaged(MmaConv):
 
 @register
 class ConvTransposeGemmMmaStaged(ConvGemmMmaStaged):
-    """Transposed convolutions as the products that they are."""
+    """Transposed convolution as an implicit GEMM."""
 
     op = "ConvTranspose"
 
 
 def quad_table(win: Window, in_blocks: int, count: int) -> Array:
-    """int32[count, 2]: distance in blocks and tap of each quad; the tap after the last past the end."""
+    """int32[count, 2]: block distance and tap of each quad; entries past the last quad point past the end."""
     (_, h, w), taps = win.size, math.prod(win.kernel)
     kd, kh, kw = win.kernel
     table = np.zeros((count, 2), np.int32)

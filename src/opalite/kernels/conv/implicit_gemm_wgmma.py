@@ -1,4 +1,4 @@
-"""Convolution of channel-packed halves by Hopper's warpgroups."""
+"""Implicit-GEMM convolution of channel-packed halves by Hopper's wgmma instructions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .pack_filters import ConvProblem, bias_weight
 
 @register
 class ConvGemmWgmma(MmaConv):
-    """Pixels straight to who multiplies them, filters through local memory."""
+    """Input pixels go to registers, filters through local memory."""
 
     source = "conv/implicit_gemm_wgmma.cl"
     space: ClassVar[Space] = SPACE

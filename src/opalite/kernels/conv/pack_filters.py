@@ -1,4 +1,4 @@
-"""Filters and biases in the forms that channel-packed convolutions read, and how groups fill channel blocks."""
+"""Packs filters and biases for channel-packed convolutions, and maps groups to channel blocks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..kernel import Array, Weight, ceil_div
 
 @dataclass(frozen=True)
 class Groups:
-    """A grouped convolution as channel blocks see it.
+    """A grouped convolution in channel blocks.
 
-    `merged` neighbouring groups of the node count as one whose filters are zero off the diagonal, so that each group's
-    channels are whole blocks of `in_pack` and `pack` (or there is one group, padded at its end). A tile of output
-    blocks goes through those input blocks alone that its own channels' groups lie in (`reach`).
+    `merged` neighbouring groups count as one with zero off-diagonal filters, so that each group's channels fill whole
+    blocks of `in_pack` and `pack` (a single group is padded at its end). A tile of output blocks reads only the input
+    blocks of its own channels' groups (`reach`).
     """
 
     count: int
@@ -44,7 +44,7 @@ class Groups:
         return ceil_div(self.filters, self.pack)
 
     def reach(self, tile: int) -> float:
-        """Input blocks that a tile of `tile` output blocks meets, on average; of all others its filters are zero."""
+        """Average number of input blocks that a tile of `tile` output blocks reads; all other filters are zero."""
         own, filters, met = self.channels // self.merged, self.filters // self.merged, 0
         starts = range(0, self.filters, tile * self.pack)
         for start in starts:
@@ -73,7 +73,7 @@ class ConvProblem(WindowProblem):
 
     @cached_property
     def packed_refusal(self) -> str | None:
-        """Why channel-packed convolutions do not take the node, whatever its shape; None if they do."""
+        """The reason why channel-packed convolutions do not take the node, whatever its shape, or None."""
         node = self.node
         if node.x.dtype not in PACKED_TYPES:
             return f"channel-packed tensors do not hold {node.x.dtype}"
@@ -84,16 +84,16 @@ class ConvProblem(WindowProblem):
         return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
 
     def groups(self, in_pack: int, pack: int) -> Groups:
-        """How the node's groups fill blocks of `in_pack` input and `pack` output channels."""
+        """The node's groups in blocks of `in_pack` input and `pack` output channels."""
         if (in_pack, pack) not in self._groups:
             self._groups[in_pack, pack] = Groups.of(self.node, in_pack, pack)
         return self._groups[in_pack, pack]
 
 
 def pack_filters(filters: Array, groups: Groups, tile: int, storage: DType) -> Array:
-    """`filters` [groups * M/g, C/g, K...] in the order in which work-items read them for tiles of `tile` output blocks.
+    """`filters` [groups * M/g, C/g, K...] in the read order of tiles of `tile` output blocks.
 
-    That is [groups, ceil(out_blocks / tile), in_blocks, taps, in_pack, tile, pack].
+    The result is [groups, ceil(out_blocks / tile), in_blocks, taps, in_pack, tile, pack].
     """
     g = groups
     taps = int(np.prod(filters.shape[2:], dtype=np.int64))
@@ -112,7 +112,7 @@ def pack_filters(filters: Array, groups: Groups, tile: int, storage: DType) -> A
 
 
 def filter_weight(w: Value, groups: Groups, tile: int, storage: DType, transposed: bool = False) -> Weight:
-    """`w` [M,C/g,K...], or [C,M/g,K...] where `transposed`, packed by `pack_filters`."""
+    """`w` [M, C/g, K...] ([C, M/g, K...] if `transposed`) packed by `pack_filters`."""
 
     def pack(data: Array) -> Array:
         if transposed:
@@ -129,7 +129,7 @@ def filter_weight(w: Value, groups: Groups, tile: int, storage: DType, transpose
 
 
 def bias_weight(bias: Value, pack: int, storage: DType) -> Weight:
-    """`bias` [M] padded with zeros to whole blocks of `pack`."""
+    """`bias` [M] zero-padded to whole blocks of `pack`."""
 
     def padded(data: Array) -> Array:
         out: np.ndarray[Any, Any] = np.zeros(ceil_div(data.size, pack) * pack, storage.np)

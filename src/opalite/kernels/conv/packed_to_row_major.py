@@ -1,4 +1,4 @@
-"""Convolution from channel-packed blocks to few row-major channels, as at the end of networks that make images."""
+"""Convolution from channel-packed blocks to few row-major channels, as in the last layer of image networks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..kernel_sources import STORAGE
 from .pack_filters import ConvProblem, bias_weight
 from .register_tiles import tile_refusal
 
-MAX_CHANNELS = 32  # more fill blocks of their own, whatever their size
+MAX_CHANNELS = 32  # more channels fill blocks of their own
 _LONG_SUM = 1024  # terms of a lane, from which sums of blocks are worth their registers
-_FINISH = 16  # operations, on all lanes, that adding them up and storing one element costs
+_FINISH = 16  # vector operations for reducing the lanes and storing one element
 
 
 @register
 class ConvPackedToRowMajor(Kernel):
-    """NCHWc to NCHW; the lanes of a vector hold input channels, so that few output channels waste none."""
+    """NCHWc to NCHW; vector lanes hold input channels, so that few output channels waste no lanes."""
 
     rank = -1
     problem = ConvProblem
@@ -37,7 +37,7 @@ class ConvPackedToRowMajor(Kernel):
     space: ClassVar[Space] = {"TW": (4, 8, 6, 5, 3, 2, 1), "TM": (4, 3, 2, 1)}
 
     def phases(self, win: Window) -> int:
-        """Output columns between two that a tile holds as neighbours."""
+        """Distance of output columns that are adjacent in a tile."""
         return 1
 
     def filters(self, data: Array) -> Array:

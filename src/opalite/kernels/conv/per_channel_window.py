@@ -1,4 +1,4 @@
-"""What depthwise convolution and pooling on channel-packed tensors share: layouts, tiles and the launch."""
+"""Base of depthwise convolution and pooling on channel-packed tensors: layouts, tiles, launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..kernel_sources import STORAGE
 
 
 class ChannelwisePacked(Kernel):
-    """Windows over each channel by itself; a work-item owns TW columns of one block."""
+    """Windows over single channels; a work-item owns TW columns of one block."""
 
     problem = WindowProblem
     source = "conv/per_channel_window.cl"
@@ -27,7 +27,7 @@ class ChannelwisePacked(Kernel):
         raise NotImplementedError
 
     def kind(self, node: Node) -> dict[str, Any]:
-        """The defines that say what is computed over a window."""
+        """The defines that select the computation over a window."""
         raise NotImplementedError
 
     def bindings(self, p: WindowProblem) -> Sequence[Binding]:

@@ -1,4 +1,4 @@
-"""Register tiles of the channel-packed convolutions: which fit the registers, and which should be fastest untuned."""
+"""Register tiles of channel-packed convolutions: register limits, and the untuned choice."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from ..kernel import ceil_div
 TILE_WIDTHS = (7, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16)
 TILE_BLOCKS = (2, 1, 3, 4, 6, 8)
 
-# Most layers of most networks are hardly slower with one of these.
+# Most layers of common networks are hardly slower with one of these.
 _SHARED = ((6, 4), (7, 2), (9, 3), (14, 1))
 
 
 @dataclass(frozen=True)
 class FilterChunks:
-    """How register tiles go through filters: `group` neighbouring tiles use `rows` filter rows in turn.
+    """The order in which register tiles read filters: `group` adjacent tiles use `rows` filter rows in turn.
 
-    During each row `ahead` lines of 64 bytes of the next chunk are fetched. Processors fetch ahead by themselves only
-    to the end of a page, so that filters used by few tiles were waited for: with 4608 rows of 7 tiles, 1.7 times as
-    long.
+    During each row, `ahead` 64-byte lines of the next chunk are prefetched. Hardware prefetchers stop at page
+    boundaries, so filters used by few tiles stalled: 1.7 times as long with 4608 rows of 7 tiles.
     """
 
     group: int
@@ -35,9 +34,9 @@ class FilterChunks:
     def of(
         cls, rows: int, row_bytes: int, tiles: int, accumulators: int, blocks: int, device: DeviceInfo
     ) -> FilterChunks:
-        """For `rows` filter rows of `row_bytes`, of each of `blocks` tiles of output channels.
+        """The order for `rows` filter rows of `row_bytes`, for each of `blocks` tiles of output channels.
 
-        `tiles` neighbouring tiles of pixels share them, with `accumulators` vectors each.
+        `tiles` adjacent pixel tiles, with `accumulators` vectors each, share the rows.
         """
         if not device.is_cpu:
             return cls(1, rows, 0)
@@ -55,10 +54,10 @@ class FilterChunks:
 
 
 def tile_refusal(tw: int, tb: int, pack: int, device: DeviceInfo) -> str | None:
-    """Why a tile of `tw` pixels and `tb` blocks would spill, or None.
+    """The reason why a tile of `tw` pixels and `tb` blocks would spill registers, or None.
 
-    A CPU holds the accumulators, one weight vector for each block and a broadcast: 32 registers with AVX-512, else 16.
-    A GPU work-item should stay under 64 accumulating floats so that enough of them fit a compute unit.
+    A CPU holds the accumulators, one weight vector per block and a broadcast, in 32 registers with AVX-512, else 16. A
+    GPU work-item should have at most 64 accumulators, so that enough work-items fit a compute unit.
     """
     if device.is_cpu:
         return None if _fits(tw, tb, _registers(pack)) else "the tile exceeds the registers"
@@ -71,7 +70,7 @@ def _fits(tw: int, tb: int, registers: int) -> bool:
 
 @cache
 def _cpu_tiles(registers: int) -> tuple[tuple[int, int], ...]:
-    """The tiles that a CPU with so many registers holds."""
+    """The tiles that fit a CPU with so many registers."""
     return tuple((w, b) for w in TILE_WIDTHS for b in TILE_BLOCKS if _fits(w, b, registers))
 
 
@@ -92,10 +91,10 @@ def find_tile(
 ) -> tuple[int, int]:
     """The (TW, TB) for `rows` lines of `columns` pixels and `blocks` output blocks.
 
-    That is the tile with the least estimated time, or one that many layers share if it is hardly slower: compiling a
-    program for each layer's own best tile is what a first start spends most of its time on. `staged` is what copying
-    one pixel's input costs, in multiply-adds of one block, 0 where nothing is staged, and `streamed` what one vector
-    of weights costs. reach: input blocks that a tile of so many output blocks goes through, where that differs.
+    The tile of least estimated time, or one that many layers share if it is hardly slower: compiling a program for each
+    layer's best tile would dominate the first start. staged: cost of copying one input pixel, in multiply-adds of one
+    block; 0 without staging. streamed: cost of one weight vector. reach: input blocks that a tile of so many output
+    blocks reads, if not all.
     """
     if not device.is_cpu:
         return _gpu_tile(columns, rows, blocks, pack, device)
@@ -117,7 +116,7 @@ def find_tile(
 
 
 def _gpu_tile(columns: int, rows: int, blocks: int, pack: int, device: DeviceInfo) -> tuple[int, int]:
-    """The largest of a few tiles that still gives every compute unit enough work-items to hide latency."""
+    """The largest of a few tiles that leaves every compute unit enough work-items to hide latency."""
     wanted = device.compute_units * max(device.wave_size, 32) * 4
     tiles: Iterable[tuple[int, int]] = ((4, 4), (4, 2), (2, 2), (2, 1))
     for w, b in tiles:

@@ -1,4 +1,4 @@
-"""Row-major convolution with vectors along the rows: for CPUs, where channels are few or weights not constant."""
+"""Row-major convolution vectorised along rows: for CPUs, with few channels or variable weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..kernel_sources import STORAGE
 from .pack_filters import ConvProblem
 from .register_tiles import tile_refusal
 
-MAX_STAGED = 1024  # columns that a filter may reach beyond a tile before each of its columns is staged by itself
+MAX_STAGED = 1024  # columns by which a filter may exceed a tile before each of its columns is staged separately
 
 
 @register
@@ -44,12 +44,12 @@ class ConvRowMajorVectors(Kernel):
         return {"TV": tv, "TM": tm}
 
     def _best(self, p: ConvProblem) -> tuple[float, int, int]:
-        """The cheapest tile: its time in multiply-adds of vectors of one filter element over all tiles, TV, TM."""
+        """(estimated multiply-adds per filter element, TV, TM) of the cheapest tile."""
         win, pack, c = p.window, p.device.pack, RowTile.of(p.device)
         columns, rows = _lines(win)
         filters = _filters(p.node)
         staging = min(c.turn, c.run / win.kernel[2])
-        gathering = pack if win.strides[2] > 2 else 0  # lanes are gathered one by one
+        gathering = pack if win.strides[2] > 2 else 0  # strided lanes are loaded one by one
         along = [(tv, ceil_div(columns, tv * pack) * rows) for tv in self.space["TV"]]
         across = [(tm, ceil_div(filters, tm)) for tm in self.space["TM"]]
         best: tuple[float, int, int] | None = None
@@ -92,11 +92,11 @@ class ConvRowMajorVectors(Kernel):
 
 
 def _filters(node: Node) -> int:
-    """Output channels of a group."""
+    """Output channels per group."""
     return node.y.shape[1] // node.as_(Convolution).group
 
 
 def _lines(win: Window) -> tuple[int, int]:
-    """(columns of a row, rows of an output channel); with pointwise filters all positions are one row."""
+    """(columns per row, rows per output channel); pointwise filters treat all positions as one row."""
     d, h, w = win.out
     return (math.prod(win.out), 1) if win.is_pointwise else (w, d * h)

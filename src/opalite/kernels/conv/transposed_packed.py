@@ -20,7 +20,7 @@ _LONG_SUM = 2048
 
 @register
 class ConvTransposePacked(ConvPacked):
-    """NCHWc to NCHWc; tiles are output columns that meet the same filter columns."""
+    """NCHWc to NCHWc; a tile is the output columns that use the same filter columns."""
 
     op = "ConvTranspose"
     source = "conv/transposed_packed.cl"

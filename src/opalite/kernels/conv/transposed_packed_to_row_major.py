@@ -1,4 +1,4 @@
-"""Transposed convolution from channel-packed blocks to few row-major channels, as segmentation networks end."""
+"""Transposed convolution from channel-packed blocks to few row-major channels, as in segmentation networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .packed_to_row_major import ConvPackedToRowMajor
 
 @register
 class ConvTransposePackedToRowMajor(ConvPackedToRowMajor):
-    """NCHWc to NCHW; tiles are output columns that meet the same filter columns."""
+    """NCHWc to NCHW; a tile is the output columns that use the same filter columns."""
 
     op = "ConvTranspose"
     source = "conv/transposed_packed_to_row_major.cl"

@@ -1,4 +1,4 @@
-"""The transposed convolution that serves every valid node: row-major tensors, any rank up to 3."""
+"""Transposed convolution for every valid node: row-major tensors, any rank up to 3."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .direct_row_major import ConvDirect
 
 @register
 class ConvTransposeDirect(ConvDirect):
-    """Gathers each output element from the inputs that scatter to it, so that no work-items write the same place."""
+    """Gathers the inputs of each output element, so that no two work-items write the same element."""
 
     op = "ConvTranspose"
     source = "conv/transposed_row_major.cl"

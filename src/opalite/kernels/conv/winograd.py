@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering on channel-packed tensors: 3x3 convolutions with a quarter of the multiplications."""
+"""Winograd convolution on channel-packed tensors: 3x3 filters with a quarter of the multiplications."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ FILTER_TRANSFORM = {
 }
 """The matrix G of u = G g G^T for tiles of 2 x 2 and 4 x 4 outputs."""
 
-_ROWS = 32  # filters that are transformed at a time
+_ROWS = 32  # filters transformed at a time
 
 
 @dataclass(frozen=True)
 class WinogradTiles:
-    """The tiles of a node, and its matrix products as the groups of a pointwise convolution over them."""
+    """The tiles of a node, and its matrix products as the groups of a pointwise convolution over tiles."""
 
     count: int
-    sides: tuple[int, int]  # in a column and in a row of one image
-    number: int  # of strips, the same at all sizes
-    strip: int  # tiles that are transformed before the next ones begin
-    elements: int  # of one transformed tile
+    sides: tuple[int, int]  # tiles in a column and in a row of one image
+    number: int  # number of strips, the same at all sizes
+    strip: int  # tiles per strip
+    elements: int  # elements of a transformed tile
     in_blocks: int
     out_blocks: int
-    filters: int  # numbers that the transformed filters hold
+    filters: int  # numbers in the transformed filters
     groups: Groups
 
     @classmethod
     def of(cls, node: Node, device: DeviceInfo, f: int, strip_mib: int) -> WinogradTiles:
-        """Tiles of `f` x `f` outputs in strips of at most `strip_mib` MiB transformed, or as much as the filters."""
+        """Tiles of `f` x `f` outputs, in strips of at most `strip_mib` MiB (or the filters' size if larger)."""
         pack = block_size(node, device)
         plain, elements = Groups.of(node, pack, pack), (f + 2) ** 2
         _, h, w = Window.of(node).out
@@ -63,16 +63,16 @@ class WinogradTiles:
         in_blocks, out_blocks = plain.count * plain.in_blocks, plain.count * plain.out_blocks
         groups = Groups(elements * plain.count, 1, plain.channels, plain.filters, pack, pack)
         filters = groups.count * groups.in_blocks * groups.out_blocks * pack**2
-        # Each strip reads all filters once more, so that one smaller than them would not pay.
+        # Each strip reads all filters, so a strip smaller than the filters does not pay.
         strip_bytes = max(strip_mib << 20, filters * 4)
         at_hand = hint_of(count)
         strips = max(1, ceil_div(at_hand * elements * (in_blocks + out_blocks) * pack * 4, strip_bytes))
-        strips = ceil_div(at_hand, max(1, ceil_div(at_hand, strips)))  # without empty ones
+        strips = ceil_div(at_hand, max(1, ceil_div(at_hand, strips)))  # number of nonempty strips
         strip = at_least([1, ceil_div(count, strips)])
         return cls(count, sides, strips, strip, elements, in_blocks, out_blocks, filters, groups)
 
     def strips(self) -> list[tuple[int, int]]:
-        """The first tile and the number of tiles of each strip; the last ones may be empty at other sizes."""
+        """First tile and tile count of each strip; trailing strips may be empty at other sizes."""
         if self.number == 1:
             return [(0, self.count)]
         firsts = [i * self.strip for i in range(self.number)]
@@ -80,21 +80,21 @@ class WinogradTiles:
 
 
 def product_tile(tiles: WinogradTiles, device: DeviceInfo) -> dict[str, int]:
-    """The tile in local memory for the products of a strip, on a device that takes such."""
+    """The local-memory tile for the products of a strip, on a device that supports such tiles."""
     return find_shared_tile(_product_sums(tiles), device, whole=True)
 
 
 def _product_sums(t: WinogradTiles) -> GemmSize:
-    """Tiles of a strip by output channels, for each element."""
+    """The GEMM of one strip: tiles by output channels, one batch per tile element."""
     return GemmSize(t.strip, t.groups.out_blocks * t.groups.pack, t.groups.in_blocks * t.groups.pack, t.groups.count)
 
 
 @register
 class ConvWinograd(Kernel):
-    """Transforms tiles of x, multiplies each of their elements by transformed filters over channels, transforms back.
+    """Transforms tiles of x, multiplies each element by transformed filters over channels, transforms back.
 
-    F outputs along each side of a tile: 4 needs the fewest multiplications, 2 less memory for filters. Images are
-    taken in strips whose transformed tiles hold at most STRIP MiB, or as much as the filters if that is more.
+    F x F outputs per tile: 4 needs the fewest multiplications, 2 less memory for filters. Images are processed in
+    strips whose transformed tiles hold at most STRIP MiB, or the filters' size if larger.
     """
 
     problem = ConvProblem
@@ -147,7 +147,7 @@ class ConvWinograd(Kernel):
         return {"F": f, "TW": tw, "TB": tb, "UNROLL": self.space["UNROLL"][0], "STRIP": strip}
 
     def _strip(self, device: DeviceInfo) -> int:
-        """STRIP: what a CPU's caches hold, or as much as a GPU needs to be filled."""
+        """STRIP: a CPU's cache size, or enough work to fill a GPU."""
         return int(self.space["STRIP"][0 if device.is_cpu else -1])
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
@@ -156,7 +156,7 @@ class ConvWinograd(Kernel):
         return min(self._estimate(p.node, p.device, f) for f in self.space["F"])
 
     def _cycles(self, p: ConvProblem, f: int) -> float:
-        """Estimated clocks with products by tiles in local memory: those, and transforms as fast as memory."""
+        """Estimated cycles with products by local-memory tiles; transforms run at memory bandwidth."""
         t, device, c = WinogradTiles.of(p.node, p.device, f, self._strip(p.device)), p.device, SharedTile.of(p.device)
         strips = ceil_div(hint_of(t.count), hint_of(t.strip))
         product = tile_cycles(product_tile(t, device), _product_sums(t), device)
@@ -187,7 +187,7 @@ class ConvWinograd(Kernel):
 
 @dataclass(frozen=True)
 class _StripLaunches:
-    """The launches that take one strip of tiles through."""
+    """The launches that process one strip of tiles."""
 
     node: Node
     params: Params
@@ -208,7 +208,7 @@ class _StripLaunches:
         return self._memory("products", self.tiles.out_blocks)
 
     def input(self, first: int, count: int) -> Launch:
-        """Transform `count` tiles of x from tile `first` on."""
+        """Transforms `count` tiles of x, starting at tile `first`."""
         win, t = Window.of(self.node), self.tiles
         th, tw = t.sides
         args: dict[str, Arg] = {
@@ -224,7 +224,7 @@ class _StripLaunches:
         return self._transform("winograd_input", args, count, t.in_blocks)
 
     def product(self, count: int) -> Launch:
-        """Multiply `count` transformed tiles by the filters, each element by itself."""
+        """Multiplies `count` transformed tiles by the filters, one product per tile element."""
         if supports_local_tiles(self.device):
             return self._local_product(count)
         g, tw, tb = self.tiles.groups, fitted(self.params["TW"], count), self.params["TB"]
@@ -238,7 +238,7 @@ class _StripLaunches:
         if self.device.is_cpu:
             ahead = max(
                 1, round(tb * g.pack / min(hint_of([positions, span])))
-            )  # so that a panel fetches as much as it has
+            )  # so that a panel prefetches as much as it holds
             args |= {"span": span, "ahead": ahead, "groups": g.count, "cg": g.channels, "ib": g.in_blocks}
             args |= {"ob": g.out_blocks, "s": count}
             return Launch("winograd_product", args, grid, (1, 1, 1), defines, source="conv/winograd_gemm_cpu.cl")
@@ -256,7 +256,7 @@ class _StripLaunches:
         return Launch("conv_pointwise", args, grid, None, defines, source="conv/pointwise.cl")
 
     def _local_product(self, count: int) -> Launch:
-        """`product` as a pointwise convolution by tiles in local memory, whose groups are the elements."""
+        """`product` as a pointwise convolution by local-memory tiles, with tile elements as groups."""
         g = self.tiles.groups
         tile = product_tile(self.tiles, self.device)
         (rows, columns), group = tile_size(tile), group_size(tile)
@@ -271,7 +271,7 @@ class _StripLaunches:
         return Launch("conv_local", args, grid, (group, 1, 1), defines, source="conv/implicit_gemm_local.cl")
 
     def output(self, first: int, count: int) -> Launch:
-        """Transform the products of `count` tiles from tile `first` on into y, with bias and epilogue."""
+        """Transforms the products of `count` tiles, starting at tile `first`, to y, with bias and epilogue."""
         win, t, bias, y = Window.of(self.node), self.tiles, self.node.get(2), self.node.y
         epilogue = packed_epilogue(self.node, self.device)
         th, tw = t.sides
@@ -296,7 +296,7 @@ class _StripLaunches:
 
 
 def transformed_filters(node: Node, groups: Groups, f: int, tile: int) -> Weight:
-    """The weights of `node` as u = G g G^T, in the order in which tiles of `tile` output blocks read them."""
+    """The weights of `node` as u = G g G^T, packed for tiles of `tile` output blocks."""
 
     def transform(data: Array) -> Array:
         return pack_filters(transform_filters(data, f), groups, tile, DType.FLOAT32)
@@ -312,11 +312,11 @@ def transformed_panels(node: Node, groups: Groups, f: int, params: Params) -> We
 
 
 def transform_filters(data: Array, f: int) -> Array:
-    """u = G g G^T for tiles of `f` x `f` outputs: [elements * M, C / groups, 1] of filters [M, C / groups, 3, 3]."""
+    """Filters [M, C / groups, 3, 3] as u = G g G^T for `f` x `f` outputs: [elements * M, C / groups, 1]."""
     g = FILTER_TRANSFORM[f]
     kernel = data.reshape(*data.shape[:2], 3, 3)
     elements = page_empty((len(g), len(g), *data.shape[:2]), np.float32)
-    for first in range(0, len(kernel), _ROWS):  # in parts: the sums are twice as wide as what is kept of them
+    for first in range(0, len(kernel), _ROWS):  # in parts, because intermediate sums are twice as wide as the result
         part = slice(first, first + _ROWS)
         elements[:, :, part] = np.einsum("ai,mcij,bj->abmc", g, kernel[part].astype(np.float64), g)
     return elements.reshape(-1, data.shape[1], 1)

@@ -1,5 +1,4 @@
-"""Transposes that move the innermost axis: square tiles in registers (CPU) or local memory (GPU), interleaved short axes.
-"""
+"""Transposes that move the innermost axis: register tiles (CPU), local memory tiles (GPU), interleaved short axes."""
 
 from __future__ import annotations
 

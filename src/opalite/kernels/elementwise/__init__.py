@@ -1,1 +1,1 @@
-"""Expressions over whole tensors, and random numbers."""
+"""Kernels for elementwise expressions and random numbers."""

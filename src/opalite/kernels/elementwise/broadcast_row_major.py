@@ -26,9 +26,9 @@ MAX_OPERANDS = 24
 
 @dataclass(frozen=True)
 class BroadcastLoop:
-    """Output axes after merging, outermost first, and the stride of each operand along each (0 where broadcast).
+    """Merged output axes, outermost first, and the stride of each operand along each (0 if broadcast).
 
-    `places` maps the output's own axes whose coordinates are wanted to axes of the walk.
+    places: maps output axes whose coordinates are used to axes of the loop.
     """
 
     extents: tuple[int, ...]
@@ -49,12 +49,14 @@ class BroadcastLoop:
 def make_broadcast_loop(
     shapes: Sequence[tuple[int, ...]], out: tuple[int, ...], kept: Collection[int] = ()
 ) -> BroadcastLoop:
-    """How operands of `shapes` are read along `out`: neighbouring axes that every operand crosses evenly become one,
-    except for the axes in `kept`."""
+    """The loop over `out` for operands of `shapes`: axes that every operand crosses contiguously are merged.
+
+    The axes in `kept` stay separate.
+    """
     strides = [_strides(shape, out) for shape in shapes]
     merged: list[tuple[int, tuple[int, ...]]] = []
     places: dict[int, int] = {}
-    closed = True  # nothing may join the last axis of `merged`
+    closed = True  # the next axis may not be merged with the last axis of `merged`
     for axis, extent in enumerate(out):
         steps = tuple(s[axis] for s in strides)
         if axis in kept:
@@ -74,7 +76,7 @@ def make_broadcast_loop(
 
 
 def _strides(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
-    """Elements between neighbours along each axis of a row-major tensor broadcast to `out`."""
+    """Element strides along each axis of a row-major tensor broadcast to `out`."""
     step, strides = 1, []
     aligned = (1,) * (len(out) - len(shape)) + tuple(shape)
     for extent, along in zip(reversed(aligned), reversed(out), strict=True):
@@ -85,7 +87,7 @@ def _strides(shape: tuple[int, ...], out: tuple[int, ...]) -> list[int]:
 
 @register
 class ElementwiseFlat(Kernel):
-    """Vectors along the innermost axis, a scalar tail, several vectors a work-item."""
+    """Vectors along the innermost axis, a scalar tail, several vectors per work-item."""
 
     op = "Elementwise"
     source = "elementwise/broadcast_row_major.cl"
@@ -115,8 +117,7 @@ class ElementwiseFlat(Kernel):
 
 @dataclass
 class _Source:
-    """The generated part of the program for one node: what elementwise/broadcast_row_major.cl asks for, and the
-    matching arguments."""
+    """The generated program text of one node for elementwise/broadcast_row_major.cl, and its arguments."""
 
     node: Node
     device: DeviceInfo
@@ -160,7 +161,7 @@ class _Source:
         self.args[param.split()[-1].lstrip("*")] = arg
 
     def _row(self) -> list[str]:
-        """Statements that find the coordinates c of a row and the offset o of each operand's line."""
+        """Statements that compute a row's coordinates c and the offset o of each operand's line."""
         lines = ["int rest = row;"]
         offsets: dict[int, list[str]] = {k: [] for k in self.tensors}
         for axis in reversed(range(len(self.walk.extents) - 1)):

@@ -1,4 +1,4 @@
-"""Elementwise on channel-packed tensors: the expression becomes the epilogue of a copy."""
+"""Elementwise on channel-packed tensors: the expression is the epilogue of a copy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKED_TYPES = (DType.FLOAT32, DType.FLOAT16)
 
 @register
 class ElementwisePacked(Kernel):
-    """One operand has the output's shape and is copied through the expression; others broadcast as epilogues allow."""
+    """Copies one operand of the output's shape through the expression; others broadcast as epilogues allow."""
 
     op = "Elementwise"
     source = "elementwise/elementwise_packed.cl"
@@ -74,7 +74,7 @@ class ElementwisePacked(Kernel):
 
 
 def _reads_bytes(p: Problem) -> bool:
-    """Whether the node reads or writes bytes, on a CPU whose convolutions hold these in blocks."""
+    """Whether the node reads or writes int8 tensors, which CPU convolutions hold in blocks."""
     main = main_operand(p.node)
     if main is None or not p.device.is_cpu or p.device.byte_dots != "fours":
         return False
@@ -83,7 +83,7 @@ def _reads_bytes(p: Problem) -> bool:
 
 
 def main_operand(node: Node) -> int | None:
-    """Number of the operand that the kernel streams: of the output's shape, and not constant."""
+    """Number of the streamed operand: variable and of the output's shape."""
     for i, v in enumerate(node.inputs):
         if v is not None and v.shape == node.y.shape and not v.is_const:
             return i
@@ -91,9 +91,9 @@ def main_operand(node: Node) -> int | None:
 
 
 def copy_refusal(node: Node, kind: str, *, mixed: bool = False) -> str | None:
-    """Why the node is no copy of an operand through its expression, for epilogues of `kind`; None if it is.
+    """The reason why the node is not a copy of an operand through its expression, for epilogues of `kind`; or None.
 
-    mixed: the operand may be of another type than the result.
+    mixed: the operand's type may differ from the result's.
     """
     if not mixed and any(v is not None and v.dtype is not node.y.dtype for v in node.inputs):
         return "operands have other element types than the result"
@@ -106,7 +106,7 @@ def copy_refusal(node: Node, kind: str, *, mixed: bool = False) -> str | None:
 
 
 def copy_binding(node: Node, kind: str, layout: Layout) -> Binding:
-    """The output and the operand that is copied in `layout`, the others as epilogues of `kind` take them."""
+    """The output and the copied operand in `layout`, the others as epilogues of `kind` need them."""
     main = main_operand(node)
     assert main is not None
     rest = iter(operand_layouts(as_epilogue(node, main), kind, layout))
@@ -114,7 +114,7 @@ def copy_binding(node: Node, kind: str, layout: Layout) -> Binding:
 
 
 def as_epilogue(node: Node, main: int) -> Node:
-    """The node seen as a copy of operand `main` with the whole expression as epilogue. The graph does not see it."""
+    """The node as a copy of operand `main` with the whole expression as epilogue; a new node outside the graph."""
     expr: Expr = node.as_(Elementwise).expr
     order = [main, *(i for i in range(len(node.inputs)) if i != main)]
     b = Builder([expr.dtypes[i] for i in order])

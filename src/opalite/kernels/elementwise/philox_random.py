@@ -1,4 +1,4 @@
-"""Random numbers in flat layout."""
+"""Random numbers (Philox) in row-major tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..launch_workgroups import group_refusal
 
 @register
 class RandomPhilox(Kernel):
-    """One work-item for each block of four numbers."""
+    """One work-item per block of four numbers."""
 
     op = "Random"
     source = "elementwise/philox_random.cl"

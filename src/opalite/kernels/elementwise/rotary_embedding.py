@@ -1,5 +1,4 @@
-"""Rotate and RotateAppend: by vectors on CPUs, some pairs for each work-item elsewhere; x is read where it lies, and y
-written where it belongs."""
+"""Rotate and RotateAppend (rotary embedding): vectors on CPUs, some pairs per work-item elsewhere; strided x and y."""
 
 from __future__ import annotations
 
@@ -24,16 +23,16 @@ MOST = 1 << 31
 
 @dataclass(frozen=True, eq=False)
 class RotationProblem(Problem):
-    """A rotation of either operator, whose last inputs are x and the tables."""
+    """A rotation of either operator; the last inputs are x and the tables."""
 
     @property
     def x(self) -> Value:
-        """What is rotated."""
+        """The rotated tensor."""
         return self.node.input(-3)
 
     @property
     def cosines(self) -> Value:
-        """The table of cosines, of the shape that the table of sines has."""
+        """The table of cosines, of the same shape as the table of sines."""
         return self.node.input(-2)
 
     @property
@@ -43,22 +42,24 @@ class RotationProblem(Problem):
 
     @cached_property
     def source(self) -> View:
-        """Of x, with the axes in the order of y."""
+        """The view of x with axes in the order of y."""
         op = self.node.op
         assert isinstance(op, Rotate | RotateAppend)
         return View.whole(self.x.shape).transpose(op.perm)
 
     @cached_property
     def target(self) -> View:
-        """Of y, the part that is written."""
+        """The view of the written part of y."""
         whole, op = View.whole(self.node.y.shape), self.node.op
         start = op.at * whole.strides[op.axis] if isinstance(op, RotateAppend) else 0
         return View(self.source.shape, whole.strides, start)
 
     @cached_property
     def steps(self) -> dict[str, int]:
-        """Elements from one b, h and s to the next in x and in the tables, of half a row, and to the tables' second
-        half, by the kernel's names for them."""
+        """Strides of b, h and s in x and the tables, half a row's size, the offset of the tables' second half.
+
+        The keys are the kernel's parameter names.
+        """
         size = self.x.shape[-1]
         x_b, x_h, x_s = self.source.strides[:3]
         t_b, t_h, t_s = _table_steps(self.cosines.shape)
@@ -68,7 +69,7 @@ class RotationProblem(Problem):
 
 
 class RotaryKernel(Kernel):
-    """PAIRS: how many pairs a work-item turns, in groups of WG; 0: all heads of a position."""
+    """PAIRS: pairs per work-item, in groups of WG; 0: all heads of a position."""
 
     problem = RotationProblem
     source = "elementwise/rotary_embedding.cl"
@@ -81,7 +82,7 @@ class RotaryKernel(Kernel):
     def illegal(self, p: RotationProblem, params: Params) -> str | None:
         if not params["PAIRS"] and params["WG"] > 1:
             return "a work-item takes whole rows"
-        # Rows of y lie some rows apart.
+        # Rows of y are strided.
         if params["PAIRS"] > 1 and any(may_leave_rest(n, params["PAIRS"]) for n in p.steps.values()):
             return f"not all vectors of {params['PAIRS']} elements begin at multiples of that"
         return group_refusal(params["WG"], p.device)
@@ -108,20 +109,20 @@ class RotaryKernel(Kernel):
 
 @register
 class RotateRows(RotaryKernel):
-    """Into a tensor of its own."""
+    """Writes a tensor of its own."""
 
     op = "Rotate"
 
 
 @register
 class RotateAppendRows(RotaryKernel):
-    """Into memory of more rows, which is y's already."""
+    """Writes into a KV cache, which is y's memory already."""
 
     op = "RotateAppend"
 
 
 def _table_steps(shape: Shape) -> tuple[int, int, int]:
-    """Elements from one b, h and s to the next in tables of `shape`; 0 where they broadcast."""
+    """Strides of b, h and s in tables of `shape`; 0 if they broadcast."""
     whole = (1,) * (4 - len(shape)) + tuple(shape)
     strides = View.whole(whole).strides
     b, h, s = (0 if type(size) is int and size == 1 else step for size, step in zip(whole[:3], strides, strict=False))

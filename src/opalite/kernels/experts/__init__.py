@@ -1,1 +1,1 @@
-"""Products of rows with the matrices of experts that were picked for them."""
+"""Mixture-of-experts products: rows times the matrices of the experts selected for them."""

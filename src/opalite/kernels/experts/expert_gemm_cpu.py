@@ -1,4 +1,4 @@
-"""ExpertMatMul of few bits and many rows on CPUs: panels are widened into the first-level cache."""
+"""ExpertMatMul with low-bit weights and many rows on CPUs: panels are dequantised into the L1 cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 
 @register
 class ExpertGemmCpu(ExpertKernel):
-    """A panel is widened by chunks, once for many of an expert's rows."""
+    """A panel is dequantised in chunks, once for many of an expert's rows."""
 
     source, entry = "experts/expert_gemm_cpu.cl", "expert_panel"
     space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2)}

@@ -1,4 +1,4 @@
-"""ExpertMatMul on CPUs: a panel of a picked expert is read from memory once for several of its rows."""
+"""ExpertMatMul on CPUs: a selected expert's panel is read from memory once for several of its rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 
 @register
 class ExpertGemvCpu(ExpertKernel):
-    """Sums of MR rows by a panel stay in registers."""
+    """Accumulators of MR rows by a panel stay in registers."""
 
     source, entry = "experts/expert_gemv_cpu.cl", "expert_rows"
     space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
@@ -32,12 +32,12 @@ class ExpertGemvCpu(ExpertKernel):
     def illegal(self, p: ExpertProblem, params: Params) -> str | None:
         if params["MR"] > most_rows(p.device.pack):
             return "the sums do not fit the registers"
-        if params["MR"] > max(1, hint_of(p.slots)):  # it would be right, and slower
+        if params["MR"] > max(1, hint_of(p.slots)):  # correct but slower
             return "the tile has more rows than the product"
         return None
 
     def defaults(self, p: ExpertProblem) -> dict[str, Any]:
-        """One token's experts are all different; of several tokens', an expert may have many rows."""
+        """The experts of one token are all different; several tokens give an expert many rows."""
         slots = hint_of(p.slots)
         if slots <= p.node.input(1).shape[1]:
             return {"MR": 1}

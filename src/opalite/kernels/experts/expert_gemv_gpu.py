@@ -1,4 +1,4 @@
-"""ExpertMatMul on GPUs: work-groups share out the terms of a panel of a picked expert."""
+"""ExpertMatMul on GPUs (GEMV): work-groups split the terms of a selected expert's panel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 
 @register
 class ExpertGemvGpu(ExpertKernel):
-    """PARTS work-items share out each of a panel's columns."""
+    """PARTS work-items split the terms of each column of a panel."""
 
     source, entry = "experts/expert_gemv_gpu.cl", "expert_groups"
     space: ClassVar[Space] = {"MR": (1, 2, 4, 8), "PARTS": (8, 4, 2, 1)}
@@ -33,12 +33,12 @@ class ExpertGemvGpu(ExpertKernel):
             return f"the device runs fewer than {items} work-items in a group"
         if 4 * items * params["MR"] > p.device.local_mem:
             return f"the sums do not fit the {p.device.local_mem} bytes of local memory"
-        if params["MR"] > max(1, hint_of(p.slots)):  # it would be right, and slower
+        if params["MR"] > max(1, hint_of(p.slots)):  # correct but slower
             return "the tile has more rows than the product"
         return None
 
     def defaults(self, p: ExpertProblem) -> dict[str, Any]:
-        """One token's slots by themselves, else about as many at once as an expert has."""
+        """MR = 1 for one token; otherwise about as many slots as an expert has."""
         rows = 1 if hint_of(p.slots) <= p.node.input(1).shape[1] else max(2, p.rows_of_an_expert)
         return min(self.points(p), key=lambda at: (at["MR"] > rows, -at["MR"], -at["PARTS"]))
 

@@ -1,4 +1,4 @@
-"""An ExpertMatMul node as its kernels see it, and what their launches share."""
+"""An ExpertMatMul node as kernels query it, and the code that its kernels share."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..quantized.pack_low_bit import PanelLayout, packed_args, packing_refusal
 
 
 class ExpertProblem(Problem):
-    """A product of rows with the matrices of the experts that were picked for them."""
+    """Products of rows with the matrices of their selected experts."""
 
     @cached_property
     def op(self) -> ExpertMatMul:
-        """Its attributes."""
+        """The node's attributes."""
         return self.node.as_(ExpertMatMul)
 
     @property
     def slots(self) -> int:
-        """Picks: rows of y."""
+        """(row, expert) pairs: rows of y."""
         return self.node.input(1).type.count
 
     @property
     def n(self) -> int:
-        """Columns of y: rows that each expert has in w."""
+        """Columns of y: rows of each expert's matrix in w."""
         return int(self.node.input(2).shape[0]) // self.op.experts
 
     @property
@@ -48,19 +48,19 @@ class ExpertProblem(Problem):
 
     @property
     def rows_of_an_expert(self) -> int:
-        """Slots that an expert has if all have as many, at the sizes planned for."""
+        """Slots per expert if evenly distributed, at the planned sizes."""
         return max(1, ceil_div(hint_of(self.slots), self.op.experts))
 
 
 class ExpertKernel(Kernel):
-    """What they share. MR: slots of one expert that a panel is read for at once; with 1, slots come as they are."""
+    """Base class. MR: slots of one expert that share a panel read; 1: slots in their given order."""
 
     op = "ExpertMatMul"
     problem = ExpertProblem
     entry: ClassVar[str]
 
     def panels(self, p: ExpertProblem) -> PanelLayout:
-        """How the matrices are held."""
+        """The panel layout of the matrices."""
         raise NotImplementedError
 
     def refuse(self, p: ExpertProblem) -> str | None:
@@ -82,7 +82,7 @@ class ExpertKernel(Kernel):
     def _launch(
         self, p: ExpertProblem, params: Params, across: int, group: tuple[int, ...], own: dict[str, Any]
     ) -> list[Launch]:
-        """Launches for panels of an expert side by side, of which work-groups take `across` items each."""
+        """Launches for the panels of an expert; a work-group takes `across` items per panel."""
         node, op = p.node, p.op
         index = {"INDEX": "long" if node.input(1).dtype is DType.INT64 else "int"}
         args, defines = _matrices(p, self.panels(p))
@@ -101,7 +101,7 @@ class ExpertKernel(Kernel):
         else:
             args["picks"] = node.input(1)
         epilogue = rows_epilogue(node, p.device)
-        # Columns of an expert that begin anywhere in a panel lie in one more.
+        # An expert's columns that start inside a panel occupy one more panel.
         width = self.panels(p).width
         touched = p.n // width if p.n % width == 0 else ceil_div(p.n - 1, width) + 1
         grid = (touched * across, op.experts if is_sorted else p.slots)
@@ -111,7 +111,7 @@ class ExpertKernel(Kernel):
 
 
 def _matrices(p: ExpertProblem, panels: PanelLayout) -> tuple[dict[str, Arg], dict[str, Any]]:
-    """(arguments, defines) of the matrices, one below the other, and of their scales and zero points."""
+    """(arguments, defines) of the stacked matrices with their scales and zero points."""
     node, op, w = p.node, p.op, p.node.input(2)
     if op.bits:
         args, defines = packed_args(w, node.input(4), node.get(5), op.bits, True, panels)

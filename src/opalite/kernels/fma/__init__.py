@@ -1,1 +1,1 @@
-"""Register tiles of plain multiply-adds, for GPUs: what matrix products and convolutions share."""
+"""Register tiles of plain multiply-adds on GPUs, shared by matrix products and convolutions."""

@@ -1,4 +1,4 @@
-"""Register tiles of plain multiply-adds (fma/local_memory_tile.cl): parameters, what they cost, and packed weights."""
+"""Register tiles of plain multiply-adds (fma/local_memory_tile.cl): parameters, cost model, packed weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPACE: Space = {
 }
 """See fma/local_memory_tile.cl."""
 
-MOST_ITEMS = 256  # in a work-group; NVIDIA's driver reports this limit even where the kernel requires more
+MOST_ITEMS = 256  # work-items of a group; NVIDIA's driver reports this limit even if the kernel requires more
 LEAST_ITEMS = 32
 _VECTOR = 4
 _WAVE = 32
@@ -50,13 +50,13 @@ _SHAPES = (
     ((8, 8, 4, 4, 16, 1, 2, 16), (1,)),
     ((4, 8, 4, 4, 16, 8, 1, 16), (1, 2, 4, 8)),  # few rows
     ((8, 4, 4, 4, 16, 8, 1, 16), (1, 2, 4, 8)),  # few columns
-    ((8, 8, 4, 4, 8, 1, 1, 8), (1,)),  # where local memory is 4 KiB
+    ((8, 8, 4, 4, 8, 1, 1, 8), (1,)),  # for local memory of 4 KiB
 )
 """Tiles that are considered untuned."""
 
 
 class GemmSize(NamedTuple):
-    """`batches` times `rows` x `columns` sums of `terms` products; `operands` of their epilogue are as large."""
+    """`batches` times `rows` x `columns` sums of `terms` products; `operands`: epilogue operands of the output's size."""
 
     rows: int
     columns: int
@@ -71,7 +71,7 @@ def tile_size(params: Mapping[str, int]) -> tuple[int, int]:
 
 
 def slab(params: Mapping[str, int]) -> int:
-    """Terms that a work-group holds in local memory at once."""
+    """Terms of a tile in local memory at once."""
     return params["BK"] * params["SPLIT"]
 
 
@@ -81,7 +81,7 @@ def group_size(params: Mapping[str, int]) -> int:
 
 
 def local_bytes(params: Mapping[str, int], element: int) -> int:
-    """Local memory of a work-group for sums of `element` bytes, with room for padding on both sides."""
+    """Local memory of a work-group for sums of `element` bytes, with padding on both sides."""
     rows, columns = tile_size(params)
     tiles = params["BUFFERS"] * slab(params) * (rows + columns + 2 * _VECTOR)
     sums = params["SPLIT"] * rows * columns if params["SPLIT"] > 1 else 0
@@ -89,7 +89,7 @@ def local_bytes(params: Mapping[str, int], element: int) -> int:
 
 
 def tile_illegal(params: Mapping[str, int], device: DeviceInfo, element: int = 4) -> str | None:
-    """Why a work-group cannot run tiles of `params`, whose sums have `element` bytes, or None."""
+    """The reason why a work-group cannot run tiles of `params` for sums of `element` bytes, or None."""
     items, most = group_size(params), min(MOST_ITEMS, device.max_work_group_size, device.max_work_item_sizes[0])
     if not LEAST_ITEMS <= items <= most:
         return f"work-groups have {LEAST_ITEMS} to {most} work-items, here {items}"
@@ -102,7 +102,7 @@ def tile_illegal(params: Mapping[str, int], device: DeviceInfo, element: int = 4
 
 
 def legal_tiles(device: DeviceInfo, element: int = 4) -> Iterator[dict[str, int]]:
-    """Tiles worth considering: with shares and parts where they were measured to pay."""
+    """Tiles worth considering: with split terms or parts only on devices where they were measured to pay."""
     c = SharedTile.of(device)
     for (*values, unroll), choices in _SHAPES:
         for parts in choices:
@@ -113,9 +113,9 @@ def legal_tiles(device: DeviceInfo, element: int = 4) -> Iterator[dict[str, int]
 
 
 def find_tile(sums: GemmSize, device: DeviceInfo, element: int = 4, *, whole: bool = False) -> dict[str, int]:
-    """The tile with the least estimated time for `sums` of `element` bytes.
+    """The tile with the least estimated cycles for `sums` of `element` bytes.
 
-    whole: no parts, whose sums a second launch adds up.
+    whole: no parts, whose sums a second launch would add.
     """
     tiles = (p for p in legal_tiles(device, element) if not whole or p["PARTS"] == 1)
     return min(tiles, key=lambda p: tile_cycles(p, sums, device))
@@ -124,8 +124,8 @@ def find_tile(sums: GemmSize, device: DeviceInfo, element: int = 4, *, whole: bo
 def tile_cycles(params: Mapping[str, int], sums: GemmSize, device: DeviceInfo) -> float:
     """Estimated clock cycles from launch to launch.
 
-    Groups are shared out over compute units, where as many as fit work together: each slab takes the busiest of
-    arithmetic, local memory and the second-level cache.
+    Work-groups are distributed over compute units. Those that fit at once overlap. A slab takes the maximum of
+    arithmetic, local memory and L2 cache time.
     """
     c, (rows, columns, terms, batches, operands) = SharedTile.of(device), hint_of(tuple(sums))
     (bm, bn), items = tile_size(params), group_size(params)
@@ -157,14 +157,14 @@ def tile_cycles(params: Mapping[str, int], sums: GemmSize, device: DeviceInfo) -
 
 
 def _registers(params: Mapping[str, int]) -> int:
-    """Registers of a work-item: sums, what they are computed of, the next slab, and addresses."""
+    """Registers of a work-item: accumulators, their operands, the next slab, addresses."""
     (bm, bn), items = tile_size(params), group_size(params)
     following = (bm + bn) * slab(params) // items
     return params["TM"] * params["TN"] + params["TM"] + params["TN"] + following + 48
 
 
 def full_operands(node: Node) -> int:
-    """How many operands of the node's epilogue are as large as its output."""
+    """Number of epilogue operands of the output's size."""
     count = hint_of(node.y.type.count)
     return sum(v is not None and hint_of(v.type.count) == count for v in node.inputs[node.op.arity :])
 
@@ -175,7 +175,7 @@ def tile_defines(params: Mapping[str, int]) -> dict[str, Any]:
 
 
 def to_panels(params: Mapping[str, int], storage: DType) -> tuple[str, Callable[[Array], Array]]:
-    """(form, function) of [..., terms, columns] as [..., panels, terms in whole slabs, BN], zeros past either."""
+    """(form, function) that packs [..., terms, columns] as [..., panels, terms in whole slabs, BN], zero-padded."""
     columns, depth = tile_size(params)[1], slab(params)
 
     def fn(data: Array) -> Array:

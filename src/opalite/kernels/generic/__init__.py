@@ -1,1 +1,1 @@
-"""Kernels that take sizes, windows and expressions as arguments: a few programs for all models."""
+"""Shape-generic kernels of the baseline tier: sizes, windows and expressions are arguments, so few programs serve all."""

@@ -1,4 +1,4 @@
-"""Elementwise expressions that are interpreted, so that one program computes them all."""
+"""Interpreted elementwise expressions: one program computes them all."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..kernel_registry import register
 from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
 from .interpreter_operations import HELD, Code, compile_expression, program_of
 
-OPERANDS, AXES = 6, 5  # of elementwise.cl
-_CPU_VECTORS = 16  # operations of one row's vectors share the cost of finding out what they are
+OPERANDS, AXES = 6, 5  # limits of expression_interpreter.cl
+_CPU_VECTORS = 16  # vectors of a row that share the decoding of an operation
 
 
 @register
 class ElementwiseGeneric(GenericKernel):
-    """A work-item runs the expression's code on a stretch of a row."""
+    """A work-item runs the expression's code on a segment of a row."""
 
     op = "Elementwise"
     source = "generic/expression_interpreter.cl"
@@ -58,7 +58,7 @@ class ElementwiseGeneric(GenericKernel):
         return [Launch("elementwise_general", args, grid, defines=build.defines, prelude=build.prelude)]
 
     def build(self, device: DeviceInfo, is_float: bool) -> Build:
-        """The program for expressions of floats and conditions, or for all."""
+        """The program for expressions of floats and conditions, or of all types."""
         defines = vector_defines(device) | ({"VECTORS": _CPU_VECTORS} if device.is_cpu else {})
         return Build(self.source, defines, program_of(is_float, defines["PACK"], device))
 

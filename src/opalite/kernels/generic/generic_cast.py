@@ -1,4 +1,4 @@
-"""Casts between half and float storage, for models that have halves of their own."""
+"""Generic casts between half and float storage, for models with half tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BOTH = {(DType.FLOAT16, DType.FLOAT32), (DType.FLOAT32, DType.FLOAT16)}
 
 @register
 class PlaceCastGeneric(GenericKernel):
-    """Of row-major buffers."""
+    """Casts between row-major buffers."""
 
     op = "PlaceCast"
     source = "generic/generic_cast.cl"

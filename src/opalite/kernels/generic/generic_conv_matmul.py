@@ -1,4 +1,4 @@
-"""Convolutions and matrix products of any size by one program."""
+"""Generic convolutions and matrix products of any size, by one program."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ..matmul.matmul_problem import MatmulProblem
 from .generic_data_movement import MoveAxis, move_build, move_launch
 from .generic_kernel import INT_MAX, Build, GenericKernel, clamp_bounds, float_refusal, vector_defines
 
-ROWS = 4  # of generic_conv_matmul.cl
-_BEYOND = 1 << 20  # more positions than a row's lanes reach
+ROWS = 4  # a constant of generic_conv_matmul.cl
+_BEYOND = 1 << 20  # more positions than any row has
 
 
 class GenericGemm(GenericKernel):
-    """What convolutions and matrix products share."""
+    """Base class of convolutions and matrix products."""
 
     source = "generic/generic_conv_matmul.cl"
     by_column: ClassVar[bool]
@@ -37,7 +37,7 @@ class GenericGemm(GenericKernel):
         return [Build(self.source, vector_defines(device))]
 
     def refuse_epilogue(self, node: Node) -> str | None:
-        """Why the program does not compute the node's epilogue, or None."""
+        """The reason why the program does not compute the node's epilogue, or None."""
         if clamp_bounds(node.epilogue) is not None:
             return float_refusal(node)
         if clamp_bounds(node.epilogue, adds=True) is None:
@@ -52,7 +52,7 @@ class GenericGemm(GenericKernel):
         return float_refusal(node)
 
     def product(self, p: Any, args: dict[str, Arg], stacks: int) -> list[Launch]:
-        """The launch with the given arguments, and those that follow from them."""
+        """The launch with the given arguments and those derived from them."""
         node = p.node
         defines = GenericGemm.builds(self, p.device)[0].defines
         span = defines["PACK"] * defines["VECTORS"]
@@ -67,14 +67,14 @@ class GenericGemm(GenericKernel):
         assert isinstance(positions, int)
         assert isinstance(rows, int)
         assert isinstance(line, int)
-        # Lanes read neighbours in x as long as they step alike: over the ends of rows only where x has as many columns.
+        # Lanes read adjacent elements of x as long as strides are equal: across row ends only if x has as many columns.
         if args["sw"] != 1 or args["iw"] == line:
             line = positions
         else:
             wrap = _BEYOND
         args |= {"line": line, "wrap": wrap}
         blocks, tiles = positions // max(line, 1) * ceil_div(line, span), ceil_div(rows, ROWS)
-        # Neighbours on a CPU share what they read of x, in its cache; on a GPU they read and write neighbours.
+        # Adjacent work-items share x in the cache on a CPU; on a GPU they read and write adjacent elements.
         first = p.device.is_cpu
         args |= {"y": node.y, "low": clamp[0], "high": clamp[1], "rows_first": int(first), "stacks": stacks}
         grid = (tiles, blocks, stacks) if first else (blocks, tiles, stacks)
@@ -83,7 +83,7 @@ class GenericGemm(GenericKernel):
 
 @register
 class ConvGeneric(GenericGemm):
-    """Convolutions in groups, of up to three spatial axes."""
+    """Grouped convolutions of up to three spatial axes."""
 
     op = "Conv"
     by_column = False
@@ -108,7 +108,7 @@ class ConvGeneric(GenericGemm):
 
 @register
 class ConvTransposeGeneric(GenericGemm):
-    """As a convolution by the filters read backwards, of x with zeros between its elements."""
+    """Convolution by flipped filters of x with zeros inserted between elements."""
 
     op = "ConvTranspose"
     by_column = False
@@ -152,7 +152,7 @@ def _triple(values: Iterable[int]) -> Triple:
 
 
 def _walk(win: Window) -> dict[str, Arg]:
-    """The arguments of generic_conv_matmul.cl that say how windows move over x."""
+    """The arguments of generic_conv_matmul.cl for the strides of windows over x."""
     args: dict[str, Arg] = {}
     for letter, sizes in (("k", win.kernel), ("s", win.strides), ("d", win.dilations), ("p", win.begin)):
         args |= {letter + axis: n for axis, n in zip("dhw", sizes, strict=True)}
@@ -162,7 +162,7 @@ def _walk(win: Window) -> dict[str, Arg]:
 
 @register
 class MatmulGeneric(GenericGemm):
-    """Matrix products whose batch dimensions are two at most once merged."""
+    """Matrix products whose batch dimensions merge into at most two."""
 
     op = "MatMul"
     by_column = True
@@ -185,9 +185,9 @@ class MatmulGeneric(GenericGemm):
         w = _Side(node.x, *((1, s.lda) if s.trans_a else (s.lda, 1)), a_outer * a_size, a_inner * a_size)
         x = _Side(node.input(1), *((s.ldb, 1) if s.trans_b else (1, s.ldb)), b_outer * b_size, b_inner * b_size)
         rows, positions = s.m, s.n
-        if s.trans_b and s.m == 1:  # that is as well the product of b's rows and one column
+        if s.trans_b and s.m == 1:  # equivalent to the product of b's rows with one column
             w, x, rows, positions = x, w, s.n, 1
-        elif s.trans_b and node.input(1).is_const:  # neighbours along n are read as vectors
+        elif s.trans_b and node.input(1).is_const:  # adjacent elements along n are read as vectors
             x = replace(x, arg=_transposed_weight(node.input(1)), line=1, depth=s.n)
         args: dict[str, Arg] = {"x": x.arg, "w": w.arg, "bias": node.x, "has_bias": 0}
         args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
@@ -207,7 +207,7 @@ class MatmulGeneric(GenericGemm):
 
 
 def _added_steps(added: Shape, y: Shape, args: Mapping[str, Arg]) -> dict[str, Arg]:
-    """The steps of what is added from one stack, row and position of generic_conv_matmul.cl to the next."""
+    """Strides of the added operand per stack, row and position of generic_conv_matmul.cl."""
     rows, positions = args["rows"], args["positions"]
     assert isinstance(rows, int)
     assert isinstance(positions, int)
@@ -215,15 +215,14 @@ def _added_steps(added: Shape, y: Shape, args: Mapping[str, Arg]) -> dict[str, A
         steps = rows * positions, positions, 1
     elif math.prod(added) == 1:
         steps = 0, 0, 0
-    else:  # one for each column, which are the rows of a product that is computed the other way round
+    else:  # one per column; columns are the rows of the transposed product
         steps = (0, 0, 1) if positions == y[-1] else (0, 1, 0)
     return {f"added_step_{axis}": step for axis, step in zip("smp", steps, strict=True)}
 
 
 @dataclass(frozen=True)
 class _Side:
-    """A stack of matrices: elements from one line (row of a, column of b) to the next, from one term of a sum to the
-    next, and from one matrix to the next along both batch dimensions."""
+    """A stack of matrices: strides per line (row of a, column of b), per term, and along both batch dimensions."""
 
     arg: Value | Weight
     line: int
@@ -238,7 +237,7 @@ def _transposed_weight(v: Value) -> Weight:
 
 
 def _transposed(held: Array | LazyArray) -> Array:
-    """A stack of matrices with their last axes exchanged, in float32."""
+    """A stack of matrices with the last axes exchanged, in float32."""
     *batch, rows, columns = held.shape
     out = page_empty((*batch, columns, rows), np.dtype(np.float32))
     for part, found in read_slices(held):

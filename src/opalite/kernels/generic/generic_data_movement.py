@@ -1,4 +1,4 @@
-"""Transpose, Slice, Concat, Pad, and Resize that repeats elements, of any shape and element type by one program."""
+"""Generic Transpose, Slice, Concat, Pad and integer-factor Resize, one program for all shapes and element types."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from ..kernel import Arg, Launch, Params, Problem, Scratch, ceil_div
 from ..kernel_registry import register
 from .generic_kernel import Build, GenericKernel, vector_defines
 
-AXES = 6  # of move.cl
-_REPEATS = 4  # mode of move.cl
+AXES = 6  # of generic_data_movement.cl
+_REPEATS = 4  # a mode of generic_data_movement.cl
 
 
 @dataclass(frozen=True)
 class MoveAxis:
-    """An axis of what is written: its extent, steps in x and y, and the `size` elements of x that lie in it, from
-    `begin` on and `gap` apart."""
+    """An axis of the output: extent, strides in x and y, and `size` elements of x from `begin`, `gap` apart."""
 
     extent: int
     x_step: int
@@ -48,8 +47,11 @@ def move_launch(
     mode: int = 0,
     fill: int = 0,
 ) -> Launch:
-    """The launch of a movement. start: first element of x and of y; mode, fill: of what lies outside x, as move.cl has
-    it, and its bits."""
+    """The launch of a copy over `axes`.
+
+    start: first element of x and of y. mode, fill: border mode as in generic_data_movement.cl, and the bits of its
+    value.
+    """
     whole = [MoveAxis(1, 0, 0, 1)] * (AXES - len(axes)) + list(axes)
     build = move_build(device)
     span = build.defines["SPAN"]
@@ -63,14 +65,14 @@ def move_launch(
 
 
 def move_build(device: DeviceInfo) -> Build:
-    """The program of `device`."""
+    """The program for `device`."""
     return Build(
         "generic/generic_data_movement.cl", {"SPAN": 64 if device.is_cpu else 4, "PACK": vector_defines(device)["PACK"]}
     )
 
 
 class GenericMovement(GenericKernel):
-    """What all of them share."""
+    """Base class of the data-movement kernels."""
 
     source = "generic/generic_data_movement.cl"
 
@@ -79,7 +81,7 @@ class GenericMovement(GenericKernel):
 
 
 class GenericStridedCopy(GenericMovement):
-    """Copies between strided views, as the special kernels have them."""
+    """Copies between the strided views of the optimized kernels."""
 
     special: StridedCopy
 
@@ -104,28 +106,28 @@ def _axes(copy: Copy) -> list[MoveAxis]:
 
 @register
 class TransposeGeneric(GenericStridedCopy):
-    """Reads strided, writes in order."""
+    """Strided reads, contiguous writes."""
 
     op, special = "Transpose", TransposeCopy()
 
 
 @register
 class SliceGeneric(GenericStridedCopy):
-    """Reads strided, writes in order."""
+    """Strided reads, contiguous writes."""
 
     op, special = "Slice", SliceCopy()
 
 
 @register
 class ConcatGeneric(GenericStridedCopy):
-    """One launch for each input."""
+    """One launch per input."""
 
     op, special = "Concat", ConcatCopy()
 
 
 @register
 class ResizeRepeatGeneric(GenericMovement):
-    """Nearest neighbours where each element of x appears a whole number of times along each axis."""
+    """Nearest-neighbour Resize by a whole factor along each axis."""
 
     op = "Resize"
 
@@ -146,7 +148,7 @@ class ResizeRepeatGeneric(GenericMovement):
 
 
 def repeats(node: Node) -> list[int] | None:
-    """How often a Resize repeats x along each axis, whatever the sizes; None where it does something else."""
+    """The whole factors of a nearest-neighbour Resize, valid for all sizes; None for any other Resize."""
     op = node.as_(Resize)
     if (op.mode, op.coordinate, op.nearest_mode) != ("nearest", "asymmetric", "floor"):
         return None
@@ -179,7 +181,7 @@ class PadGeneric(GenericMovement):
 
 
 def bits_of(value: Any, node: Node) -> int:
-    """The bits of `value` as an element of node's x."""
+    """The bits of `value` as an element of the node's x."""
     storage = node.x.type.storage
     with np.errstate(all="ignore"):
         return int(np.asarray(value).astype(storage.np).reshape(()).view(f"u{storage.size}")[()])

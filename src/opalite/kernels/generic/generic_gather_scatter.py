@@ -1,4 +1,4 @@
-"""Gather and Scatter, in all their forms and of any element type, by one program."""
+"""Generic Gather and Scatter in all forms and element types, by one program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Axes = Sequence[tuple[int, int, int]]
 
 
 class GenericRowKernel(GenericKernel):
-    """What all of them share."""
+    """Base class of gather and scatter kernels."""
 
     source = "generic/generic_gather_scatter.cl"
 
@@ -36,8 +36,10 @@ class GenericRowKernel(GenericKernel):
         inner: int,
         args: Mapping[str, Arg],
     ) -> Launch:
-        """A launch of `entry` for all items of `axes`; coordinates: (extent, step) of each index that names a row of
-        `inner` elements."""
+        """A launch of `entry` for all items of `axes`.
+
+        coordinates: (extent, stride) of each index that selects a row of `inner` elements.
+        """
         node = p.node
         kept = [axis for axis in axes if not always_equal(axis[0], 1)]
         all_args: dict[str, Arg] = {"y": node.y, "indices": node.input(1), "axes": make_table(kept or [(1, 0, 0)])}
@@ -51,14 +53,14 @@ class GenericRowKernel(GenericKernel):
 
 class _GenericGather(GenericRowKernel):
     def reads(self, p: Problem, axes: Axes, coordinates: Sequence[tuple[int, int]], inner: int) -> list[Launch]:
-        """The launch that copies the row of each item of `axes`."""
+        """The launch that copies the selected row of each item of `axes`."""
         args: dict[str, Arg] = {"x": p.node.x, "rows": math.prod(axis[0] for axis in axes)}
         return [self.rows(p, "read_rows", axes, coordinates, inner, args)]
 
 
 @register
 class GatherGeneric(_GenericGather):
-    """The row that each index names."""
+    """Copies the row of each index."""
 
     op = "Gather"
 
@@ -71,7 +73,7 @@ class GatherGeneric(_GenericGather):
 
 @register
 class GatherElementsGeneric(_GenericGather):
-    """Rows of one element."""
+    """Copies rows of one element."""
 
     op = "GatherElements"
 
@@ -85,7 +87,7 @@ class GatherElementsGeneric(_GenericGather):
 
 @register
 class GatherNDGeneric(_GenericGather):
-    """The row that each tuple of coordinates names."""
+    """Copies the row of each coordinate tuple."""
 
     op = "GatherND"
 
@@ -115,7 +117,7 @@ class _GenericScatter(GenericRowKernel):
         step: int,
         update_step: int,
     ) -> list[Launch]:
-        """A copy of x, and `length` updates for each item of `axes`."""
+        """A copy of x, then `length` updates for each item of `axes`."""
         node = p.node
         copy: dict[str, Arg] = {"x": node.x, "rows": 1}
         args: dict[str, Arg] = {"updates": node.input(2), "lines": math.prod(axis[0] for axis in axes)}
@@ -129,7 +131,7 @@ class _GenericScatter(GenericRowKernel):
 
 @register
 class ScatterElementsGeneric(_GenericScatter):
-    """A work-item for each line along the axis."""
+    """A work-item per line along the axis."""
 
     op = "ScatterElements"
 
@@ -143,7 +145,7 @@ class ScatterElementsGeneric(_GenericScatter):
 
 @register
 class ScatterNDGeneric(_GenericScatter):
-    """A work-item for each span of a row, which goes through all tuples of coordinates."""
+    """A work-item per span of a row, which iterates over all coordinate tuples."""
 
     op = "ScatterND"
 

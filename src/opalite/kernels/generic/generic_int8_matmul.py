@@ -1,4 +1,4 @@
-"""Products of 8-bit integers on CPUs that sum four of them to a lane, by one program."""
+"""Generic int8 matrix products on CPUs with VNNI, by one program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..matmul.matmul_problem import MatmulProblem
 from ..quantized.pack_low_bit import panel_width
 from .generic_kernel import Build, GenericKernel, vector_defines
 
-ROWS = 4  # of generic_int8_matmul.cl
+ROWS = 4  # constants of generic_int8_matmul.cl
 
 
 @register

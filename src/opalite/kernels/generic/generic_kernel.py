@@ -1,4 +1,4 @@
-"""What the general kernels share: the tier they are of, what they refuse, and vectors that suit a device."""
+"""Base of the shape-generic kernels: tier, refusals, vector widths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDE = float("inf")
 
 @dataclass(frozen=True)
 class Build:
-    """A program of a device: the file, its defines and what is generated in front."""
+    """A program of a device: file, defines, generated prelude."""
 
     source: str
     defines: Mapping[str, Any] = field(default_factory=dict)
@@ -27,20 +27,20 @@ class Build:
 
 
 class GenericKernel(Kernel):
-    """A kernel whose program is the same for all models: sizes, strides, windows and kinds are its arguments.
+    """A kernel whose program is the same for all models; sizes, strides, windows and kinds are its arguments.
 
-    It computes in float32 on row-major tensors, or moves elements of any type, and has no parameters to tune.
+    It computes in float32 on row-major tensors, or moves elements of any type. It has no tuning parameters.
     """
 
     tier = "generic"
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
-        """All programs that its launches on `device` are of."""
+        """All programs that its launches on `device` use."""
         raise NotImplementedError
 
 
 def float_refusal(node: Node) -> str | None:
-    """Why a kernel that computes float32 from float32 does not take `node`, or None."""
+    """The reason why a kernel from float32 to float32 does not take `node`, or None."""
     for v in (*node.inputs, *node.outputs):
         if v is not None and storage_of(node, v) is not DType.FLOAT32:
             return f"{v!r} is {storage_of(node, v)}; the general kernel computes float32"
@@ -50,19 +50,19 @@ def float_refusal(node: Node) -> str | None:
 
 
 def storage_of(node: Node, v: Value) -> DType:
-    """Element type in memory of what `node` reads or writes of `v`, which may be cast for it."""
+    """Element type in memory of value `v` of `node`, which may be cast for it."""
     return node.precision.override(v.dtype) or v.type.storage
 
 
 def clamped_refusal(node: Node) -> str | None:
-    """Why a kernel that computes float32, and clamps what it stores, does not take `node`, or None."""
+    """The reason why a float32 kernel with a clamping store does not take `node`, or None."""
     if clamp_bounds(node.epilogue) is None:
         return "of epilogues, the general kernel clamps alone"
     return float_refusal(node)
 
 
 def vector_defines(device: DeviceInfo) -> dict[str, Any]:
-    """PACK and VECTORS of a device: what its registers hold on a CPU, little elsewhere."""
+    """PACK and VECTORS of a device: a CPU's registers full, few elsewhere."""
     if not device.is_cpu:
         return {"PACK": 4, "VECTORS": 1}
     pack = max(4, min(16, device.native_float_width))
@@ -70,9 +70,9 @@ def vector_defines(device: DeviceInfo) -> dict[str, Any]:
 
 
 def clamp_bounds(epilogue: Expr | None, adds: bool = False) -> tuple[float, float] | None:
-    """(low, high) of an epilogue that does no more than clamp the result between numbers; None for any other.
+    """(low, high) of an epilogue that only clamps the result between numbers; None for any other.
 
-    adds: of one that first adds an operand, and does no more than that.
+    adds: the epilogue first adds an operand.
     """
     low, high = -WIDE, WIDE
     if epilogue is None:

@@ -1,4 +1,4 @@
-"""Pooling and reductions of any window by one program."""
+"""Generic pooling and reductions over any window, by one program."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..kernel import Arg, Launch, Params, Problem, ceil_div
 from ..kernel_registry import register
 from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal
 
-_SUM, _MAX, _MIN, _PRODUCT, _MAX_NUMBER = range(5)  # `join` of generic_pool_reduce.cl
+_SUM, _MAX, _MIN, _PRODUCT, _MAX_NUMBER = range(5)  # `join` values of generic_pool_reduce.cl
 _PLAIN, _ABS, _SQUARE = range(3)  # `change`
 _AS_IT_IS, _MEAN, _ROOT, _LOG = range(4)  # `finish`
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is made of the elements of a window."""
+    """The computation over the elements of a window."""
 
     join: int = _SUM
     change: int = _PLAIN
@@ -60,8 +60,7 @@ def _pool_kind(op: Pool) -> _Kind | None:
 
 @dataclass(frozen=True)
 class _Axis:
-    """An output axis and the window axis that moves along it, as generic_pool_reduce.cl has them; by default of one
-    element."""
+    """An output axis with the window axis that moves along it, as in generic_pool_reduce.cl; one element by default."""
 
     o: int = 1
     s: int = 0
@@ -82,7 +81,7 @@ class _Axis:
 
 
 class GenericWindowKernel(GenericKernel):
-    """What pooling and reductions share."""
+    """Base class of pooling and reductions."""
 
     source = "generic/generic_pool_reduce.cl"
 
@@ -90,7 +89,7 @@ class GenericWindowKernel(GenericKernel):
         return [Build(self.source, {"SPAN": 16 if device.is_cpu else 1})]
 
     def windows(self, p: Problem, kind: _Kind, first: tuple[int, int], axes: list[_Axis], x0: int = 0) -> list[Launch]:
-        """The launch for outputs of extent and step `first`, and of three more axes."""
+        """The launch for outputs of extent and stride `first` and of three more axes."""
         node = p.node
         clamp = clamp_bounds(node.epilogue)
         assert clamp is not None
@@ -106,7 +105,7 @@ class GenericWindowKernel(GenericKernel):
 
 @register
 class PoolGeneric(GenericWindowKernel):
-    """Pooling over up to three spatial axes, without the positions of maxima."""
+    """Pooling over up to three spatial axes, without indices."""
 
     op = "Pool"
     problem = WindowProblem
@@ -136,7 +135,7 @@ class PoolGeneric(GenericWindowKernel):
 
 @register
 class ReduceGeneric(GenericWindowKernel):
-    """Reductions along axes that merge into three, of which four remain."""
+    """Reductions whose reduced axes merge into at most three and kept axes into at most four."""
 
     op = "Reduce"
 
@@ -160,7 +159,7 @@ class ReduceGeneric(GenericWindowKernel):
 
 
 def _split(shape: Shape, reduced: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """(extent, step) of the axes that are kept and of those that are reduced, neighbours merged."""
+    """(extent, stride) of the kept axes and of the reduced ones, neighbours merged."""
     found: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
     before = -1
     for axis, extent in enumerate(shape):

@@ -1,4 +1,4 @@
-"""Products with, and rows of, matrices of a few bits, by one program."""
+"""Generic QuantizedMatMul and QuantizedGather, by one program."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..quantized.dynamic_quantization_choice import activation_quantization_refu
 from ..quantized.pack_low_bit import packed_args, packed_binding, packing_refusal, panel_width, panels_of, to_panels
 from .generic_kernel import INT_MAX, Build, GenericKernel, storage_of, vector_defines
 
-ROWS = 4  # of generic_quantized_matmul.cl
+ROWS = 4  # constants of generic_quantized_matmul.cl
 
 
 class GenericPackedWeightKernel(GenericKernel):
-    """What both share."""
+    """Base class: launches with a packed low-bit matrix."""
 
     source = "generic/generic_quantized_matmul.cl"
 
@@ -39,7 +39,7 @@ class GenericPackedWeightKernel(GenericKernel):
         held: Sequence[Value | None],
         transposed: bool,
     ) -> Launch:
-        """A launch of `entry` with the matrix `held` (integers, scales, zero points); grid and the rest are to come."""
+        """A launch of `entry` with matrix `held` (integers, scales, zero points), still without its own arguments."""
         b, scale, zero = held
         assert b is not None
         assert scale is not None
@@ -61,7 +61,7 @@ def _floats(v: Value, width: int, offset: int) -> Weight:
 
 
 def _refusal(node: Node, *floats: Value) -> str | None:
-    """Why a kernel that reads and gives float32, the matrix apart, does not take `node`, or None."""
+    """The reason why a float32 kernel with a packed matrix does not take `node`, or None."""
     if node.epilogue is not None:
         return "the general kernel has no epilogue"
     for v in floats:
@@ -106,7 +106,7 @@ class QuantizedMatmulGeneric(GenericPackedWeightKernel):
 
 @register
 class QuantizedGatherGeneric(GenericPackedWeightKernel):
-    """A word of a row for each work-item."""
+    """A packed word of a row per work-item."""
 
     op = "QuantizedGather"
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of any form by one program: directions, optional inputs and activations are arguments."""
+"""Generic LSTM, GRU and RNN by one program: directions, optional inputs and activations are arguments."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..recurrent.rnn_unit_blocks import KINDS
 from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
 
 _NUMBERS = {name: k for k, name in enumerate(EXPRESSIONS)}
-_LENGTHS = 4  # the one input of integers
+_LENGTHS = 4  # the only integer input
 GROUP = 64  # work-items that share the units of a sequence on a GPU
 
 
 @register
 class RnnGeneric(GenericKernel):
-    """A launch for the inputs of all steps, and a walk over time for each direction of each sequence."""
+    """One launch for the inputs of all steps, then a time loop for each direction of each sequence."""
 
     op = "Recurrent"
     source = "generic/generic_recurrent.cl"
@@ -94,8 +94,7 @@ class RnnGeneric(GenericKernel):
 
 
 def _prelude(device: DeviceInfo, items: int) -> str:
-    """What generic_recurrent.cl needs in front. Text without barriers is compiled once on PoCL
-    (pocl/avoid_recompile.py)."""
+    """The prelude of generic_recurrent.cl; without barriers PoCL compiles it once (pocl/avoid_recompile.py)."""
     helpers: dict[str, str] = {}
     cases = []
     for name, expression in EXPRESSIONS.items():

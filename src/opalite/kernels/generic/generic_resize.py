@@ -1,4 +1,4 @@
-"""Resize of up to five axes: the programs of the special kernels, with as many axes and taps as there may be."""
+"""Generic Resize of up to five axes: the optimized kernels' programs with the maximum of axes and taps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .generic_kernel import Build, GenericKernel, float_refusal, storage_of
 
 
 class _ResizeGeneric(ResizeKernel, GenericKernel):
-    """Axes of one element fill up to the most there are, and the last one is never known to be copied."""
+    """Base class: axes of size 1 fill up the rank, and no axis is assumed to be copied."""
 
     space: ClassVar[Space] = {"SPAN": (64, 1), "WG": (16, 64)}
     rank = MAX_RANK
@@ -37,7 +37,7 @@ class _ResizeGeneric(ResizeKernel, GenericKernel):
 
 @register
 class ResizeNearestGeneric(_ResizeGeneric):
-    """Nearest neighbours of elements of four bytes."""
+    """Nearest neighbours of four-byte elements."""
 
     nearest = True
 

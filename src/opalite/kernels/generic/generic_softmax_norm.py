@@ -1,4 +1,4 @@
-"""Softmax and normalisation along lines of any length by one program."""
+"""Generic softmax and normalisation along lines of any length, by one program."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..kernel_registry import register
 from ..norm.layer_norm_rows import RowView
 from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal
 
-_SOFTMAX, _LOG_SOFTMAX, _CENTRED, _MEAN_SQUARE = range(4)  # `kind` of lines.cl
+_SOFTMAX, _LOG_SOFTMAX, _CENTRED, _MEAN_SQUARE = range(4)  # a `kind` of generic_softmax_norm.cl
 
 
 class GenericLineKernel(GenericKernel):
-    """What both operators share: a work-item a line."""
+    """Base class: a work-item per line."""
 
     source = "generic/generic_softmax_norm.cl"
 
@@ -26,7 +26,7 @@ class GenericLineKernel(GenericKernel):
         return [Build(self.source)]
 
     def lines(self, node: Node, kind: int, count: int, size: int, inner: int, more: Mapping[str, Arg]) -> list[Launch]:
-        """The launch for `count` lines of `size` elements that lie `inner` apart; `more` arguments than the least."""
+        """The launch for `count` lines of `size` elements with stride `inner`; `more`: additional arguments."""
         clamp = clamp_bounds(node.epilogue)
         assert clamp is not None
         args: dict[str, Arg] = {"x": node.x, "scale": node.x, "bias": node.x, "y": node.y, "kind": kind}
@@ -37,7 +37,7 @@ class GenericLineKernel(GenericKernel):
 
 @register
 class SoftmaxGeneric(GenericLineKernel):
-    """Along any axis."""
+    """Softmax along any axis."""
 
     op = "Softmax"
 
@@ -53,7 +53,7 @@ class SoftmaxGeneric(GenericLineKernel):
 
 @register
 class NormalizeGeneric(GenericLineKernel):
-    """All kinds; scale and bias of trailing axes as large as these."""
+    """All kinds of Normalize; scale and bias have the shape of the trailing axes."""
 
     op = "Normalize"
 

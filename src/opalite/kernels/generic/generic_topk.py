@@ -1,4 +1,4 @@
-"""TopK and ArgReduce by one program."""
+"""Generic TopK and ArgReduce by one program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 1024
 
 
 class GenericOrderKernel(GenericKernel):
-    """What both share: a work-item for each line."""
+    """Base class: a work-item per line."""
 
     source = "generic/generic_topk.cl"
 
@@ -34,7 +34,7 @@ class GenericOrderKernel(GenericKernel):
         return None if held in TYPES else f"the general kernel orders no {held}"
 
     def order(self, p: Problem, axis: int, k: int, indices: Value, args: Mapping[str, Arg]) -> list[Launch]:
-        """The launch; `args` besides those of every launch."""
+        """The launch; `args` are added to those of every launch."""
         x = p.node.x
         outer, length, inner = split_at(x.shape, axis)
         all_args: dict[str, Arg] = {"x": x, "indices": indices, "values": indices, "lines": outer * inner}
@@ -45,7 +45,7 @@ class GenericOrderKernel(GenericKernel):
 
 @register
 class TopKGeneric(GenericOrderKernel):
-    """By insertion, where few are wanted."""
+    """Insertion sort, for small k."""
 
     op = "TopK"
 
@@ -65,7 +65,7 @@ class TopKGeneric(GenericOrderKernel):
 
 @register
 class ArgReduceGeneric(GenericOrderKernel):
-    """The first of a line, which is NaN where there is any."""
+    """The position of a line's first extreme, or of its first NaN if there is one."""
 
     op = "ArgReduce"
 

@@ -1,8 +1,8 @@
-"""The operations of the expression interpreter (elementwise.cl): their OpenCL C, and expressions as code.
+"""Operations of the expression interpreter (expression_interpreter.cl): their OpenCL C, and a compiler to its code.
 
-An operation is a function on given element types. What it computes is generated as special kernels have it
-(kernels/codegen), so that both tiers agree. There are two sets, each a program: one for floats and conditions, which
-most models need alone, and one for all.
+An operation is a function on fixed element types. Its OpenCL C is generated as for optimized kernels (kernels/codegen),
+so that both tiers agree. There are two programs: one for floats and conditions, which most models need alone, and one
+for all types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..codegen.expression_code import generate
 from ..codegen.vector_types import Vec, compute_type
 from ..kernel import Array
 
-REGISTERS = 16  # of elementwise.cl
+REGISTERS = 16  # limits of expression_interpreter.cl
 _F, _I, _B, _U8, _I8 = DType.FLOAT32, DType.INT32, DType.BOOL, DType.UINT8, DType.INT8
 HELD = {_F: 0, _I: 0, _B: 1, _U8: 1, _I8: 2}
 """Element types of operands and results, and how elementwise.cl is told that they are stored."""
@@ -66,15 +66,15 @@ MORE: tuple[Operation, ...] = (
 )
 """What integers and rarer functions need besides."""
 
-_FEW = 32  # cases of a switch for a device of few
+_FEW = 32  # most cases per switch on devices with a limit
 _NUMBERS = {operation: k for k, operation in enumerate((*FLOATS, *MORE), 1)}
 
 
 @dataclass(frozen=True)
 class Code:
-    """An expression as elementwise.cl reads it. table: int32, five numbers a step. result: the register that holds it.
+    """An expression compiled for the interpreter. table: int32, five numbers per step. result: its register.
 
-    is_float: whether the operations of FLOATS are all that it needs.
+    is_float: whether the operations of FLOATS suffice.
     """
 
     table: Array
@@ -84,9 +84,9 @@ class Code:
 
 
 def compile_expression(expr: Expr) -> Code | str:
-    """`expr` as code, or why the interpreter does not compute it.
+    """Compiles `expr` for the interpreter, or returns the reason why it cannot.
 
-    Floats of 16 bits are computed as float32, which they are stored as.
+    16-bit floats are computed as float32.
     """
     if any(d in NARROW for d in (*expr.dtypes, *(ins.dtype for ins in expr.instrs))):
         wide = _widened(expr)
@@ -100,7 +100,7 @@ def compile_expression(expr: Expr) -> Code | str:
 
 
 def _widened(expr: Expr) -> Expr | str:
-    """The same of float32 in place of floats of 16 bits, or why that is another expression."""
+    """`expr` with float32 in place of 16-bit floats, or the reason why results would differ."""
 
     def wide(dtype: DType) -> DType:
         return _F if dtype in NARROW else dtype
@@ -119,7 +119,7 @@ def _widened(expr: Expr) -> Expr | str:
 
 
 class _Assembler:
-    """Gives each value a register from when it is computed until it is read last."""
+    """Register allocator: a value has a register from its computation to its last use."""
 
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
@@ -133,7 +133,7 @@ class _Assembler:
         self.last[_key(expr.result)] = len(expr.instrs)
 
     def assemble(self) -> Code | str:
-        """The code, or why there is none."""
+        """The code, or the reason why there is none."""
         highest = 0
         for k, ins in enumerate(self.expr.instrs):
             operation = (ins.fn, tuple(self.expr.ref_dtype(a) for a in ins.args), ins.dtype)
@@ -156,7 +156,7 @@ class _Assembler:
         return Code(table, len(self.rows), self.register[_key(self.expr.result)], highest <= len(FLOATS))
 
     def find(self, ref: Ref) -> int | None:
-        """The register of a value; a literal is put into one. None where none is free."""
+        """The register of a value, loading literals; None if all registers are in use."""
         key = _key(ref)
         if key not in self.register:
             if not self.free:
@@ -175,12 +175,12 @@ def _bits(literal: Lit) -> int:
     """The 32 bits of a literal."""
     if literal.dtype is not _F:
         return int(literal.value)
-    with np.errstate(over="ignore"):  # beyond float32 is infinity
+    with np.errstate(over="ignore"):  # overflow of float32 becomes infinity
         return int(np.float32(literal.value).view(np.int32))
 
 
 def _exponent(ins: Instr) -> float:
-    """The literal exponent of a power of floats; NaN for any other instruction."""
+    """The literal exponent of a float power; NaN for any other instruction."""
     exponent = ins.args[1] if ins.fn == "pow" and ins.dtype is _F else None
     return float(exponent.value) if isinstance(exponent, Lit) else math.nan
 
@@ -191,9 +191,9 @@ def _key(ref: Ref) -> Any:
 
 @cache
 def program_of(is_float: bool, pack: int, device: DeviceInfo) -> str:
-    """What elementwise.cl needs in front: helpers, and OPERATIONS in vectors of `pack`.
+    """The prelude of expression_interpreter.cl: helpers, and OPERATIONS in vectors of `pack`.
 
-    Several switches in turn for a device that takes few cases in one.
+    Devices with a case limit get several switches in sequence.
     """
     helpers: dict[str, str] = {}
     cases = []
@@ -213,7 +213,7 @@ def program_of(is_float: bool, pack: int, device: DeviceInfo) -> str:
 
 
 def _read(name: str, dtype: DType, register: str, pack: int) -> str:
-    """The statement that takes an argument out of its register."""
+    """The statement that loads an argument from its register."""
     t = compute_type(dtype, pack)
     if t.is_float:
         return f"const {t} {name} = FLOAT({register});"
@@ -222,7 +222,7 @@ def _read(name: str, dtype: DType, register: str, pack: int) -> str:
 
 
 def _write(name: str, dtype: DType, pack: int) -> str:
-    """The statement that puts the result into its register."""
+    """The statement that stores the result to its register."""
     t = compute_type(dtype, pack)
     if t.is_float:
         return f"SET_FLOAT({name})"

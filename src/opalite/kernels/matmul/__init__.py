@@ -1,1 +1,1 @@
-"""Matrix products."""
+"""Kernels for matrix products."""

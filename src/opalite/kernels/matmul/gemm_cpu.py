@@ -1,4 +1,4 @@
-"""MatMul on CPUs: register tiles over panels of b, which are made ahead of time, on the fly, or not at all."""
+"""MatMul on CPUs: register tiles over panels of b, packed ahead of time, by a launch, or not at all."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .matmul_any import common_defines, common_refusal
 from .matmul_problem import MatmulProblem, MatmulSizes
 
 GROUP = (1, 1, 1)
-PACK_STEPS = 64  # rows that one work-item of matmul/pack_panels.cl copies
-ITEMS_A_CORE = 8  # work-items for each core that balance uneven cores
-PACKING_ROWS = 256  # packing b on the fly pays from so many rows of a on
-PACKING_SIZE = 1 << 20  # and from so many elements of b on: smaller ones stay in a core's cache as they are
+PACK_STEPS = 64  # rows copied by a work-item of matmul/pack_panels.cl
+ITEMS_A_CORE = 8  # work-items per core, for load balance
+PACKING_ROWS = 256  # fewest rows of a for which packing b at run time pays
+PACKING_SIZE = 1 << 20  # fewest elements of b for that: smaller ones stay in a core's cache unpacked
 
 
 def tile_rows(m: int) -> int:
-    """Rows of a register tile for `m` rows in all: of 8 down to 5 what wastes least, fewer where there are fewer."""
+    """Rows of a register tile for `m` rows: of 8 down to 5 the least wasteful, fewer if `m` is smaller."""
     if m <= 8:
         return max(1, m)
     return min((8, 7, 6, 5), key=lambda rows: (ceil_div(m, rows) * rows, -rows)) if m <= 48 else 8
@@ -39,7 +39,7 @@ def panel_size(problem: MatmulSizes, width: int) -> int:
 
 
 def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[Array | LazyArray], Array]:
-    """Function from b[..., K, N] (swapped if `transposed`) to [..., panels, K, width], zeros past N; by slices."""
+    """A function from b[..., K, N] (swapped if `transposed`) to [..., panels, K, width], zero-padded, in slices."""
 
     def fill(out: Array, b: Array) -> None:
         *batch, k, n = b.shape
@@ -67,10 +67,10 @@ def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[A
 
 @register
 class MatmulPanelsCpu(Kernel):
-    """MR x NV vectors of sums in registers.
+    """MR x NV vectors of accumulators in registers.
 
-    FORM: "panels" (constant b reordered ahead of time, any other b by a launch in front) or "rows" (b as it is).
-    MR, NV, KS: see the source. ROWS: rows that one work-item walks down, 0 for a number that balances the cores.
+    FORM: "panels" (constant b packed ahead of time, other b packed by a launch) or "rows" (b as it is). MR, NV, KS: see
+    gemm_cpu.cl. ROWS: rows per work-item, 0 for a load-balanced number.
     """
 
     half_sums = True
@@ -96,12 +96,12 @@ class MatmulPanelsCpu(Kernel):
             return "b must be stored by rows of at least one panel's width"
         if params["MR"] * params["NV"] * params["KS"] > 24:
             return "the sums do not fit the registers"
-        if params["MR"] > max(hint_of(s.m), 1):  # it would be right, and slower
+        if params["MR"] > max(hint_of(s.m), 1):  # correct but slower
             return "the tile has more rows than the product"
         return None
 
     def no_legal_point(self, p: MatmulProblem) -> str | None:
-        return None  # one row of one panel is always legal, and the space has hundreds of points before it
+        return None  # one row of one panel is always legal; the search would try hundreds of points first
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         s = p.sizes
@@ -109,8 +109,8 @@ class MatmulPanelsCpu(Kernel):
         large = s.m >= PACKING_ROWS and s.k * s.n >= PACKING_SIZE
         form = "panels" if p.node.input(1).is_const or s.trans_b or s.n < p.device.pack or large else "rows"
         vectors = 2 if s.n >= 2 * p.device.pack or (form == "panels" and s.n > p.device.pack) else 1
-        # Fewer loads for each multiply-add, where no columns are wasted. Few rows have nothing of that: they read the
-        # panels that many rows want, so that a decoder holds its weights once, where all cores get some.
+        # Wide tiles need fewer loads per multiply-add if no columns are wasted. Few rows do not profit: they use the
+        # panels of many rows, so that a decoder packs its weights once, if all cores get work.
         wide = 3 * p.device.pack
         pays = rows >= 5 or s.n >= wide * ITEMS_A_CORE * p.device.compute_units
         if form == "panels" and p.device.pack >= 16 and s.n % wide == 0 and pays:
@@ -168,14 +168,14 @@ class MatmulPanelsCpu(Kernel):
 
 
 def _balanced_rows(p: MatmulSizes, panels: int, tile: int, device: DeviceInfo) -> int:
-    """Rows for each work-item: as many as leave every core several work-items."""
+    """Rows per work-item: as many as leave every core several work-items."""
     pieces = at_least([1, ceil_div(ITEMS_A_CORE * device.compute_units, at_least([1, panels * p.batches]))])
     rows: int = at_least([tile, ceil_div(ceil_div(p.m, pieces), tile) * tile])
     return rows
 
 
 def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tuple[Arg, list[Launch]]:
-    """b in panels: prepared ahead of time if constant, else in scratch memory by a launch."""
+    """b in panels: packed ahead of time if constant, else by a launch into scratch memory."""
     b = node.input(1)
     storage = b.type.storage
     width = vectors * device.pack

@@ -1,4 +1,4 @@
-"""MatMul on GPUs: work-groups share tiles of both matrices through local memory."""
+"""MatMul on GPUs: tiles of both matrices in local memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VECTOR = 4
 
 @register
 class MatmulLocalTile(Kernel):
-    """Register tiles of any element type; a constant b lies in panels, from which tiles load straight."""
+    """Register tiles of any element type; a constant b is in panels, from which tiles are loaded directly."""
 
     rank = 3
     half_sums = True
@@ -57,7 +57,7 @@ class MatmulLocalTile(Kernel):
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         seconds = super().seconds(p, cost)
-        # A CPU runs work-items one after the other and has no local memory apart: the sums leave its registers.
+        # A CPU runs work-items sequentially and its local memory is ordinary memory: accumulators leave registers.
         if p.device.is_cpu:
             return seconds * 20
         return seconds if p.device.local_mem_dedicated else seconds * LocalMemory.of(p.device).through_memory
@@ -90,5 +90,5 @@ class MatmulLocalTile(Kernel):
 
 
 def _element(p: MatmulProblem) -> int:
-    """Bytes of a sum."""
+    """Bytes of an accumulator."""
     return max(4, p.node.y.type.storage.size)

@@ -1,4 +1,4 @@
-"""MatMul on GPUs whose local memory is ordinary memory (Mali): register tiles fed by each work-item's own loads."""
+"""MatMul on GPUs whose local memory is ordinary memory (Mali): register tiles, loads by each work-item."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .matmul_problem import MatmulProblem
 from .pack_column_panels import columns_weight
 
 VECTOR = 4
-_FEW = 2048  # work-items of a compute unit from which each takes more columns
+_FEW = 2048  # work-items per compute unit from which each takes more columns
 
 
 @register
 class MatmulRegisterTile(Kernel):
-    """TM rows by TN vectors of columns to a work-item, any element type; a constant b lies in panels."""
+    """TM rows by TN vectors of columns per work-item, any element type; a constant b is in panels."""
 
     rank = 1
     half_sums = True
@@ -41,7 +41,7 @@ class MatmulRegisterTile(Kernel):
 
     @staticmethod
     def _items(p: MatmulProblem, rows: int) -> int:
-        """Work-items that take one vector of columns each."""
+        """Work-items if each takes one vector of columns."""
         return p.sizes.batches * ceil_div(p.sizes.m, rows) * ceil_div(p.sizes.n, VECTOR)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
@@ -50,7 +50,7 @@ class MatmulRegisterTile(Kernel):
         idle = max(1.0, wanted / max(1, self._items(p, self._rows(p))))
         seconds = super().seconds(p, Cost(idle * cost.flops, cost.bytes))
         if p.device.is_cpu:
-            return seconds * 20  # MatmulPanelsCpu keeps whole tiles in a core's vector registers
+            return seconds * 20  # on a CPU MatmulPanelsCpu keeps whole tiles in vector registers
         return seconds * LocalMemory.of(p.device).repeated if p.device.local_mem_dedicated else seconds
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:

@@ -1,4 +1,4 @@
-"""MatMul for every element type, size and stride: the general kernel."""
+"""MatMul for every element type, size and stride."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .matmul_problem import MatmulProblem, MatmulSizes
 
 
 def common_refusal(node: Node, device: DeviceInfo) -> str | None:
-    """What no matrix product kernel can serve: its epilogue, or sizes beyond 32-bit indices."""
+    """The reason why no matrix product kernel takes the node (epilogue, index overflow), or None."""
     largest = at_least(t.count for t in (node.x.type, node.input(1).type, node.y.type))
     if largest >= 1 << 31:
         return f"a tensor of {largest!r} elements is beyond 32-bit indices"
@@ -33,13 +33,13 @@ def common_defines(node: Node, problem: MatmulSizes, pack: int) -> dict[str, Any
 
 
 def fallback_params(device: DeviceInfo) -> dict[str, Any]:
-    """Parameters of a kernel whose work-items take PACK neighbours: on a GPU, neighbours go to neighbours."""
+    """Parameters of kernels whose work-items take PACK neighbours; on a GPU, PACK is 1 for coalescing."""
     return {"PACK": device.pack if device.is_cpu else 1}
 
 
 @register
 class MatmulAny(Kernel):
-    """One work-item for each vector of a row; no reuse beyond what caches give."""
+    """One work-item per vector of a row; reuse only through caches."""
 
     half_sums = True
     op = "MatMul"
@@ -54,7 +54,7 @@ class MatmulAny(Kernel):
         return fallback_params(p.device)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        # A GPU's work-items that own a whole sum each wait for memory most of the time. A CPU walks down columns, a
+        # GPU work-items that each own a whole sum wait for memory most of the time. A CPU strides down columns, a
         # page or more at each step: half to a quarter of the bandwidth was measured.
         if p.device.is_cpu:
             return super().seconds(p, Cost(cost.flops, 2 * cost.bytes))

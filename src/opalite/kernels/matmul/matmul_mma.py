@@ -14,13 +14,13 @@ from .matmul_problem import MatmulProblem
 
 
 def packed_weights(p: MatmulProblem) -> Weight:
-    """The constant right side as tiles read it."""
+    """The constant right side in tile order."""
     return packed_weight(p.node.input(1), p.sizes, WeightOrder("mma", COLUMNS, 4 * QUADS, 1, (WAVE, 8)), pack_weights)
 
 
 @register
 class MatmulMma(MmaProduct):
-    """Operands straight into registers; few tiles share out their steps over warps."""
+    """Operands are loaded straight into registers; with few tiles, warps split the terms."""
 
     source = "matmul/matmul_mma.cl"
     space: ClassVar[Space] = SPACE

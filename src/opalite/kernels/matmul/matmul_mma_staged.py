@@ -1,4 +1,4 @@
-"""Matrix products of halves with a constant right side on matrix units, from stages in local memory."""
+"""Matrix products of halves with a constant right side on matrix units, operands staged in local memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .matmul_problem import MatmulProblem
 
 @register
 class MatmulMmaStaged(MmaProduct):
-    """Both sides through local memory."""
+    """Both operands go through local memory."""
 
     source = "matmul/matmul_mma_staged.cl"
     space: ClassVar[Space] = SPACE
@@ -27,7 +27,7 @@ class MatmulMmaStaged(MmaProduct):
     further_defines: ClassVar[Mapping[str, Any]] = {}
 
     def extra_args(self, node: Node) -> dict[str, Arg]:
-        """What a kernel that does more takes behind the sizes."""
+        """Additional arguments of subclasses, after the sizes."""
         return {}
 
     def refuse(self, p: MatmulProblem) -> str | None:
@@ -54,7 +54,7 @@ class MatmulMmaStaged(MmaProduct):
         slabs = params["SL"]
 
         def pack(quads: Array) -> Array:
-            return pack_stages(quads, slabs, paired=True)  # a lane reads two neighbouring quads at once
+            return pack_stages(quads, slabs, paired=True)  # a lane loads two adjacent quads at once
 
         form = WeightOrder("stages", COLUMNS, 4 * SLAB * slabs, SLAB // QUADS * slabs, (WAVE, 8))
         weights = packed_weight(node.input(1), s, form, pack)

@@ -1,4 +1,4 @@
-"""A MatMul node as its kernels see it: sizes, strides, and batch dimensions merged as far as they go."""
+"""A MatMul node as kernels query it: sizes, strides, and merged batch dimensions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..kernel import Arg, Problem, Table, make_table
 
 @dataclass(frozen=True)
 class MatmulSizes:
-    """y[z, m, n] = sum over k of a[z, m, k] * b[z, k, n], z running over `batch`.
+    """y[z, m, n] = sum over k of a[z, m, k] * b[z, k, n], for z in `batch`.
 
-    batch: (size, matrices of a, matrices of b) from one index to the next, outermost first; a step of 0 broadcasts.
-    a_count, b_count: matrices that a and b hold.
+    batch: (size, stride in a, stride in b) in matrices, outermost first; stride 0 broadcasts. a_count, b_count:
+    matrices in a and b.
     """
 
     m: int
@@ -45,28 +45,27 @@ class MatmulSizes:
         return self.k if self.trans_b else self.n
 
     def args(self, b_matrix: int | None = None) -> dict[str, Arg]:
-        """The arguments that kernels share which find their matrices by matmul/batch_offsets.cl; `b_matrix` as in
-        `table`."""
+        """The arguments for matmul/batch_offsets.cl; `b_matrix` as in `table`."""
         dims: dict[str, Arg] = {"batch": self.table(b_matrix), "dims": max(len(self.batch), 1), "batches": self.batches}
         return {**dims, "M": self.m, "N": self.n, "K": self.k, "lda": self.lda, "ldb": self.ldb}
 
     def table(self, b_matrix: int | None = None) -> Table:
-        """The batch as int32[dims, 3]: size, step in a, step in b, in elements; `b_matrix`: elements of one b."""
+        """The batch as int32[dims, 3]: size, strides of a and b in elements; `b_matrix`: elements of one b."""
         a_size, b_size = self.m * self.k, self.k * self.n if b_matrix is None else b_matrix
         return make_table([(size, a * a_size, b * b_size) for size, a, b in self.batch] or [(1, 0, 0)])
 
 
 class MatmulProblem(Problem):
-    """A MatMul node, or one that multiplies matrices like it, with its sizes."""
+    """A MatMul node, or one with the same sizes, such as QuantizedMatMul."""
 
     @cached_property
     def sizes(self) -> MatmulSizes:
-        """Sizes, strides and merged batch dimensions, worked out once."""
+        """Sizes, strides and merged batch dimensions, computed once."""
         return sizes_of(self.node)
 
 
 def sizes_of(node: Node) -> MatmulSizes:
-    """The sizes of a MatMul node. Where one `b` serves every batch, the batches of `a` become rows."""
+    """The sizes of a MatMul node. If one `b` serves every batch, the batches of `a` become rows."""
     a, b = node.x.shape, node.input(1).shape
     trans_a, trans_b = bool(node.as_(MatrixProduct).trans_a), bool(node.as_(MatrixProduct).trans_b)
     m, k = matrix_dims(a, trans_a)
@@ -79,7 +78,7 @@ def sizes_of(node: Node) -> MatmulSizes:
 
 
 def merge_batch(out: Shape, a: Shape, b: Shape) -> tuple[tuple[int, int, int], ...]:
-    """(size, step in a, step in b) of each batch dimension, neighbours that step as one merged, in whole matrices."""
+    """(size, stride in a, stride in b) of each batch dimension in matrices; contiguous ones are merged."""
     merged: list[tuple[int, int, int]] = []
     steps_a, steps_b = _steps(a, len(out)), _steps(b, len(out))
     for size, sa, sb in zip(out, steps_a, steps_b, strict=True):

@@ -1,4 +1,4 @@
-"""Matrix products of halves with a constant right side by Hopper's warpgroups."""
+"""Matrix products of halves with a constant right side by Hopper's wgmma instructions."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from .matmul_problem import MatmulProblem
 
 @register
 class MatmulWgmma(MmaProduct):
-    """Rows straight to who multiplies them, weights through local memory."""
+    """Rows go to registers, weights through local memory."""
 
     source = "matmul/matmul_wgmma.cl"
     space: ClassVar[Space] = SPACE
     further_defines: ClassVar[Mapping[str, Any]] = {}
 
     def extra_args(self, node: Node) -> dict[str, Arg]:
-        """What a kernel that does more takes behind the sizes."""
+        """Additional arguments of subclasses, after the sizes."""
         return {}
 
     def work(self, p: MatmulProblem) -> WgmmaProblem:
-        """The product as warpgroups have it."""
+        """The product in the cost model's terms."""
         s = p.sizes
         return WgmmaProblem(s.m, s.n, ceil_div(s.k, 4), pieces=False, operands=full_operands(p.node))
 
@@ -73,7 +73,7 @@ class MatmulWgmma(MmaProduct):
         chunks = ceil_div(s.k, 4 * CHUNK)
 
         def pack(quads: Array) -> Array:
-            return pack_chunks(quads, columns, paired=True)  # a work-item has two neighbouring quads
+            return pack_chunks(quads, columns, paired=True)  # a work-item has two adjacent quads
 
         form = WeightOrder("warpgroup", columns, 4 * CHUNK, 1, (2, columns // 8, 2, 8, 8))
         weights = packed_weight(node.input(1), s, form, pack)

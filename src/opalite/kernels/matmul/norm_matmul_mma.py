@@ -1,4 +1,4 @@
-"""Products of normalised rows with a constant right side on matrix units: no launch for the normalisation."""
+"""Matrix products of halves with a fused row normalisation on matrix units."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .matmul_wgmma import MatmulWgmma
 
 @register
 class NormMatmulMmaStaged(MatmulMmaStaged):
-    """MatmulMmaStaged that adds up rows and their squares while they pass by, and applies them to the sums."""
+    """MatmulMmaStaged that accumulates row sums and sums of squares, and normalises the accumulators."""
 
     op = "NormalizedMatMul"
     further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
@@ -47,7 +47,7 @@ class NormMatmulMmaStaged(MatmulMmaStaged):
         return min(tiles, key=lambda t: tile_cycles(t, s.m, s.n, s.k // 4, p.device, paired=True))
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        """That of the product, and every column of tiles looks at all rows."""
+        """The product's time plus that of reading all rows in every column of tiles."""
         s = p.sizes
         columns = tile_size(find_tile(s.m, s.n, s.k // 4, p.device, paired=True))[1]
         reads = s.m * s.k * ceil_div(s.n, columns)
@@ -59,7 +59,7 @@ class NormMatmulMmaStaged(MatmulMmaStaged):
 
 @register
 class NormMatmulWgmma(MatmulWgmma):
-    """MatmulWgmma that adds up rows and their squares while they pass by, and applies them to the sums."""
+    """MatmulWgmma that accumulates row sums and sums of squares, and normalises the accumulators."""
 
     op = "NormalizedMatMul"
     further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
@@ -67,7 +67,7 @@ class NormMatmulWgmma(MatmulWgmma):
     def refuse(self, p: MatmulProblem) -> str | None:
         if why := super().refuse(p):
             return why
-        share = warpgroup_share(hinted_record(self.work(p)), p.device, paired=True)  # what pays at the sizes at hand
+        share = warpgroup_share(hinted_record(self.work(p)), p.device, paired=True)  # pays at the current sizes
         if share > WarpgroupTile.of(p.device).ahead:
             return (
                 f"products by other matrix units, which normalise rows in passing, take {1 / share:.1f} times as long"
@@ -87,7 +87,7 @@ class NormMatmulWgmma(MatmulWgmma):
 
 
 def _norm_args(node: Node) -> dict[str, Arg]:
-    """What normalising takes beside the product's arguments."""
+    """Additional arguments of the normalisation."""
     p = sizes_of(node)
 
     def sums(data: Array) -> Array:
@@ -99,7 +99,7 @@ def _norm_args(node: Node) -> dict[str, Arg]:
 
 
 def _fits(params: Params) -> bool:
-    """Whether statistics lie in the stages' memory: first those of all warps, then the rows' beside partial sums."""
+    """Whether the row statistics fit the stages' memory, together with partial sums."""
     rows, columns = tile_size(params)
     parts = 8 * rows * params["NW"] * params["SPLIT"]
     sums = 4 * rows * columns * params["SPLIT"] if params["SPLIT"] > 1 else 0

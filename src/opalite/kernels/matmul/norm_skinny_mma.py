@@ -1,4 +1,4 @@
-"""Products of few rows of halves that normalise the rows they read, which need no launch for that."""
+"""Skinny matrix products of halves with a fused row normalisation, on matrix units."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..kernel import Arg, Array, Launch, Params, Weight, ceil_div
 from ..kernel_registry import register
 from .skinny_mma import MatmulSkinnyMma, SkinnyProblem, chunk_terms, fits, rows_of
 
-_MOST_HELD = 8  # vectors that a work-item keeps of all rows, where it has more than one of each
+_MOST_HELD = 8  # vectors of all rows that a work-item keeps, if it has more than one per row
 _MOST_OF_ROW = 4
 
 
 @register
 class NormMatmulSkinnyMma(MatmulSkinnyMma):
-    """MatmulSkinnyMma that normalises the rows while it copies them into local memory: each work-group all rows."""
+    """MatmulSkinnyMma that normalises the rows while it copies them to local memory: each group all rows."""
 
     op = "RowNormMatMul"
 
@@ -50,7 +50,7 @@ class NormMatmulSkinnyMma(MatmulSkinnyMma):
         return None
 
     def seconds(self, p: SkinnyProblem, cost: Cost) -> float:
-        """That of the product, and every group looks at all rows."""
+        """The product's time plus that of normalising all rows in every work-group."""
         s = p.sizes
         reads = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
         return super().seconds(p, cost) + reads * MatrixUnits.of(p.device).normalize / p.device.peak_flops
@@ -66,8 +66,7 @@ class NormMatmulSkinnyMma(MatmulSkinnyMma):
 def normal_args(
     kind: str, epsilon: float, scale: Value | None, bias: Value | None, k: int
 ) -> tuple[dict[str, Arg], dict[str, Any]]:
-    """(arguments, defines) of normalize_rows_prologue.cl for rows of `k` terms, but for the vectors in which they are
-    read."""
+    """(arguments, defines) of normalize_rows_prologue.cl for rows of `k` terms, except the vector width."""
     args: dict[str, Arg] = {"epsilon": float(epsilon)}
     args |= {n: _by_column(v, k) for n, v in (("row_scale", scale), ("row_bias", bias)) if v is not None}
     defines: dict[str, Any] = {"NORMALIZED": 2 if kind == "rms" else 1}
@@ -79,17 +78,17 @@ def _parameters(p: SkinnyProblem) -> tuple[Value | None, Value | None]:
 
 
 def _chunks_per_row(p: SkinnyProblem, params: Params) -> int:
-    """Rounds of the loads of a group that go over a whole row; what the matrix has behind it is zeros."""
+    """Chunks per row; the matrix is zero-padded to whole chunks."""
     return ceil_div(p.sizes.k, chunk_terms(params))
 
 
 def _vector(p: SkinnyProblem) -> int:
-    """Halves of a row that are read at once."""
+    """Halves of a row per load."""
     return 4 if p.sizes.k % 8 else 8
 
 
 def _by_column(v: Value, k: int) -> Weight:
-    """A scale or bias with one element for each of `k` terms."""
+    """A scale or bias with one element per term."""
 
     def spread(data: Array) -> Array:
         return np.ascontiguousarray(np.broadcast_to(data.reshape(-1), (k,)).astype(np.float16))

@@ -1,4 +1,4 @@
-"""The constant right side of a product in panels of columns, as GPUs' register tiles read it."""
+"""Packs the constant right side of a product in column panels for GPU register tiles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from ..weight_packing import pack_panels
 
 
 def columns_weight(b: Value, transposed: bool, columns: int, depth: int) -> Weight:
-    """The one matrix of `b`, [K, N], or [N, K] if `transposed`, as [panels, K in whole `depth`s, `columns`].
-
-    Zeros fill what is past K and N.
-    """
+    """The matrix `b` ([K, N], or [N, K] if `transposed`) as [panels, K padded to `depth`, `columns`], zero-padded."""
     n, k = b.shape[-2:] if transposed else b.shape[:-3:-1]
     dtype = np.dtype(b.type.storage.np)
     shape = ceil_div(n, columns), ceil_div(k, depth) * depth, columns

@@ -1,4 +1,4 @@
-"""Products of few rows of halves with a constant matrix: as fast as that is read, in the order of prompts' kernels."""
+"""Skinny matrix products of halves (few rows) on matrix units; they share the packed weights of large products."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ FORMS: dict[int, MmaProduct] = {1: MatmulMma(), 2: MatmulMmaStaged(), 3: MatmulW
 """Kernels for prompts by the form that few.cl knows theirs by."""
 
 _WAVE = 32
-_STEP = 16  # terms of a step
-_LOCAL_BYTES = 36 << 10  # of local memory, for rows and sums
-_ROW_BYTES = 16 << 10  # for rows, where there are several turns of them
+_STEP = 16  # terms per step
+_LOCAL_BYTES = 36 << 10  # bytes of local memory for rows and accumulators
+_ROW_BYTES = 16 << 10  # bytes for rows, if they take several iterations
 _MOST_ROUNDS = 8
-_ON_ITS_WAY = 8  # loads of a work-item that are enough
-_LARGEST = 256  # work-items of a group
+_ON_ITS_WAY = 8  # loads in flight per work-item that suffice
+_LARGEST = 256  # work-items per group
 
 
 class PackedWeight(NamedTuple):
-    """A constant matrix in the order of a kernel for matrix units.
+    """A constant matrix packed for a matrix-unit kernel.
 
-    form: as few.cl has it. steps: of 16 terms. columns: of a tile. weight: the matrix.
+    form: constant of skinny_mma.cl. steps: number of steps of 16 terms. columns: columns per tile.
     """
 
     form: int
@@ -52,11 +52,11 @@ class PackedWeight(NamedTuple):
 
 
 class SkinnyProblem(MatmulProblem):
-    """A product of few rows."""
+    """A matrix product of few rows."""
 
     @cached_property
     def packed(self) -> PackedWeight:
-        """The matrix as the fastest kernel on matrix units takes it for a prompt, else as MatmulMma does."""
+        """The matrix as packed by the fastest matrix-unit kernel for a prompt, else by MatmulMma."""
         long = self._of_prompt()
         legal = [(k.seconds(long, long.node.cost()), form, k) for form, k in FORMS.items() if k.refuse(long) is None]
         if not legal:
@@ -84,7 +84,7 @@ class SkinnyProblem(MatmulProblem):
 
 @register
 class MatmulSkinnyMma(Kernel):
-    """PARTS warps to 16 columns; each work-item has UNROLL loads of 16 bytes on their way at any time."""
+    """PARTS warps per 16 columns; each work-item keeps UNROLL loads of 16 bytes in flight."""
 
     op = "MatMul"
     problem = SkinnyProblem
@@ -111,15 +111,17 @@ class MatmulSkinnyMma(Kernel):
         items, rows = params["PARTS"] * _WAVE, params["MR"]
         if items > min(_LARGEST, p.device.max_work_group_size, p.device.max_work_item_sizes[0]):
             return f"the device runs fewer than {items} work-items in a group"
-        if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # it would be right, and slower
+        if not rows_of(p) <= 2 * rows <= 2 * rows_of(p):  # correct but slower
             return "the group has more rows than the product, or too few of them"
         if not fits(params, 1, p.device):
             return "the rows do not fit the local memory"
         return None
 
     def defaults(self, p: SkinnyProblem) -> dict[str, Any]:
-        """Most rows at once, and as much on its way as a column's terms fill; not so much that the code, which is
-        unrolled, comes late itself."""
+        """The most rows at once, and as many loads in flight as a column's terms fill.
+
+        More unrolling would make instruction fetch the bottleneck.
+        """
 
         def order(point: dict[str, Any]) -> tuple[int, ...]:
             wasted = -p.sizes.k % chunk_terms(point)
@@ -138,7 +140,7 @@ class MatmulSkinnyMma(Kernel):
         epilogue = rows_epilogue(node, p.device)
         group = params["PARTS"] * _WAVE
         sixteens, strips = ceil_div(s.n, 16), ceil_div(s.m, params["MR"])
-        # A work-group for each compute unit reads on while it adds up.
+        # One work-group per compute unit overlaps loads and reductions.
         blocks = max(1, ceil_div(hint_of(sixteens * strips), p.device.compute_units))
         grid = (ceil_div(sixteens, blocks) * group, strips)
         args: dict[str, Arg] = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
@@ -149,16 +151,16 @@ class MatmulSkinnyMma(Kernel):
 
 
 def rows_of(p: MatmulProblem) -> int:
-    """Rows of a group at most: a power of two that the product fills."""
+    """Rows per group: the largest power of two that the product fills."""
     return int(min(MOST_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
 
 
 def chunk_terms(params: Params) -> int:
-    """Terms of a row that the loads of a group that are on their way at once multiply."""
+    """Terms of a row covered by the loads that a work-group has in flight."""
     return int(params["PARTS"] * params["UNROLL"] * _STEP)
 
 
 def fits(params: Params, rounds: int, device: DeviceInfo) -> bool:
-    """Whether `rounds` of a group's rows, and its sums, fit the local memory."""
+    """Whether `rounds` chunks of a group's rows, and its accumulators, fit local memory."""
     nbytes = params["MR"] * (2 * rounds * chunk_terms(params) + 2 * 64 * 2 * params["PARTS"])
     return bool(nbytes <= min(_LOCAL_BYTES, device.local_mem // 4 * 3))

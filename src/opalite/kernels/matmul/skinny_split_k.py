@@ -1,4 +1,4 @@
-"""MatMul on GPUs where one side has few rows: bound by reading b, which work-groups share out along k."""
+"""MatMul on GPUs with few rows on one side: bound by reading b, which work-groups split along k."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .matmul_any import common_defines, common_refusal
 from .matmul_problem import MatmulProblem
 
 MOST_ROWS = 32
-_SMALLEST, _LARGEST = 64, 256  # work-items of a group
+_SMALLEST, _LARGEST = 64, 256  # work-items per group
 
 
 @register
 class MatmulSkinnySplitK(Kernel):
-    """MR rows by TX vectors of columns (b by rows) or TY columns (b transposed) for each work-group."""
+    """MR rows by TX vectors of columns (row-major b) or TY columns (transposed b) per work-group."""
 
     rank = 2
     half_sums = True
@@ -48,7 +48,7 @@ class MatmulSkinnySplitK(Kernel):
             return f"work-groups have {_SMALLEST} to {most} work-items, here {tx * ty}"
         if params["PACK"] > 1 and may_leave_rest(s.k if s.trans_b else s.n, params["PACK"]):
             return "vectors of b do not end with its rows"
-        if not _rows(p) <= 2 * params["MR"] <= 2 * _rows(p):  # it would be right, and slower
+        if not _rows(p) <= 2 * params["MR"] <= 2 * _rows(p):  # correct but slower
             return "the group has more rows than the product, or too few of them"
         columns, parts = _group(p, params)
         if params["MR"] * (columns + 1) * parts * max(4, p.node.y.type.storage.size) > p.device.local_mem:
@@ -56,7 +56,7 @@ class MatmulSkinnySplitK(Kernel):
         return None
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
-        """The widest columns of which every compute unit has some; with b transposed, the longest runs."""
+        """The widest columns that give every compute unit work; with b transposed, the longest runs."""
         s = p.sizes
         strips = hint_of(s.batches * ceil_div(s.m, _rows(p)))
 
@@ -91,11 +91,11 @@ class MatmulSkinnySplitK(Kernel):
 
 
 def _rows(p: MatmulProblem) -> int:
-    """Rows of a group at most: a power of two that the product fills."""
+    """Rows per group: the largest power of two that the product fills."""
     return int(min(8, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
 
 
 def _group(p: MatmulProblem, params: Params) -> tuple[int, int]:
-    """(columns of a work-group, parts of k)."""
+    """(columns per work-group, parts of k)."""
     tx, ty = params["TX"], params["TY"]
     return (ty, tx) if p.sizes.trans_b else (tx * params["PACK"], ty)

@@ -1,1 +1,1 @@
-"""What operators of ai.onnx.ml come down to: tree ensembles, distances, coupled probabilities."""
+"""Kernels for ai.onnx.ml: tree ensembles, pairwise distances, pairwise coupling of probabilities."""

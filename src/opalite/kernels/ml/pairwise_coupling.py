@@ -1,4 +1,4 @@
-"""PairwiseCoupling: a work-item for each row."""
+"""PairwiseCoupling of class probabilities: a work-item per row."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ..kernel import Arg, Kernel, Launch, Params, Problem, Space
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
 
-_MOST = 256  # classes whose probabilities a work-item holds
+_MOST = 256  # most classes whose probabilities a work-item holds
 
 
 @register
 class CouplingRows(Kernel):
-    """Probabilities and gradients of a row are private."""
+    """Probabilities and gradients of a row are in private memory."""
 
     op = "PairwiseCoupling"
     source = "ml/pairwise_coupling.cl"

@@ -1,4 +1,4 @@
-"""Distance in flat layout: a tile of rows by neighbouring columns a work-item."""
+"""Distance on row-major tensors: a tile of rows by adjacent columns per work-item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TreeEnsemble in flat layout: some rows a work-item, tree by tree; few rows share out the trees."""
+"""TreeEnsemble on row-major tensors: work-items evaluate some rows tree by tree; few rows split the trees."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class TreeRows(Kernel):
     def defaults(self, p: Problem) -> dict[str, Any]:
         rows, trees = p.node.x.shape[0], p.node.input(3).type.count
         if not p.device.is_cpu:
-            wanted = 64 * 32 * p.device.compute_units  # work-items that keep a GPU busy
+            wanted = 64 * 32 * p.device.compute_units  # work-items that saturate a GPU
             return {"ROWS": 1, "EACH": 1, "PARTS": max(1, min(trees // 4, 64, wanted // max(1, rows)))}
         lanes = 8 if rows >= 8 else max(1, 1 << (rows.bit_length() - 1))
         each = max(1, min(16, rows // (lanes * 4 * p.device.compute_units)))
         groups = ceil_div(rows, lanes * each)
-        steps = rows * trees * int(p.node.as_(TreeEnsemble).depth)  # a part must be worth its launch
+        steps = rows * trees * int(p.node.as_(TreeEnsemble).depth)  # a part must be worth its launch overhead
         parts = max(1, min(p.device.compute_units // max(1, groups), trees, steps // 2000))
         return {"ROWS": lanes, "EACH": each, "PARTS": parts}
 

@@ -1,1 +1,1 @@
-"""Pooling over windows."""
+"""Kernels for pooling over windows."""

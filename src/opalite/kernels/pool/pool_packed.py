@@ -14,7 +14,7 @@ from ..kernel import Arg
 from ..kernel_registry import register
 from .pool_row_major import kind_defines
 
-_TYPES = (*PACKED_TYPES, DType.INT8, DType.UINT8)  # the bytes of quantised models have a maximum too
+_TYPES = (*PACKED_TYPES, DType.INT8, DType.UINT8)  # max-pooling of int8 tensors in quantised models
 
 
 @register

@@ -1,4 +1,4 @@
-"""The pooling that serves every valid node: row-major tensors, any rank up to 3, indices, all kinds."""
+"""Pooling for every valid node: row-major tensors, any rank up to 3, indices, all kinds."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KINDS = {"max": 0, "average": 1, "lp": 2}
 
 
 def kind_defines(node: Node) -> dict[str, Any]:
-    """The defines that say what a Pool node computes over a window."""
+    """The defines that select the computation of a Pool node over a window."""
     op = node.as_(Pool)
     return {"KIND": KINDS[op.kind], "COUNT_PADS": op.count_include_pad, "P": op.p}
 
 
 @register
 class PoolDirect(Kernel):
-    """One output element to a work-item, in NCHW."""
+    """One output element per work-item, in NCHW."""
 
     problem = WindowProblem
     op = "Pool"

@@ -1,1 +1,1 @@
-"""Reductions, positions of extremes, running sums, the k largest."""
+"""Kernels for reductions, ArgMax and ArgMin, cumulative sums, TopK."""

@@ -1,4 +1,4 @@
-"""ArgReduce: along the last axis by rows, along any other by lines."""
+"""ArgReduce: along rows, or along any axis."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from .work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelud
 
 
 class _ArgReduce(Kernel):
+    """Base class of the ArgReduce kernels."""
+
     op = "ArgReduce"
     source = "reduce/arg_reduce.cl"
 
@@ -31,7 +33,7 @@ class _ArgReduce(Kernel):
 
 @register
 class ArgReduceRows(_ArgReduce):
-    """A work-item for each row on a CPU, neighbours that share a row on a GPU."""
+    """Along the last axis: a work-item per row on a CPU, several per row on a GPU."""
 
     space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
@@ -44,7 +46,7 @@ class ArgReduceRows(_ArgReduce):
 
     def defaults(self, p: Problem) -> dict[str, Any]:
         rows, columns, _ = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)
-        # Lanes are compared with each other at the end, which costs more than a short row by itself.
+        # Lanes are compared at the end, which costs more than a short row.
         pack = 1 if p.device.is_cpu and columns < p.device.native_float_width else row_width(columns, p.device)
         return {"PACK": pack, **row_group(columns, rows, p.device)}
 
@@ -59,7 +61,7 @@ class ArgReduceRows(_ArgReduce):
 
 @register
 class ArgReduceAnyAxis(_ArgReduce):
-    """A work-item for PACK neighbouring lines."""
+    """A work-item for PACK adjacent lines."""
 
     space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2)}
 

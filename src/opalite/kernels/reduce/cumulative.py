@@ -1,4 +1,4 @@
-"""Cumulative in flat layout: a walk along each line, or a work-group's parallel scan where lines are few and long."""
+"""Cumulative on row-major tensors: a sequential loop per line, or a parallel scan by a work-group for few long lines."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ def split_at(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
 
 
 class _Cumulative(Kernel):
+    """Base class of the cumulative kernels."""
+
     op = "Cumulative"
     source = "reduce/cumulative.cl"
 
@@ -39,7 +41,7 @@ class _Cumulative(Kernel):
 
 @register
 class CumulativeSequential(_Cumulative):
-    """One work-item for some neighbouring lines."""
+    """One work-item for some adjacent lines."""
 
     space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
 
@@ -71,7 +73,7 @@ class CumulativeSequential(_Cumulative):
 
 @register
 class CumulativeParallelScan(_Cumulative):
-    """One work-group for each line; sums are taken in another order than the reference's."""
+    """One work-group per line; the order of additions differs from the reference's."""
 
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
 

@@ -1,4 +1,4 @@
-"""Reduce over axes anywhere, one work-item for each result: serves what the faster kernels refuse."""
+"""Reduce over any axes, one work-item per result; takes the nodes that faster kernels refuse."""
 
 from __future__ import annotations
 

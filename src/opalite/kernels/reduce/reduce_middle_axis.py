@@ -1,4 +1,4 @@
-"""Reduce along neighbouring axes that others follow, and along spatial axes of channel-packed tensors."""
+"""Reduce along adjacent axes followed by others, and along spatial axes of channel-packed tensors."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .reduction_view import (
     useful_parts,
 )
 
-LEAST_PART = 4096  # elements of a line that are worth a part of their own
-CPU_ELEMENTS = 4096  # that a CPU's work-group should have at least, to be worth its start
-GPU_ITEMS = 256  # in a work-group whose lines are shared
-GPU_SHARE = 8  # elements of a shared line for each work-item
+LEAST_PART = 4096  # fewest elements of a line per part
+CPU_ELEMENTS = 4096  # fewest elements of a CPU work-group that are worth its start
+GPU_ITEMS = 256  # work-items of a group that split lines
+GPU_SHARE = 8  # elements of a split line per work-item
 
 
 @register
 class ReduceMiddleAxis(Kernel):
-    """PACK neighbouring lines for a work-item; LY work-items share them, LX stand side by side; long lines in PARTS."""
+    """PACK adjacent lines per work-item; LY work-items split them, LX are adjacent; long lines in PARTS."""
 
     op = "Reduce"
     source = "reduce/reduce_middle_axis.cl"

@@ -1,4 +1,4 @@
-"""Reduce along trailing axes: what is reduced is a row."""
+"""Reduce along trailing axes: each reduced line is a row."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .reduction_view import (
 )
 from .work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 
-LEAST_PART = 16384  # elements that are worth a part of their own, and with it a second launch
+LEAST_PART = 16384  # fewest elements per part that are worth a second launch
 
 
 @register
 class ReduceRows(Kernel):
-    """A work-item for each row on a CPU, neighbours that share a row on a GPU; long rows in PARTS."""
+    """A work-item per row on a CPU, several per row on a GPU; long rows in PARTS."""
 
     op = "Reduce"
     source = "reduce/reduce_rows.cl"

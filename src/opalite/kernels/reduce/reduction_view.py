@@ -1,4 +1,4 @@
-"""What the reduction kernels share: how axes merge, which kinds there are, and results that are taken in parts."""
+"""Base of reduction kernels: merged axes, kinds, partial results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class ReduceView:
 
     @classmethod
     def of(cls, node: Node, layout: Layout | None = None) -> ReduceView | None:
-        """The view of a Reduce node's x as `layout` (by default its own) stores it; None if other axes lie between the
-        reduced ones."""
+        """The view of a Reduce node's x in `layout` (its own by default); None if reduced axes are not adjacent."""
         shape = (layout or node.x.type.layout).storage_shape(node.x.shape)
         reduced = [a for a in node.as_(Reduce).axes if not always_equal(shape[a], 1)]
         if not reduced:
@@ -45,7 +44,7 @@ class ReduceView:
 
 
 def reduce_refusal(node: Node) -> str | None:
-    """What no reduction kernel can compute."""
+    """The reason why no reduction kernel takes the node, or None."""
     if node.x.dtype not in STORAGE:
         return f"{node.x.dtype} has no arithmetic"
     if node.as_(Reduce).kind in FLOAT_ONLY and not node.x.dtype.is_float:
@@ -54,7 +53,7 @@ def reduce_refusal(node: Node) -> str | None:
 
 
 def reduced_count(node: Node) -> int:
-    """Elements that go into one result."""
+    """Elements per result."""
     return math.prod(node.x.shape[a] for a in node.as_(Reduce).axes)
 
 
@@ -64,7 +63,7 @@ def reduce_defines(node: Node) -> dict[str, Any]:
 
 
 def useful_parts(node: Node, results: int, length: int, least: int, device: DeviceInfo) -> int:
-    """Parts of at least `least` elements for each of `results` reductions of `length` elements, to busy every core."""
+    """Parts per reduction that occupy every core: `results` reductions of `length`, at least `least` elements a part."""
     if node.as_(Reduce).kind == "logsumexp":
         return 1
     wanted = min(2 * device.compute_units // max(results, 1), length // least)
@@ -72,12 +71,12 @@ def useful_parts(node: Node, results: int, length: int, least: int, device: Devi
 
 
 def parts_refusal(node: Node, parts: int) -> str | None:
-    """Why the result cannot be taken in so many parts, or None."""
+    """The reason why results cannot be computed in so many parts, or None."""
     if parts > 1 and node.as_(Reduce).kind == "logsumexp":
         return "logsumexp needs the maximum of the whole before it sums"
     return None
 
 
 def partial_results(node: Node, results: int) -> Scratch:
-    """Memory for `results` partial results in the type that the kernels compute in."""
+    """Scratch memory for `results` partial results in the kernels' compute type."""
     return Scratch("partial", results * max(4, node.x.type.storage.size))

@@ -1,4 +1,4 @@
-"""TopK in flat layout: a heap for each line, or selection and sorting by a work-group for each line."""
+"""TopK on row-major tensors: a heap per line, or selection and sorting by a work-group per line."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from .cumulative import split_at
 
 
 class _TopK(Kernel):
+    """Base class of the TopK kernels."""
+
     op = "TopK"
     source = "reduce/topk.cl"
 
@@ -30,7 +32,7 @@ class _TopK(Kernel):
 
 @register
 class TopKHeap(_TopK):
-    """One work-item for each line: best where cores are few or lines many."""
+    """One work-item per line: for few cores or many lines."""
 
     space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
 
@@ -59,7 +61,7 @@ class TopKHeap(_TopK):
 
 @register
 class TopKSelect(_TopK):
-    """One work-group for each line: best on a GPU where lines are few and long."""
+    """One work-group per line: for GPUs with few long lines."""
 
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
 

@@ -1,5 +1,4 @@
-"""How many work-items share a row, and how many rows a work-group takes, in kernels that walk rows
-(work_group_rows.cl)."""
+"""Work-items per row and rows per work-group of kernels that loop over rows (work_group_rows.cl)."""
 
 from __future__ import annotations
 
@@ -13,18 +12,18 @@ from ..kernel_sources import read_source
 ROW_SPACE: Space = {"WG": (32, 1, 2, 4, 8, 16, 64, 128, 256, 512, 1024), "ROWS": (1, 2, 4, 8, 16, 32, 64)}
 """WG work-items along a row, ROWS rows in a work-group."""
 
-CPU_ELEMENTS = 4096  # that a CPU's work-group should have at least, to be worth its start
-GPU_ITEMS = 64  # that a GPU's work-group should have at least
-# Elements for each work-item of a row on a GPU, and where rows are too few to fill it; near the best on an H200, where
+CPU_ELEMENTS = 4096  # fewest elements of a CPU work-group that are worth its start
+GPU_ITEMS = 64  # fewest work-items of a GPU work-group
+# Elements of a row per work-item on a GPU, with enough rows and with too few; near the best on an H200, where
 # rows of 96 and 197 elements were fastest with 16 work-items.
 GPU_SHARE, GPU_SHARE_FEW = 16, 4
 SHORT_ROW_ITEMS = 16
-# Rows of this many elements or more gain from more work-items than linked launches have (linked_ptx_kernels.py).
+# Rows of this length gain from more work-items than linked launches have (linked_ptx_kernels.py).
 LONG_ROW = 8192
 
 
 def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
-    """WG and ROWS for `rows` rows of `columns` elements: one work-item for a row on a CPU, a work-group on a GPU."""
+    """WG and ROWS for `rows` rows of `columns` elements: a work-item per row on a CPU, a work-group per row on a GPU."""
     if device.is_cpu:
         spread = max(1, rows // (4 * device.compute_units))
         return {"WG": 1, "ROWS": _power(min(CPU_ELEMENTS // max(columns, 1), spread, 16))}
@@ -37,14 +36,14 @@ def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
 
 
 def row_width(columns: int, device: DeviceInfo) -> int:
-    """Elements of rows of `columns` that a work-item takes at once: on a CPU no more lanes than a short row fills."""
+    """Elements of a row that a work-item takes at once; on a CPU at most as many lanes as a short row fills."""
     if not device.is_cpu:
         return 2
     return min(16, device.native_float_width, 1 << max(columns - 1, 0).bit_length())
 
 
 def row_group_refusal(params: Params, device: DeviceInfo) -> str | None:
-    """Why the device cannot run work-groups of WG * ROWS work-items, or None."""
+    """The reason why the device cannot run work-groups of WG * ROWS work-items, or None."""
     items = params["WG"] * params["ROWS"]
     if items > device.max_work_group_size or params["ROWS"] > device.max_work_item_sizes[1]:
         return f"the device runs at most {device.max_work_group_size} work-items in a group"
@@ -54,8 +53,10 @@ def row_group_refusal(params: Params, device: DeviceInfo) -> str | None:
 
 
 def row_prelude(device: DeviceInfo) -> str:
-    """Sources that kernels on rows are put after; where the device has sub-groups or warps, these fold sums and maxima,
-    and read rows in blocks where it has an instruction for that.
+    """The prelude of row kernels.
+
+    With sub-groups or warps, these reduce sums and maxima. Rows are read in blocks if the device has an instruction for
+    that.
     """
     text = read_source("include/reduce_lanes.cl") + read_source("reduce/work_group_rows.cl")
     if device.sub_groups:

@@ -1,1 +1,1 @@
-"""Resizing, sampling at grids, suppression of overlapping boxes."""
+"""Kernels for resizing, grid sampling, regions of interest and non-maximum suppression."""

@@ -1,4 +1,4 @@
-"""GridSample of images and volumes, flat or in channel blocks."""
+"""GridSample of images and volumes, row-major or channel-packed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..launch_workgroups import group_refusal
 
 
 class _GridSample(Kernel):
-    """What both layouts share: a work-item finds some positions' taps and applies them to several channel blocks."""
+    """Base class: a work-item finds the taps of some positions and applies them to several channel blocks."""
 
     op = "GridSample"
     source = "vision/grid_sample.cl"
@@ -31,7 +31,7 @@ class _GridSample(Kernel):
     def defaults(self, p: Problem) -> dict[str, Any]:
         if not p.device.is_cpu:
             return {"CHUNK": 4, "RUN": 1, "WG": 64}
-        # Positions side by side read one plane at a time: planes whose size is a power of two share lines of the cache.
+        # Adjacent positions read one plane at a time, since planes of a power-of-two size map to the same cache sets.
         few = TAPS[p.node.as_(GridSample).mode] < 4
         return {"CHUNK": 16, "RUN": 8 if few else 1, "WG": 16}
 
@@ -63,12 +63,12 @@ class _GridSample(Kernel):
 
 @register
 class GridSampleFlat(_GridSample):
-    """Channel by channel."""
+    """Row-major, channel by channel."""
 
 
 @register
 class GridSamplePacked(_GridSample):
-    """In blocks of channels, which share the position's taps and lie side by side."""
+    """Channel blocks; the lanes of a block share the position's taps."""
 
     def refuse(self, p: Problem) -> str | None:
         if p.node.x.dtype not in (DType.FLOAT32, DType.FLOAT16) or p.node.x.type.rank != 4:

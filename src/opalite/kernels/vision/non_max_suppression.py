@@ -1,4 +1,4 @@
-"""NonMaxSuppression: a heap for each class, or parallel rounds by a work-group for each class."""
+"""NonMaxSuppression: a heap per class, or parallel rounds by a work-group per class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..launch_workgroups import group_refusal
 
 
 class _NonMaxSuppression(Kernel):
-    """What both share: the boxes kept for each class go to scratch, from where two launches order them."""
+    """Base class: the kept boxes of each class go to scratch memory; two more launches order them."""
 
     op = "NonMaxSuppression"
     source = "vision/non_max_suppression.cl"
@@ -34,7 +34,7 @@ class _NonMaxSuppression(Kernel):
     def _launches(
         self, node: Node, params: Params, device: DeviceInfo, entry: str, items: int, counted: bool
     ) -> list[Launch]:
-        """All launches; `entry` finds the kept boxes with `items` work-items and is told the lines if `counted`."""
+        """All launches; `entry` finds the kept boxes with `items` work-items; counted: it takes the number of lines."""
         boxes, scores, op = node.x, node.input(1), node.as_(NonMaxSuppression)
         indices, count = node.outputs
         batch, classes, size = scores.shape
@@ -83,7 +83,7 @@ class _NonMaxSuppression(Kernel):
 
 @register
 class NmsHeap(_NonMaxSuppression):
-    """One work-item for each batch entry and class."""
+    """One work-item per batch entry and class."""
 
     space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
 
@@ -102,7 +102,7 @@ class NmsHeap(_NonMaxSuppression):
 
 @register
 class NmsRounds(_NonMaxSuppression):
-    """One work-group for each batch entry and class; the rounds of a class are parallel over its boxes."""
+    """One work-group per batch entry and class; each round is parallel over the boxes of the class."""
 
     space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
 

@@ -1,4 +1,4 @@
-"""Resize in flat and in channel-packed layout: nearest neighbours move elements, the other modes weigh them."""
+"""Resize on row-major and channel-packed tensors: nearest neighbours move elements, other modes interpolate."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ MAX_RANK = 5
 
 
 class ResizeKernel(Kernel):
-    """What all kernels of the operator share; subclasses say mode and layout, and which axes they walk."""
+    """Base class; subclasses define mode, layout and axes."""
 
     op = "Resize"
     source = "vision/resize.cl"
     space: ClassVar[Space] = {"SPAN": (1, 4, 16, 64), "WG": (64, 16, 128, 256)}
     nearest: ClassVar[bool]
     blocks: ClassVar[bool] = False
-    rank: ClassVar[int] = 0  # axes that the program walks; 0: those that remain after merging
+    rank: ClassVar[int] = 0  # axes that the program loops over; 0: those that remain after merging
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -102,7 +102,7 @@ class ResizeKernel(Kernel):
         return [Launch(entry, args, (items,), (params["WG"],), defines)]
 
     def last_taps(self, op: Resize, last: Axis) -> int:
-        """Taps along the last axis where they do not depend on sizes, else 0."""
+        """Taps along the last axis if they do not depend on sizes, else 0."""
         if not last.taps:
             return 1
         return 0 if op.antialias else taps_of(op)
@@ -110,7 +110,7 @@ class ResizeKernel(Kernel):
     def _tables(
         self, op: Resize, shape: Sequence[int], sizes: Sequence[int], counts: Sequence[int]
     ) -> tuple[Table, Table]:
-        """(`axes`, `weights`) of vision/resize.cl. Where sizes are symbols they are made for each size."""
+        """(`axes`, `weights`) of vision/resize.cl; recomputed for each shape if sizes are symbolic."""
         given = (op, tuple(shape), tuple(sizes), tuple(counts), self.rank)
         if op.antialias or not is_symbolic(given[1:4]):
             return offset_table(*given), weight_table(*given)
@@ -123,14 +123,14 @@ class ResizeKernel(Kernel):
 
 
 def _merged_rank(node: Node) -> int:
-    """Axes that remain when copied neighbours are merged."""
+    """Axes that remain when adjacent copied axes are merged."""
     copied = [is_untouched(node.as_(Resize), a) for a in range(node.x.type.rank)]
     return sum(not (c and before) for c, before in zip(copied, [False, *copied], strict=False))
 
 
 @register
 class ResizeNearest(ResizeKernel):
-    """Nearest neighbours of flat tensors, for every element type."""
+    """Nearest neighbours on row-major tensors of every element type."""
 
     nearest = True
 
@@ -145,7 +145,7 @@ class ResizeNearestPacked(ResizeKernel):
 
 @register
 class ResizeWeighted(ResizeKernel):
-    """Linear, cubic and antialiased interpolation of flat tensors along any axes, all in one launch."""
+    """Linear, cubic and antialiased interpolation of row-major tensors along any axes, in one launch."""
 
     nearest = False
 

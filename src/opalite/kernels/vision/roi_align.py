@@ -1,4 +1,4 @@
-"""RoiAlign of images, flat or in channel blocks."""
+"""RoiAlign of images, row-major or channel-packed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..launch_workgroups import group_refusal
 
 
 class _RoiAlign(Kernel):
-    """What both layouts share: a work-item finds the samples of one bin and applies them to several channel blocks."""
+    """Base class: a work-item finds the sample positions of one bin and applies them to several channel blocks."""
 
     op = "RoiAlign"
     source = "vision/roi_align.cl"
@@ -56,12 +56,12 @@ class _RoiAlign(Kernel):
 
 @register
 class RoiAlignFlat(_RoiAlign):
-    """Channel by channel."""
+    """Row-major, channel by channel."""
 
 
 @register
 class RoiAlignPacked(_RoiAlign):
-    """In blocks of channels, which share the samples' weights and lie side by side."""
+    """Channel blocks; the lanes of a block share the sample weights."""
 
     def refuse(self, p: Problem) -> str | None:
         if p.node.x.dtype not in (DType.FLOAT32, DType.FLOAT16):

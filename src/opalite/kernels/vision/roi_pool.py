@@ -1,4 +1,4 @@
-"""RoiPool of images: a work-item for each bin of each channel."""
+"""RoiPool of images: a work-item per bin and channel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..launch_workgroups import group_refusal
 
 @register
 class RoiPoolFlat(Kernel):
-    """Channel by channel."""
+    """Row-major, channel by channel."""
 
     op = "RoiPool"
     source = "vision/roi_pool.cl"
