@@ -25,7 +25,7 @@ _LIMITS = {t: (np.iinfo(t).min, np.iinfo(t).max) for t in SCALARS.values() if t.
 
 @dataclass(frozen=True)
 class SymbolicNumber:
-    """A scalar argument that depends on symbolic sizes: a SymbolicInt or SymbolicFloat, and the type it is passed as."""
+    """A scalar argument that depends on symbolic sizes (SymbolicInt or SymbolicFloat), and its declared type."""
 
     value: Any
     dtype: np.dtype[Any]

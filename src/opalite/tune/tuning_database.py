@@ -275,7 +275,7 @@ class TuningDatabase:
                 self._db = self._open(writing)
 
     def _guarded(self, work: Callable[[], T], otherwise: T) -> T:
-        """Runs `work`; a damaged file is replaced and counts as empty; errors of a busy or full file give `otherwise`."""
+        """Runs `work`; a damaged file is replaced and counts as empty; a busy or full file gives `otherwise`."""
         with self._lock:
             try:
                 return work()

@@ -20,7 +20,7 @@ RANGE = 5  # NO_ALIGNMENT: extents up to this much larger than the grid may be d
 
 
 class Alignment(Enum):
-    """PRECISE: the group divides the grid. NO_ALIGNMENT: it divides a number in [grid, grid + 5]; kernels check bounds."""
+    """PRECISE: the group divides the grid. NO_ALIGNMENT: it divides a number in [grid, grid + 5]."""
 
     PRECISE = "precise"
     NO_ALIGNMENT = "no_alignment"

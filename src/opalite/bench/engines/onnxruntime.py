@@ -1,4 +1,4 @@
-"""ONNX Runtime. Option: `provider` (default CPUExecutionProvider). Its worker pool is sessions that split the threads."""
+"""ONNX Runtime. Option: `provider` (default CPUExecutionProvider). Its worker pool: sessions that split the threads."""
 
 from __future__ import annotations
 

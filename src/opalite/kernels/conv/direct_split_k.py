@@ -1,4 +1,4 @@
-"""Split-k direct convolution for GPUs: work-items split the sums of small images, which alone would not fill a device."""
+"""Split-k direct convolution for GPUs: work-items split the sums of images too small to fill a device."""
 
 from __future__ import annotations
 

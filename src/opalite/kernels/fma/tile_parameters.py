@@ -56,7 +56,10 @@ _SHAPES = (
 
 
 class GemmSize(NamedTuple):
-    """`batches` times `rows` x `columns` sums of `terms` products; `operands`: epilogue operands of the output's size."""
+    """`batches` times `rows` x `columns` sums of `terms` products.
+
+    operands: number of epilogue operands of the output's size.
+    """
 
     rows: int
     columns: int

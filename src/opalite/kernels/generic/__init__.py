@@ -1,1 +1,1 @@
-"""Shape-generic kernels of the baseline tier: sizes, windows and expressions are arguments, so few programs serve all."""
+"""Shape-generic kernels: sizes, windows and expressions are arguments, so that few programs serve all models."""

@@ -30,7 +30,7 @@ from .int8_filter_window import (
 
 @register
 class ConvDot4(TiledDot4):
-    """NC4HW4 to NC4HW4; a work-item sums TP positions by TC blocks of four channels; SPLIT work-items split the terms."""
+    """NC4HW4 to NC4HW4; a work-item sums TP positions by TC blocks of four channels; SPLIT ones split the terms."""
 
     problem = ConvProblem
     op = "IntegerConv"

@@ -82,7 +82,7 @@ _SHAPES = tuple(
 
 
 def tile_cycles(params: Mapping[str, int], positions: int, channels: int, steps: int, device: DeviceInfo) -> float:
-    """Estimated clock cycles: the maximum of matrix-unit, cache and latency time, with work-groups distributed evenly."""
+    """Estimated clock cycles: the maximum of matrix-unit, cache and latency time; work-groups evenly distributed."""
     c, wm, wn, split = DirectTile.of(device), params["WM"], params["WN"], params["SPLIT"]
     rows, columns = ROWS * wm * params["PW"], COLUMNS * wn * params["NW"]
     groups = ceil_div(positions, rows) * ceil_div(channels, columns)

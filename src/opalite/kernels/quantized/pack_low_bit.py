@@ -149,7 +149,7 @@ def _fill(out: Array, words: Array) -> None:
 
 
 def to_panels(width: int, dtype: np.dtype[Any], offset: int = 0) -> Callable[[Array | LazyArray], Array]:
-    """A function from scales or zero points [N, blocks] plus `offset` to [panels, blocks, width], zero-padded past N."""
+    """A function from scales or zero points [N, blocks] plus `offset` to [panels, blocks, width], zero-padded."""
 
     def fn(parts: Array | LazyArray) -> Array:
         n, blocks = parts.shape

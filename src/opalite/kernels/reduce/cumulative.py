@@ -1,4 +1,4 @@
-"""Cumulative on row-major tensors: a sequential loop per line, or a parallel scan by a work-group for few long lines."""
+"""Cumulative on row-major tensors: a sequential loop per line, or a work-group's parallel scan of few long lines."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def reduce_defines(node: Node) -> dict[str, Any]:
 
 
 def useful_parts(node: Node, results: int, length: int, least: int, device: DeviceInfo) -> int:
-    """Parts per reduction that occupy every core: `results` reductions of `length`, at least `least` elements a part."""
+    """Parts per reduction that occupy every core, each of at least `least` of the `length` elements."""
     if node.as_(Reduce).kind == "logsumexp":
         return 1
     wanted = min(2 * device.compute_units // max(results, 1), length // least)

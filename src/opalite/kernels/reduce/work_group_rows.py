@@ -23,7 +23,7 @@ LONG_ROW = 8192
 
 
 def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
-    """WG and ROWS for `rows` rows of `columns` elements: a work-item per row on a CPU, a work-group per row on a GPU."""
+    """WG and ROWS for `rows` rows of `columns` elements: a work-item per row on a CPU, several on a GPU."""
     if device.is_cpu:
         spread = max(1, rows // (4 * device.compute_units))
         return {"WG": 1, "ROWS": _power(min(CPU_ELEMENTS // max(columns, 1), spread, 16))}
