@@ -1,6 +1,6 @@
 """Epilogues: a fused elementwise chain as macros that a kernel calls just before it stores.
 
-This file exceeds 400 lines because the test of which operands fit and the generated access use the same coordinates.
+Longer than 400 lines: the test of which operands fit and the generated access use the same coordinates.
 
 A kernel's signature ends with EPILOGUE_PARAMS, filled by `Epilogue.args`. EPILOGUE is the chain on ACCV, EPILOGUE1 on
 one ACC. There are three coordinate families:

@@ -1,6 +1,6 @@
 """OpenCL C functions that generated expressions call, emitted for one vector type at a time on demand.
 
-This file exceeds 400 lines because it is a list of independent functions.
+Longer than 400 lines: a list of independent functions.
 
 `helper(name, type)` gives the function `<name>_<type>`. Masks are comparison results of that type; a ternary with a
 vector condition selects lane by lane. Sums of products are `fma`, because PoCL makes two operations of `mad`.
