@@ -66,7 +66,7 @@ def measure(path: Path, device_file: Path, tier: str = "optimized") -> Stages:
         found.seconds["import"] = time.process_time() - started
         if segment is None:
             return found
-        found.whole = segment.following is None
+        found.whole = segment.next_stage is None
         graph = segment.graph.copy()
 
         started = time.process_time()

@@ -99,7 +99,7 @@ def graphs_of(contents: bytes, feeds: Mapping[str, Any]) -> Iterator[Graph]:
         run_ = ImportRun(importer, values, run)
         while (segment := run_.segment) is not None:
             seen[segment] = None
-            if importer is model.importer and segment.following is None and not segment.tasks:
+            if importer is model.importer and segment.next_stage is None and not segment.tasks:
                 return []  # nothing depends on what it computes
             run_.advance(evaluate_graph(segment.graph_at(run_.sizes), run_.feeds))
         return run_.outputs

@@ -32,10 +32,10 @@ def main() -> None:
         print(options.prompt, end="", flush=True)
         for piece in stream:
             print(piece, end="", flush=True)
-        figures = stream.figures
+        metrics = stream.metrics
         print(f"\n\ndevice    {writer.session.device.name}")
-        print(f"first     {figures.first_token_s * 1e3:.1f} ms with builds")
-        print(f"then      {figures.decode_rate:.1f} tokens/s")
+        print(f"first     {metrics.first_token_s * 1e3:.1f} ms with builds")
+        print(f"then      {metrics.decode_rate:.1f} tokens/s")
 
 
 if __name__ == "__main__":

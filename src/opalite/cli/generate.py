@@ -49,7 +49,7 @@ _SAMPLED = "  [default: the model's generation_config.json]"
 )
 @click.option("--audio", default=None, metavar="FILE.wav", help="Sound for an encoder that hears, such as Whisper's.")
 @click.option("--cache", type=click.Choice(CACHES), default="model", help="Keep caches as the model, or in int8.")
-@click.option("--json", "json_file", default=None, metavar="FILE", help="Write text, tokens and figures.")
+@click.option("--json", "json_file", default=None, metavar="FILE", help="Write text, tokens and metrics.")
 @device_options
 def command(
     model: str,
@@ -95,8 +95,8 @@ def command(
                 text.append({"role": "assistant", "content": written})
             bandwidth = bandwidth or generator.measure_bandwidth()
             _print(generator, stream, bandwidth)
-            figures = {**stream.figures.to_raw(), "bandwidth_share": stream.figures.bandwidth_share(bandwidth)}
-            told.append({"text": written, "tokens": stream.tokens, "reason": stream.reason, "figures": figures})
+            metrics = {**stream.metrics.to_raw(), "bandwidth_share": stream.metrics.bandwidth_share(bandwidth)}
+            told.append({"text": written, "tokens": stream.tokens, "reason": stream.reason, "metrics": metrics})
     if json_file is not None:
         device_told = {"device": generator.session.device.name, "bandwidth": bandwidth}
         write_text(json_file, json.dumps({"model": model, **device_told, "texts": told}, indent=1) + "\n")
@@ -138,10 +138,10 @@ def _show(stream: Stream) -> str:
 
 
 def _print(generator: Generator, stream: Stream, bandwidth: float) -> None:
-    """The figures, on the error stream, so that the text can be piped."""
+    """Print the metrics on the error stream, so that the text can be piped."""
     console = make_console()
     console.stderr = True
-    f = stream.figures
+    f = stream.metrics
     reused = f", {f.reused_tokens} known already" if f.reused_tokens else ""
     lines = [
         f"device   {generator.session.device.name}",

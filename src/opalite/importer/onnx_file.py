@@ -20,12 +20,12 @@ from ..ir.model_metadata import ModelMetadata
 from .op_registry import find_handler
 from .proto.apply_edits import edit_model, infer_outputs
 from .proto.decode import TensorReader, ValueInfo
-from .proto.external_data import kind_of
+from .proto.external_data import file_kind
 from .proto.extract_weights import FileView, load_weights
 from .proto.functions import FunctionTable, check_no_recursion, read_functions
 from .proto.graphdef import GraphDef, NodeDef, parse_graph, read_opsets
 from .proto.op_schemas import find_schema, unknown_op
-from .proto.undo_nchwc import without_blocks
+from .proto.undo_nchwc import undo_nchwc
 from .walk.control_flow import find_control
 from .walk.model_importer import ModelImporter
 
@@ -59,7 +59,7 @@ class Model:
     def draws(self) -> bool:
         """Whether a node draws random numbers."""
         bodies = [self.graph, *(f.body for f in self.functions.values())]
-        return any(_draws(n) for g in bodies for n in _all_nodes(g))
+        return any(_is_random(n) for g in bodies for n in _all_nodes(g))
 
     @cached_property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class Model:
         return tuple(v for v in self.graph.inputs if v.name not in self.graph.constants)
 
     @property
-    def defaulted_inputs(self) -> tuple[ValueInfo, ...]:
+    def overridable_inputs(self) -> tuple[ValueInfo, ...]:
         """Inputs with an initializer, which a run may override."""
         return tuple(v for v in self.graph.inputs if v.name in self.graph.constants)
 
@@ -136,7 +136,7 @@ def _make_model(
 ) -> Model:
     opsets = _check_versions(proto)
     reader = TensorReader(folder, files, None if path is None else path.resolve().parent)
-    graph = without_blocks(parse_graph(proto.graph, opsets, reader, weights))
+    graph = undo_nchwc(parse_graph(proto.graph, opsets, reader, weights))
     functions = read_functions(proto.functions, reader)
     check_no_recursion(functions)
     _check_reads(graph)
@@ -175,7 +175,7 @@ def _open_file(path: Path) -> bytes | ModelFile:
         if path.is_fifo():
             return _read_pipe(path)
         if not path.is_file():
-            raise ModelFormatError(f"'{path}' is {kind_of(path.stat().st_mode)}: give the .onnx file itself")
+            raise ModelFormatError(f"'{path}' is {file_kind(path.stat().st_mode)}: give the .onnx file itself")
         return ModelFile(path) if os.name == "posix" else path.read_bytes()
     except FileNotFoundError:
         raise ModelFileError(f"there is no file '{path}'") from None
@@ -285,7 +285,7 @@ def _is_known(node: NodeDef) -> bool:
 _CHANCE = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
-def _draws(node: NodeDef) -> bool:
+def _is_random(node: NodeDef) -> bool:
     """Whether a node may draw random numbers, from a seed chosen at import."""
     return node.op_type in _CHANCE or (node.op_type == "Dropout" and len(node.inputs) > 2)
 

@@ -82,7 +82,7 @@ def resample(samples: Array, rate: int, wanted: int) -> Array:
     return out
 
 
-def heard(sound: Any, rate: int) -> Array:
+def load_samples(sound: Any, rate: int) -> Array:
     """Return samples at `rate` Hz from a wav file's path, from (samples, their rate), or from samples at that rate.
 
     Samples are float32 [count] or [count, channels]. InputError for any other value.

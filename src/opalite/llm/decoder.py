@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OptionError
 from ..run.api.options.session_options import likeliest_name
-from .decoder_inputs import BRANCH, DecoderInputs, find_ports
+from .decoder_inputs import BRANCH, DecoderInputs, find_decoder_inputs
 from .logits_head import vocabulary_of
 from .model_folder import ModelFolder
 
@@ -28,27 +28,29 @@ class Decoder:
 
     def __init__(self, folder: ModelFolder, open_session: Any, cache: str = "model") -> None:
         self.session: InferenceSession = open_session(folder.decoder)
-        told = folder.told.get("decoder", {})
-        self.ports = find_ports(self.session.get_inputs(), self.session.get_outputs(), told)
+        config = folder.genai_model.get("decoder", {})
+        self.inputs = find_decoder_inputs(self.session.get_inputs(), self.session.get_outputs(), config)
         self._state: State | None = None
-        if self.ports.caches:
-            self._state = self.session.state(self.ports.pairs, cache=cache, sizes=self._sizes(told.get("head_size")))
-        self._first: InferenceSession | None = None
-        self._first_ports = self.ports
+        if self.inputs.caches:
+            self._state = self.session.state(self.inputs.pairs, cache=cache, sizes=self._sizes(config.get("head_size")))
+        self._prefill_session: InferenceSession | None = None
+        self._prefill_inputs = self.inputs
         if folder.first is not None:
-            self._first = open_session(folder.first)
-            self._first_ports = find_ports(self._first.get_inputs(), self._first.get_outputs(), {})
+            self._prefill_session = open_session(folder.first)
+            self._prefill_inputs = find_decoder_inputs(
+                self._prefill_session.get_inputs(), self._prefill_session.get_outputs(), {}
+            )
         self._encoded: dict[str, Any] = {}
         self._tokens: list[int] = []
-        steps = self.ports.roles["tokens"].shape
+        steps = self.inputs.roles["tokens"].shape
         self._fixed = steps[-1] if steps and isinstance(steps[-1], int) else None  # tokens per run
         self._chunk = self._fixed or _MOST_CHUNK
-        logits = next(a for a in self.session.get_outputs() if a.name == self.ports.logits)
-        self._gives_last = tuple(logits.shape[1:2]) == (1,)  # else logits of all positions
+        logits = next(a for a in self.session.get_outputs() if a.name == self.inputs.logits)
+        self._returns_last = tuple(logits.shape[1:2]) == (1,)  # else logits of all positions
 
     def _sizes(self, head: Any) -> dict[str, int]:
         """Return dynamic row sizes of caches: onnxruntime-genai's builder declares them outside the model."""
-        last = (a.shape[-1] for a in self.session.get_inputs() if a.name in self.ports.caches and a.shape)
+        last = (a.shape[-1] for a in self.session.get_inputs() if a.name in self.inputs.caches and a.shape)
         return {dim: head for dim in last if isinstance(dim, str) and isinstance(head, int)}
 
     @property
@@ -64,7 +66,7 @@ class Decoder:
     @property
     def sessions(self) -> list[InferenceSession]:
         """All sessions of the decoder."""
-        return [s for s in (self.session, self._first) if s is not None]
+        return [s for s in (self.session, self._prefill_session) if s is not None]
 
     def begin(self, tokens: Sequence[int], encoded: Mapping[str, Any] | None = None) -> list[int]:
         """Truncate to the common prefix of `tokens` and the tokens read so far; return the tokens still to read (>= 1).
@@ -75,15 +77,15 @@ class Decoder:
         if encoded is None and not self._encoded:
             limit = min(len(tokens) - 1, len(self._tokens))
             common = next((i for i in range(limit) if tokens[i] != self._tokens[i]), limit)
-        if not self._go_back(common):
+        if not self._truncate(common):
             common = 0
         if encoded is not None:
-            self._hold(encoded)
+            self._set_encoded(encoded)
         return list(tokens[common:])
 
-    def _go_back(self, length: int) -> bool:
+    def _truncate(self, length: int) -> bool:
         if self._state is not None and length < len(self._tokens):
-            if length and BRANCH not in self.ports.caches:
+            if length and BRANCH not in self.inputs.caches:
                 try:
                     self._state.truncate(length)
                 except OptionError:  # a state that is no cache starts anew
@@ -96,7 +98,7 @@ class Decoder:
         del self._tokens[length:]
         return kept
 
-    def _hold(self, encoded: Mapping[str, Any]) -> None:
+    def _set_encoded(self, encoded: Mapping[str, Any]) -> None:
         """Feed an encoder's outputs in every run: by their own names, as caches, or as hidden states."""
         self._encoded = {}
         for session in self.sessions:
@@ -106,8 +108,8 @@ class Decoder:
                     if wanted in names:
                         self._encoded[wanted] = value
         hidden = [v for n, v in encoded.items() if n not in self._encoded and "hidden" in n]
-        for ports in (self.ports, self._first_ports):
-            arg = ports.roles.get("encoded")
+        for inputs in (self.inputs, self._prefill_inputs):
+            arg = inputs.roles.get("encoded")
             if arg is not None and arg.name not in self._encoded:
                 if not hidden:
                     raise InputError(
@@ -123,39 +125,41 @@ class Decoder:
         """
         if self._state is None:
             self._tokens += tokens
-            return self._run(self.session, self.ports, self._tokens, 0)[0]
-        if self._first is not None and not self._tokens:
-            return self._read_first(tokens)
+            return self._run(self.session, self.inputs, self._tokens, 0)[0]
+        if self._prefill_session is not None and not self._tokens:
+            return self._read_prompt(tokens)
         logits = None
         rest = list(tokens)
         while rest:
-            size = len(rest) if BRANCH in self.ports.caches and not self._tokens else self._chunk
+            size = len(rest) if BRANCH in self.inputs.caches and not self._tokens else self._chunk
             piece, rest = rest[:size], rest[size:]
-            feeds = {**self.ports.feeds(piece, len(self._tokens)), **self._held(self.session)}
+            feeds = {**self.inputs.feeds(piece, len(self._tokens)), **self._encoded_feeds(self.session)}
             # On a device in host memory, leaving logits on the device saves nothing.
             stay = not self.session.device.on_host
-            logits = self._state.run(feeds, [self.ports.logits], on_device=stay)[0]
+            logits = self._state.run(feeds, [self.inputs.logits], on_device=stay)[0]
             self._tokens += piece
-            if self._fixed is None and not self._gives_last:
+            if self._fixed is None and not self._returns_last:
                 self._chunk = _chunk(vocabulary_of(logits))
         return logits
 
     @property
-    def may_follow(self) -> bool:
-        """Whether the model supports `follow`."""
-        names, tokens = (a.name for a in self.session.get_outputs()), self.ports.roles["tokens"]
-        return self._state is not None and likeliest_name(self.ports.logits) in names and tokens.type == "tensor(int64)"
+    def can_generate_greedy(self) -> bool:
+        """Whether the model supports `generate_greedy`."""
+        names, tokens = (a.name for a in self.session.get_outputs()), self.inputs.roles["tokens"]
+        return (
+            self._state is not None and likeliest_name(self.inputs.logits) in names and tokens.type == "tensor(int64)"
+        )
 
-    def follow(self, token: int, count: int) -> list[int]:
+    def generate_greedy(self, token: int, count: int) -> list[int]:
         """Read `token`, then generate `count` tokens greedily; all but the last are read too.
 
-        Needs `may_follow` and at least one token read before. With device memory, the host does not wait between tokens
-        (`ran_multi_step`). `begin` discards unwanted tokens.
+        Needs `can_generate_greedy` and at least one token read before. With device memory, the host does not wait
+        between tokens (`ran_multi_step`). `begin` discards unwanted tokens.
         """
         assert self._state is not None
-        taken, made = self.ports.roles["tokens"].name, likeliest_name(self.ports.logits)
-        held, begin = self._held(self.session), len(self._tokens)
-        feeds = [{**self.ports.feeds([token], begin + i), **held} for i in range(count)]
+        taken, made = self.inputs.roles["tokens"].name, likeliest_name(self.inputs.logits)
+        held, begin = self._encoded_feeds(self.session), len(self._tokens)
+        feeds = [{**self.inputs.feeds([token], begin + i), **held} for i in range(count)]
         for later in feeds[1:]:
             del later[taken]
         found = [int(f[0].item()) for f in self._state.chain(feeds, {taken: made}, [made])]
@@ -164,15 +168,15 @@ class Decoder:
 
     @property
     def ran_multi_step(self) -> bool:
-        """Whether the device computed several tokens without the host in the last `follow`."""
+        """Whether the device computed several tokens without the host in the last `generate_greedy`."""
         return self._state is not None and self._state.ran_multi_step
 
-    def _read_first(self, tokens: Sequence[int]) -> Any:
+    def _read_prompt(self, tokens: Sequence[int]) -> Any:
         """Read the prompt by the model without caches; its outputs become the caches of the other."""
-        assert self._first is not None
+        assert self._prefill_session is not None
         assert self._state is not None
-        names = [a.name for a in self._first.get_outputs()]
-        found = dict(zip(names, self._run(self._first, self._first_ports, tokens, 0, names), strict=True))
+        names = [a.name for a in self._prefill_session.get_outputs()]
+        found = dict(zip(names, self._run(self._prefill_session, self._prefill_inputs, tokens, 0, names), strict=True))
         taken = {p.past: p.present for p in self._state.pairs}
         pasts = {n.replace("present", "past_key_values", 1): v for n, v in found.items() if n.startswith("present")}
         missing = [n for n, present in taken.items() if n not in pasts and present not in found]
@@ -184,20 +188,20 @@ class Decoder:
         inputs = {a.name for a in self.session.get_inputs()}
         self._encoded.update({n: v for n, v in pasts.items() if n in inputs and n not in taken})
         self._tokens += tokens
-        return found[self._first_ports.logits]
+        return found[self._prefill_inputs.logits]
 
     def _run(
         self,
         session: InferenceSession,
-        ports: DecoderInputs,
+        inputs: DecoderInputs,
         tokens: Sequence[int],
         past: int,
         names: Sequence[str] | None = None,
     ) -> list[Any]:
-        feeds = {**ports.feeds(tokens, past), **self._held(session)}
-        return session.run(names or [ports.logits], feeds)
+        feeds = {**inputs.feeds(tokens, past), **self._encoded_feeds(session)}
+        return session.run(names or [inputs.logits], feeds)
 
-    def _held(self, session: InferenceSession) -> dict[str, Any]:
+    def _encoded_feeds(self, session: InferenceSession) -> dict[str, Any]:
         own = self._state is not None and session is self.session
         taken = {p.past for p in self._state.pairs} if self._state is not None and own else set()
         names = (a.name for a in session.get_inputs())

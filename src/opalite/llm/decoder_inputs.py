@@ -60,17 +60,19 @@ class DecoderInputs:
         return {arg.name: _as(arg, values[role]) for role, arg in self.roles.items() if role in values}
 
 
-def find_ports(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> DecoderInputs:
-    """Assign roles to a decoder's inputs. told: the decoder's part of genai_config.json, or empty.
+def find_decoder_inputs(
+    inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], config: Mapping[str, Any]
+) -> DecoderInputs:
+    """Assign roles to a decoder's inputs. config: the decoder's part of genai_config.json, or empty.
 
     InputError for an unknown input, or if no output can be the logits; the message lists the names.
     """
-    named = {**told.get("inputs", {}), **told.get("outputs", {})}
-    pairs = _pairs(inputs, outputs, named)
+    names_by_role = {**config.get("inputs", {}), **config.get("outputs", {})}
+    pairs = _pairs(inputs, outputs, names_by_role)
     roles: dict[str, NodeArg] = {}
     caches, unknown = [], []
     for arg in inputs:
-        role = _role(arg.name, named)
+        role = _role(arg.name, names_by_role)
         if role is not None and role not in roles:
             roles[role] = arg
         elif arg.name == BRANCH or arg.name in pairs or _CACHE.search(arg.name):
@@ -81,27 +83,27 @@ def find_ports(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], told: Mapp
         what = f"does not know the input '{unknown[0]}'" if unknown else "finds no input that takes tokens"
         raise InputError(
             f"generation {what}: the decoder's inputs are {', '.join(a.name for a in inputs)}; it knows "
-            f"{', '.join(n for names in _ROLES.values() for n in names)}, {BRANCH} and caches named past..., or what "
-            "genai_config.json names"
+            f"{', '.join(n for names in _ROLES.values() for n in names)}, {BRANCH}, caches named past..., and names in "
+            "genai_config.json"
         )
-    return DecoderInputs(roles, _logits(outputs, told), pairs or None, tuple(caches))
+    return DecoderInputs(roles, _logits(outputs, config), pairs or None, tuple(caches))
 
 
-def _role(name: str, named: Mapping[str, Any]) -> str | None:
+def _role(name: str, names_by_role: Mapping[str, Any]) -> str | None:
     for role, names in _ROLES.items():
-        if name in names or any(named.get(n) == name for n in names):
+        if name in names or any(names_by_role.get(n) == name for n in names):
             return role
     return None
 
 
-def logits_names(told: Mapping[str, Any]) -> list[str]:
-    """Return possible names of the logits output, the likeliest first. told: as in `find_ports`."""
-    return [str(n) for n in (told.get("outputs", {}).get("logits"), *_LOGITS) if n is not None]
+def logits_names(config: Mapping[str, Any]) -> list[str]:
+    """Return possible names of the logits output, the likeliest first. config: as in `find_decoder_inputs`."""
+    return [str(n) for n in (config.get("outputs", {}).get("logits"), *_LOGITS) if n is not None]
 
 
-def _logits(outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> str:
+def _logits(outputs: Sequence[NodeArg], config: Mapping[str, Any]) -> str:
     names = [a.name for a in outputs]
-    for name in logits_names(told):
+    for name in logits_names(config):
         if name in names:
             return name
     free = [a.name for a in outputs if not re.search(r"present|cache|past|hidden|attention", a.name)]
@@ -110,13 +112,13 @@ def _logits(outputs: Sequence[NodeArg], told: Mapping[str, Any]) -> str:
     return free[0]
 
 
-def _pairs(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], named: Mapping[str, Any]) -> dict[str, str]:
+def _pairs(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], names_by_role: Mapping[str, Any]) -> dict[str, str]:
     """Return {input: output} of caches by genai_config.json's patterns such as past_key_values.%d.key."""
     takes, gives = {a.name for a in inputs}, {a.name for a in outputs}
     found = {}
-    for past, pattern in named.items():
+    for past, pattern in names_by_role.items():
         if past.startswith("past") and "%d" in str(pattern):
-            present = named.get(past.replace("past", "present", 1), "")
+            present = names_by_role.get(past.replace("past", "present", 1), "")
             for i in range(len(inputs)):
                 if (a := pattern.replace("%d", str(i))) in takes and (b := present.replace("%d", str(i))) in gives:
                     found[a] = b

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from .audio import heard
+from .audio import load_samples
 from .spectrogram import Spectrogram, find_spectrogram
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Encoder:
     def windows(self, sound: Any) -> list[Array]:
         """Split the samples of a sound (llm/audio.py) into windows of the encoder's input length."""
         spectrogram = self._sound[1]
-        return spectrogram.windows(heard(sound, spectrogram.sampling_rate))
+        return spectrogram.windows(load_samples(sound, spectrogram.sampling_rate))
 
     def features(self, sound: Any) -> dict[str, Array]:
         """Return the encoder input of a sound, by name. InputError if the sound has several windows."""

@@ -28,9 +28,9 @@ from .token_stream import Limits, Stream
 from .tokenizer import Message, Tokenizer
 
 Prompt = str | Sequence[int] | Sequence[Message]
-_TOKENS = 256
+_DEFAULT_TOKENS = 256
 """Default number of tokens, if neither the caller nor the model sets it."""
-_SAMPLES = ("temperature", "top_k", "top_p", "min_p")
+_SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Generation:
     text: str
     tokens: tuple[int, ...]
     reason: str
-    figures: GenerationMetrics
+    metrics: GenerationMetrics
 
     def __str__(self) -> str:
         return self.text
@@ -67,10 +67,10 @@ class Generator:
         self, model: str | os.PathLike[str], *, file: str | None = None, cache: str = "model", **options: Any
     ) -> None:
         self.folder: ModelFolder = open_folder(local_path(model, file), file)
-        self.words = Tokenizer(self.folder)
+        self.tokenizer = Tokenizer(self.folder)
 
         session_options = check_session_options(options.pop("sess_options", None))
-        logits = ",".join(logits_names(self.folder.told.get("decoder", {})))
+        logits = ",".join(logits_names(self.folder.genai_model.get("decoder", {})))
         session_options.add_session_config_entry(LAST_POSITION, logits)
         session_options.add_session_config_entry(LIKELIEST, logits)
 
@@ -83,7 +83,7 @@ class Generator:
             if self.folder.encoder is None
             else Encoder(open_session(self.folder.encoder), self.folder.preprocessor)
         )
-        self._head = LogitsHead(self._decoder.session, self._decoder.ports.logits)
+        self._head = LogitsHead(self._decoder.session, self._decoder.inputs.logits)
         self._stream: Stream | None = None
 
     @property
@@ -147,10 +147,12 @@ class Generator:
                 "follow: shorten it"
             )
         count = self._count(max_tokens, len(tokens))
-        limits = Limits(count if room is None else min(count, room), stops, self._ends(ignore_end), *self._banned())
+        limits = Limits(
+            count if room is None else min(count, room), stops, self._end_tokens(ignore_end), *self._banned_tokens()
+        )
         rest = self._decoder.begin(tokens, encoded)
         self._stream = Stream(
-            self._decoder, self._head, self.words, tokens, rest, sampling, limits, self.weight_bytes, started
+            self._decoder, self._head, self.tokenizer, tokens, rest, sampling, limits, self.weight_bytes, started
         )
         return self._stream
 
@@ -158,7 +160,7 @@ class Generator:
         """Generate the whole text: text, tokens, reason of the end, and metrics."""
         stream = self.stream(prompt, **options)
         text = "".join(stream)
-        return Generation(text, tuple(stream.tokens), stream.reason, stream.figures)
+        return Generation(text, tuple(stream.tokens), stream.reason, stream.metrics)
 
     def windows(self, sound: Any) -> list[Any]:
         """Split a sound of any length (`audio` of `stream`) into windows for the encoder."""
@@ -203,10 +205,12 @@ class Generator:
             raise InputError(f"a prompt is text, numbers of tokens or messages {{'role', 'content'}}, got {prompt!r}")
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        return self.words.encode(self.words.chat(messages), special=False)  # the template contains the special tokens
+        return self.tokenizer.encode(
+            self.tokenizer.chat(messages), special=False
+        )  # the template contains the special tokens
 
     def _prompt_tokens(self, text: str | list[int]) -> list[int]:
-        tokens = self.words.encode(text) if isinstance(text, str) else text
+        tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
         if not tokens and self.folder.begin is not None:
             tokens = [self.folder.begin]
         if not tokens:
@@ -222,23 +226,23 @@ class Generator:
                 f"{self.folder.path} names no decoder_start_token_id in config.json or generation_config.json"
             )
         if encoder.takes_text:
-            tokens = self.words.encode(text) if isinstance(text, str) else text
+            tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
             return [self.folder.begin], encoder.run(tokens, given)
-        words = self.words.encode(text, special=False) if isinstance(text, str) else text
+        ids = self.tokenizer.encode(text, special=False) if isinstance(text, str) else text
         encoded = encoder.run([], given)
-        return [self.folder.begin, *(words or self._first_words(self.folder.begin, encoded))], encoded
+        return [self.folder.begin, *(ids or self._default_prompt(self.folder.begin, encoded))], encoded
 
-    def _first_words(self, begin: int, encoded: Mapping[str, Any]) -> list[int]:
+    def _default_prompt(self, begin: int, encoded: Mapping[str, Any]) -> list[int]:
         """Return the decoder's default prompt: from the configuration, or for Whisper from the detected language.
 
         Whisper transcribes without timestamps.
         """
-        told = self.folder.setting
-        languages = told("lang_to_id") or {}
-        forced = [n for _, n in sorted(told("forced_decoder_ids") or [])]
+        setting = self.folder.setting
+        languages = setting("lang_to_id") or {}
+        forced = [n for _, n in sorted(setting("forced_decoder_ids") or [])]
         if not forced:
-            task = (told("task_to_id") or {}).get("transcribe")
-            forced = [*([None, task] if languages else []), told("no_timestamps_token_id")]
+            task = (setting("task_to_id") or {}).get("transcribe")
+            forced = [*([None, task] if languages else []), setting("no_timestamps_token_id")]
         if languages and None in forced[:1]:
             self._decoder.begin([begin], encoded)
             logits = self._decoder.read([begin])
@@ -248,7 +252,9 @@ class Generator:
 
     def _sampling(self, given: Mapping[str, Any], penalty: float | None, seed: int | None) -> Sampling:
         samples = any(v is not None for v in given.values()) or bool(self.folder.setting("do_sample"))
-        values = {n: self.folder.setting(n) if given[n] is None else given[n] for n in _SAMPLES} if samples else {}
+        values = (
+            {n: self.folder.setting(n) if given[n] is None else given[n] for n in _SAMPLING_OPTIONS} if samples else {}
+        )
         if samples and values["temperature"] is None:
             values["temperature"] = 1.0
         penalty = self.folder.setting("repetition_penalty") if penalty is None else penalty
@@ -260,13 +266,13 @@ class Generator:
             if asked < 1:
                 raise OptionError(f"max_tokens is a number from 1 on, got {asked!r}")
             return asked
-        told = self.folder.setting("max_new_tokens")
-        return int(told) if told else _TOKENS
+        count = self.folder.setting("max_new_tokens")
+        return int(count) if count else _DEFAULT_TOKENS
 
-    def _ends(self, ignored: bool) -> frozenset[int]:
-        return frozenset() if ignored else self.folder.ends
+    def _end_tokens(self, ignored: bool) -> frozenset[int]:
+        return frozenset() if ignored else self.folder.end_tokens
 
-    def _banned(self) -> tuple[frozenset[int], frozenset[int]]:
+    def _banned_tokens(self) -> tuple[frozenset[int], frozenset[int]]:
         """Return tokens that are never generated, and tokens that are not generated first."""
         always = frozenset(self.folder.setting("suppress_tokens") or ())
         return always, always | frozenset(self.folder.setting("begin_suppress_tokens") or ())

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import ModelFileError
 from ..extras import need
 
-MARK = "hf:"
+PREFIX = "hf:"
 _CONFIGS = ["*.json", "*.jinja"]
 _ENCODERS = ["*encoder_model.onnx*", "*encoder.onnx*"]
 _MODELS = ["*.onnx", "*.onnx_data*", "*.onnx.data*"]
@@ -21,10 +21,10 @@ def local_path(model: str | os.PathLike[str], file: str | None = None) -> Path:
     before are reused.
     """
     name = os.fspath(model)
-    if not name.startswith(MARK):
+    if not name.startswith(PREFIX):
         return Path(model)
     hub = need("huggingface_hub", f"a model of the Hugging Face Hub ({name})", "llm")
-    repository, _, revision = name.removeprefix(MARK).partition("@")
+    repository, _, revision = name.removeprefix(PREFIX).partition("@")
     files = _MODELS if file is None else [f"*{file}*", *_ENCODERS]
     try:
         found = hub.snapshot_download(repository, revision=revision or None, allow_patterns=[*_CONFIGS, *files])

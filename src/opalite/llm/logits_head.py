@@ -52,10 +52,10 @@ class LogitsHead:
         feeds: dict[str, Any] = {"logits": logits}
         vocabulary = vocabulary_of(logits)
         if penalty != 1 and seen:
-            feeds["seen"] = _filled(seen)
+            feeds["seen"] = _padded(seen)
             feeds["penalty"] = np.array([[penalty]], np.float32)
         if banned:
-            feeds["banned"] = _filled(banned)
+            feeds["banned"] = _padded(banned)
         count = min(count, vocabulary)
         if count != 1:
             feeds["temperature"] = np.array([[temperature or 1.0]], np.float32)
@@ -87,7 +87,7 @@ def vocabulary_of(logits: Any) -> int:
     return int(logits.shape()[-1] if isinstance(logits, OrtValue) else logits.shape[-1])
 
 
-def _filled(tokens: Collection[int]) -> Array:
+def _padded(tokens: Collection[int]) -> Array:
     """Return tokens [1, n], padded with the first one to a multiple of _STEP; duplicates have no effect."""
     row = np.fromiter(sorted(tokens), np.int64)
     return np.concatenate([row, np.full(-len(row) % _STEP, row[0])])[None]

@@ -18,7 +18,7 @@ _DECODERS = ("decoder_model_merged.onnx", "model.onnx", "decoder_with_past_model
 _FIRST = "decoder_model.onnx"
 _WITH_PAST = "decoder_with_past_model.onnx"
 _ENCODERS = ("encoder_model.onnx", "encoder.onnx")
-_PLACES = ("", "onnx")
+_SUBFOLDERS = ("", "onnx")
 """Subfolders of the model's folder with .onnx files."""
 
 
@@ -43,22 +43,22 @@ class ModelFolder:
     preprocessor: Json = field(default_factory=dict)
 
     @property
-    def told(self) -> Json:
+    def genai_model(self) -> Json:
         """The entry "model" of genai_config.json."""
         found: Json = self.genai.get("model", {})
         return found
 
     @property
-    def ends(self) -> frozenset[int]:
+    def end_tokens(self) -> frozenset[int]:
         """Ids of tokens that end a text, from all configuration files."""
-        return frozenset(n for told in self._tellers for n in _numbers(told.get("eos_token_id")))
+        return frozenset(n for config in self._configs for n in _numbers(config.get("eos_token_id")))
 
     @property
     def begin(self) -> int | None:
         """Start token of the decoder of an encoder-decoder model."""
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
-            for told in self._tellers:
-                if numbers := _numbers(told.get(name)):
+            for config in self._configs:
+                if numbers := _numbers(config.get(name)):
                     return numbers[0]
         return None
 
@@ -67,7 +67,7 @@ class ModelFolder:
         """Context length of the model in tokens, if declared."""
         text = self.config.get("text_config", {})
         names = ("max_position_embeddings", "n_positions", "n_ctx", "max_target_positions", "max_seq_len")
-        found = [self.told.get("context_length"), *(told.get(n) for told in (self.config, text) for n in names)]
+        found = [self.genai_model.get("context_length"), *(c.get(n) for c in (self.config, text) for n in names)]
         return next((int(n) for n in found if isinstance(n, int) and n > 0), None)
 
     def setting(self, name: str) -> Any:
@@ -76,14 +76,14 @@ class ModelFolder:
         return self.genai.get("search", {}).get(name) if found is None else found
 
     @property
-    def _tellers(self) -> tuple[Json, ...]:
-        return self.generation, self.told, self.config
+    def _configs(self) -> tuple[Json, ...]:
+        return self.generation, self.genai_model, self.config
 
 
-def _numbers(told: Any) -> tuple[int, ...]:
-    if isinstance(told, bool) or told is None:
+def _numbers(value: Any) -> tuple[int, ...]:
+    if isinstance(value, bool) or value is None:
         return ()
-    return (told,) if isinstance(told, int) else tuple(int(n) for n in told)
+    return (value,) if isinstance(value, int) else tuple(int(n) for n in value)
 
 
 def open_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelFolder:
@@ -115,23 +115,25 @@ def open_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelF
 
 def _read(path: Path) -> Json:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        contents = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as e:
         raise InputError(f"{path} cannot be read: {e}") from e
-    if not isinstance(told, dict):
-        raise InputError(f"{path} holds no JSON object, but a {type(told).__name__}")
-    return told
+    if not isinstance(contents, dict):
+        raise InputError(f"{path} holds no JSON object, but a {type(contents).__name__}")
+    return contents
 
 
 def _decoder(folder: Path, file: str | None) -> Path:
     if file is not None:
-        found = next((p for place in _PLACES if (p := folder / place / file).exists()), None)
+        found = next((p for subfolder in _SUBFOLDERS if (p := folder / subfolder / file).exists()), None)
         if found is None:
             raise ModelFileError(f"{folder} has no {file}; its models are {_listed(folder)}")
         return found
-    known = next((p for place in _PLACES for name in _DECODERS if (p := folder / place / name).exists()), None)
+    known = next(
+        (p for subfolder in _SUBFOLDERS for name in _DECODERS if (p := folder / subfolder / name).exists()), None
+    )
     if known is not None:
         return known
     others = [p for p in _models(folder) if "encoder" not in p.name.replace("decoder", "")]
@@ -148,8 +150,8 @@ def _encoder(decoder: Path, file: str | None) -> Path | None:
 
 
 def _models(folder: Path) -> Iterator[Path]:
-    for place in _PLACES:
-        yield from sorted((folder / place).glob("*.onnx"))
+    for subfolder in _SUBFOLDERS:
+        yield from sorted((folder / subfolder).glob("*.onnx"))
 
 
 def _listed(folder: Path) -> str:

@@ -66,19 +66,19 @@ class Candidates:
     is_all: bool
 
 
-def pick(found: Candidates, sampling: Sampling, draw: float, whole: Callable[[], Candidates]) -> int:
+def select_token(found: Candidates, sampling: Sampling, draw: float, whole: Callable[[], Candidates]) -> int:
     """Select a token by `draw`, a random number in [0, 1).
 
     whole: returns all tokens as candidates; called only if `found` does not decide.
     """
-    chosen = _pick(found, sampling, draw)
+    chosen = _select_token(found, sampling, draw)
     if chosen is None:
-        chosen = _pick(whole(), sampling, draw)
+        chosen = _select_token(whole(), sampling, draw)
         assert chosen is not None
     return chosen
 
 
-def _pick(found: Candidates, sampling: Sampling, draw: float) -> int | None:
+def _select_token(found: Candidates, sampling: Sampling, draw: float) -> int | None:
     """Return the token, or None if it depends on tokens outside the candidates."""
     if sampling.is_greedy:
         return int(found.tokens[0])

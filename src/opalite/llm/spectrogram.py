@@ -83,12 +83,12 @@ def find_spectrogram(config: Mapping[str, Any], size: int | None) -> Spectrogram
             "computed here: give the array by encoder_inputs, or by --load-inputs NAME=FILE.npy"
         )
     names = ("feature_size", "sampling_rate", "hop_length", "chunk_length", "n_fft", "do_normalize")
-    told = {n: config[n] for n in names if config.get(n) is not None}
-    if size is not None and told.setdefault("feature_size", size) != size:
+    values = {n: config[n] for n in names if config.get(n) is not None}
+    if size is not None and values.setdefault("feature_size", size) != size:
         raise InputError(
-            f"preprocessor_config.json tells of {told['feature_size']} features, and the encoder reads {size}"
+            f"preprocessor_config.json tells of {values['feature_size']} features, and the encoder reads {size}"
         )
-    return Spectrogram(**told)
+    return Spectrogram(**values)
 
 
 def _mel(hertz: float) -> float:

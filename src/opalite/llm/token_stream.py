@@ -13,24 +13,24 @@ import numpy as np
 from .decoder import Decoder
 from .generation_metrics import GenerationMetrics
 from .logits_head import LogitsHead
-from .sampling import Candidates, Sampling, pick
+from .sampling import Candidates, Sampling, select_token
 from .stop_strings import StopStrings
-from .tokenizer import Pieces, Tokenizer
+from .tokenizer import Detokenizer, Tokenizer
 
-AT_ONCE, MOMENT_S = 32, 0.03
+MAX_GREEDY_BATCH, MAX_GREEDY_S = 32, 0.03
 """Limits of a greedy batch: number of tokens, and seconds, because a reader waits for the text."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Conditions that end a text: `count` tokens, a string in `stops`, or a token in `ends`; and banned tokens.
+    """Conditions that end a text: `count` tokens, a string in `stops`, or a token in `end_tokens`; and banned tokens.
 
     banned: tokens never generated after the first; banned_first: tokens not generated first.
     """
 
     count: int
     stops: tuple[str, ...]
-    ends: frozenset[int]
+    end_tokens: frozenset[int]
     banned: frozenset[int] = frozenset()
     banned_first: frozenset[int] = frozenset()
 
@@ -39,14 +39,14 @@ class Stream:
     """Iterator of pieces of a text, each of whole characters; `close()` ends it early.
 
     tokens: ids so far, including an end token. reason: '' while running, then 'end' (end token), 'stop' (stop string),
-    'length' or 'closed'. figures: metrics so far.
+    'length' or 'closed'. metrics: metrics so far.
     """
 
     def __init__(
         self,
         decoder: Decoder,
         head: LogitsHead,
-        words: Tokenizer,
+        tokenizer: Tokenizer,
         prompt: Sequence[int],
         rest: Sequence[int],
         sampling: Sampling,
@@ -57,16 +57,16 @@ class Stream:
         """Initialise; rest: prompt tokens that the decoder has not read. started: perf_counter() of the call."""
         self.tokens: list[int] = []
         self.reason = ""
-        self.figures = GenerationMetrics(len(prompt), len(prompt) - len(rest))
-        self._decoder, self._head, self._words = decoder, head, words
+        self.metrics = GenerationMetrics(len(prompt), len(prompt) - len(rest))
+        self._decoder, self._head, self._tokenizer = decoder, head, tokenizer
         self._prompt, self._rest = list(prompt), list(rest)
         self._sampling, self._limits = sampling, limits
         self._weight_bytes, self._started = weight_bytes, started
         # Greedy tokens depend on logits alone: the device can select them without the host.
         plain = sampling.is_greedy and sampling.repetition_penalty == 1 and not limits.banned
-        self._follows = plain and decoder.may_follow
-        self._ahead: deque[int] = deque()
-        self._at_once = 1
+        self._on_device = plain and decoder.can_generate_greedy
+        self._ready_tokens: deque[int] = deque()
+        self._batch = 1
         self._random = np.random.default_rng(sampling.seed)
         self._pieces = self._write()
 
@@ -81,13 +81,13 @@ class Stream:
         self._pieces.close()
         if not self.reason:
             self.reason = "closed"
-            self._tell()
+            self._update_metrics()
 
     def _write(self) -> Generator[str]:
-        pieces, stops = Pieces(self._words, self._prompt), StopStrings(self._limits.stops)
+        pieces, stops = Detokenizer(self._tokenizer, self._prompt), StopStrings(self._limits.stops)
         while not self.reason:
             token = self._next()
-            if token in self._limits.ends:
+            if token in self._limits.end_tokens:
                 self.reason = "end"
                 break
             piece, met = stops.add(pieces.add(token))
@@ -96,10 +96,10 @@ class Stream:
             elif len(self.tokens) >= self._limits.count:
                 self.reason = "length"
             if self.reason:
-                self._tell()
+                self._update_metrics()
             if piece:
                 yield piece
-        self._tell()
+        self._update_metrics()
         if self.reason != "stop":
             last, met = stops.add(pieces.end())
             if last := last if met else last + stops.end():
@@ -108,46 +108,46 @@ class Stream:
     def _next(self) -> int:
         """Read the new tokens and select the next one."""
         started = time.perf_counter()
-        figures, is_first = self.figures, not self.tokens
-        if self._follows and not is_first:
-            token = self._follow()
+        metrics, is_first = self.metrics, not self.tokens
+        if self._on_device and not is_first:
+            token = self._next_greedy()
         else:
             logits = self._decoder.read(self._rest if is_first else self.tokens[-1:])
             if is_first:
-                figures.prefill_s = time.perf_counter() - started
+                metrics.prefill_s = time.perf_counter() - started
             token = self._choose(logits, is_first)
         self.tokens.append(token)
-        figures.tokens += 1
+        metrics.tokens += 1
         if is_first:
-            figures.first_token_s = time.perf_counter() - self._started
+            metrics.first_token_s = time.perf_counter() - self._started
         else:
-            figures.decode_s += time.perf_counter() - started
+            metrics.decode_s += time.perf_counter() - started
         return token
 
-    def _follow(self) -> int:
+    def _next_greedy(self) -> int:
         """Return the next greedy token; the device generates several at once if they take less than MOMENT_S."""
-        if not self._ahead:
+        if not self._ready_tokens:
             started = time.perf_counter()
-            count = min(self._at_once, self._limits.count - len(self.tokens))
-            self._ahead.extend(self._decoder.follow(self.tokens[-1], count))
+            count = min(self._batch, self._limits.count - len(self.tokens))
+            self._ready_tokens.extend(self._decoder.generate_greedy(self.tokens[-1], count))
             spent = time.perf_counter() - started
-            if not self._decoder.ran_multi_step or spent > MOMENT_S:
-                self._at_once = max(1, count // 2) if self._decoder.ran_multi_step else 1
-            elif spent < MOMENT_S / 2:
-                self._at_once = min(2 * self._at_once, AT_ONCE)
-        return self._ahead.popleft()
+            if not self._decoder.ran_multi_step or spent > MAX_GREEDY_S:
+                self._batch = max(1, count // 2) if self._decoder.ran_multi_step else 1
+            elif spent < MAX_GREEDY_S / 2:
+                self._batch = min(2 * self._batch, MAX_GREEDY_BATCH)
+        return self._ready_tokens.popleft()
 
     def _choose(self, logits: Any, is_first: bool) -> int:
         sampling, penalty = self._sampling, self._sampling.repetition_penalty
         seen = {*self._prompt, *self.tokens} if penalty != 1 else set()
         banned = self._limits.banned_first if is_first else self._limits.banned
 
-        def likeliest(count: int) -> Candidates:
+        def candidates(count: int) -> Candidates:
             return self._head.candidates(logits, count, sampling.temperature, penalty, seen, banned)
 
         draw = 0.0 if sampling.is_greedy else float(self._random.random())
-        return pick(likeliest(sampling.candidates), sampling, draw, lambda: likeliest(0))
+        return select_token(candidates(sampling.candidates), sampling, draw, lambda: candidates(0))
 
-    def _tell(self) -> None:
-        self.figures.cache_bytes = self._decoder.cache_bytes
-        self.figures.weight_bytes = self._weight_bytes()
+    def _update_metrics(self) -> None:
+        self.metrics.cache_bytes = self._decoder.cache_bytes
+        self.metrics.weight_bytes = self._weight_bytes()

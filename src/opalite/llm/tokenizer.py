@@ -13,7 +13,7 @@ from ..extras import need
 from .model_folder import ModelFolder
 
 Message = Mapping[str, Any]
-_HELD = "\ufffd"
+_REPLACEMENT = "\ufffd"
 """Replacement character: the decoding of bytes that are no complete character."""
 
 
@@ -56,8 +56,8 @@ class Tokenizer:
         made.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
         made.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
         made.globals["raise_exception"] = _refuse
-        told = self._folder.tokenizer
-        special = {n: _content(told[n]) for n in told if n.endswith("_token") and told[n] is not None}
+        config = self._folder.tokenizer
+        special = {n: _content(config[n]) for n in config if n.endswith("_token") and config[n] is not None}
         try:
             return str(made.from_string(template).render(messages=messages, add_generation_prompt=True, **special))
         except need("jinja2", "a chat template", "llm").TemplateError as e:
@@ -87,37 +87,37 @@ def _refuse(message: str) -> None:
     raise need("jinja2", "a chat template", "llm").TemplateError(message)
 
 
-class Pieces:
+class Detokenizer:
     """Decodes tokens one by one to pieces of whole characters; the joined pieces are the text.
 
-    words: the tokenizer. before: preceding tokens, which determine the first space.
+    tokenizer: decodes. before: preceding tokens, which determine the first space.
     """
 
-    def __init__(self, words: Tokenizer, before: Sequence[int] = ()) -> None:
-        self._words = words
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
         # A tokenizer may treat the first token of a text specially, so a few preceding tokens are decoded too.
         self._tokens = list(before[-4:])
-        self._told = self._text().rstrip(_HELD)  # an incomplete character is emitted once it is complete
+        self._emitted = self._text().rstrip(_REPLACEMENT)  # an incomplete character is emitted once it is complete
 
     def _text(self) -> str:
-        return self._words.decode(self._tokens)
+        return self._tokenizer.decode(self._tokens)
 
     def add(self, token: int) -> str:
         """Add a token; return the characters that it completes, or ''."""
         self._tokens.append(token)
         text = self._text()
-        if text.endswith(_HELD) and len(self._tokens) < 64:
+        if text.endswith(_REPLACEMENT) and len(self._tokens) < 64:
             return ""
-        piece = self._tell(text)
+        piece = self._emit(text)
         if len(self._tokens) > 16:
             self._tokens = self._tokens[-4:]
-            self._told = self._text()
+            self._emitted = self._text()
         return piece
 
     def end(self) -> str:
         """Return the text that was held back; incomplete characters are U+FFFD."""
-        return self._tell(self._text())
+        return self._emit(self._text())
 
-    def _tell(self, text: str) -> str:
-        piece, self._told = text[len(self._told) :], text
+    def _emit(self, text: str) -> str:
+        piece, self._emitted = text[len(self._emitted) :], text
         return piece

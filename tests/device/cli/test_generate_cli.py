@@ -39,10 +39,10 @@ def test_text_and_figures(folder: str, tmp_path: Path) -> None:
         assert word in result.stderr
     written = json.loads(told.read_text())["texts"][0]
     assert (written["text"], written["reason"], len(written["tokens"])) == (text, "length", 9)
-    figures = written["figures"]
-    assert figures["prompt_tokens"] == 4
-    assert 0 < figures["prefill_s"] <= figures["first_token_s"]
-    assert figures["bandwidth_share"] > 0
+    metrics = written["metrics"]
+    assert metrics["prompt_tokens"] == 4
+    assert 0 < metrics["prefill_s"] <= metrics["first_token_s"]
+    assert metrics["bandwidth_share"] > 0
 
 
 def test_a_prompt_from_the_standard_input(folder: str) -> None:

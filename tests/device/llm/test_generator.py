@@ -56,7 +56,7 @@ def whole(kind: str) -> Callable[[list[int]], Any]:
 def test_greedy_tokens_are_those_of_onnxruntime(kind: str, tmp_path: Path) -> None:
     folder = make_folder(tmp_path, {"model.onnx": KINDS[kind]()})
     with opalite.Generator(folder) as generator:
-        begin = generator.words.encode(PROMPT)
+        begin = generator.tokenizer.encode(PROMPT)
         found = generator.generate(PROMPT, max_tokens=20, ignore_end=True)
         assert list(found.tokens) == greedy(whole(kind), begin, 20)
         assert found.text == letters(list(found.tokens))
@@ -74,16 +74,16 @@ def generator(tmp_path: Path) -> Any:
 
 def test_what_prompts_share_is_read_once(generator: opalite.Generator) -> None:
     first = generator.generate(PROMPT, max_tokens=6, ignore_end=True)
-    assert (first.figures.prompt_tokens, first.figures.reused_tokens) == (len(PROMPT), 0)
+    assert (first.metrics.prompt_tokens, first.metrics.reused_tokens) == (len(PROMPT), 0)
     longer = PROMPT + first.text[:4]
     second = generator.generate(longer, max_tokens=6, ignore_end=True)
-    assert second.figures.reused_tokens >= len(PROMPT)
-    assert list(second.tokens) == greedy(whole("llama"), generator.words.encode(longer), 6)
+    assert second.metrics.reused_tokens >= len(PROMPT)
+    assert list(second.tokens) == greedy(whole("llama"), generator.tokenizer.encode(longer), 6)
     other = generator.generate("Once upon", max_tokens=6, ignore_end=True)
-    assert other.figures.reused_tokens == len("Once ")
-    assert list(other.tokens) == greedy(whole("llama"), generator.words.encode("Once upon"), 6)
+    assert other.metrics.reused_tokens == len("Once ")
+    assert list(other.tokens) == greedy(whole("llama"), generator.tokenizer.encode("Once upon"), 6)
     same = generator.generate("Once upon", max_tokens=6, ignore_end=True)
-    assert same.figures.reused_tokens == len("Once upon") - 1
+    assert same.metrics.reused_tokens == len("Once upon") - 1
     assert same.tokens == other.tokens
 
 
@@ -111,9 +111,9 @@ def test_a_stream_may_be_closed_and_another_follows(generator: opalite.Generator
     assert stream.reason == "closed"
     assert list(stream) == []
     assert "".join(pieces) == "".join(other)[: len("".join(pieces))]
-    assert other.figures.cache_bytes > 0
-    assert other.figures.weight_bytes > 0
-    assert other.figures.decode_rate > 0
+    assert other.metrics.cache_bytes > 0
+    assert other.metrics.weight_bytes > 0
+    assert other.metrics.decode_rate > 0
 
 
 def test_equal_seeds_give_equal_texts(generator: opalite.Generator) -> None:
@@ -122,7 +122,7 @@ def test_equal_seeds_give_equal_texts(generator: opalite.Generator) -> None:
     three = generator.generate(PROMPT, seed=12, **options)
     assert one.tokens == two.tokens != three.tokens
     assert generator.generate(PROMPT, seed=5, **options | {"temperature": 0}).tokens == tuple(
-        greedy(whole("llama"), generator.words.encode(PROMPT), 24)
+        greedy(whole("llama"), generator.tokenizer.encode(PROMPT), 24)
     )
 
 
@@ -153,11 +153,11 @@ def test_the_folder_says_how_to_generate(tmp_path: Path) -> None:
         found = made.generate("ab", seed=1)
         assert found.tokens == made.generate("ab", seed=1, temperature=0.9, top_k=4).tokens
         assert len(found.tokens) <= 5
-        assert made.generate("abcdefghij", seed=1, ignore_end=True).figures.tokens == 2  # what the model can see
+        assert made.generate("abcdefghij", seed=1, ignore_end=True).metrics.tokens == 2  # what the model can see
         with pytest.raises(InputError, match="12 tokens, and the model sees 12"):
             made.stream("abcdefghijkl")
         chat = made.stream("a", chat=True, system="b", seed=1)
-        assert chat.figures.prompt_tokens == len("[s:b][u:a]>")
+        assert chat.metrics.prompt_tokens == len("[s:b][u:a]>")
         for seed in range(8):
             assert not {9, 10} & set(made.generate("ab", seed=seed, ignore_end=True, temperature=3.0, top_k=0).tokens)
 
@@ -172,8 +172,8 @@ def test_a_chat_begins_as_its_template_does(tmp_path: Path) -> None:
     tokenizer.post_processor = begin
     tokenizer.save(str(folder / "tokenizer.json"))
     with opalite.Generator(folder) as made:
-        assert made.stream("abc").figures.prompt_tokens == 4
-        assert made.stream("abc", chat=True).figures.prompt_tokens == len("[abc]")
+        assert made.stream("abc").metrics.prompt_tokens == 4
+        assert made.stream("abc", chat=True).metrics.prompt_tokens == len("[abc]")
 
 
 def test_a_decoder_that_takes_one_token_at_a_time(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_decoder_that_takes_one_token_at_a_time(tmp_path: Path) -> None:
             i.type.tensor_type.shape.dim[1].dim_value = 1
     with opalite.Generator(make_folder(tmp_path, {"model.onnx": whole_model.SerializeToString()})) as made:
         found = made.generate(PROMPT, max_tokens=6, ignore_end=True)
-        assert list(found.tokens) == greedy(whole("llama"), made.words.encode(PROMPT), 6)
+        assert list(found.tokens) == greedy(whole("llama"), made.tokenizer.encode(PROMPT), 6)
 
 
 def encoder_decoder(files: Mapping[str, bytes], folder: Path, *, reads_text: bool) -> Path:
@@ -222,7 +222,7 @@ def test_encoder_decoders(files: str, reads_text: bool, tmp_path: Path) -> None:
     decoder = open_reference(SEPARATE["decoder_model.onnx"])
     with opalite.Generator(folder) as made:
         for text in ("translate", "other"):  # nothing of the first is left in the second
-            ids = np.array([made.words.encode(text)])
+            ids = np.array([made.tokenizer.encode(text)])
             read = {"input_ids": ids, "attention_mask": np.ones_like(ids)} if reads_text else {"input_features": sound}
             (hidden,) = encoder.run(None, read)
             held = {"encoder_hidden_states": hidden, "encoder_attention_mask": np.ones(hidden.shape[:2], np.int64)}
@@ -230,7 +230,7 @@ def test_encoder_decoders(files: str, reads_text: bool, tmp_path: Path) -> None:
             def logits_of(tokens: list[int], held: Any = held) -> Any:
                 return decoder.run(["logits"], {"input_ids": np.array([tokens]), **held})[0]
 
-            begin = [END] if reads_text else [END, *made.words.encode(text)]
+            begin = [END] if reads_text else [END, *made.tokenizer.encode(text)]
             options: dict[str, Any] = {} if reads_text else {"encoder_inputs": {"input_features": sound}}
             found = made.generate(text, max_tokens=12, ignore_end=True, **options)
             assert list(found.tokens) == greedy(logits_of, begin, 12)

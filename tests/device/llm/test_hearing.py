@@ -66,10 +66,10 @@ def test_the_language_is_what_the_decoder_hears(tmp_path: Path) -> None:
     languages = {"<|en|>": 40, "<|de|>": 41, "<|fr|>": 42, "<|la|>": 43}
     told = {"lang_to_id": languages, "task_to_id": {"transcribe": 5, "translate": 6}, "no_timestamps_token_id": 7}
     row = logits_after(SOUND[:16000], [END])[0, -1]
-    heard = max(languages.values(), key=lambda n: float(row[n]))
+    load_samples = max(languages.values(), key=lambda n: float(row[n]))
     with opalite.Generator(folder_at(tmp_path, **told)) as made:
         found = made.generate("", audio=SOUND[:16000], max_tokens=6, ignore_end=True)
-        begin = [END, heard, 5, 7]
+        begin = [END, load_samples, 5, 7]
         assert list(found.tokens) == greedy(lambda tokens: logits_after(SOUND[:16000], tokens), begin, 6)
         other = made.generate([42, 6], audio=SOUND[:16000], max_tokens=6, ignore_end=True)
         assert list(other.tokens) == greedy(lambda tokens: logits_after(SOUND[:16000], tokens), [END, 42, 6], 6)

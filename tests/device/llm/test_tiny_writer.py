@@ -20,12 +20,12 @@ def test_its_tokens_are_those_of_onnxruntime(rt: Runtime) -> None:
     reference = ort.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
     with opalite.Generator(MODEL.parent, device=rt.info.id) as writer:
         found = writer.generate(PROMPT)
-        begin = writer.words.encode(PROMPT)
+        begin = writer.tokenizer.encode(PROMPT)
         assert list(found.tokens) == greedy(reference, begin, 128, 1.3)
         assert len(found.tokens) > 64
         assert found.reason == "end"
         plain = writer.generate("In the beginning", max_tokens=64, repetition_penalty=1.0, ignore_end=True)
-        assert list(plain.tokens) == greedy(reference, writer.words.encode("In the beginning"), 64, 1.0)
+        assert list(plain.tokens) == greedy(reference, writer.tokenizer.encode("In the beginning"), 64, 1.0)
 
 
 def test_the_script(rt: Runtime) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import InputError
-from opalite.llm.audio import heard, read_wav, resample
+from opalite.llm.audio import load_samples, read_wav, resample
 
 
 def write(path: Path, samples: Any, width: int, rate: int = 16000) -> Path:
@@ -49,13 +49,13 @@ def test_a_tone_at_another_rate(rate: int) -> None:
 
 def test_what_may_be_heard(tmp_path: Path) -> None:
     path = write(tmp_path / "a.wav", np.zeros((4, 1)), 2)
-    assert heard(path, 16000).shape == heard(str(path), 16000).shape == (4,)
-    assert heard((np.ones((8000, 2)), 8000), 16000).shape == (16000,)
+    assert load_samples(path, 16000).shape == load_samples(str(path), 16000).shape == (4,)
+    assert load_samples((np.ones((8000, 2)), 8000), 16000).shape == (16000,)
     for wrong in (np.zeros(3, np.int16), np.zeros(0, np.float32), np.zeros((1, 1, 1)), "no such.wav", ([1.0], 0)):
         with pytest.raises(InputError):
-            heard(wrong, 16000)
+            load_samples(wrong, 16000)
     with pytest.raises(InputError, match="finite"):
-        heard(np.array([0.0, np.nan]), 16000)
+        load_samples(np.array([0.0, np.nan]), 16000)
     (tmp_path / "b.wav").write_bytes(b"RIFF....WAVE")
     with pytest.raises(InputError, match="ffmpeg"):
         read_wav(tmp_path / "b.wav")

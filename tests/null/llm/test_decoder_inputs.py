@@ -7,7 +7,7 @@ import pytest
 
 from opalite.errors import InputError
 from opalite.ir.dtype import DType
-from opalite.llm.decoder_inputs import find_ports
+from opalite.llm.decoder_inputs import find_decoder_inputs
 from opalite.run.model.model_inputs_outputs import NodeArg
 
 
@@ -21,7 +21,7 @@ OUTPUTS = args("logits", "present.0.key", "present.0.value", dtype=DType.FLOAT32
 
 def test_feeds_of_a_step() -> None:
     inputs = [*args("input_ids", "attention_mask"), *args("position_ids", dtype=DType.INT32), *CACHE]
-    ports = find_ports(inputs, OUTPUTS, {})
+    ports = find_decoder_inputs(inputs, OUTPUTS, {})
     assert ports.logits == "logits"
     assert list(ports.caches) == ["past_key_values.0.key", "past_key_values.0.value"]
     feeds = ports.feeds([7, 8], 3)
@@ -40,7 +40,7 @@ def test_scalars_and_counts() -> None:
         *args("past_sequence_length", rank=1),
         *args("total_sequence_length", rank=0, dtype=DType.INT32),
     ]
-    feeds = find_ports(inputs, args("logits"), {}).feeds([1, 2, 3], 4)
+    feeds = find_decoder_inputs(inputs, args("logits"), {}).feeds([1, 2, 3], 4)
     assert feeds["num_logits_to_keep"].shape == ()
     assert feeds["cache_position"].tolist() == [4, 5, 6]
     assert feeds["past_sequence_length"].tolist() == [4]
@@ -54,16 +54,16 @@ def test_names_of_genai_config() -> None:
         "outputs": {"logits": "y", "present_key_names": "kv_out_%d"},
     }
     with pytest.raises(InputError, match="does not know the input 'kv_in_0'"):
-        find_ports(inputs, args("y", "kv_out_0", "kv_out_1"), {"inputs": {"input_ids": "ids"}})
-    ports = find_ports(inputs, args("y", "kv_out_0", "kv_out_1"), told)
+        find_decoder_inputs(inputs, args("y", "kv_out_0", "kv_out_1"), {"inputs": {"input_ids": "ids"}})
+    ports = find_decoder_inputs(inputs, args("y", "kv_out_0", "kv_out_1"), told)
     assert ports.logits == "y"
     assert ports.pairs == {"kv_in_0": "kv_out_0", "kv_in_1": "kv_out_1"}
 
 
 def test_unknown_inputs_are_listed() -> None:
     with pytest.raises(InputError, match=r"does not know the input 'pixel_values': .* are input_ids, pixel_values"):
-        find_ports(args("input_ids", "pixel_values"), OUTPUTS, {})
+        find_decoder_inputs(args("input_ids", "pixel_values"), OUTPUTS, {})
     with pytest.raises(InputError, match="finds no input that takes tokens"):
-        find_ports(args("attention_mask"), OUTPUTS, {})
+        find_decoder_inputs(args("attention_mask"), OUTPUTS, {})
     with pytest.raises(InputError, match=r"no output is named logits: .* are a, b"):
-        find_ports(args("input_ids"), args("a", "b"), {})
+        find_decoder_inputs(args("input_ids"), args("a", "b"), {})

@@ -74,7 +74,7 @@ def test_what_the_configurations_tell(tmp_path: Path) -> None:
         genai_config={"model": {"eos_token_id": 9}, "search": {"temperature": 0.1, "top_k": 3}},
     )
     found = open_folder(tmp_path)
-    assert found.ends == {2, 7, 9}
+    assert found.end_tokens == {2, 7, 9}
     assert (found.begin, found.positions) == (1, 640)
     assert (found.setting("temperature"), found.setting("top_k"), found.setting("top_p")) == (0.6, 3, None)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opalite.errors import OptionError
-from opalite.llm.sampling import Candidates, Sampling, pick
+from opalite.llm.sampling import Candidates, Sampling, select_token
 
 
 def candidates(row: Any, count: int, temperature: float) -> Candidates:
@@ -51,7 +51,7 @@ def test_draws_have_the_filtered_probabilities(sampling: Sampling, count: int) -
     row = np.random.default_rng(0).standard_normal(50) * 2
     found = candidates(row, max(count, sampling.top_k), sampling.temperature)
     draws = (np.arange(20000) + 0.5) / 20000  # each token as often as its share says
-    tokens = [pick(found, sampling, d, lambda: candidates(row, 50, sampling.temperature)) for d in draws]
+    tokens = [select_token(found, sampling, d, lambda: candidates(row, 50, sampling.temperature)) for d in draws]
     shares = np.bincount(tokens, minlength=50) / len(draws)
     assert np.abs(shares - filtered(row, sampling)).max() < 2e-4
 
@@ -61,7 +61,7 @@ def test_a_few_candidates_decide_as_all_do(seed: int, draw: float, sampling: Sam
     row = np.random.default_rng(seed).standard_normal(40) * 3
     whole = candidates(row, 40, sampling.temperature)
     some = candidates(row, max(count, sampling.top_k), sampling.temperature)
-    assert pick(some, sampling, draw, lambda: whole) == pick(whole, sampling, draw, lambda: whole)
+    assert select_token(some, sampling, draw, lambda: whole) == select_token(whole, sampling, draw, lambda: whole)
 
 
 def test_the_whole_row_is_asked_for_only_where_it_decides() -> None:
@@ -73,15 +73,15 @@ def test_the_whole_row_is_asked_for_only_where_it_decides() -> None:
         return candidates(row, 5, 1.0)
 
     two = candidates(row, 2, 1.0)
-    assert pick(two, Sampling(1.0), 0.5, whole) == 0
+    assert select_token(two, Sampling(1.0), 0.5, whole) == 0
     assert not asked
-    assert pick(two, Sampling(1.0), 0.999, whole) in (3, 4)
+    assert select_token(two, Sampling(1.0), 0.999, whole) in (3, 4)
     assert asked
 
 
 def test_greedy_takes_the_first() -> None:
     found = candidates(np.array([1.0, 3.0, 2.0]), 1, 1.0)
-    assert pick(found, Sampling(0.0), 0.9, lambda: found) == 1
+    assert select_token(found, Sampling(0.0), 0.9, lambda: found) == 1
     assert Sampling(0.8, top_k=1).is_greedy
 
 

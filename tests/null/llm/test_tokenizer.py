@@ -11,7 +11,7 @@ import pytest
 
 from opalite.errors import ExtraError, InputError, ModelFileError
 from opalite.llm.model_folder import ModelFolder
-from opalite.llm.tokenizer import Pieces, Tokenizer
+from opalite.llm.tokenizer import Detokenizer, Tokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra opalite-cl[llm] is not installed")
 pytest.importorskip("jinja2", reason="the extra opalite-cl[llm] is not installed")
@@ -43,11 +43,11 @@ def test_pieces_are_whole_characters_and_join_to_the_text(tmp_path: Path, merges
     tokens = words.encode(TEXT * 4)
     assert len(tokens) > len(TEXT * 4) or merges
     for split in (0, 1, 7):
-        pieces = Pieces(words, words.encode("Da: ") + tokens[:0])
+        pieces = Detokenizer(words, words.encode("Da: ") + tokens[:0])
         told = [pieces.add(t) for t in tokens]
         assert "\ufffd" not in "".join(told)
         assert "".join(told) + pieces.end() == TEXT * 4
-        before = Pieces(words, tokens[:split])
+        before = Detokenizer(words, tokens[:split])
         known = words.decode(tokens[:split]).rstrip("\ufffd")
         assert "".join(before.add(t) for t in tokens[split:]) == words.decode(tokens)[len(known) :]
 
@@ -55,7 +55,7 @@ def test_pieces_are_whole_characters_and_join_to_the_text(tmp_path: Path, merges
 def test_bytes_that_are_no_character_are_told_at_the_end(tmp_path: Path) -> None:
     words = bytes_of_words(tmp_path, 0)
     first = words.encode("€")[0]
-    pieces = Pieces(words)
+    pieces = Detokenizer(words)
     assert pieces.add(first) == ""
     assert pieces.end() == "\ufffd"
 
@@ -65,7 +65,7 @@ def test_spaces_between_words_of_sentencepiece_stay(tmp_path: Path) -> None:
     tokenizer.decoder = tokenizers.decoders.Metaspace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     words = Tokenizer(ModelFolder(tmp_path, tmp_path / "model.onnx"))
-    pieces = Pieces(words, [0])
+    pieces = Detokenizer(words, [0])
     assert [pieces.add(t) for t in (1, 2, 1)] == [" b", "c", " b"]
 
 

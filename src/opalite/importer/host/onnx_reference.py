@@ -22,7 +22,7 @@ from ..walk.constant_evaluation import RANDOM_OPS
 from ..walk.graph_builder import GraphBuilder
 from .numpy_ops import Step, find_native, is_native
 
-BORROWED = {
+REFERENCE_OPS = {
     ("", "BatchNormalization"): "it trains, in the form of opsets before 14",
     ("", "DeformConv"): "its spatial axes are not two",
     ("", "Dropout"): "it trains",
@@ -70,7 +70,7 @@ def emit_host(
             types = None if written_here and find_schema(node) is None else infer_types(node, inputs)
         if types is None:
             raise NeedTask
-        reason = reason or reason_of(node.op_type, node.domain)
+        reason = reason or host_reason(node.op_type, node.domain)
         op = HostOp(node.op_type, node.domain, node.version, proto, tuple(types), reason)
         name = node.outputs[place[0]]
         outs = builder.add(op, inputs, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=name)
@@ -99,11 +99,11 @@ def add_host(
     return builder.add(op, inputs, n_outputs=len(types), name=node.name, origin=node.op_type, out_name=out_name)
 
 
-def reason_of(op_type: str, domain: str) -> str:
+def host_reason(op_type: str, domain: str) -> str:
     """Return the reason why an operator runs on the host, and its implementation."""
-    if op_type in _HOLDERS or is_native(op_type, domain):
+    if op_type in _PASS_THROUGH_OPS or is_native(op_type, domain):
         return "NumPy computes it: the operator has no canonical form"
-    return f"{BY_PYTHON}: {BORROWED.get((domain, op_type), 'nothing else here knows the operator')}"
+    return f"{BY_PYTHON}: {REFERENCE_OPS.get((domain, op_type), 'nothing else here knows the operator')}"
 
 
 def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequence[Any]) -> list[Any]:
@@ -112,8 +112,8 @@ def run_host(op_type: str, domain: str, opset: int, proto: bytes, inputs: Sequen
     `proto` is a serialised NodeProto. `inputs` are arrays, lists of arrays (sequences) or None (absent, or an empty
     optional), in the node's order. UnsupportedOpError if onnx has no implementation; ModelError if it fails.
     """
-    if op_type in _HOLDERS:
-        return _run_holder(op_type, inputs)
+    if op_type in _PASS_THROUGH_OPS:
+        return _run_pass_through(op_type, inputs)
     step = _find_step(op_type, domain, opset, proto)
     arrays = [v if type(v) is np.ndarray else _plain(v) for v in inputs]
     try:
@@ -154,7 +154,7 @@ def _reference(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
             f"in onnx's reference evaluator ({_innermost(e)}): replace it in the model"
         ) from e
 
-    _tell(op_type, domain)
+    _warn_once(op_type, domain)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
         return list(evaluator.run(None, {n: v for n, v in zip(node.input, arrays, strict=False) if n}))
@@ -163,15 +163,15 @@ def _reference(op_type: str, domain: str, opset: int, proto: bytes) -> Step:
 
 
 @cache
-def _tell(op_type: str, domain: str) -> None:
+def _warn_once(op_type: str, domain: str) -> None:
     """Log once that Python computes an operator."""
-    _log.warning("%s of domain '%s': %s", op_type, domain or "ai.onnx", reason_of(op_type, domain))
+    _log.warning("%s of domain '%s': %s", op_type, domain or "ai.onnx", host_reason(op_type, domain))
 
 
-_HOLDERS = frozenset(("Optional", "OptionalHasElement", "OptionalGetElement", "Identity", "Same"))
+_PASS_THROUGH_OPS = frozenset(("Optional", "OptionalHasElement", "OptionalGetElement", "Identity", "PassThrough"))
 
 
-def _run_holder(op_type: str, inputs: Sequence[Any]) -> list[Any]:
+def _run_pass_through(op_type: str, inputs: Sequence[Any]) -> list[Any]:
     """Run an operator on optionals, which are Python values: None, or their contents."""
     held = inputs[0] if inputs else None
     if op_type == "OptionalHasElement":

@@ -14,7 +14,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 LOWEST = np.finfo(np.float32).min
-_BEHIND = np.float32(-1e9)  # initial score of all beams but the first of a batch entry, so that beams differ
+_LOWER_BEAMS = np.float32(-1e9)  # initial score of all beams but the first of a batch entry, so that beams differ
 
 # Whisper tokens relative to the end-of-text token, and two absolute ones.
 _BEGINS, _TRANSLATES, _TRANSCRIBES = 1, 50358, 50359
@@ -23,7 +23,7 @@ _LATEST_FIRST_TIME = 50
 
 
 @dataclass(frozen=True)
-class Rules:
+class LogitsProcessors:
     """Logits processors for the scores [B * beams, V] of the next tokens, in order. 0 or None: disabled.
 
     vocab_mask[V], prefix_mask[B,V] (first token only): tokens with 0 are never selected. presence_mask[B,V].
@@ -62,7 +62,7 @@ class Rules:
             scores -= (self.presence_mask * np.float32(self.presence_penalty)).astype(np.float32)
         if self.timestamps:
             for row, sequence in zip(scores, sequences, strict=True):
-                self._pair_times(row, sequence)
+                self._apply_timestamp_rules(row, sequence)
 
     def _forbid_repeats(self, scores: Array, sequences: Array) -> None:
         length, n = sequences.shape[1], self.ngram
@@ -73,7 +73,7 @@ class Rules:
         row, place = np.nonzero(seen)
         scores[row, windows[row, place, n - 1]] = LOWEST
 
-    def _pair_times(self, row: Array, sequence: Array) -> None:
+    def _apply_timestamp_rules(self, row: Array, sequence: Array) -> None:
         """Apply Whisper's timestamp rules: timestamps come in pairs and do not decrease; some tokens are forbidden."""
         begin = self.eos + _FIRST_TIME
         is_time = sequence >= begin
@@ -124,7 +124,7 @@ class Hypotheses:
         return self.stops_early or bool(self.found[0][0] >= np.float32(best / length**self.length_penalty))
 
 
-class BeamChoice:
+class BeamSearch:
     """Beam search over `batch` entries with `beams` sequences each."""
 
     def __init__(self, sequences: Array, batch: int, beams: int, pad: int, eos: int, penalty: float, early: bool):
@@ -132,8 +132,8 @@ class BeamChoice:
         self.sequences = sequences
         self.batch, self.beams, self.pad, self.eos = batch, beams, pad, eos
         self.scores = np.zeros(batch * beams, np.float32)
-        self.scores.reshape(batch, beams)[:, 1:] = _BEHIND
-        self.kept = [Hypotheses(beams, penalty, early) for _ in range(batch)]
+        self.scores.reshape(batch, beams)[:, 1:] = _LOWER_BEAMS
+        self.finished = [Hypotheses(beams, penalty, early) for _ in range(batch)]
         self.done = [False] * batch
 
     def choose(self, scores: Array) -> tuple[Array, Array]:
@@ -146,7 +146,7 @@ class BeamChoice:
         count = min(2 * beams, flat.shape[1])
         best = np.argsort(-flat, axis=1, kind="stable")[:, :count]
         tokens = np.full((self.batch, beams), self.pad, np.int32)
-        follows = np.zeros((self.batch, beams), np.int32)
+        parents = np.zeros((self.batch, beams), np.int32)
         sums = np.zeros((self.batch, beams), np.float32)
         for b in range(self.batch):
             if self.done[b]:
@@ -156,16 +156,16 @@ class BeamChoice:
                 beam, token, score = b * beams + place // words, place % words, flat[b, place]
                 if token == self.eos:
                     if rank < beams:
-                        self.kept[b].add(self.sequences[beam].copy(), float(score))
+                        self.finished[b].add(self.sequences[beam].copy(), float(score))
                 else:
-                    tokens[b, at], follows[b, at], sums[b, at] = token, beam, score
+                    tokens[b, at], parents[b, at], sums[b, at] = token, beam, score
                     at += 1
                 if at == beams:
                     break
-            self.done[b] = self.kept[b].is_done(float(flat[b, best[b, 0]]), length)
+            self.done[b] = self.finished[b].is_done(float(flat[b, best[b, 0]]), length)
         self.scores = sums.reshape(-1)
-        self.sequences = np.concatenate([self.sequences[follows.reshape(-1)], tokens.reshape(-1, 1)], axis=1)
-        return tokens.reshape(-1), follows.reshape(-1)
+        self.sequences = np.concatenate([self.sequences[parents.reshape(-1)], tokens.reshape(-1, 1)], axis=1)
+        return tokens.reshape(-1), parents.reshape(-1)
 
     def results(self, count: int, length: int) -> tuple[Array, Array]:
         """Return the best `count` sequences [batch, count, length], padded, and their scores [batch, count]."""
@@ -174,14 +174,14 @@ class BeamChoice:
         for b in range(self.batch):
             if not self.done[b]:
                 for beam in range(b * self.beams, (b + 1) * self.beams):
-                    self.kept[b].add(self.sequences[beam], float(self.scores[beam]))
-            for i, (score, _, sequence) in enumerate(sorted(self.kept[b].found, key=lambda f: -f[0])[:count]):
+                    self.finished[b].add(self.sequences[beam], float(self.scores[beam]))
+            for i, (score, _, sequence) in enumerate(sorted(self.finished[b].found, key=lambda f: -f[0])[:count]):
                 found[b, i, : len(sequence)] = sequence
                 scores[b, i] = score
         return found, scores
 
 
-class Chance:
+class MinStdRandom:
     """Random engine of libstdc++ (minstd_rand0): x' = 16807 x mod 2^31 - 1; a double takes two draws."""
 
     _MODULUS = 2147483647
@@ -201,7 +201,7 @@ class Chance:
 
 
 @dataclass(frozen=True)
-class Nucleus:
+class NucleusSampler:
     """Nucleus sampling among the likeliest tokens with total probability `top_p`; other scores become `filtered`."""
 
     top_p: float
@@ -209,7 +209,7 @@ class Nucleus:
     keep: int
     custom: bool
 
-    def draw(self, scores: Array, chance: Chance) -> Array:
+    def draw(self, scores: Array, random: MinStdRandom) -> Array:
         """Draw a token for each row of scores [B,V], which are filtered in place."""
         tokens = np.empty(len(scores), np.int32)
         for b, row in enumerate(scores):
@@ -225,5 +225,5 @@ class Nucleus:
                 row[order[: max(able, 1)][cut]] = self.filtered
             weights = np.exp(row.astype(np.float64) - float(row.max()))
             total = np.cumsum(weights)
-            tokens[b] = min(int(np.searchsorted(total, chance.uniform() * total[-1], side="right")), len(row) - 1)
+            tokens[b] = min(int(np.searchsorted(total, random.uniform() * total[-1], side="right")), len(row) - 1)
         return tokens

@@ -13,7 +13,7 @@ from ...ir.symbols import same_or_int
 from ..onnx.attention import rotate
 from ..onnx.norm import normalize_trailing
 from ..op_registry import onnx_op
-from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
+from ..shared.attention import Visibility, additive_mask, attend, attend_decomposed, extend_cache
 from ..shared.emit_helpers import (
     concat,
     full,
@@ -27,7 +27,7 @@ from ..shared.emit_helpers import (
     unsqueeze,
 )
 from ..walk.node_context import NodeContext
-from .gqa_kv_cache import cache_steps, extended, find_window, quantised, scaled
+from .gqa_kv_cache import append_to_cache, cache_steps, find_window, quantised, scaled
 from .unfuse import MS, refuse
 
 Result = Value | Sequence[Value | None]
@@ -112,12 +112,12 @@ def _attended(
 ) -> tuple[Value, Value | None]:
     """Return output and, if wanted, softmax weights; causal queries belong to the last keys."""
     scale, queries, keys = _scale(ctx, q.shape[3]), q.shape[2], k.shape[2]
-    see = Visibility(causal=causal, offset=keys - queries)
+    visibility = Visibility(causal=causal, offset=keys - queries)
     if wants_weights:
-        bias = additive_mask(ctx, mask, see, q.dtype, queries, keys)
-        steps = attend_in_steps(ctx, q, k, v, bias, scale, 0.0, None)
+        bias = additive_mask(ctx, mask, visibility, q.dtype, queries, keys)
+        steps = attend_decomposed(ctx, q, k, v, bias, scale, 0.0, None)
         return steps.output, steps.weights
-    return attend(ctx, q, k, v, mask, see, scale), None
+    return attend(ctx, q, k, v, mask, visibility, scale), None
 
 
 def _joined_mask(ctx: NodeContext, mask: Value | None, bias: Value | None, q: Value, keys: int) -> Value | None:
@@ -205,17 +205,17 @@ def group_query_attention(ctx: NodeContext) -> Result:
     held = [quantised(ctx, new, by) for new, by in zip((k, v), steps_of, strict=True)]
     kept, begin = find_window(ctx, ctx.get(3)), first
     if kept is None:
-        presents = rows = [extended(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate(held)]
+        presents = rows = [append_to_cache(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate(held)]
     else:
         refuse(ctx, **{"attention_bias with sliding_window_cache": ctx.get(10)})
-        begin = kept.resident(ctx, first)  # of the new rows, among the rows held
-        after = kept.resident(ctx, ctx.elementwise(lambda n: n + 1, ends))
+        begin = kept.valid_rows(ctx, first)  # of the new rows, among the rows held
+        after = kept.valid_rows(ctx, ctx.elementwise(lambda n: n + 1, ends))
         gone = ctx.elementwise(lambda b, f, n, a: b - f + n + 1 - a, begin, first, ends, after)
         rows = [kept.lines(ctx, ctx.input(3 + i), new, begin) for i, new in enumerate(held)]
         presents = [kept.kept(ctx, x, gone) for x in rows]
     k, v = (x if x.dtype.is_float else ctx.cast(x, q.dtype) for x in rows)
     window = int(ctx.attr("local_window_size", -1))  # number of visible keys, including the query's own
-    see = Visibility(
+    visibility = Visibility(
         causal=True,
         offset=None,
         left=window - 1 if window > 0 else -1,
@@ -224,7 +224,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
     # The scales of int8 keys and values multiply queries and results instead, so that the cache is read as int8.
     q = scaled(ctx, q, steps_of[0])
     softcap = float(ctx.attr("softcap", 0.0))
-    y = attend(ctx, q, k, v, ctx.get(10), see, _scale(ctx, q.shape[3]), softcap, _sinks(ctx, heads, q.dtype))
+    y = attend(ctx, q, k, v, ctx.get(10), visibility, _scale(ctx, q.shape[3]), softcap, _sinks(ctx, heads, q.dtype))
     return [merge_heads(ctx, scaled(ctx, y, steps_of[1])), *presents][: ctx.n_outputs]
 
 

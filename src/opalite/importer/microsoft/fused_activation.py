@@ -50,7 +50,7 @@ _FUNCTIONS: dict[str, Callable[[Sym, Parameters], Sym]] = {
 }
 
 
-def activated(ctx: NodeContext, y: Value) -> Value:
+def apply_activation(ctx: NodeContext, y: Value) -> Value:
     """Apply the function that the attribute `activation` names to y, if any.
 
     The parameters are in `activation_params` (convolutions), or in `activation_alpha` etc. (products).

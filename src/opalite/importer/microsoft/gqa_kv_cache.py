@@ -66,7 +66,7 @@ def scaled(ctx: NodeContext, x: Value, steps: tuple[Value, Value] | None) -> Val
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """Sliding-window cache of `capacity` rows for a window of `size` keys (`sliding_window_cache`).
 
     After T tokens its first L(T) rows hold the last tokens: as many as fit, reduced in steps of capacity - size + 1
@@ -76,7 +76,7 @@ class Window:
     capacity: int
     size: int
 
-    def resident(self, ctx: NodeContext, count: Value) -> Value:
+    def valid_rows(self, ctx: NodeContext, count: Value) -> Value:
         """Return L(T) for token counts [B,1]."""
         room, step = self.capacity, self.capacity - self.size + 1
         return ctx.elementwise(lambda t: t - ((t - room + step - 1).call("max", 0) / step) * step, count)
@@ -96,7 +96,7 @@ class Window:
         return ctx.add(GatherElements(axis=2), [lines, at])
 
 
-def find_window(ctx: NodeContext, past: Value | None) -> Window | None:
+def find_window(ctx: NodeContext, past: Value | None) -> SlidingWindow | None:
     """Return the sliding window of a GroupQueryAttention; None if its cache holds the whole past.
 
     A growable cache has no window, and neither has one shorter than the window. ShapeError if the node lacks a window
@@ -109,12 +109,12 @@ def find_window(ctx: NodeContext, past: Value | None) -> Window | None:
         raise ShapeError(
             f"{ctx.label} has a sliding_window_cache, but local_window_size is {size}: give the keys it sees"
         )
-    if past is None or ctx.is_growing(past) or past.shape[2] < size:
+    if past is None or ctx.is_growable_cache(past) or past.shape[2] < size:
         return None
-    return Window(past.shape[2], size)
+    return SlidingWindow(past.shape[2], size)
 
 
-def extended(ctx: NodeContext, past: Value | None, new: Value, first: Value, total: int) -> Value:
+def append_to_cache(ctx: NodeContext, past: Value | None, new: Value, first: Value, total: int) -> Value:
     """Write `new` from position first[b] on into the past: [B,H,max(past, total),D]."""
     batch, heads, steps, size = new.shape
     held = 0 if past is None else past.shape[2]

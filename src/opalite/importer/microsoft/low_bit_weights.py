@@ -46,7 +46,7 @@ def matmul_nbits(ctx: NodeContext) -> Value:
         if (group[order] == np.arange(columns) // block).all():
             # Sorting both sides by group gives contiguous blocks, which kernels support.
             a = take(ctx, a, order, len(a.shape) - 1)
-            levels = QuantizedConstant(_in_order(codes, order), scales, zeros, bits, 1, block)
+            levels = QuantizedConstant(_permute_columns(codes, order), scales, zeros, bits, 1, block)
         else:
             if zeros.size > 1:
                 zeros = zeros[:, group]
@@ -139,7 +139,7 @@ def matrix_of(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | Lazy
     return reshaped(held, (rows, columns)) if isinstance(held, LazyArray) else held.reshape(rows, columns)
 
 
-def _in_order(codes: Array | LazyArray, order: Array) -> Array | LazyArray:
+def _permute_columns(codes: Array | LazyArray, order: Array) -> Array | LazyArray:
     """Permute columns, lazily if `codes` is lazy."""
     if not isinstance(codes, LazyArray):
         return np.ascontiguousarray(codes[:, order])
@@ -169,16 +169,16 @@ def matmul_bnb4(ctx: NodeContext) -> Value:
     by_rows = bool(ctx.attr("transB", 1))
     lines, along = (rows, columns) if by_rows else (columns, rows)
     if along % block or along % 2:  # blocks span rows
-        flat = unpacked(_turned(ctx.const(1).reshape(1, -1)), 4)[0, :count]
+        flat = unpacked(_swap_nibbles(ctx.const(1).reshape(1, -1)), 4)[0, :count]
         scale = np.repeat(ctx.const(2).reshape(-1).astype(np.float32), block)[:count].reshape(lines, along)
         levels = QuantizedConstant(flat.reshape(lines, along), scale, None, 4, table=table)
     else:
-        codes = packed_codes(ctx, packed, 1, lines, along, 4, _turned)
+        codes = packed_codes(ctx, packed, 1, lines, along, 4, _swap_nibbles)
         levels = QuantizedConstant(codes, matrix_of(ctx, 2, lines, along // block), None, 4, 1, block, table=table)
     return matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=by_rows)
 
 
-def _turned(packed: Array) -> Array:
+def _swap_nibbles(packed: Array) -> Array:
     """Swap the halves of each byte, so that the low bits come first."""
     return packed >> 4 | packed << 4
 

@@ -32,7 +32,7 @@ from .unfuse import MS
 Held = Array | LazyArray
 
 
-class _Matrices(NamedTuple):
+class _ExpertMatrices(NamedTuple):
     """Matrices of all experts in one layer, stacked by rows.
 
     weights: [experts * rows, columns], floats, or integers of `bits` bits with `scales` and `zeros` for each row and
@@ -47,7 +47,7 @@ class _Matrices(NamedTuple):
     scales: Held | None = None
     zeros: Array | None = None
 
-    def half(self, which: int, interleaved: bool) -> _Matrices:
+    def half(self, which: int, interleaved: bool) -> _ExpertMatrices:
         """Return every other row, or the first or second half of each expert's rows."""
 
         def of(held: Held | None) -> Held | None:
@@ -92,20 +92,20 @@ def moe(ctx: NodeContext) -> Value:
     """Import MoE: experts in floats."""
     scores = _scores(ctx)
     if ctx.attr("normalize_routing_weights", 0):
-        weights, picks = _best(ctx, scores)
+        weights, picks = _top_k(ctx, scores)
         weights = softmax(ctx, weights)
     else:
-        weights, picks = _best(ctx, softmax(ctx, scores))
+        weights, picks = _top_k(ctx, softmax(ctx, scores))
 
-    def layer(number: int) -> _Matrices | None:
+    def layer(number: int) -> _ExpertMatrices | None:
         at = 2 * number  # inputs 2 and 3 belong to fc1
         given = ctx.get(at)
         if given is None:
             return None
         experts, rows, columns = _checked(ctx, given, number, given.type.count)
-        return _Matrices(experts, matrix_of(ctx, at, experts * rows, columns), _bias(ctx, at + 1, experts * rows))
+        return _ExpertMatrices(experts, matrix_of(ctx, at, experts * rows, columns), _bias(ctx, at + 1, experts * rows))
 
-    return _mixed(ctx, picks, weights, layer)
+    return _mix_experts(ctx, picks, weights, layer)
 
 
 @onnx_op("QMoE", domain=MS)
@@ -121,7 +121,7 @@ def quantized_moe(ctx: NodeContext) -> Value:
         raise UnsupportedOpError(f"{ctx.label} has weights packed for one device; export weights_prepacked=0")
     picks, weights = _routed(ctx, _scores(ctx), ctx.get(14))
 
-    def layer(number: int) -> _Matrices | None:
+    def layer(number: int) -> _ExpertMatrices | None:
         at = 3 * number - 1
         given = ctx.get(at)
         if given is None:
@@ -139,7 +139,7 @@ def quantized_moe(ctx: NodeContext) -> Value:
                 f"{[experts, rows, blocks]} for {rows} rows of {columns} in blocks of {block}"
             )
         halves = scales.dtype is DType.FLOAT16 and ctx.input(0).dtype is DType.FLOAT16
-        return _Matrices(
+        return _ExpertMatrices(
             experts,
             packed_codes(ctx, given, at, lines, columns, bits),
             _bias(ctx, at + 2, lines),
@@ -149,7 +149,7 @@ def quantized_moe(ctx: NodeContext) -> Value:
             _zeros(ctx, 10 + number, experts, rows, blocks, bits),
         )
 
-    return _mixed(ctx, picks, weights, layer)
+    return _mix_experts(ctx, picks, weights, layer)
 
 
 def _checked(ctx: NodeContext, given: Value, number: int, count: int) -> tuple[int, int, int]:
@@ -193,7 +193,7 @@ def _scores(ctx: NodeContext) -> Value:
     return ctx.reshape(scores, (tokens, scores.shape[-1]))
 
 
-def _best(ctx: NodeContext, scores: Value) -> tuple[Value, Value]:
+def _top_k(ctx: NodeContext, scores: Value) -> tuple[Value, Value]:
     """Return (values, indices) of the k highest scores, [T, k]."""
     k, experts = int(ctx.attr("k", 1)), scores.shape[-1]
     if not 1 <= k <= experts:
@@ -204,7 +204,7 @@ def _best(ctx: NodeContext, scores: Value) -> tuple[Value, Value]:
 
 def _routed(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value, Value]:
     """Return (selected experts, weights) of QMoE."""
-    best, picks = _best(ctx, scores)
+    best, picks = _top_k(ctx, scores)
     if given is None:
         return picks, softmax(ctx, best)
     weights = ctx.add(GatherElements(axis=1), [ctx.reshape(given, scores.shape), picks])
@@ -217,7 +217,9 @@ def _routed(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value
 # Layers
 
 
-def _mixed(ctx: NodeContext, picks: Value, weights: Value, layer: Callable[[int], _Matrices | None]) -> Value:
+def _mix_experts(
+    ctx: NodeContext, picks: Value, weights: Value, layer: Callable[[int], _ExpertMatrices | None]
+) -> Value:
     """Emit both layers of the experts with their activation, and the weighted sum, in x's shape."""
     x, (tokens, slots) = ctx.input(0), picks.shape
     rows = ctx.reshape(x, (tokens, x.shape[-1]))
@@ -230,7 +232,9 @@ def _mixed(ctx: NodeContext, picks: Value, weights: Value, layer: Callable[[int]
     return ctx.reshape(reduce(ctx, weighted, "sum", (1,), keepdims=False), x.shape)
 
 
-def _activated(ctx: NodeContext, x: Value, picks: Value, first: _Matrices, third: _Matrices | None) -> Value:
+def _activated(
+    ctx: NodeContext, x: Value, picks: Value, first: _ExpertMatrices, third: _ExpertMatrices | None
+) -> Value:
     """Return [T, slots, inner]: the first layer, gated by the third, or by half of itself."""
     name, fusion = str(ctx.attr("activation_type", "relu")), int(ctx.attr("swiglu_fusion", 0))
     functions = _functions(ctx)

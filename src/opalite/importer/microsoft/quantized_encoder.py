@@ -10,8 +10,8 @@ from ..onnx.matmul import integer_product
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext
 from .attention import attention_of
-from .quantized_ops import rescaled
-from .unfuse import MS, embedded
+from .quantized_ops import rescale_to_float
+from .unfuse import MS, embed_and_normalize
 
 Result = Value | Sequence[Value | None]
 
@@ -20,7 +20,7 @@ Result = Value | Sequence[Value | None]
 def qattention(ctx: NodeContext) -> Result:
     """Import QAttention: the projection is an integer product in int32, then rescaled to floats."""
     acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(6), ctx.get(7))
-    joint = rescaled(ctx, acc, ctx.input(3), ctx.input(4), ctx.input(2))
+    joint = rescale_to_float(ctx, acc, ctx.input(3), ctx.input(4), ctx.input(2))
     return attention_of(ctx, joint, ctx.get(5), None, ctx.get(8))
 
 
@@ -35,4 +35,4 @@ def qembed_layer_normalization(ctx: NodeContext) -> Result:
         scale, zero = (ctx.reshape(ctx.input(at + i), ()) for at in (8, 13))
         return ctx.elementwise(dequantized, table, scale, zero)
 
-    return embedded(ctx, [real(i) for i in range(5)])
+    return embed_and_normalize(ctx, [real(i) for i in range(5)])

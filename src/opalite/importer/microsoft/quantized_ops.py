@@ -15,7 +15,7 @@ from ..onnx.pool import pool
 from ..onnx.quantize import dynamic_quantize
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import concat, int_list, matmul, positive_axes, reduce, softmax
-from ..shared.quantization import Quantized, combine, plain_zero, quantize, requantize
+from ..shared.quantization import Quantized, nonzero_zero_point, quantize, quantized_elementwise, requantize
 from ..walk.node_context import NodeContext
 from .unfuse import MS, channels_first, channels_last
 
@@ -36,7 +36,7 @@ def _by_element(ctx: NodeContext, fn: Callable[..., Sym], count: int) -> Value:
     """Apply fn to `count` quantised operands; the inputs after them quantise the result."""
     operands = [_quantized(ctx, 3 * i) for i in range(count)]
     scale, zero = _result(ctx, 3 * count)
-    return combine(ctx, fn, operands, scale, zero, operands[0].value.dtype)
+    return quantized_elementwise(ctx, fn, operands, scale, zero, operands[0].value.dtype)
 
 
 @onnx_op("QLinearAdd", domain=MS)
@@ -73,7 +73,7 @@ def qlinear_where(ctx: NodeContext) -> Value:
 
 
 def _requantized(ctx: NodeContext, q: Quantized, scale: Value, zero: Value | None) -> Value:
-    return combine(ctx, lambda x: x, [q], scale, zero, q.value.dtype)
+    return quantized_elementwise(ctx, lambda x: x, [q], scale, zero, q.value.dtype)
 
 
 @onnx_op("QLinearConcat", domain=MS)
@@ -86,7 +86,7 @@ def qlinear_concat(ctx: NodeContext) -> Value:
 
 def _real(ctx: NodeContext, q: Quantized) -> Value:
     """Return the dequantised tensor in float32."""
-    zero = plain_zero(q.zero)
+    zero = nonzero_zero_point(q.zero)
 
     def real(x: Sym, s: Sym, *z: Sym) -> Sym:
         return dequantized(x, s, z[0] if z else None)
@@ -158,7 +158,7 @@ def qlinear_softmax(ctx: NodeContext) -> Value:
 def matmul_integer_to_float(ctx: NodeContext) -> Value:
     """Import MatMulIntegerToFloat: (a - a_zero) (b - b_zero) * a_scale * b_scale + bias, product exact in int32."""
     acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(4), ctx.get(5))
-    return rescaled(ctx, acc, ctx.input(2), ctx.input(3), ctx.get(6))
+    return rescale_to_float(ctx, acc, ctx.input(2), ctx.input(3), ctx.get(6))
 
 
 @onnx_op("DynamicQuantizeMatMul", domain=MS)
@@ -166,10 +166,10 @@ def dynamic_quantize_matmul(ctx: NodeContext) -> Value:
     """Import DynamicQuantizeMatMul: as MatMulIntegerToFloat, with a quantised by its own range."""
     q, scale, zero = dynamic_quantize(ctx, ctx.input(0))
     acc = integer_product(ctx, q, ctx.input(1), zero, ctx.get(3))
-    return rescaled(ctx, acc, scale, ctx.input(2), ctx.get(4))
+    return rescale_to_float(ctx, acc, scale, ctx.input(2), ctx.get(4))
 
 
-def rescaled(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
+def rescale_to_float(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
     """Return acc * a_scale * b_scale + bias in b_scale's dtype; scales and bias have one element or one per column."""
     dtype = b_scale.dtype
 
@@ -185,12 +185,12 @@ def qgemm(ctx: NodeContext) -> Value:
     """Import QGemm: alpha * A' B' + C, exact in int32, then rescaled; float32 without result scale."""
     a, b = ctx.input(0), ctx.input(3)
     turned = bool(ctx.attr("transB", 0))
-    zeros = plain_zero(ctx.get(2)), plain_zero(ctx.get(5))
+    zeros = nonzero_zero_point(ctx.get(2)), nonzero_zero_point(ctx.get(5))
     acc = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), turned, zeros=zeros)
     acc = scale_and_add(ctx, acc, ctx.get(6), 1.0, 1.0)
     alpha = ctx.scalar(float(ctx.attr("alpha", 1.0)), DType.FLOAT32)
     if ctx.get(7) is None:
-        y = rescaled(ctx, acc, ctx.input(1), ctx.input(4), None)
+        y = rescale_to_float(ctx, acc, ctx.input(1), ctx.input(4), None)
         return ctx.elementwise(lambda v, f: v * f, y, alpha)
     scale, zero = _result(ctx, 7)
     factors = [alpha, ctx.reshape(ctx.input(1), ()), ctx.input(4)]

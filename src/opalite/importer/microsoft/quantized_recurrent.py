@@ -33,7 +33,7 @@ def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
 
     Inputs 8 and 9 are scale and zero point of w, 10 and 11 of r, by direction or by direction and column.
     """
-    rounded = (_rounded(ctx, ctx.input(0)), _widened(ctx, 1, 8), _widened(ctx, 2, 10))
+    rounded = (_quantised_input(ctx, ctx.input(0)), _dequantised_weight(ctx, 1, 8), _dequantised_weight(ctx, 2, 10))
     batch, hidden = fixed(ctx.input(0).shape[1]), fixed(ctx.input(2).shape[1])
     most = max(1, min(MOST_SEQUENCES, MOST_UNITS // max(1, hidden)))
     if batch <= most:
@@ -42,7 +42,7 @@ def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
     return [concat(ctx, list(pieces), 2 - min(i, 1)) for i, pieces in enumerate(zip(*parts, strict=True))]
 
 
-def _rounded(ctx: NodeContext, x: Value) -> Value:
+def _quantised_input(ctx: NodeContext, x: Value) -> Value:
     """Quantise x[T,B,I] to 256 levels of its range over the steps in use."""
     lens = ctx.maybe_const(4)
     steps = x.shape[0] if lens is None or not lens.size else int(np.clip(lens.max(), 0, fixed(x.shape[0])))
@@ -57,7 +57,7 @@ def _levels(ctx: NodeContext, x: Value) -> Value:
     return ctx.elementwise(dequantized, q, scale, zero)
 
 
-def _widened(ctx: NodeContext, at: int, scale: int) -> Value:
+def _dequantised_weight(ctx: NodeContext, at: int, scale: int) -> Value:
     """Return (q - zero point) * scale of input `at` in float32, in LSTM's layout [D,4H,K]."""
     q, s, zero = ctx.input(at), ctx.input(scale), ctx.get(scale + 1)
 

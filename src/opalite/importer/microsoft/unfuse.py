@@ -20,7 +20,7 @@ from ..onnx.pool import pool
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import chain, gather, matmul, reduce, slice_axis, softmax, unsqueeze
 from ..walk.node_context import NodeContext
-from .fused_activation import activated
+from .fused_activation import apply_activation
 
 Result = Value | Sequence[Value | None]
 MS = "com.microsoft"
@@ -49,7 +49,7 @@ def fused_conv(ctx: NodeContext) -> Value:
     z = ctx.get(3)
     if z is not None:
         y = ctx.elementwise(lambda a, b: a + b, y, z)
-    return activated(ctx, y)
+    return apply_activation(ctx, y)
 
 
 @onnx_op("NhwcFusedConv", domain=MS)
@@ -60,7 +60,7 @@ def nhwc_conv(ctx: NodeContext) -> Value:
     z = ctx.get(3)
     if z is not None:
         y = ctx.elementwise(lambda a, b: a + b, y, z)
-    return activated(ctx, y)
+    return apply_activation(ctx, y)
 
 
 @onnx_op("NhwcMaxPool", domain=MS)
@@ -102,13 +102,13 @@ def fused_matmul(ctx: NodeContext) -> Value:
 @onnx_op("FusedMatMulActivation", domain=MS)
 def fused_matmul_activation(ctx: NodeContext) -> Value:
     """Import FusedMatMulActivation: activation(alpha * A B)."""
-    return activated(ctx, fused_matmul(ctx))
+    return apply_activation(ctx, fused_matmul(ctx))
 
 
 @onnx_op("FusedGemm", domain=MS)
 def fused_gemm(ctx: NodeContext) -> Value:
     """Import FusedGemm: activation(alpha * A' B' + beta * C)."""
-    return activated(ctx, gemm(ctx))
+    return apply_activation(ctx, gemm(ctx))
 
 
 # Activations
@@ -237,10 +237,10 @@ def group_norm(ctx: NodeContext) -> Value:
 @onnx_op("EmbedLayerNormalization", domain=MS)
 def embed_layer_normalization(ctx: NodeContext) -> Result:
     """Import EmbedLayerNormalization: normalised sum of word, position and segment embeddings; and word counts."""
-    return embedded(ctx, [ctx.get(i) for i in range(2, 7)], ctx.get(8))
+    return embed_and_normalize(ctx, [ctx.get(i) for i in range(2, 7)], ctx.get(8))
 
 
-def embedded(ctx: NodeContext, tables: Sequence[Value | None], positions: Value | None = None) -> Result:
+def embed_and_normalize(ctx: NodeContext, tables: Sequence[Value | None], positions: Value | None = None) -> Result:
     """Emit EmbedLayerNormalization of ids in input 0, segments in 1 and a mask in 7.
 
     tables: embeddings of words, positions and segments, then scale and bias of the normalisation. positions: rows of

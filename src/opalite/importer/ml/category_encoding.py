@@ -28,7 +28,7 @@ def text_array(values: Any) -> Array:
     return np.array([v.decode() if isinstance(v, bytes) else str(v) for v in values], object)
 
 
-def place_in(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool) -> Value:
+def key_index(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool) -> Value:
     """Return the index of each element of x among the keys, -1 if absent: int64 of x's shape.
 
     last: the last of equal keys wins, else the first. required: an absent element is an error.
@@ -38,11 +38,11 @@ def place_in(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool
             f"{ctx.label} has keys of type {'string' if keys.dtype == object else keys.dtype} for {x.type}"
         )
     if keys.dtype != object and len(keys) <= _COMPARED and not required and x.type.count and len(keys):
-        return _compared(ctx, x, keys, last)
+        return _by_comparison(ctx, x, keys, last)
     if keys.dtype.kind == "i" and x.dtype.is_int and not required and x.type.count and len(keys):
         least, most = int(keys.min()), int(keys.max())
         if most - least < max(_SPAN, _GAPS * len(keys)):
-            return _numbered(ctx, x, keys, last, least, most)
+            return _by_table(ctx, x, keys, last, least, most)
     types = [TensorType(DType.INT64, x.shape)]
     reason = _STRINGS if keys.dtype == object else "it looks for its keys in a table"
     attrs: dict[str, Any] = {"last": int(last), "required": int(required)}
@@ -57,7 +57,7 @@ def place_in(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool
     return ctx.add_host("Place", [x], types, reason, **attrs)[0]
 
 
-def _compared(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value:
+def _by_comparison(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value:
     """Find indices by comparison with every key: the largest, or smallest, index of an equal key."""
     number = np.arange(len(keys), dtype=np.int32) if last else np.arange(len(keys), dtype=np.int32)[::-1].copy()
     column = ctx.reshape(x, (*x.shape, 1))
@@ -75,7 +75,7 @@ def _compared(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value:
     return ctx.elementwise(lambda b: where(b < 0, b, len(keys) - 1 - b).cast(DType.INT64), best)
 
 
-def _numbered(ctx: NodeContext, x: Value, keys: Array, last: bool, least: int, most: int) -> Value:
+def _by_table(ctx: NodeContext, x: Value, keys: Array, last: bool, least: int, most: int) -> Value:
     """Find indices by a table of all integers from `least` to `most`, plus one entry for others."""
     span = most - least + 1
     table = np.full(span + 1, -1, np.int64)
@@ -86,7 +86,7 @@ def _numbered(ctx: NodeContext, x: Value, keys: Array, last: bool, least: int, m
     return ctx.add(Gather(axis=0), [ctx.constant(table), row])
 
 
-def value_at(ctx: NodeContext, place: Value, values: Array, default: Any) -> Value:
+def lookup_value(ctx: NodeContext, place: Value, values: Array, default: Any) -> Value:
     """Return values[place]; `default` if the index is -1."""
     table = np.concatenate([values, np.array([default], values.dtype)])
     if values.dtype == object:
@@ -120,7 +120,7 @@ def one_hot_encoder(ctx: NodeContext) -> Value:
         rows = ctx.reshape(x, (*x.shape, 1))
         return ctx.elementwise(at, rows, ctx.constant(keys.astype(x.dtype.np)), ctx.constant(unique))
     whole = x if x.dtype is DType.STRING else ctx.cast(x, DType.INT64)
-    place = place_in(ctx, whole, keys, last=True, required=required)
+    place = key_index(ctx, whole, keys, last=True, required=required)
     rank = len(x.shape)
     return ctx.elementwise(
         lambda p: p.eq(coord(p.builder, rank)).cast(DType.FLOAT32),
@@ -134,11 +134,11 @@ def label_encoder_1(ctx: NodeContext) -> Value:
     """Import LabelEncoder: version 1: strings to indices in classes_strings, or indices to strings."""
     x, classes = ctx.input(0), text_array(ctx.attr("classes_strings", ()))
     if x.dtype is DType.STRING:
-        place = place_in(ctx, x, classes, last=True, required=False)
+        place = key_index(ctx, x, classes, last=True, required=False)
         default = int(ctx.attr("default_int64", -1))
         return place if default == -1 else ctx.elementwise(lambda p: where(p < 0, default, p), place)
     inside = ctx.elementwise(lambda p: where((p < 0).call("or", p >= len(classes)), -1, p), ctx.cast(x, DType.INT64))
-    return value_at(ctx, inside, classes, _text(ctx.attr("default_string", "_Unused")))
+    return lookup_value(ctx, inside, classes, _text(ctx.attr("default_string", "_Unused")))
 
 
 @onnx_op("LabelEncoder", since=2, domain=ML)
@@ -158,8 +158,8 @@ def label_encoder_2(ctx: NodeContext) -> Value:
         default = ctx.attr(f"default_{kind}", usual.get(kind, 0))
     if values.dtype == object:
         default = _text(default)
-    place = place_in(ctx, ctx.input(0), keys, last=False, required=False)
-    return value_at(ctx, place, values, default)
+    place = key_index(ctx, ctx.input(0), keys, last=False, required=False)
+    return lookup_value(ctx, place, values, default)
 
 
 def _table(ctx: NodeContext, side: str) -> tuple[Array, str]:
@@ -190,10 +190,10 @@ def category_mapper(ctx: NodeContext) -> Value:
     if len(strings) != len(numbers):
         raise ModelError(f"{ctx.label} has {len(strings)} cats_strings and {len(numbers)} cats_int64s")
     if x.dtype is DType.STRING:
-        place = place_in(ctx, x, strings, last=True, required=False)
-        return value_at(ctx, place, numbers, int(ctx.attr("default_int64", -1)))
-    place = place_in(ctx, ctx.cast(x, DType.INT64), numbers, last=True, required=False)
-    return value_at(ctx, place, strings, _text(ctx.attr("default_string", "_Unused")))
+        place = key_index(ctx, x, strings, last=True, required=False)
+        return lookup_value(ctx, place, numbers, int(ctx.attr("default_int64", -1)))
+    place = key_index(ctx, ctx.cast(x, DType.INT64), numbers, last=True, required=False)
+    return lookup_value(ctx, place, strings, _text(ctx.attr("default_string", "_Unused")))
 
 
 @onnx_op("DictVectorizer", domain=ML)

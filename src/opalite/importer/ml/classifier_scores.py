@@ -100,7 +100,7 @@ def best_column(ctx: NodeContext, scores: Value) -> Value:
     return ctx.add(ArgReduce(kind="max", axis=1, keepdims=False, select_last=False), [scores])
 
 
-def above(ctx: NodeContext, score: Value, limit: float) -> Value:
+def exceeds(ctx: NodeContext, score: Value, limit: float) -> Value:
     """Return 1 if score [N, 1] exceeds the limit, else 0: int64[N]."""
     found = ctx.elementwise(lambda s: (s > limit).cast(DType.INT64), score)
     return ctx.reshape(found, (score.shape[0],))

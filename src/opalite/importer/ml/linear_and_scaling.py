@@ -16,9 +16,9 @@ from ..walk.node_context import NodeContext
 from .classifier_scores import (
     ML,
     Array,
-    above,
     best_column,
     column,
+    exceeds,
     labels_of,
     pick_labels,
     rows_of,
@@ -154,7 +154,7 @@ def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
             f"{ctx.label} has one row of coefficients, which decides between 2 labels; it has {len(labels)}"
         )
     one = column(ctx, scores, 0)
-    position = above(ctx, one, 0.0)
+    position = exceeds(ctx, one, 0.0)
     if labels is None:
         return position, transformed(ctx, one, name)
     return pick_labels(ctx, position, labels), two_columns(ctx, one, name, negate=False)

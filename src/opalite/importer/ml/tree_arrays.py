@@ -40,16 +40,16 @@ def flat_trees(attrs: Mapping[str, Any], kind: str, label: str) -> Trees:
             f"{label}: {count} nodes_modes, {len(trees)} nodes_treeids and {len(ids)} nodes_nodeids must be one each"
         )
     leaf = modes < 0
-    place = _Places(trees, ids, label)
+    place = _NodeIndex(trees, ids, label)
     own = np.arange(count)
-    ways = []
+    edges = []
     for name in ("nodes_truenodeids", "nodes_falsenodeids"):
         to = own.copy()
         given = _ints(attrs, name)
         if len(given) != count:
             raise ModelError(f"{label}: {count} nodes, but {len(given)} {name}")
         to[~leaf] = place.of(trees[~leaf], given[~leaf], name)
-        ways.append(to)
+        edges.append(to)
     _, roots = np.unique(trees, return_index=True)
     owners = place.of(_ints(attrs, f"{kind}_treeids"), _ints(attrs, f"{kind}_nodeids"), f"{kind}_nodeids")
     columns, weights = _ints(attrs, f"{kind}_ids"), _floats(attrs, f"{kind}_weights", len(owners))
@@ -67,7 +67,7 @@ def flat_trees(attrs: Mapping[str, Any], kind: str, label: str) -> Trees:
         np.where(leaf, 0, features),
         np.where(leaf, 0, modes),
         missing if len(missing) else np.zeros(count, np.int64),
-        ways,
+        edges,
         roots[np.argsort(roots, kind="stable")],
         leaves,
         columns[order],
@@ -88,7 +88,7 @@ def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
     if ((modes < 0) | (modes > _MEMBER)).any():
         raise UnsupportedOpError(f"{label}: nodes_modes must lie in [0, {_MEMBER}], got {sorted(set(modes.tolist()))}")
     count = inner + len(weights)
-    ways = []
+    edges = []
     for side in ("true", "false"):
         to, ends = _ints(attrs, f"nodes_{side}nodeids"), _ints(attrs, f"nodes_{side}leafs")
         if not len(to) == len(ends) == inner:
@@ -98,7 +98,7 @@ def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
         limit = np.where(ends > 0, len(weights), inner)
         if ((to < 0) | (to >= limit)).any():
             raise ModelError(f"{label}: nodes_{side}nodeids names a node or leaf that is not there")
-        ways.append(np.concatenate([np.where(ends > 0, to + inner, to), np.arange(inner, count)]))
+        edges.append(np.concatenate([np.where(ends > 0, to + inner, to), np.arange(inner, count)]))
     missing = _ints(attrs, "nodes_missing_value_tracks_true")
     pad = np.zeros(len(weights), np.int64)
     owned = np.stack([np.arange(len(weights)), np.arange(1, len(weights) + 1)], 1)
@@ -111,12 +111,12 @@ def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
         np.concatenate([features, pad]),
         np.concatenate([modes, pad]),
         np.concatenate([missing if len(missing) else np.zeros(inner, np.int64), pad]),
-        ways[0],
-        ways[1],
+        edges[0],
+        edges[1],
         np.concatenate([np.zeros((inner, 2), np.int64), owned]),
     )
     if (modes == _MEMBER).any():
-        arrays = _without_sets(arrays, modes, np.asarray(attrs.get("membership_values", ())), label)
+        arrays = _expand_set_tests(arrays, modes, np.asarray(attrs.get("membership_values", ())), label)
     return _checked(
         arrays.limits, arrays.features, arrays.modes, arrays.missing, [arrays.yes, arrays.no], roots, arrays.leaves,
         targets, weights, label,
@@ -134,7 +134,7 @@ class _Nodes:
     leaves: Array
 
 
-def _without_sets(nodes: _Nodes, modes: Array, members: Array, label: str) -> _Nodes:
+def _expand_set_tests(nodes: _Nodes, modes: Array, members: Array, label: str) -> _Nodes:
     """Expand each set-membership node to a chain of nodes that compare with one member each.
 
     membership_values holds the sets in the order of the nodes, each terminated by NaN.
@@ -169,7 +169,7 @@ def _without_sets(nodes: _Nodes, modes: Array, members: Array, label: str) -> _N
     return _Nodes(**{f: np.asarray(v) for f, v in found.items()})
 
 
-class _Places:
+class _NodeIndex:
     """Indices of nodes by tree and identifier."""
 
     def __init__(self, trees: Array, ids: Array, label: str) -> None:
@@ -202,7 +202,7 @@ def _checked(
     features: Array,
     modes: Array,
     missing: Array,
-    ways: Sequence[Array],
+    edges: Sequence[Array],
     roots: Array,
     leaves: Array,
     columns: Array,
@@ -212,8 +212,8 @@ def _checked(
     if (features < 0).any():
         raise ModelError(f"{label}: nodes_featureids holds the negative feature {features.min()}")
     flags = modes | np.where(missing != 0, MISSING_IS_YES, 0)
-    nodes = np.stack([features, flags, *ways], 1).astype(np.int32)
-    depth = _depth(roots, *ways)
+    nodes = np.stack([features, flags, *edges], 1).astype(np.int32)
+    depth = _depth(roots, *edges)
     if depth is None:
         raise ModelError(f"{label}: a path through its nodes comes back to where it was")
     return Trees(

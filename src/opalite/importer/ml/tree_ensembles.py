@@ -16,9 +16,9 @@ from ..walk.node_context import NodeContext
 from .classifier_scores import (
     ML,
     TRANSFORMS,
-    above,
     best_column,
     column,
+    exceeds,
     labels_of,
     pick_labels,
     rows_of,
@@ -41,7 +41,7 @@ def tree_ensemble_regressor(ctx: NodeContext) -> Value:
     if base.size and base.size not in (1, width):
         raise ShapeError(f"{ctx.label} has {base.size} base_values for {width} targets")
     if base.size and (width == 1 or base.size == width):
-        scores = _plus(ctx, scores, base)
+        scores = _add_base(ctx, scores, base)
     return ctx.cast(transformed(ctx, scores, transform_of(ctx)), DType.FLOAT32)
 
 
@@ -59,26 +59,26 @@ def tree_ensemble_classifier(ctx: NodeContext) -> Sequence[Value]:
     name, base = transform_of(ctx), base_values(_attrs(ctx))
     scores = _sums(ctx, trees, len(labels), "SUM")
     if len(labels) != 2:
-        scores = _plus(ctx, scores, base) if base.size == len(labels) else scores
-        best = best_column(ctx, _touched(ctx, scores, trees, base))
+        scores = _add_base(ctx, scores, base) if base.size == len(labels) else scores
+        best = best_column(ctx, _mask_unused_classes(ctx, scores, trees, base))
         return pick_labels(ctx, best, labels), ctx.cast(transformed(ctx, scores, name), DType.FLOAT32)
     named = set(np.unique(trees.columns).tolist())
     positive = bool((trees.weights >= 0).all())
     limit = 0.5 if len(named) == 1 and positive else 0.0
     if named == {0}:
         one = column(ctx, scores, 0)
-        one = _plus(ctx, one, base[:1]) if base.size else one
-        position = above(ctx, one, limit)
+        one = _add_base(ctx, one, base[:1]) if base.size else one
+        position = exceeds(ctx, one, limit)
         if base.size < 2:
             scores = two_columns(ctx, one, name, negate=not positive)
         else:
             scores = transformed(ctx, concat(ctx, [one, column(ctx, scores, 1)], 1), name)
     else:
         if base.size == 2:
-            scores = _plus(ctx, scores, base)
+            scores = _add_base(ctx, scores, base)
         elif base.size == 1 and 0 in named:
-            scores = _plus(ctx, scores, np.array([base[0], 0], base.dtype))
-        position = above(ctx, column(ctx, scores, 1), limit)
+            scores = _add_base(ctx, scores, np.array([base[0], 0], base.dtype))
+        position = exceeds(ctx, column(ctx, scores, 1), limit)
         scores = transformed(ctx, scores, name)
     return pick_labels(ctx, position, labels), ctx.cast(scores, DType.FLOAT32)
 
@@ -127,11 +127,11 @@ def _sums(ctx: NodeContext, trees: Trees, width: int, aggregate: str) -> Value:
     )
 
 
-def _plus(ctx: NodeContext, scores: Value, base: Array) -> Value:
+def _add_base(ctx: NodeContext, scores: Value, base: Array) -> Value:
     return ctx.elementwise(lambda s, b: s + b, scores, ctx.constant(base.astype(scores.dtype.np).reshape(1, -1)))
 
 
-def _touched(ctx: NodeContext, scores: Value, trees: Trees, base: Array) -> Value:
+def _mask_unused_classes(ctx: NodeContext, scores: Value, trees: Trees, base: Array) -> Value:
     """Set scores of classes without leaves and base values to -inf, so that they are never the largest."""
     named = np.zeros(scores.shape[1], bool)
     named[trees.columns] = True

@@ -11,7 +11,7 @@ from ...ir.graph import Value
 from ...ops.linear_attention import LinearAttention
 from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..shared.attention import Visibility, additive_mask, attend, attend_in_steps, extend_cache
+from ..shared.attention import Visibility, additive_mask, attend, attend_decomposed, extend_cache
 from ..shared.emit_helpers import concat, full, gather, merge_heads, slice_axis, split_heads, unsqueeze
 from ..walk.node_context import NodeContext
 
@@ -31,7 +31,7 @@ def attention(ctx: NodeContext) -> Result:
     past, lengths = ctx.get(4), ctx.get(6)
     k, v = extend_cache(ctx, (past, ctx.get(5)), (k, v))
     offset = past.shape[2] if past is not None else None if lengths is not None else 0
-    see = Visibility(
+    visibility = Visibility(
         causal=ctx.flag("is_causal"),
         offset=offset,
         left=int(ctx.attr("left_window_size", -1)),
@@ -42,10 +42,10 @@ def attention(ctx: NodeContext) -> Result:
     softcap = float(ctx.attr("softcap", 0.0))
     scores = None
     if ctx.uses_output(3):
-        bias = additive_mask(ctx, mask, see, q.dtype, q.shape[2], k.shape[2])
+        bias = additive_mask(ctx, mask, visibility, q.dtype, q.shape[2], k.shape[2])
         y, scores = _with_scores(ctx, q, k, v, bias, scale, softcap)
     else:
-        y = attend(ctx, q, k, v, mask, see, scale, softcap)
+        y = attend(ctx, q, k, v, mask, visibility, scale, softcap)
     return [merge_heads(ctx, y) if packed else y, k, v, scores][: ctx.n_outputs]
 
 
@@ -53,7 +53,7 @@ def _with_scores(
     ctx: NodeContext, q: Value, k: Value, v: Value, bias: Value | None, scale: float, softcap: float
 ) -> tuple[Value, Value]:
     code = int(ctx.attr("softmax_precision", 0))
-    steps = attend_in_steps(ctx, q, k, v, bias, scale, softcap, elem_dtype(code) if code else None)
+    steps = attend_decomposed(ctx, q, k, v, bias, scale, softcap, elem_dtype(code) if code else None)
     mode = int(ctx.attr("qk_matmul_output_mode", 0))
     if not 0 <= mode <= 3:
         raise UnsupportedOpError(f"{ctx.label} has qk_matmul_output_mode {mode}; known are 0 to 3")

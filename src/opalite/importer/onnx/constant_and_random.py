@@ -80,8 +80,8 @@ def _range_of_sizes(ctx: NodeContext, dtype: DType, start: Any, limit: Any, delt
     if count <= 0:
         return ctx.constant(np.zeros(0, dtype.np))
     if not is_symbolic(count) and count <= MOST_ELEMENTS:
-        return ctx.sizes([start + i * delta for i in range(count)], dtype)
-    first = ctx.sizes([start], dtype, ())
+        return ctx.shape_tensor([start + i * delta for i in range(count)], dtype)
+    first = ctx.shape_tensor([start], dtype, ())
     return ctx.elementwise(lambda s: s + coord(s.builder, 0).cast(s.dtype) * delta, first, shape=(count,))
 
 

@@ -17,7 +17,7 @@ from ...ops.integer_conv_matmul import BYTES, IntegerConv
 from ..op_registry import onnx_op
 from ..shared.conv_pool_windows import plain_window, split_pads, window_of
 from ..shared.emit_helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis
-from ..shared.quantization import plain_zero
+from ..shared.quantization import nonzero_zero_point
 from ..walk.node_context import NodeContext
 from .activation import swish_of
 
@@ -195,7 +195,7 @@ def integer_convolution(
     if len(w.shape) != len(x.shape):
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = window_of(ctx, x, w.shape[2:])
-    inputs = [x, w, bias, plain_zero(x_zero), plain_zero(w_zero)]
+    inputs = [x, w, bias, nonzero_zero_point(x_zero), nonzero_zero_point(w_zero)]
     group = int(ctx.attr("group", 1))
     return ctx.add(IntegerConv(window.strides, window.pads, window.dilations, group), inputs)
 

@@ -18,8 +18,8 @@ from ...ops.nms import NonMaxSuppression
 from ...ops.operator import normalize_axis
 from ...ops.scatter import ScatterElements, ScatterND
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import axis_of, blank, full, gather, slice_axis, take, unsqueeze
-from ..walk.graph_builder import Written
+from ..shared.emit_helpers import axis_of, default_element, full, gather, slice_axis, take, unsqueeze
+from ..walk.graph_builder import CacheUpdate
 from ..walk.node_context import NodeContext, Trimmed
 
 Result = Value | Sequence[Value | None]
@@ -191,7 +191,7 @@ def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis
         return where((o >= 0).call("and", o < written), new, old)
 
     result = ctx.elementwise(choose, offset, moved, cache)
-    ctx.tell_written(result, Written(cache, update, starts, axis, circular))
+    ctx.record_cache_update(result, CacheUpdate(cache, update, starts, axis, circular))
     return result
 
 
@@ -232,7 +232,7 @@ def trilu(ctx: NodeContext) -> Value:
         offset = coord(v.builder, rank - 1) - coord(v.builder, rank - 2)
         return where(offset >= d if upper else offset <= d, v, zero)
 
-    return ctx.elementwise(keep, x, diagonal, ctx.scalar(blank(x.dtype), x.dtype))
+    return ctx.elementwise(keep, x, diagonal, ctx.scalar(default_element(x.dtype), x.dtype))
 
 
 @onnx_op("MaxUnpool", since=9)

@@ -9,7 +9,7 @@ from ...expr.trace_function import Sym, where
 from ...ir.graph import Value
 from ...ops.cumulative import Cumulative
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import WIDEST_CHAIN, binary, chain, unary
+from ..shared.emit_helpers import MAX_OPERANDS, binary, chain, unary
 from ..walk.node_context import NodeContext
 
 _UNARY = {
@@ -131,7 +131,7 @@ def min_(ctx: NodeContext) -> Value:
 def mean(ctx: NodeContext) -> Value:
     """Import Mean: mean of any number of broadcast inputs."""
     values = _present(ctx)
-    if len(values) > WIDEST_CHAIN:
+    if len(values) > MAX_OPERANDS:
         total = chain(ctx, "add", values)
         return ctx.elementwise(lambda x: x / len(values), total)
 

@@ -9,7 +9,7 @@ from ...ir.graph import Value
 from ...ops.integer_conv_matmul import BYTES
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import matmul
-from ..shared.quantization import plain_zero
+from ..shared.quantization import nonzero_zero_point
 from ..walk.node_context import NodeContext
 
 
@@ -56,7 +56,7 @@ def matmul_integer(ctx: NodeContext) -> Value:
 
 def integer_product(ctx: NodeContext, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
     """Emit (a - a_zero) (b - b_zero) in int32."""
-    a_zero, b_zero = plain_zero(a_zero), plain_zero(b_zero)
+    a_zero, b_zero = nonzero_zero_point(a_zero), nonzero_zero_point(b_zero)
     plain = (a_zero is None or a_zero.type.count == 1) and (b_zero is None or len(b_zero.shape) <= 1)
     if plain and a.dtype in BYTES and b.dtype in BYTES:
         return matmul(ctx, a, b, zeros=(a_zero, b_zero))

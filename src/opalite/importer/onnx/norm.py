@@ -26,14 +26,14 @@ def batch_normalization_early(ctx: NodeContext) -> Result:
     """Import BatchNormalization: before opset 14, several outputs mean training, which runs on the host."""
     if any(ctx.uses_output(i) for i in range(1, ctx.n_outputs)):
         return ctx.host()
-    return _with_statistics(ctx, ctx.input(3), ctx.input(4))
+    return _normalize_by(ctx, ctx.input(3), ctx.input(4))
 
 
 @onnx_op("BatchNormalization", since=14)
 def batch_normalization(ctx: NodeContext) -> Result:
     """Import BatchNormalization: by running statistics; in training mode by those of the batch, and updates them."""
     if not ctx.flag("training_mode"):
-        return _with_statistics(ctx, ctx.input(3), ctx.input(4))
+        return _normalize_by(ctx, ctx.input(3), ctx.input(4))
     x, momentum = ctx.input(0), float(ctx.attr("momentum", 0.9))
     axes = [i for i in range(len(x.shape)) if i != 1]
     mean = reduce(ctx, x, "mean", axes)
@@ -46,13 +46,13 @@ def batch_normalization(ctx: NodeContext) -> Result:
         return old * momentum + new.cast(old.dtype) * (1 - momentum)
 
     return [
-        _with_statistics(ctx, mean, variance),
+        _normalize_by(ctx, mean, variance),
         ctx.elementwise(running, ctx.input(3), mean),
         ctx.elementwise(running, ctx.input(4), variance),
     ]
 
 
-def _with_statistics(ctx: NodeContext, mean: Value, variance: Value) -> Value:
+def _normalize_by(ctx: NodeContext, mean: Value, variance: Value) -> Value:
     """Return x * s + t with s = scale / sqrt(variance + epsilon), t = bias - mean * s; constant s and t are folded.
 
     s and t are computed in float32 at least. Parameters with more than one axis (spatial=0) match x[1:].
@@ -64,13 +64,13 @@ def _with_statistics(ctx: NodeContext, mean: Value, variance: Value) -> Value:
     factor = ctx.elementwise(lambda s, v: s / (v + epsilon).call("sqrt"), parts[0], parts[3])
     shift = ctx.elementwise(lambda b, m, f: b - m * f, parts[1], parts[2], factor)
     if len(x.shape) == 1:  # [N] with one channel
-        return ctx.reshape(_spread(ctx, ctx.reshape(x, (*x.shape, 1)), factor, shift), x.shape)
+        return ctx.reshape(_scale_channels(ctx, ctx.reshape(x, (*x.shape, 1)), factor, shift), x.shape)
     if not x.shape:
         raise ShapeError(f"{ctx.label} expects [N,C,...], got {x.type}")
-    return _spread(ctx, x, factor, shift)
+    return _scale_channels(ctx, x, factor, shift)
 
 
-def _spread(ctx: NodeContext, x: Value, factor: Value, shift: Value) -> Value:
+def _scale_channels(ctx: NodeContext, x: Value, factor: Value, shift: Value) -> Value:
     """Return x * factor + shift, both per channel of x[N,C,...]."""
     shape = (*factor.shape, *(1,) * (len(x.shape) - 1 - len(factor.shape)))
     factor, shift = (ctx.reshape(ctx.cast(v, x.dtype), shape) for v in (factor, shift))

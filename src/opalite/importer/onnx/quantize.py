@@ -20,7 +20,7 @@ from ..microsoft.unfuse import channels_first, channels_last
 from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
 from ..shared.emit_helpers import along_axis, reduce
-from ..shared.quantization import plain_zero, quantize, requantize, spread
+from ..shared.quantization import broadcast_parameter, nonzero_zero_point, quantize, requantize
 from ..walk.node_context import NodeContext
 from .cast import FLOAT8
 from .conv import integer_convolution
@@ -48,8 +48,8 @@ def quantize_linear(ctx: NodeContext) -> Result:
     dtype = _wide(held)
     shape, axis, block = x.shape, int(ctx.attr("axis", 1)), int(ctx.attr("block_size", 0))
     if zero is not None:
-        _, zero = spread(ctx, zero, x, axis, block)
-    x, scale = spread(ctx, scale, x, axis, block)
+        _, zero = broadcast_parameter(ctx, zero, x, axis, block)
+    x, scale = broadcast_parameter(ctx, scale, x, axis, block)
     precision = int(ctx.attr("precision", 0))
     if precision and elem_dtype(precision) is not DType.FLOAT32:
         kind = elem_dtype(precision)
@@ -71,7 +71,7 @@ def quantize_linear(ctx: NodeContext) -> Result:
 @onnx_op("DequantizeLinear", since=1, domain="com.microsoft")
 def dequantize_linear(ctx: NodeContext) -> Result:
     """Import DequantizeLinear: per tensor, axis or block; constants of types without device support are widened."""
-    kept = _kept(ctx)
+    kept = _quantized_constant(ctx)
     if kept is not None:
         return kept
     x, scale, zero = (_widened(ctx, v) for v in (ctx.input(0), ctx.input(1), ctx.get(2)))
@@ -82,10 +82,10 @@ def dequantize_linear(ctx: NodeContext) -> Result:
     if not (scale.dtype.is_float and dtype.is_float):
         raise UnsupportedOpError(f"{ctx.label} gives {dtype} by a scale of {ctx.input(1).type}; both must be floats")
     shape, axis, block = x.shape, int(ctx.attr("axis", 1)), int(ctx.attr("block_size", 0))
-    zero = plain_zero(zero)
+    zero = nonzero_zero_point(zero)
     if zero is not None:
-        _, zero = spread(ctx, zero, x, axis, block)
-    x, scale = spread(ctx, scale, x, axis, block)
+        _, zero = broadcast_parameter(ctx, zero, x, axis, block)
+    x, scale = broadcast_parameter(ctx, scale, x, axis, block)
 
     def real(q: Sym, s: Sym, *z: Sym) -> Sym:
         if z and q.dtype.is_float:
@@ -98,7 +98,7 @@ def dequantize_linear(ctx: NodeContext) -> Result:
     return y
 
 
-def _kept(ctx: NodeContext) -> Value | None:
+def _quantized_constant(ctx: NodeContext) -> Value | None:
     """Return a large constant that is dequantised on access and stays quantised in products; None for other inputs."""
     x, scale, zero = ctx.input(0), ctx.input(1), ctx.get(2)
     code = int(ctx.attr("output_dtype", 0))
@@ -109,7 +109,7 @@ def _kept(ctx: NodeContext) -> Value | None:
     if scale.data is None or not scale.dtype.is_float or not dtype.is_float or (zero is not None and zero.data is None):
         return None
     axis, block = normalize_axis(int(ctx.attr("axis", 1)), 2), int(ctx.attr("block_size", 0))
-    zero = plain_zero(zero)
+    zero = nonzero_zero_point(zero)
     parts: list[Array] = []
     for part in (scale.data, *([] if zero is None or zero.data is None else [zero.data])):
         if part.size == 1:

@@ -16,7 +16,7 @@ from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import (
     axis_of,
-    blank,
+    default_element,
     expand,
     full,
     int_list,
@@ -31,7 +31,7 @@ from ..walk.node_context import NodeContext
 
 Result = Value | Sequence[Value | None]
 
-FARTHEST = 2**31 - 1
+END_BOUND = 2**31 - 1
 """Slice bounds from here on mean the end, for any size."""
 
 
@@ -121,13 +121,13 @@ def concat(ctx: NodeContext) -> Value:
     values = [v for v in ctx.inputs if v is not None]
     if not values:
         raise ShapeError(f"{ctx.label} has no inputs")
-    if len({v.dtype for v in values}) == 1 and len({_beside(v, int(ctx.attr("axis", 1))) for v in values}) > 1:
+    if len({v.dtype for v in values}) == 1 and len({_other_sizes(v, int(ctx.attr("axis", 1))) for v in values}) > 1:
         filled = [v for v in values if v.type.count]
         model = (filled or values)[0]
         axis = axis_of(ctx, len(model.shape), 1)
         if filled:
             values = [v for v in values if v.type.count or (v.shape[axis] if axis < len(v.shape) else 0)]
-        elif math.prod(_beside(model, axis)) == 0 or not any(v.shape[axis] for v in values if axis < len(v.shape)):
+        elif math.prod(_other_sizes(model, axis)) == 0 or not any(v.shape[axis] for v in values if axis < len(v.shape)):
             shape = list(model.shape)
             shape[axis] = sum(v.shape[axis] for v in values if axis < len(v.shape))
             return ctx.constant(np.zeros(shape, model.dtype.np))
@@ -135,7 +135,7 @@ def concat(ctx: NodeContext) -> Value:
     return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
 
 
-def _beside(v: Value, axis: int) -> tuple[int, ...]:
+def _other_sizes(v: Value, axis: int) -> tuple[int, ...]:
     """Return the sizes of all axes but one."""
     axis += len(v.shape) if axis < 0 else 0
     return v.shape[:axis] + v.shape[axis + 1 :]
@@ -191,13 +191,13 @@ def _slice(
         a = normalize_axis(axis, rank)
         if step == 0:
             raise ShapeError(f"{ctx.label} has step 0 on axis {a}")
-        begin[a], stride[a], size[a] = _covered(start, end, int(step), x.shape[a])
+        begin[a], stride[a], size[a] = _slice_range(start, end, int(step), x.shape[a])
     if all(s == 1 for s in stride) and always_equal(size, x.shape):
         return x
     return ctx.add(Slice(starts=tuple(begin), steps=tuple(stride), sizes=tuple(size)), [x])
 
 
-def _covered(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
+def _slice_range(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
     """Return first element, step and count of start:end:step in an axis of `size`."""
     if step < 0:  # a start before the first element is clamped to it, unlike NumPy
         start = max(start, -size)
@@ -211,7 +211,7 @@ def _covered(start: int, end: int, step: int, size: int) -> tuple[int, int, int]
         return low if at < low else high if at > high else at
 
     first = place(start)
-    last = high if end >= FARTHEST else low if end <= -FARTHEST else place(end)
+    last = high if end >= END_BOUND else low if end <= -END_BOUND else place(end)
     count = -(-(last - first) // step) if step > 0 else -((last - first) // -step)
     return (first, step, count) if count > 0 else (0, step, 0)
 
@@ -272,7 +272,7 @@ def pad(ctx: NodeContext) -> Value:
     if ctx.get(3) is not None:
         axes = ctx.const_ints(3)
     value = ctx.const(2).reshape(-1).tolist() if ctx.get(2) is not None else []
-    return _pad(ctx, ctx.const_ints(1), axes, value[0] if value else blank(x.dtype))
+    return _pad(ctx, ctx.const_ints(1), axes, value[0] if value else default_element(x.dtype))
 
 
 def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any) -> Value:
@@ -298,10 +298,10 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any)
     grown = tuple(at_least([p, 0]) for p in (*begin, *end))
     if all(always_equal(p, 0) for p in grown):
         return x
-    return _framed(ctx, x, grown, mode, value)
+    return _pad_nonnegative(ctx, x, grown, mode, value)
 
 
-def _framed(ctx: NodeContext, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
+def _pad_nonnegative(ctx: NodeContext, x: Value, pads: Sequence[int], mode: str, value: Any) -> Value:
     """Pad x; strings and complex numbers are concatenated with constant blocks along each axis."""
     rank = len(x.shape)
     if x.dtype.on_device or mode != "constant":
@@ -331,7 +331,7 @@ def center_crop_pad(ctx: NodeContext) -> Value:
         else:
             pads[a] = (size - have) // 2
             pads[rank + a] = size - have - pads[a]
-    return x if not any(pads) else _framed(ctx, x, pads, "constant", blank(x.dtype))
+    return x if not any(pads) else _pad_nonnegative(ctx, x, pads, "constant", default_element(x.dtype))
 
 
 @onnx_op("DepthToSpace", since=1)
@@ -382,10 +382,10 @@ def shape(ctx: NodeContext) -> Value:
     """Import Shape: dimensions from `start` to `end`."""
     dims = ctx.input(0).shape
     start, end = int(ctx.attr("start", 0)), ctx.attr("end", None)
-    return ctx.sizes(dims[start : None if end is None else int(end)])
+    return ctx.shape_tensor(dims[start : None if end is None else int(end)])
 
 
 @onnx_op("Size", since=1)
 def size(ctx: NodeContext) -> Value:
     """Import Size: number of elements."""
-    return ctx.sizes([ctx.input(0).type.count], shape=())
+    return ctx.shape_tensor([ctx.input(0).type.count], shape=())

@@ -13,10 +13,10 @@ from onnx import numpy_helper
 
 from ...errors import OptionError
 from ...ir.model_edits import ModelEdits
-from .argmax_output import add_likeliest
+from .argmax_output import add_argmax_outputs
 from .decode import Array, elem_dtype
-from .last_token_logits import keep_last
-from .subgraphs import inside
+from .last_token_logits import keep_last_position
+from .subgraphs import nested_nodes
 
 _log = logging.getLogger(__name__)
 W = TypeVar("W")
@@ -44,8 +44,8 @@ def edit_model(proto: Any, weights: Mapping[int, W], edits: ModelEdits) -> dict[
             raise OptionError(f"initializer '{name}' holds its data itself: replace it with add_initializer")
         old.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), name))
         left.pop(number, None)
-    keep_last(proto, edits.last)
-    add_likeliest(proto, edits.likeliest)
+    keep_last_position(proto, edits.last)
+    add_argmax_outputs(proto, edits.likeliest)
     return left
 
 
@@ -82,7 +82,7 @@ of all operators."""
 
 def infer_shapes(proto: Any) -> Any:
     """Return a copy of the ModelProto with types inferred by onnx; fragile nodes wait until their input is typed."""
-    fragile = _hidden(proto)
+    fragile = _fragile_nodes(proto)
     if not fragile:
         return onnx.shape_inference.infer_shapes(proto)
     typed = {v.name for v in proto.graph.input if v.type.WhichOneof("value")}
@@ -90,7 +90,7 @@ def infer_shapes(proto: Any) -> Any:
     while True:
         asked = onnx.ModelProto()
         asked.CopyFrom(proto)
-        for node in _hidden(asked, typed):
+        for node in _fragile_nodes(asked, typed):
             node.op_type = f"{node.op_type} of unknown type"
         found = onnx.shape_inference.infer_shapes(asked)
         now = typed | {v.name for v in found.graph.value_info if v.type.WhichOneof("value")}
@@ -99,11 +99,11 @@ def infer_shapes(proto: Any) -> Any:
         typed = now
 
 
-def _hidden(proto: Any, typed: Container[str] = ()) -> list[Any]:
+def _fragile_nodes(proto: Any, typed: Container[str] = ()) -> list[Any]:
     """Return the fragile nodes that read an untyped value, and all fragile nodes of subgraphs and functions."""
     outer = [n for n in proto.graph.node if not (n.input and n.input[0] in typed)]
-    inner = [i for n in proto.graph.node for i in inside(n)]
-    inner += [i for f in proto.functions for n in f.node for i in (n, *inside(n))]
+    inner = [i for n in proto.graph.node for i in nested_nodes(n)]
+    inner += [i for f in proto.functions for n in f.node for i in (n, *nested_nodes(n))]
     return [n for n in (*outer, *inner) if n.op_type in FRAGILE]
 
 
@@ -159,12 +159,12 @@ def edited_model(source: Any, edits: ModelEdits) -> Any:
     if folder:
         onnx.load_external_data_for_model(proto, folder)
     edit_model(proto, {}, edits)
-    _take_files(proto, edits.files)
+    _inline_files(proto, edits.files)
     infer_outputs(proto, bool(edits.dims or edits.dims_by_denotation))
     return proto
 
 
-def _take_files(proto: Any, files: Mapping[str, bytes]) -> None:
+def _inline_files(proto: Any, files: Mapping[str, bytes]) -> None:
     """Move data of files that the caller holds in memory into the message."""
     for tensor in proto.graph.initializer:
         if not _is_external(tensor):

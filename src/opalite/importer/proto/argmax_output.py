@@ -18,7 +18,7 @@ _SINCE = 13
 """First opset in which ArgMax accepts every floating-point type."""
 
 
-def add_likeliest(proto: Any, names: Iterable[str]) -> None:
+def add_argmax_outputs(proto: Any, names: Iterable[str]) -> None:
     """Add, for each named output [batch, positions, n], argmax and maximum of its last position, [batch, 1] each.
 
     The new outputs are NAME/likeliest (int64) and NAME/largest. Outputs that the model lacks, or without three axes or

@@ -17,7 +17,7 @@ _KINDS = (
 )
 
 
-def kind_of(mode: int) -> str:
+def file_kind(mode: int) -> str:
     """Describe the type of a file that is no regular one, from its mode."""
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
 
@@ -52,7 +52,8 @@ def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str
         raise ModelFormatError(f"tensor '{tensor}' points to '{location}', which is outside the model's folder")
     if not stat.S_ISREG(mode):
         raise ModelFormatError(
-            f"the data of tensor '{tensor}' should lie in '{path}', which is {kind_of(mode)}: copy the data file there"
+            f"the data of tensor '{tensor}' should lie in '{path}', which is {file_kind(mode)}: "
+            "copy the data file there"
         )
     return path
 

@@ -115,7 +115,7 @@ class GraphDef:
         """Return a copy with references to function attributes replaced by `attributes`; unset ones are removed."""
         nodes = [_bind_node(node, attributes) for node in self.nodes]
         constants = self.constants.copy()
-        return replace(self, nodes=tuple(_take_constants(nodes, constants)), constants=constants)
+        return replace(self, nodes=tuple(_extract_constants(nodes, constants)), constants=constants)
 
 
 def parse_graph(
@@ -164,7 +164,7 @@ def make_graph(
 ) -> GraphDef:
     """Make a checked GraphDef: nodes sorted, unused ones removed, Constant nodes converted to constants."""
     _check_names(name, inputs, nodes, constants)
-    rest = _take_constants(nodes, constants)
+    rest = _extract_constants(nodes, constants)
     order = _mark_used(_sort_nodes(name, rest), [v.name for v in outputs])
     return GraphDef(name, inputs, outputs, tuple(order), constants)
 
@@ -314,7 +314,7 @@ def _bind_node(node: NodeDef, attributes: Mapping[str, Attr]) -> NodeDef:
     return replace(node, attributes=bound)
 
 
-def _take_constants(nodes: Sequence[NodeDef], constants: Constants) -> list[NodeDef]:
+def _extract_constants(nodes: Sequence[NodeDef], constants: Constants) -> list[NodeDef]:
     """Move the values of Constant nodes to `constants`; return the other nodes."""
     rest = []
     for node in nodes:

@@ -27,7 +27,7 @@ FULL = -1
 """Channel count of a tensor that keeps its padded channels."""
 
 
-def without_blocks(graph: GraphDef) -> GraphDef:
+def undo_nchwc(graph: GraphDef) -> GraphDef:
     """Return the graph in plain layout, inner graphs included; the graph itself if it has no blocks.
 
     ModelFormatError if filters are no constants, or no block size fits them.

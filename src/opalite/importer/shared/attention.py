@@ -33,14 +33,14 @@ class Visibility:
     right: int = -1
     lengths: Value | None = None
 
-    def hides(self, keys: int) -> bool:
+    def may_hide(self, keys: int) -> bool:
         """Whether the position may hide any of `keys` keys; a query after all keys (decoding) sees them all."""
         causal = self.causal and (self.offset is None or self.offset < keys - 1)
         return causal or self.left >= 0 or self.right >= 0 or self.lengths is not None
 
 
 def additive_mask(
-    ctx: NodeContext, mask: Value | None, see: Visibility, dtype: DType, queries: int, keys: int
+    ctx: NodeContext, mask: Value | None, visibility: Visibility, dtype: DType, queries: int, keys: int
 ) -> Value | None:
     """Return the mask added to the scores [B,H,S,T]: 0 or the mask's value for visible keys, -inf for hidden ones.
 
@@ -48,20 +48,20 @@ def additive_mask(
     """
     if mask is not None:
         mask = _full_rank(ctx, mask, keys)
-    if not see.hides(keys):
+    if not visibility.may_hide(keys):
         if mask is None:
             return None
         return ctx.elementwise(lambda m: _bias(m, dtype), mask)
     inputs = [ctx.scalar(0, dtype) if mask is None else mask]
     shape: tuple[int, ...] = (1, 1, queries, keys)
-    if see.lengths is not None:
-        inputs.append(ctx.reshape(ctx.cast(see.lengths, DType.INT64), (see.lengths.type.count, 1, 1, 1)))
-        shape = (see.lengths.type.count, 1, queries, keys)
+    if visibility.lengths is not None:
+        inputs.append(ctx.reshape(ctx.cast(visibility.lengths, DType.INT64), (visibility.lengths.type.count, 1, 1, 1)))
+        shape = (visibility.lengths.type.count, 1, queries, keys)
     if mask is not None:
         shape = broadcast_shape([shape, mask.shape])
 
     def masked(m: Sym, *lengths: Sym) -> Sym:
-        return where(_seen(m, see, lengths[0] if lengths else None, queries), _bias(m, dtype), LOWEST)
+        return where(_seen(m, visibility, lengths[0] if lengths else None, queries), _bias(m, dtype), LOWEST)
 
     return ctx.elementwise(masked, *inputs, shape=shape)
 
@@ -84,21 +84,21 @@ def _bias(mask: Sym, dtype: DType) -> Sym:
     return mask.cast(dtype)
 
 
-def _seen(any_sym: Sym, see: Visibility, lengths: Sym | None, queries: int) -> Sym:
+def _seen(any_sym: Sym, visibility: Visibility, lengths: Sym | None, queries: int) -> Sym:
     i, j = coord(any_sym.builder, 2), coord(any_sym.builder, 3)
     conditions: list[Sym] = []
-    if see.causal or see.left >= 0 or see.right >= 0:
-        if see.offset is not None:
-            place = i + see.offset
+    if visibility.causal or visibility.left >= 0 or visibility.right >= 0:
+        if visibility.offset is not None:
+            place = i + visibility.offset
         else:
             assert lengths is not None
             place = i + (lengths - queries)
-        if see.causal:
+        if visibility.causal:
             conditions.append(j <= place)
-        if see.left >= 0:
-            conditions.append(place - j <= see.left)
-        if see.right >= 0:
-            conditions.append(j - place <= see.right)
+        if visibility.left >= 0:
+            conditions.append(place - j <= visibility.left)
+        if visibility.right >= 0:
+            conditions.append(j - place <= visibility.right)
     if lengths is not None:
         conditions.append(j < lengths)
     result = conditions[0]
@@ -113,7 +113,7 @@ def attend(
     k: Value,
     v: Value,
     mask: Value | None,
-    see: Visibility,
+    visibility: Visibility,
     scale: float,
     softcap: float = 0.0,
     sinks: Value | None = None,
@@ -125,15 +125,15 @@ def attend(
     """
     queries, keys = q.shape[2], k.shape[2]
     if sinks is not None:
-        bias = additive_mask(ctx, mask, see, q.dtype, queries, keys)
-        return attend_in_steps(ctx, q, k, v, bias, scale, softcap, None, sinks).output
-    own = see == Visibility(causal=True)
-    bias = additive_mask(ctx, mask, Visibility() if own else see, q.dtype, queries, keys)
+        bias = additive_mask(ctx, mask, visibility, q.dtype, queries, keys)
+        return attend_decomposed(ctx, q, k, v, bias, scale, softcap, None, sinks).output
+    own = visibility == Visibility(causal=True)
+    bias = additive_mask(ctx, mask, Visibility() if own else visibility, q.dtype, queries, keys)
     return ctx.add(Attention(scale=scale, causal=own, softcap=softcap), [q, k, v, bias])
 
 
 @dataclass(frozen=True)
-class Steps:
+class AttentionSteps:
     """Intermediate results of attention, each [B,H,S,T], and its output [B,H,S,Dv]."""
 
     raw: Value
@@ -143,7 +143,7 @@ class Steps:
     output: Value
 
 
-def attend_in_steps(
+def attend_decomposed(
     ctx: NodeContext,
     q: Value,
     k: Value,
@@ -153,7 +153,7 @@ def attend_in_steps(
     softcap: float,
     precision: DType | None,
     sinks: Value | None = None,
-) -> Steps:
+) -> AttentionSteps:
     """Emit attention as separate products and a softmax (in `precision`), with all intermediate results."""
     b, heads, s, d = q.shape
     kv_heads, t = k.shape[1], k.shape[2]
@@ -175,7 +175,7 @@ def attend_in_steps(
         weights = ctx.elementwise(lambda w, m: where(m.eq(LOWEST), 0, w), weights, blind)
     weights = ctx.cast(weights, q.dtype)
     output = matmul(ctx, ctx.reshape(weights, (b, kv_heads, rows, t)), v)
-    return Steps(raw, capped, biased, weights, ctx.reshape(output, (b, heads, s, v.shape[3])))
+    return AttentionSteps(raw, capped, biased, weights, ctx.reshape(output, (b, heads, s, v.shape[3])))
 
 
 def extend_cache(

@@ -25,7 +25,7 @@ from ..walk.node_context import NodeContext
 
 Array = np.ndarray[Any, Any]
 
-WIDEST_CHAIN = 8
+MAX_OPERANDS = 8
 """Largest number of operands of one Elementwise: its kernel has one pointer argument for each."""
 
 
@@ -134,7 +134,7 @@ def pad_zeros(ctx: NodeContext, v: Value, pads: Sequence[int], value: float | in
 # Arithmetic
 
 
-def blank(dtype: DType) -> Any:
+def default_element(dtype: DType) -> Any:
     """Return the default element: zero, or the empty string."""
     return "" if dtype is DType.STRING else 0
 
@@ -160,7 +160,7 @@ def chain(ctx: NodeContext, fn: str, values: Sequence[Value]) -> Value:
     """Emit fn(fn(v0, v1), v2)... over any number of values."""
     result, rest = values[0], list(values[1:])
     while rest:
-        now, rest = rest[: WIDEST_CHAIN - 1], rest[WIDEST_CHAIN - 1 :]
+        now, rest = rest[: MAX_OPERANDS - 1], rest[MAX_OPERANDS - 1 :]
 
         def fold(first: Sym, *others: Sym) -> Sym:
             for o in others:

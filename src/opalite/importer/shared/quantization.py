@@ -26,7 +26,7 @@ class Quantized:
     zero: Value | None
 
 
-def spread(ctx: NodeContext, parameter: Value, x: Value, axis: int, block: int) -> tuple[Value, Value]:
+def broadcast_parameter(ctx: NodeContext, parameter: Value, x: Value, axis: int, block: int) -> tuple[Value, Value]:
     """Reshape `x` and a scale or zero point for broadcasting: per tensor, per `axis`, or per block along it.
 
     block: elements per block, 0 if unknown. Blocks that divide the axis become an axis of their own, which copies no
@@ -49,14 +49,14 @@ def spread(ctx: NodeContext, parameter: Value, x: Value, axis: int, block: int) 
     return x, take(ctx, parameter, np.minimum(np.arange(size) // block, blocks - 1), axis)
 
 
-def plain_zero(zero: Value | None) -> Value | None:
+def nonzero_zero_point(zero: Value | None) -> Value | None:
     """Return the zero point, or None if it is known to be zero everywhere."""
     return None if zero is None or (zero.data is not None and not zero.data.astype(np.float32).any()) else zero
 
 
 def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
     """Quantise x / scale to `dtype`, computed in float32."""
-    zero = plain_zero(zero)
+    zero = nonzero_zero_point(zero)
 
     def expression(v: Sym, s: Sym, *z: Sym) -> Sym:
         return divided(v, s, z[0] if z else None, dtype)
@@ -64,7 +64,7 @@ def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, dtype
     return ctx.elementwise(expression, x, scale, *([zero] if zero is not None else []))
 
 
-def combine(
+def quantized_elementwise(
     ctx: NodeContext,
     fn: Callable[..., Sym],
     operands: Sequence[Quantized],
@@ -75,9 +75,9 @@ def combine(
     """Apply fn to dequantised operands and quantise the result, in one expression."""
     flat: list[Value] = []
     layout: list[int] = []
-    zero = plain_zero(zero)
+    zero = nonzero_zero_point(zero)
     for q in operands:
-        known = plain_zero(q.zero)
+        known = nonzero_zero_point(q.zero)
         flat += [q.value, q.scale, *([known] if known is not None else [])]
         layout.append(3 if known is not None else 2)
 
@@ -100,7 +100,7 @@ def requantize(
     for f in factors[1:]:
         factor = ctx.elementwise(lambda a, b: a * b.cast(DType.FLOAT32), factor, f)
     factor = ctx.elementwise(lambda a, s: a / s.cast(DType.FLOAT32), factor, scale)
-    zero = plain_zero(zero)
+    zero = nonzero_zero_point(zero)
 
     def expression(a: Sym, f: Sym, *z: Sym) -> Sym:
         return quantized(a.cast(DType.FLOAT32) * f, z[0] if z else None, dtype)

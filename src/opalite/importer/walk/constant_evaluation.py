@@ -81,7 +81,7 @@ def is_cheap(nodes: Sequence[Node]) -> bool:
     return total <= CHEAP_COST
 
 
-def closed_value(value: Value, sized: Mapping[Value, Array | None]) -> Array | None:
+def contents_from_sizes(value: Value, sized: Mapping[Value, Array | None]) -> Array | None:
     """Return the contents of a value that depends on constants and sizes only, if they are cheap; else None.
 
     sized: tensors whose elements are expressions. Sizes that determine the contents become static.

@@ -13,25 +13,25 @@ from ...ir.dtype import DType
 from ...ir.symbols import is_dim
 from ..proto.graphdef import GraphDef, NodeDef
 from .constant_evaluation import ancestors
-from .graph_walk import Control, Walk
+from .graph_walk import Control, GraphWalk
 from .internal_ops import internal_node
 from .loop_body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
-from .loop_counter_analysis import decides
+from .loop_counter_analysis import shapes_depend_on
 from .name_scopes import Item, make_item
 from .recognize_cdist import distance_power
 from .static_sequences import SEQUENCES
-from .symbolic_dims import CLOSED, Declared, Open
-from .text_generation import GenerationTask, giving_rows, taking_rows
+from .symbolic_dims import STATIC_DIM, DimSpec, DynamicDim
+from .text_generation import GenerationTask, gather_inputs, gather_outputs
 
 _SCAN_ORDER = ("input_axes", "input_directions", "output_axes", "output_directions")
 """Suffixes of the scan_* attributes for the axes and directions of a Scan."""
 
-MAX_TRIPS = 64
-MAX_NODES = 1000
+MAX_UNROLLED_ITERATIONS = 64
+MAX_UNROLLED_NODES = 1000
 """Limits for unrolling a loop: iterations, and nodes in total."""
 
 
-def visit_if(walk: Walk, item: Item) -> None:
+def visit_if(walk: GraphWalk, item: Item) -> None:
     """Import an If: inline the selected branch once the condition is known."""
     name = _required(item, 0, "condition")
     if name in walk.deferred:
@@ -39,7 +39,7 @@ def visit_if(walk: Walk, item: Item) -> None:
         return
     condition = walk.known(item, name)
     if condition is None:
-        walk.need(item, name)
+        walk.await_contents(item, name)
         return
     taken = bool(_single(item, condition, "condition"))
     branches = {which: _graph(item, which) for which in ("then_branch", "else_branch")}
@@ -50,20 +50,20 @@ def visit_if(walk: Walk, item: Item) -> None:
     walk.inline(branch, item, "then" if taken else "else", (), item.outputs)
 
 
-def visit_loop(walk: Walk, item: Item) -> None:
+def visit_loop(walk: GraphWalk, item: Item) -> None:
     """Import a Loop: unrolled if all conditions are known and this segment can hold it, else as a LoopTask."""
     if _must_wait(walk, item):
         return
     body = _graph(item, "body")
     # An unrolled loop needs one plan per iteration count. That pays only if the body differs between iterations.
     counting = [v.name for v in body.inputs if v.dtype in (DType.INT32, DType.INT64)]
-    fixes = decides(body, counting)
-    trips, condition = (_known_scalar(walk, item, i, fixes) for i in (0, 1))
+    fixes = shapes_depend_on(body, counting)
+    iterations, condition = (_known_scalar(walk, item, i, fixes) for i in (0, 1))
     here = not any(n in walk.objects or n in walk.deferred for n in item.inputs)
-    short = trips is not _UNKNOWN and trips is not None and trips <= _most_trips(body)
-    if here and _UNKNOWN not in (trips, condition) and (short or _may_stop(body)):
+    short = iterations is not _UNKNOWN and iterations is not None and iterations <= _max_unrolled(body)
+    if here and _UNKNOWN not in (iterations, condition) and (short or _may_stop(body)):
         mark = walk.mark()
-        if _unroll_loop(walk, item, body, trips, condition is None or bool(condition)):
+        if _unroll_loop(walk, item, body, iterations, condition is None or bool(condition)):
             return
         walk.rollback(mark)
     walk.add_task(item, LoopTask(item, _body(walk, item, body, slice(2, None))))
@@ -78,7 +78,7 @@ def _may_stop(body: GraphDef) -> bool:
     return name not in body.constants and not (len(body.inputs) > 1 and name == body.inputs[1].name)
 
 
-def _unroll_loop(walk: Walk, item: Item, body: GraphDef, trips: int | None, going: bool) -> bool:
+def _unroll_loop(walk: GraphWalk, item: Item, body: GraphDef, iterations: int | None, going: bool) -> bool:
     """Inline one iteration after another; False if one is incomplete in this segment."""
     begun = (len(walk.pending), len(walk.tasks))
     state = list(item.inputs[2:])
@@ -90,8 +90,8 @@ def _unroll_loop(walk: Walk, item: Item, body: GraphDef, trips: int | None, goin
     columns: list[list[str]] = [[] for _ in body.outputs[1 + len(state) :]]
     prefix = _first_output(item)
     i = 0
-    while going and (trips is None or i < trips):
-        if i >= _most_trips(body):
+    while going and (iterations is None or i < iterations):
+        if i >= _max_unrolled(body):
             return False
         count, flag = f"{prefix}/iteration.{i}", f"{prefix}/condition.{i}"
         walk.constants[count] = _shaped(np.asarray(i, np.int64), body, 0)
@@ -113,7 +113,7 @@ def _unroll_loop(walk: Walk, item: Item, body: GraphDef, trips: int | None, goin
     return True
 
 
-def visit_scan(walk: Walk, item: Item) -> None:
+def visit_scan(walk: GraphWalk, item: Item) -> None:
     """Import a Scan: unrolled if it is short, else as a ScanTask."""
     if _must_wait(walk, item):
         return
@@ -125,7 +125,7 @@ def visit_scan(walk: Walk, item: Item) -> None:
     walk.add_task(item, ScanTask(item, _body(walk, item, body, slice(0, ScanPlan(item).n_states))))
 
 
-def _distance_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
+def _distance_scan(walk: GraphWalk, item: Item, body: GraphDef) -> bool:
     """Import a Scan that computes pairwise distances; False if it computes something else."""
     attrs = item.node.attrs
     plain = not any(any(attrs.get(f"scan_{n}", ())) for n in _SCAN_ORDER)
@@ -145,7 +145,7 @@ def _distance_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
     return True
 
 
-def _unroll_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
+def _unroll_scan(walk: GraphWalk, item: Item, body: GraphDef) -> bool:
     plan = ScanPlan(item)
     scanned = item.inputs[plan.n_states :]
     found = [walk.lookup(n) for n in scanned]
@@ -154,7 +154,7 @@ def _unroll_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
         return False
     axes = plan.input_axes([len(s) for s in shapes])
     length = plan.length(shapes, axes)
-    if is_dim(length) or not 0 < length <= _most_trips(body):
+    if is_dim(length) or not 0 < length <= _max_unrolled(body):
         return False
     begun = (len(walk.pending), len(walk.tasks))
     state = list(item.inputs[: plan.n_states])
@@ -178,11 +178,11 @@ def _unroll_scan(walk: Walk, item: Item, body: GraphDef) -> bool:
     return True
 
 
-def visit_sequence_map(walk: Walk, item: Item) -> None:
+def visit_sequence_map(walk: GraphWalk, item: Item) -> None:
     """Import a SequenceMap: inlined for each element of a known sequence; a host list needs a MapTask."""
     body = _graph(item, "body")
     elements = walk.sequences.get(item.inputs[0])
-    if elements is None or len(elements) > _most_trips(body) or any(n in walk.objects for n in item.inputs):
+    if elements is None or len(elements) > _max_unrolled(body) or any(n in walk.objects for n in item.inputs):
         if not _must_wait(walk, item):
             walk.add_task(item, MapTask(item, _body(walk, item, body, slice(0, 0))))
         return
@@ -197,7 +197,7 @@ def visit_sequence_map(walk: Walk, item: Item) -> None:
 
 
 def _finish(
-    walk: Walk,
+    walk: GraphWalk,
     item: Item,
     state: Sequence[str],
     columns: Sequence[Sequence[str]],
@@ -208,23 +208,23 @@ def _finish(
     name = item.node.name
     for source, out in zip(state, item.outputs, strict=False):
         if out:
-            walk.visit(make_item(internal_node("Same", name, (source,), out, {})))
+            walk.visit(make_item(internal_node("PassThrough", name, (source,), out, {})))
     for column, out, axis, back in zip(columns, item.outputs[len(state) :], axes, reverse, strict=False):
         if out:
             attrs = {"axis": axis, "reverse": back}
             walk.visit(make_item(internal_node("Stack", name, tuple(column), out, attrs)))
 
 
-def _must_wait(walk: Walk, item: Item) -> bool:
+def _must_wait(walk: GraphWalk, item: Item) -> bool:
     """Defer the node if it reads a deferred value that no task of this segment computes."""
     missing = [n for n in item.reads if n in walk.deferred]
-    if not missing or all(n in walk.late for n in missing):
+    if not missing or all(n in walk.made_by_tasks for n in missing):
         return False
     walk.postpone(item)
     return True
 
 
-def _body(walk: Walk, item: Item, graph: GraphDef, states: slice, declared: bool = False) -> Body:
+def _body(walk: GraphWalk, item: Item, graph: GraphDef, states: slice, declared: bool = False) -> Body:
     """Make a model of the body: weights of the outer model become its constants, other captured values its inputs.
 
     states: the node's inputs that are body inputs in the first iteration. declared: the body's declared dynamic
@@ -235,18 +235,23 @@ def _body(walk: Walk, item: Item, graph: GraphDef, states: slice, declared: bool
     fed = tuple((local, outer) for local, outer in captured if local not in weights)
     given = [*fed, *zip([v.name for v in graph.inputs[states]], item.inputs[states], strict=False)]
     values = ((local, walk.lookup(outer)) for local, outer in given if outer)
-    dims: dict[str, Declared] = {
-        local: [Open(d.text) if is_dim(d) else CLOSED for d in v.shape] for local, v in values if v is not None
+    dims: dict[str, DimSpec] = {
+        local: [DynamicDim(d.text) if is_dim(d) else STATIC_DIM for d in v.shape]
+        for local, v in values
+        if v is not None
     }
     if declared:
-        dims |= {v.name: [CLOSED if isinstance(d, int) else Open(d or "") for d in v.shape or ()] for v in graph.inputs}
+        dims |= {
+            v.name: [STATIC_DIM if isinstance(d, int) else DynamicDim(d or "") for d in v.shape or ()]
+            for v in graph.inputs
+        }
     return Body(graph, walk.nested(item, graph, weights, {n: d for n, d in dims.items() if any(d)}), fed)
 
 
 _UNKNOWN: Any = object()
 
 
-def _known_scalar(walk: Walk, item: Item, i: int, fixes: bool) -> Any:
+def _known_scalar(walk: GraphWalk, item: Item, i: int, fixes: bool) -> Any:
     """Return an iteration limit or condition: None if absent, _UNKNOWN if it depends on data.
 
     fixes: sizes may become static for it; else a value that depends on sizes is _UNKNOWN too.
@@ -262,9 +267,9 @@ def _known_scalar(walk: Walk, item: Item, i: int, fixes: bool) -> Any:
     return _UNKNOWN if array is None else _single(item, array, "trip count or condition")
 
 
-def _is_open(walk: Walk, name: str) -> bool:
+def _is_open(walk: GraphWalk, name: str) -> bool:
     """Whether the contents depend on symbolic sizes, which would become static."""
-    value, sized = walk.lookup(name), walk.builder.sized
+    value, sized = walk.lookup(name), walk.builder.shape_tensors
     if value is None or value.is_const or not sized:
         return False
     return value in sized or any(v in sized for node in ancestors([value]) for v in node.inputs)
@@ -293,8 +298,8 @@ def _first_output(item: Item) -> str:
     return next(n for n in item.outputs if n)
 
 
-def _most_trips(body: GraphDef) -> int:
-    return min(MAX_TRIPS, MAX_NODES // max(1, body.size))
+def _max_unrolled(body: GraphDef) -> int:
+    return min(MAX_UNROLLED_ITERATIONS, MAX_UNROLLED_NODES // max(1, body.size))
 
 
 def _shaped(scalar: Any, body: GraphDef, i: int) -> Any:
@@ -303,7 +308,7 @@ def _shaped(scalar: Any, body: GraphDef, i: int) -> Any:
     return scalar.reshape(1) if shape is not None and len(shape) == 1 else scalar
 
 
-def visit_generation(walk: Walk, item: Item) -> None:
+def visit_generation(walk: GraphWalk, item: Item) -> None:
     """Import text generation by a decoder: as a loop on the host."""
     if _must_wait(walk, item):
         return
@@ -313,10 +318,10 @@ def visit_generation(walk: Walk, item: Item) -> None:
     made = item.node.memo.get("generation")
     if made is None:
         caches = [v.name for v in decoder.inputs if v.name.startswith("past") and "cross" not in v.name]
-        made = {**graphs, "reorder": taking_rows(decoder, caches, 0 if kind else 1)}
+        made = {**graphs, "reorder": gather_inputs(decoder, caches, 0 if kind else 1)}
         if kind:
             encoder = _graph(item, "encoder")
-            made["expand"] = giving_rows(encoder, int(encoder.outputs[0].name == "logits"))
+            made["expand"] = gather_outputs(encoder, int(encoder.outputs[0].name == "logits"))
         made = {name: replace(graph, name=f"{graph.name}:{name}") for name, graph in made.items()}
         item.node.memo["generation"] = made
     nothing = slice(len(item.inputs), None)

@@ -16,7 +16,7 @@ from ...ir.symbols import Trace, hint_of, holds_symbols, is_dim, is_symbolic
 from ...ir.tensor_type import TensorType
 from ...ops.host import HostOp
 from ...ops.operator import Op
-from .constant_evaluation import closed_value
+from .constant_evaluation import contents_from_sizes
 from .shape_propagation import MOST_ELEMENTS, evaluate, plain, symbolic
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +26,7 @@ FOLD_ALWAYS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Written:
+class CacheUpdate:
     """Update of a KV cache: `update` is written into `cache` along `axis`, in batch entry b from starts[b] on.
 
     circular: positions beyond the end wrap around.
@@ -42,17 +42,17 @@ class Written:
 class GraphBuilder:
     """Builds one Graph with unique Value names; `mark` and `rollback` undo an incomplete node.
 
-    trace: of the symbolic sizes. sized: values that depend on sizes and constants only: an array of expressions for
-    small ones, None for those that nodes of the graph compute (`shape_dependent_inputs.py`). written: updates of KV
-    caches by the resulting value.
+    trace: of the symbolic sizes. shape_tensors: values that depend on sizes and constants only: an array of expressions
+    for small ones, None for those that nodes of the graph compute (`shape_dependent_inputs.py`). cache_updates: updates
+    of KV caches by the resulting value.
     """
 
     def __init__(self, name: str, trace: Trace | None = None) -> None:
         self.graph = Graph(name)
         self.trace = Trace() if trace is None else trace
-        self.sized: dict[Value, Array | None] = {}
-        self.written: dict[Value, Written] = {}
-        self.growing: set[Value] = set()
+        self.shape_tensors: dict[Value, Array | None] = {}
+        self.cache_updates: dict[Value, CacheUpdate] = {}
+        self.growable: set[Value] = set()
         self._names: dict[str, int] = {}  # used names, with the next number to append
         self._large: set[Value] = set()  # depend on sizes and constants only, but too large for the host
         self._same: dict[Any, list[Value]] = {}  # size-dependent values by their definition
@@ -77,7 +77,7 @@ class GraphBuilder:
         """Return a constant Value; `array` is not copied."""
         return Value(self.unique(name), TensorType(DType.of(array), tuple(array.shape)), array)
 
-    def sizes(self, array: Array, dtype: DType, name: str) -> Value:
+    def shape_tensor(self, array: Array, dtype: DType, name: str) -> Value:
         """Return a tensor of `array`'s elements, some of which may be symbolic; a constant if none is."""
         if not symbolic(array):
             return self.constant(plain(array, dtype), name)
@@ -85,22 +85,22 @@ class GraphBuilder:
         key = (dtype, array.shape, tuple(elements))
         if key not in self._same:
             value = Value(self.unique(name), TensorType(dtype, tuple(array.shape)))
-            self.sized[value] = array
+            self.shape_tensors[value] = array
             self._same[key] = [value]
         return self._same[key][0]
 
     def plain(self, value: Value) -> Value:
         """Return `value`, or a constant if its elements are expressions; their sizes become static."""
-        sizes = self.sized.get(value)
+        sizes = self.shape_tensors.get(value)
         return value if sizes is None else self.constant(plain(sizes, value.dtype), value.name)
 
     def contents(self, value: Value) -> Array | None:
-        """Return the contents of a value as `closed_value` finds them."""
-        return closed_value(value, self.sized)
+        """Return the contents of a value as `contents_from_sizes` finds them."""
+        return contents_from_sizes(value, self.shape_tensors)
 
     def follows_from_sizes(self, value: Value | None) -> bool:
         """Whether a value is None or depends on sizes and constants only."""
-        return value is None or value.is_const or value in self.sized
+        return value is None or value.is_const or value in self.shape_tensors
 
     def add(
         self,
@@ -128,7 +128,7 @@ class GraphBuilder:
         is_derived = bool(self.trace.symbols) and self._is_derived(op, inputs, types)
         is_sized = is_derived and not any(v in self._large for v in inputs)
         if is_sized and (found := self._evaluate(op, inputs, types)) is not None:
-            return [self.sizes(a, t.dtype, out_name) for a, t in zip(found, types, strict=True)]
+            return [self.shape_tensor(a, t.dtype, out_name) for a, t in zip(found, types, strict=True)]
         if not is_sized and _worth_folding(op, inputs, types):
             arrays = evaluate_node(op, [None if v is None else v.data for v in inputs])
             return [self.constant(fit_array(a, t), out_name) for a, t in zip(arrays, types, strict=False)]
@@ -140,7 +140,7 @@ class GraphBuilder:
         if key is not None:
             self._same[key] = outputs
             if is_sized and _is_small(inputs, types):
-                self.sized.update((v, None) for v in outputs)
+                self.shape_tensors.update((v, None) for v in outputs)
             else:
                 self._large.update(outputs)
         return outputs
@@ -151,15 +151,15 @@ class GraphBuilder:
             return False
         if not all(self.follows_from_sizes(v) or v in self._large for v in inputs):
             return False
-        from_sizes = any(v in self.sized or v in self._large for v in inputs)
+        from_sizes = any(v in self.shape_tensors or v in self._large for v in inputs)
         return from_sizes or any(is_symbolic(t.shape) for t in types) or holds_symbols(op)
 
     def _evaluate(self, op: Op, inputs: Sequence[Value | None], types: Sequence[TensorType]) -> list[Array] | None:
         """Return the outputs' elements as expressions; None if an operator has no symbolic evaluation."""
         present = [v for v in inputs if v is not None]
-        if any(not _is_small_constant(v) if v.is_const else self.sized[v] is None for v in present):
+        if any(not _is_small_constant(v) if v.is_const else self.shape_tensors[v] is None for v in present):
             return None
-        given = [None if v is None else v.data if v.is_const else self.sized[v] for v in inputs]
+        given = [None if v is None else v.data if v.is_const else self.shape_tensors[v] for v in inputs]
         return evaluate(op, given, types)
 
     def rename(self, value: Value, name: str) -> None:

@@ -24,21 +24,21 @@ from ..proto.functions import expand_schema
 from ..proto.graphdef import DOMAIN, GraphDef, NodeDef
 from ..proto.op_schemas import check_form, check_types, find_schema
 from .graph_builder import GraphBuilder
-from .host_tasks import TEXT_MOVES, TEXT_READERS, NodeTask, PackTask, Task, TrimTask
+from .host_tasks import STRING_OPERATORS, STRING_RESHAPES, NodeTask, PackTask, Task, TrimTask
 from .internal_ops import internal_node
 from .name_scopes import ROOT, Item, Scope, make_item
 from .node_context import NeedValue, NodeContext, Trimmed
 from .segments import Stage
-from .symbolic_dims import Arrival
+from .symbolic_dims import InputSignature
 from .values import as_array
 
 Array = np.ndarray[Any, Any]
 Results = Sequence[Value | Trimmed | None]
-Control = Callable[["Walk", Item], None]
+Control = Callable[["GraphWalk", Item], None]
 """Importer of an operator with inner graphs (control_flow.py) or on sequences (static_sequences.py)."""
 
 
-class Walk:
+class GraphWalk:
     """State of one pass over the nodes.
 
     env: Values by global name. objects: names of host lists and of None. deferred: names that a later segment defines;
@@ -47,33 +47,37 @@ class Walk:
     """
 
     def __init__(
-        self, stage: Stage, values: Mapping[str, Any], arrival: Arrival, control: Callable[[NodeDef], Control | None]
+        self,
+        stage: Stage,
+        values: Mapping[str, Any],
+        signature: InputSignature,
+        control: Callable[[NodeDef], Control | None],
     ) -> None:
-        owner = stage.owner
-        self.builder = GraphBuilder(owner.name)
-        self.given: dict[Value, str] = {}  # shape-dependent values by their names in the run
-        self._symbols = arrival.symbols(self.builder.trace)
-        self.arrival = arrival
-        self._own = Constants()  # of inlined graphs
-        self.constants: ChainMap[str, Array] = ChainMap(self._own, *stage.constants.maps)
+        importer = stage.importer
+        self.builder = GraphBuilder(importer.name)
+        self.shape_inputs: dict[Value, str] = {}  # shape-dependent values by their names in the run
+        self._symbols = signature.symbols(self.builder.trace)
+        self.signature = signature
+        self._inlined_constants = Constants()  # of inlined graphs
+        self.constants: ChainMap[str, Array] = ChainMap(self._inlined_constants, *stage.constants.maps)
         self.folded = stage.folded
-        self.carried = stage.carried
+        self.known_contents = stage.known_contents
         self.env: dict[str, Value] = {}
         self.sequences = dict(stage.sequences)
         self.sources: dict[Value, str] = {}  # graph inputs, with the name of the incoming value
         self.objects = {n for n, v in values.items() if not is_tensor(v)}
         self.deferred: set[str] = set()
-        self.late: set[str] = set()
+        self.made_by_tasks: set[str] = set()
         self.pending: list[Item] = []
         self.tasks: list[Task] = []
-        self.needs: dict[str, None] = {}
-        self.texts: set[str] = set()  # task outputs that hold strings
-        self.nested = owner.nested
+        self.needed_contents: dict[str, None] = {}
+        self.string_names: set[str] = set()  # task outputs that hold strings
+        self.nested = importer.nested
         self._named: set[Value] = set()
         self._values = values
         self._fixed = stage.fixed | stage.dims.contents  # names with known contents, never bound again
-        self._functions = owner.functions
-        self.separator = owner.separator
+        self._functions = importer.functions
+        self.separator = importer.separator
         self._control = control
 
     # Names ------------------------------------------------------------------------------------------------------
@@ -82,33 +86,33 @@ class Walk:
         """Return the Value called `name`; None if it is no tensor or unknown in this segment."""
         found = self.env.get(name)
         if found is None and name not in self.deferred:
-            found = self._outside(name)
+            found = self._incoming(name)
             if found is not None:
                 self.env[name] = found
         return found
 
-    def _outside(self, name: str) -> Value | None:
-        for known in (self.constants, self.folded, self.carried):
+    def _incoming(self, name: str) -> Value | None:
+        for known in (self.constants, self.folded, self.known_contents):
             if name in known:
                 return self.builder.constant(held_by(known, name), name)
         if name not in self._values or name in self.objects:
             return None
         held, symbols = self._values[name], self._symbols
-        if name in self._fixed and name not in self.arrival.contents:
+        if name in self._fixed and name not in self.signature.contents:
             return self.builder.constant(as_array(name, held), name)
-        if name in self.arrival.contents:
+        if name in self.signature.contents:
             flat = as_array(name, held).reshape(-1).tolist()
-            elements = zip(flat, self.arrival.contents[name], strict=True)
+            elements = zip(flat, self.signature.contents[name], strict=True)
             numbers = np.empty(len(flat), object)
             numbers[:] = [v if k is None else symbols[k] for v, k in elements]
-            value = self.builder.sizes(numbers.reshape(held.shape), dtype_of(held), name)
+            value = self.builder.shape_tensor(numbers.reshape(held.shape), dtype_of(held), name)
             self.sources[value] = name
             return value
-        axes = zip(held.shape, self.arrival.shapes[name], strict=True)
+        axes = zip(held.shape, self.signature.shapes[name], strict=True)
         value = self.builder.input(name, dtype_of(held), [d if k is None else symbols[k] for d, k in axes])
         self.sources[value] = name
-        if name in self.arrival.reserved and self.arrival.reserved[name].grows:
-            self.builder.growing.add(value)
+        if name in self.signature.reserved and self.signature.reserved[name].grows:
+            self.builder.growable.add(value)
         return value
 
     def static(self, name: str) -> Array | None:
@@ -119,15 +123,15 @@ class Walk:
         """Whether the model alone determines the contents of `name`."""
         return name in self.constants or name in self.folded
 
-    def from_outside(self, name: str) -> bool:
+    def is_incoming(self, name: str) -> bool:
         """Whether `name` is an incoming value of the segment."""
         return name in self._values and (name not in self.env or self.sources.get(self.env[name]) == name)
 
-    def give(self, value: Value) -> str:
+    def shape_input_name(self, value: Value) -> str:
         """Return the name under which a run stores the contents of a value that depends on sizes only."""
-        if value not in self.given:
-            self.given[value] = f"{value.name}{self.separator}given"
-        return self.given[value]
+        if value not in self.shape_inputs:
+            self.shape_inputs[value] = f"{value.name}{self.separator}given"
+        return self.shape_inputs[value]
 
     def bind(self, name: str, value: Value) -> None:
         """Bind `name` to `value`; a value without a model name is renamed to `name`."""
@@ -155,12 +159,12 @@ class Walk:
         elif function is not None:
             self.inline(function.instantiate(node), item, "f", item.inputs, item.outputs)
         else:
-            self.visit_plain(item)
+            self.visit_operator(item)
 
-    def visit_plain(self, item: Item) -> None:
+    def visit_operator(self, item: Item) -> None:
         """Import a node as one operator on tensors or on host lists."""
         if any(n in self.deferred for n in item.inputs):
-            self._wait(item)
+            self._visit_incomplete(item)
         elif any(n in self.objects or n in self.sequences for n in item.inputs):
             self._visit_objects(item)
         else:
@@ -180,13 +184,13 @@ class Walk:
             results = self._import(node, handler, inputs)
         except NeedValue as e:
             self.builder.rollback(mark)
-            self.need(item, item.inputs[e.index])
+            self.await_contents(item, item.inputs[e.index])
         except NeedTask:
             self.builder.rollback(mark)
             self.add_task(item, NodeTask(item))
         else:
             self._bind_all(item, results)
-            self._keep_folded(item, results)
+            self._record_folded(item, results)
 
     def _import(self, node: NodeDef, handler: Handler | None, inputs: Sequence[Value | None]) -> Results:
         try:
@@ -218,7 +222,7 @@ class Walk:
             elif item.node.used and item.node.used[i]:
                 raise ModelError(f"{item.node.label}: output '{name}' is read, but the operator's importer gives none")
 
-    def _keep_folded(self, item: Item, results: Results) -> None:
+    def _record_folded(self, item: Item, results: Results) -> None:
         """Record results that depend on model constants only: one array serves all input shapes."""
         top = item.scope is ROOT and item.node.domain != DOMAIN
         if not top or not all(self.is_static(n) for n in item.inputs if n):
@@ -244,19 +248,19 @@ class Walk:
         else:
             self.add_task(item, NodeTask(item))
 
-    def _wait(self, item: Item) -> None:
+    def _visit_incomplete(self, item: Item) -> None:
         """Import a node with deferred inputs as a task if tasks compute them and the host runs it; else defer it."""
-        made_here = all(n in self.late for n in item.inputs if n in self.deferred)
-        if made_here and (_is_host_only(item.node) or self._handles_text(item)):
+        made_here = all(n in self.made_by_tasks for n in item.inputs if n in self.deferred)
+        if made_here and (_is_host_only(item.node) or self._handles_strings(item)):
             self.add_task(item, NodeTask(item))
         else:
             self.postpone(item)
 
-    def _handles_text(self, item: Item) -> bool:
+    def _handles_strings(self, item: Item) -> bool:
         """Whether the node handles strings made by tasks; a task of its own lets later nodes see its result's shape."""
         node = item.node
-        late = [n for n in item.inputs if n in self.deferred]
-        return node.op_type in TEXT_MOVES | TEXT_READERS and all(n in self.texts for n in late)
+        made_by_tasks = [n for n in item.inputs if n in self.deferred]
+        return node.op_type in STRING_RESHAPES | STRING_OPERATORS and all(n in self.string_names for n in made_by_tasks)
 
     # Interface of control-flow importers ----------------------------------------------------------------------------
 
@@ -265,24 +269,24 @@ class Walk:
         self.pending.append(item)
         self.deferred.update(n for n in item.outputs if n and n not in self._fixed)
 
-    def need(self, item: Item, name: str) -> None:
+    def await_contents(self, item: Item, name: str) -> None:
         """Defer the node until the contents of `name` are known."""
-        self.needs[name] = None
+        self.needed_contents[name] = None
         self.postpone(item)
 
     def add_task(self, item: Item, task: Task) -> None:
         """Run the node on the host after this segment, or later if a sequence that it reads is incomplete."""
-        if all(self.pack(n) for n in task.inputs if n in self.sequences):
+        if all(self.pack_sequence(n) for n in task.inputs if n in self.sequences):
             self._append(task)
         else:
             self.postpone(item)
 
-    def pack(self, sequence: str) -> bool:
+    def pack_sequence(self, sequence: str) -> bool:
         """Convert a known sequence to a host list after this segment; False if elements are missing then."""
         elements = self.sequences[sequence]
-        if sequence in self.late:
+        if sequence in self.made_by_tasks:
             return True
-        if any(n in self.deferred and n not in self.late for n in elements):
+        if any(n in self.deferred and n not in self.made_by_tasks for n in elements):
             return False
         self._append(PackTask(sequence, elements))
         return True
@@ -290,9 +294,9 @@ class Walk:
     def _append(self, task: Task) -> None:
         self.tasks.append(task)
         made = [n for n in task.outputs if n]
-        if isinstance(task, NodeTask) and task.gives_text(self.texts):
-            self.texts.add(task.outputs[0])
-        self.late.update(made)
+        if isinstance(task, NodeTask) and task.outputs_strings(self.string_names):
+            self.string_names.add(task.outputs[0])
+        self.made_by_tasks.update(made)
         self.deferred.update(n for n in made if n not in self.sequences)
 
     def inline(
@@ -309,7 +313,7 @@ class Walk:
         names = {n: prefix + n for n in (*graph.constants, *made)}
         names.update((n, outer) for n, outer in given.items() if outer or n not in graph.constants)
         for name in graph.constants:
-            self._own[prefix + name] = graph.constants.held(name)
+            self._inlined_constants[prefix + name] = graph.constants.held(name)
         if any(n for n in (outputs or ())[len(graph.outputs) :]):
             raise ShapeError(
                 f"{item.node.label} has {len(outputs or ())} outputs, but '{graph.name}' gives {len(graph.outputs)}"
@@ -326,7 +330,7 @@ class Walk:
         for node in graph.nodes:
             self.visit(make_item(node, scope))
         for name, wanted in same:
-            self.visit(make_item(internal_node("Same", item.node.name, (scope.resolve(name),), wanted, {})))
+            self.visit(make_item(internal_node("PassThrough", item.node.name, (scope.resolve(name),), wanted, {})))
         return [scope.resolve(v.name) for v in graph.outputs]
 
     def known(self, item: Item, name: str) -> Array | None:
@@ -340,19 +344,19 @@ class Walk:
             len(self.pending),
             len(self.tasks),
             set(self.deferred),
-            set(self.late),
-            dict(self.needs),
+            set(self.made_by_tasks),
+            dict(self.needed_contents),
         )
 
     def rollback(self, mark: tuple[Any, ...]) -> None:
         """Undo all visits since `mark`; names bound since then remain, but nothing else uses them."""
-        nodes, pending, tasks, self.deferred, self.late, self.needs = mark
+        nodes, pending, tasks, self.deferred, self.made_by_tasks, self.needed_contents = mark
         self.builder.rollback(nodes)
         del self.pending[pending:]
         del self.tasks[tasks:]
 
 
-_SAME = frozenset(("Same", "Identity", "Optional", "OptionalGetElement"))
+_SAME = frozenset(("PassThrough", "Identity", "Optional", "OptionalGetElement"))
 """Operators that return their input sequence unchanged."""
 
 

@@ -17,11 +17,11 @@ from ...errors import OpaliteError, ShapeError
 from ...ir.graph import Value
 from ...ir.symbols import is_dim
 from ...ops.host import BY_PYTHON
-from ..host.onnx_reference import reason_of, run_host
+from ..host.onnx_reference import host_reason, run_host
 from ..proto.encode import make_proto
 from .model_importer import ModelImporter
 from .name_scopes import Item
-from .symbolic_dims import CLOSED, Declared, Open
+from .symbolic_dims import STATIC_DIM, DimSpec, DynamicDim
 
 Runner = Callable[[ModelImporter, Mapping[str, Any]], Sequence[Any]]
 """Runs an import: runner(importer, feeds) -> outputs in order. Feeds and outputs are arrays, lists of them or None."""
@@ -43,7 +43,7 @@ class Task(ABC):
     def run(self, values: Values, runner: Runner) -> list[Any]:
         """Return the outputs in the order of `outputs`, given the values of `inputs`."""
 
-    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+    def dynamic_dims(self, find: Callable[[str], Value | None]) -> dict[str, DimSpec]:
         """Return the data-dependent dimensions of the outputs, as far as known. find: returns the Value of a name."""
         return {}
 
@@ -71,13 +71,13 @@ class ItemTask(Task):
         return values[names[i]] if i < len(names) and names[i] else None
 
 
-TEXT_MAKERS = frozenset(("Tokenizer", "StringSplit", "StringNormalizer", "StringConcat"))
+STRING_PRODUCERS = frozenset(("Tokenizer", "StringSplit", "StringNormalizer", "StringConcat"))
 """Operators whose first output is a string tensor."""
 
-TEXT_MOVES = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose"))
+STRING_RESHAPES = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose"))
 """Operators that return their first input in another shape."""
 
-TEXT_READERS = frozenset(("TfIdfVectorizer", "RegexFullMatch", *TEXT_MAKERS))
+STRING_OPERATORS = frozenset(("TfIdfVectorizer", "RegexFullMatch", *STRING_PRODUCERS))
 """String operators that run on the host only."""
 
 
@@ -86,7 +86,7 @@ class NodeTask(ItemTask):
 
     def __init__(self, item: Item) -> None:
         super().__init__(item)
-        why = reason_of(item.node.op_type, item.node.domain)
+        why = host_reason(item.node.op_type, item.node.domain)
         data = "its outputs' shapes depend on data, or it handles sequences or optionals"
         self.reason = f"{data}; {why}" if why.startswith(BY_PYTHON) else data
 
@@ -95,15 +95,15 @@ class NodeTask(ItemTask):
         """Serialised NodeProto of the node."""
         return bytes(make_proto(self.item.node).SerializeToString())
 
-    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+    def dynamic_dims(self, find: Callable[[str], Value | None]) -> dict[str, DimSpec]:
         if self.item.node.op_type != "NonZero" or self.item.node.domain:
             return {}
-        return {self.outputs[0]: [CLOSED, Open(self.outputs[0])]}
+        return {self.outputs[0]: [STATIC_DIM, DynamicDim(self.outputs[0])]}
 
-    def gives_text(self, texts: AbstractSet[str]) -> bool:
-        """Whether the first output is a string tensor; `texts` are the names of known string tensors."""
+    def outputs_strings(self, string_names: AbstractSet[str]) -> bool:
+        """Whether the first output is a string tensor; `string_names` are the names of known string tensors."""
         kind = self.item.node.op_type
-        return kind in TEXT_MAKERS or (kind in TEXT_MOVES and self.item.inputs[0] in texts)
+        return kind in STRING_PRODUCERS or (kind in STRING_RESHAPES and self.item.inputs[0] in string_names)
 
     def run(self, values: Values, runner: Runner) -> list[Any]:
         node = self.item.node
@@ -136,12 +136,12 @@ class TrimTask(Task):
     def __init__(self, item: Item, value: str, count: str, output: str) -> None:
         super().__init__(item.node.label, (value, count), (output,))
 
-    def open_dims(self, find: Callable[[str], Value | None]) -> dict[str, Declared]:
+    def dynamic_dims(self, find: Callable[[str], Value | None]) -> dict[str, DimSpec]:
         value = find(self.inputs[0])
         if value is None:
             return {}
-        rest = [Open(d.text) if is_dim(d) else CLOSED for d in value.shape[1:]]
-        return {self.outputs[0]: [Open(self.inputs[1]), *rest]}
+        rest = [DynamicDim(d.text) if is_dim(d) else STATIC_DIM for d in value.shape[1:]]
+        return {self.outputs[0]: [DynamicDim(self.inputs[1]), *rest]}
 
     def run(self, values: Values, runner: Runner) -> list[Any]:
         array, count = (values[n] for n in self.inputs)

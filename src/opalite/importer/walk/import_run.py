@@ -12,7 +12,7 @@ from ..proto.decode import Array
 from .host_tasks import Runner, Task
 from .import_segment import select_segment
 from .model_importer import ModelImporter
-from .segments import Output, Same, Segment, Stage, first_stage
+from .segments import GraphOutput, PassThrough, Segment, Stage, first_stage
 from .values import ContentsNeededError, as_array
 
 
@@ -40,30 +40,30 @@ class ImportRun:
         self.tasks_run: dict[Task, None] = {}
         self._importer = importer
         self._values: dict[str, Any] = dict(feeds)
-        self._borrowed = set(feeds)  # arrays owned by the caller or by the model
+        self._shared_names = set(feeds)  # arrays owned by the caller or by the model
         self._runner = runner
         self._before_import = before_import
-        self._absorbed = 0
+        self._segments_done = 0
         self._computed = False  # whether an earlier segment computed something
         self.by_contents: set[str] = set()  # values whose contents selected a segment
         self._enter(first_stage(importer, feeds))
 
     @property
-    def is_whole(self) -> bool:
+    def is_whole_model(self) -> bool:
         """Whether the current segment is the whole model, without host tasks."""
-        return self.is_only and not self.segment.tasks  # type: ignore[union-attr]
+        return self.is_single_segment and not self.segment.tasks  # type: ignore[union-attr]
 
     @property
-    def is_only(self) -> bool:
+    def is_single_segment(self) -> bool:
         """Whether the current segment is the only one; host tasks may follow."""
         segment = self.segment
-        return segment is not None and not self._absorbed and segment.following is None
+        return segment is not None and not self._segments_done and segment.next_stage is None
 
     @property
-    def is_chosen(self) -> bool:
+    def is_whole_for_contents(self) -> bool:
         """Whether the current segment is all computation of the model for the contents of `by_contents`."""
         segment = self.segment
-        return segment is not None and not (self._computed or segment.tasks or segment.following)
+        return segment is not None and not (self._computed or segment.tasks or segment.next_stage)
 
     @property
     def feeds(self) -> list[Any]:
@@ -76,7 +76,7 @@ class ImportRun:
         """Model outputs in order, after the last segment; the caller may keep and change the arrays."""
         assert self.segment is None
         found = ((n, self._values[n]) for n in self._importer.outputs)
-        return [v.copy() if n in self._borrowed and isinstance(v, np.ndarray) else v for n, v in found]
+        return [v.copy() if n in self._shared_names and isinstance(v, np.ndarray) else v for n, v in found]
 
     def replace(self, arrays: Mapping[int, Array]) -> None:
         """Replace values by `arrays`; the keys are the ids of the objects passed to `advance`."""
@@ -90,41 +90,41 @@ class ImportRun:
         An output may be any object with `shape` and `dtype`; it needs `__array__` if `segment.on_host` is true for it.
         """
         assert self.segment is not None
-        following = self._absorb(self.segment, outputs)
+        following = self._finish_segment(self.segment, outputs)
         self._enter(following)
 
     def _enter(self, stage: Stage | None) -> None:
         while stage is not None:
             segment, self.sizes = select_segment(stage, self._values, self._before_import)
             self.by_contents |= stage.by_contents
-            if segment.given is not None:
-                made = segment.given.at(self.sizes)
+            if segment.shape_inputs is not None:
+                made = segment.shape_inputs.at(self.sizes)
                 self._values.update(made)
-                self._borrowed.update(made)
+                self._shared_names.update(made)
             if segment.probe:
                 ins = [as_array(n, self._values[n]) for n in segment.inputs]
-                stage = self._absorb(segment, segment.evaluate(ins, self.sizes))
+                stage = self._finish_segment(segment, segment.evaluate(ins, self.sizes))
             elif segment.graph.outputs:
                 self.segment = segment
                 return
             else:
-                stage = self._absorb(segment, ())
+                stage = self._finish_segment(segment, ())
         self.segment = None
         self.sizes = ()
 
-    def _absorb(self, segment: Segment, outputs: Sequence[Any]) -> Stage | None:
-        self._absorbed += 1
+    def _finish_segment(self, segment: Segment, outputs: Sequence[Any]) -> Stage | None:
+        self._segments_done += 1
         self._computed = self._computed or bool(segment.graph.outputs or segment.tasks)
         values = self._values
         added = {}
         for name, source in segment.exports.items():
-            if isinstance(source, Output):
+            if isinstance(source, GraphOutput):
                 added[name] = outputs[source.index]
                 if segment.probe:
-                    self._borrowed.add(name)
+                    self._shared_names.add(name)
             else:
-                added[name] = values[source.name] if isinstance(source, Same) else source
-                self._borrowed.add(name)
+                added[name] = values[source.name] if isinstance(source, PassThrough) else source
+                self._shared_names.add(name)
         values.update(added)
         for task in segment.tasks:
             self.tasks_run[task] = None
@@ -133,10 +133,10 @@ class ImportRun:
                     raise ContentsNeededError(f"shapes depend on data at {task.label}, which reads '{n}'")
             results = task.run({n: _for_task(n, values[n]) for n in task.inputs}, self._runner)
             values.update((n, v) for n, v in zip(task.outputs, results, strict=False) if n)
-        if segment.following is not None:
-            keep = {*segment.following.incoming, *self._importer.outputs}
+        if segment.next_stage is not None:
+            keep = {*segment.next_stage.incoming, *self._importer.outputs}
             self._values = {n: v for n, v in values.items() if n in keep}
-        return segment.following
+        return segment.next_stage
 
 
 def _for_task(name: str, value: Any) -> Any:

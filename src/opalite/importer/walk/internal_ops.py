@@ -22,7 +22,7 @@ def internal_node(op_type: str, name: str, inputs: tuple[str, ...], output: str,
     return NodeDef(op_type, DOMAIN, 1, name, inputs, (output,), attributes, used=(True,))
 
 
-@onnx_op("Same", domain=DOMAIN)
+@onnx_op("PassThrough", domain=DOMAIN)
 def same(ctx: NodeContext) -> Value:
     """Import Same: return the input under another name."""
     return ctx.input(0)

@@ -16,12 +16,12 @@ from ...ops.operator import Op
 from .stacked_kv_cache import unstack
 
 if TYPE_CHECKING:
-    from .graph_builder import Written
-    from .graph_walk import Walk
+    from .graph_builder import CacheUpdate
+    from .graph_walk import GraphWalk
 
 
 def append_in_place(
-    walk: Walk, graph: Graph, values: Mapping[str, GrowableTensor], outputs: Mapping[str, int]
+    walk: GraphWalk, graph: Graph, values: Mapping[str, GrowableTensor], outputs: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Make the graph append in place to caches; return ({name: length after the run}, {name: reason if not}).
 
@@ -41,12 +41,12 @@ def append_in_place(
         present = graph.outputs[number]
         if past is not None and value.grows:
             unstack(graph, past, present, value.axis)
-        found = _Appending(graph, past, present, value, walk.builder.written.get(present)).find()
+        found = _Appending(graph, past, present, value, walk.builder.cache_updates.get(present)).find()
         if isinstance(found, str):
             reasons[name] = found
             continue
         lengths[name] = found.length
-        memory = found.put(walk.builder.trace.symbols[walk.arrival.capacity] if value.grows else 0)
+        memory = found.put(walk.builder.trace.symbols[walk.signature.capacity] if value.grows else 0)
         graph.outputs[number] = memory[1]
         if past in graph.inputs:
             graph.inputs[graph.inputs.index(past)] = memory[0]
@@ -64,7 +64,7 @@ class _Appending:
     """In-place append of one KV cache."""
 
     def __init__(
-        self, graph: Graph, past: Value | None, present: Value, value: GrowableTensor, written: Written | None
+        self, graph: Graph, past: Value | None, present: Value, value: GrowableTensor, written: CacheUpdate | None
     ) -> None:
         """Initialise; past: None if no node reads it. written: the recorded update that computes `present`, if any."""
         self._written = written

@@ -22,7 +22,7 @@ from .name_scopes import Item
 
 
 @dataclass(frozen=True)
-class Carried:
+class LoopCarried:
     """Loop-carried values of a body, by names in the body.
 
     counter: input for the iteration number; condition: input and output of the loop condition; '' if absent. states:
@@ -37,14 +37,14 @@ class Carried:
     scanned: tuple[str, ...] = ()
 
 
-class Repeater(Protocol):
+class BatchedRunner(Protocol):
     """A Runner that can run many iterations at once."""
 
     def repeat(
         self,
         importer: ModelImporter,
         feeds: Mapping[str, Any],
-        carried: Carried,
+        carried: LoopCarried,
         first: int,
         most: int | None,
         scanned: Sequence[Any],
@@ -57,7 +57,7 @@ class Repeater(Protocol):
         """
 
 
-def _repeater(runner: Runner) -> Repeater | None:
+def _batched_runner(runner: Runner) -> BatchedRunner | None:
     return runner if hasattr(runner, "repeat") else None
 
 
@@ -105,13 +105,13 @@ class BodyTask(ItemTask):
     def iterate(self, values: Values, runner: Runner) -> list[Any]:
         """Compute the outputs of the node."""
 
-    def make_trips(
+    def run_loop(
         self,
         values: Values,
         runner: Runner,
-        carried: Carried,
+        carried: LoopCarried,
         state: list[Any],
-        columns: Sequence[Column],
+        columns: Sequence[ScanOutput],
         inputs: Callable[[int, Sequence[Any]], list[Any]],
         most: int | None,
         scanned: Sequence[Any] = (),
@@ -122,16 +122,16 @@ class BodyTask(ItemTask):
         iterations; None for no limit. scanned: the rows of each scanned input. Many iterations run at once if the
         runner can.
         """
-        repeater = _repeater(runner)
+        batched = _batched_runner(runner)
         ends = bool(carried.condition[1])  # whether an iteration may end the loop
         after = int(ends) + len(state)
         going = True
         i = due = 0
         while going and (most is None or i < most):
             given = inputs(i, state)
-            if repeater is not None and i >= due:
+            if batched is not None and i >= due:
                 left, feeds = None if most is None else most - i, self.body.feeds(given, values)
-                found = repeater.repeat(self.body.importer, feeds, carried, i, left, [a[i:] for a in scanned])
+                found = batched.repeat(self.body.importer, feeds, carried, i, left, [a[i:] for a in scanned])
                 if found is not None:
                     made, more, state, rows = found
                     going = more or not ends
@@ -154,11 +154,11 @@ class LoopTask(BodyTask):
 
     def iterate(self, values: Values, runner: Runner) -> list[Any]:
         limit, go_on = self.value(values, 0), self.value(values, 1)
-        trips = None if limit is None else number_of(limit)
+        iterations = None if limit is None else number_of(limit)
         going = True if go_on is None else bool(number_of(go_on))
         state = [self.value(values, i) for i in range(2, len(self.item.inputs))]
         infos, ends = self.body.graph.inputs, self.body.graph.outputs
-        carried = Carried(
+        carried = LoopCarried(
             infos[0].name,
             (infos[1].name, ends[0].name),
             tuple((i.name, o.name) for i, o in zip(infos[2:], ends[1 : 1 + len(state)], strict=True)),
@@ -168,9 +168,9 @@ class LoopTask(BodyTask):
         def inputs(i: int, state: Sequence[Any]) -> list[Any]:
             return [_shaped(np.asarray(i, np.int64), infos[0]), _shaped(np.asarray(True), infos[1]), *state]
 
-        columns = [Column(o) for o in ends[1 + len(state) :]]
+        columns = [ScanOutput(o) for o in ends[1 + len(state) :]]
         if going:
-            state = self.make_trips(values, runner, carried, state, columns, inputs, trips)
+            state = self.run_loop(values, runner, carried, state, columns, inputs, iterations)
         return [*state, *(c.stack(0) for c in columns)]
 
 
@@ -202,13 +202,13 @@ class ScanTask(BodyTask):
         ends = ends[plan.n_states :]
         rows = [a[::-1] if back else a for a, back in zip(rows, plan.input_reverse, strict=True)]
         scanned_names = tuple(v.name for v in infos[plan.n_states :])
-        carried = Carried("", ("", ""), names, tuple(o.name for o in ends), scanned_names)
+        carried = LoopCarried("", ("", ""), names, tuple(o.name for o in ends), scanned_names)
 
         def inputs(i: int, state: Sequence[Any]) -> list[Any]:
             return [*state, *(a[i] for a in rows)]
 
-        columns = [Column(o) for o in ends]
-        state = self.make_trips(values, runner, carried, state, columns, inputs, length, rows)
+        columns = [ScanOutput(o) for o in ends]
+        state = self.run_loop(values, runner, carried, state, columns, inputs, length, rows)
         outputs = zip(columns, plan.output_axes(len(ends)), plan.output_reverse(len(ends)), strict=True)
         return [*state, *(c.stack(axis, back) for c, axis, back in outputs)]
 
@@ -271,7 +271,7 @@ def _shaped(scalar: Any, info: ValueInfo) -> Any:
     return scalar.reshape(1) if info.shape is not None and len(info.shape) == 1 else scalar
 
 
-class Column:
+class ScanOutput:
     """Collects the rows of one scan output."""
 
     def __init__(self, info: ValueInfo) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ..proto.graphdef import GraphDef
 
-_DECIDING: dict[str, tuple[int, ...]] = {
+_CONTENT_INPUTS: dict[str, tuple[int, ...]] = {
     "CenterCropPad": (1,),
     "ConstantOfShape": (0,),
     "Expand": (1,),
@@ -32,11 +32,11 @@ _DECIDING: dict[str, tuple[int, ...]] = {
 }
 """Inputs whose contents the importer needs, by operator."""
 
-_OF_TYPES = ("Shape", "Size")
+_SHAPE_ONLY = ("Shape", "Size")
 """Operators that do not read contents."""
 
 
-def decides(body: GraphDef, names: Iterable[str]) -> bool:
+def shapes_depend_on(body: GraphDef, names: Iterable[str]) -> bool:
     """Whether shapes, slices or branches of the body depend on the contents of its inputs `names`."""
     known = set(names)
     for node in body.nodes:
@@ -44,11 +44,11 @@ def decides(body: GraphDef, names: Iterable[str]) -> bool:
         captured = any(known.intersection(graph.captures) for graph in node.graphs)
         if not read and not captured:
             continue
-        deciding = () if node.domain else _DECIDING.get(node.op_type, ())
+        deciding = () if node.domain else _CONTENT_INPUTS.get(node.op_type, ())
         if any(i in deciding for i in read):
             return True
-        if any(decides(graph, known) for graph in node.graphs):
+        if any(shapes_depend_on(graph, known) for graph in node.graphs):
             return True
-        if node.op_type not in _OF_TYPES:
+        if node.op_type not in _SHAPE_ONLY:
             known.update(n for n in node.outputs if n)
     return False

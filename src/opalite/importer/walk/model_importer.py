@@ -12,7 +12,7 @@ from ..proto.decode import Array
 from ..proto.functions import FunctionTable
 from ..proto.graphdef import GraphDef
 from .name_scopes import Item, make_item
-from .symbolic_dims import CLOSED, CLOSED_DIMS, Declared, Open, OpenDims
+from .symbolic_dims import ALL_STATIC, STATIC_DIM, DimSpec, DynamicDim, DynamicDims
 
 
 class ModelImporter:
@@ -24,7 +24,7 @@ class ModelImporter:
         functions: FunctionTable | None = None,
         constants: Mapping[str, Array] | None = None,
         symbols: bool | None = None,
-        body_dims: Mapping[str, Declared] | None = None,
+        body_dims: Mapping[str, DimSpec] | None = None,
     ) -> None:
         """Initialise an importer; `constants` are captured values of a loop body, by their names in the body.
 
@@ -45,20 +45,20 @@ class ModelImporter:
         self.first_stages: dict[frozenset[str], Any] = {}  # of segments.first_stage
         self._nested: dict[Any, ModelImporter] = {}
 
-    def open_dims(self) -> OpenDims:
+    def dynamic_dims(self) -> DynamicDims:
         """Return the dynamic dimensions of the inputs."""
         if not self.symbols:
-            return CLOSED_DIMS
+            return ALL_STATIC
         if self._body_dims is not None:
-            return OpenDims(self._body_dims, frozenset(), learns=True)
-        declared: dict[str, Declared] = {}
+            return DynamicDims(self._body_dims, frozenset(), automatic=True)
+        declared: dict[str, DimSpec] = {}
         for info in self.graph.inputs:
             if info.kind == "tensor" and info.shape is not None:
-                declared[info.name] = [CLOSED if isinstance(d, int) else Open(d or "") for d in info.shape]
-        return OpenDims(declared, frozenset(), learns=True)
+                declared[info.name] = [STATIC_DIM if isinstance(d, int) else DynamicDim(d or "") for d in info.shape]
+        return DynamicDims(declared, frozenset(), automatic=True)
 
     def nested(
-        self, item: Item, body: GraphDef, constants: Mapping[str, Array], dims: Mapping[str, Declared]
+        self, item: Item, body: GraphDef, constants: Mapping[str, Array], dims: Mapping[str, DimSpec]
     ) -> ModelImporter:
         """Return the importer of a loop body, the same for all shapes of the node; dims: its dynamic dimensions."""
         key = (item.outputs, item.node.op_type, body.name, *constants)

@@ -33,7 +33,7 @@ from ...ops.elementwise import Elementwise
 from ...ops.operator import Op
 from ..host.onnx_reference import add_host, emit_host
 from ..proto.graphdef import Attr, NodeDef
-from .graph_builder import Array, GraphBuilder, Written
+from .graph_builder import Array, CacheUpdate, GraphBuilder
 
 _T = TypeVar("_T")
 
@@ -73,13 +73,13 @@ class NodeContext:
         self.n_outputs = len(node.outputs)
         self.used = node.used
 
-    def tell_written(self, result: Value, written: Written) -> None:
+    def record_cache_update(self, result: Value, written: CacheUpdate) -> None:
         """Record that `result` is a cache with an update written into it; it may be updated in place."""
-        self._builder.written[result] = written
+        self._builder.cache_updates[result] = written
 
-    def is_growing(self, cache: Value) -> bool:
+    def is_growable_cache(self, cache: Value) -> bool:
         """Whether the cache is in growable memory, which holds all positions appended so far."""
-        return cache in self._builder.growing
+        return cache in self._builder.growable
 
     # Inputs and attributes ------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class NodeContext:
 
     def const_numbers(self, i: int) -> list[Any]:
         """Return the contents of input `i` as Python numbers; numbers that depend on sizes are symbolic."""
-        sizes = self._builder.sized.get(self.input(i))
+        sizes = self._builder.shape_tensors.get(self.input(i))
         if sizes is not None:
             return list(sizes.reshape(-1).tolist())
         return list(self.const(i).reshape(-1).tolist())
@@ -160,14 +160,18 @@ class NodeContext:
         """Return a constant of shape () with the dtype of `like`."""
         return self.constant(np.asarray(value, (like.dtype if isinstance(like, Value) else like).np))
 
-    def sizes(self, numbers: Sequence[Any], dtype: DType = DType.INT64, shape: Sequence[int] | None = None) -> Value:
+    def shape_tensor(
+        self, numbers: Sequence[Any], dtype: DType = DType.INT64, shape: Sequence[int] | None = None
+    ) -> Value:
         """Return a tensor of numbers, some of which may be symbolic: a vector, or of `shape`."""
         if not is_symbolic(tuple(numbers)):
             array = np.array(numbers, dtype.np)
             return self.constant(array if shape is None else array.reshape(shape))
         array = np.empty(len(numbers), object)
         array[:] = numbers
-        return self._builder.sizes(array.reshape(-1 if shape is None else shape), dtype, f"{self._out_name}/sizes")
+        return self._builder.shape_tensor(
+            array.reshape(-1 if shape is None else shape), dtype, f"{self._out_name}/sizes"
+        )
 
     def add(self, op: Op, inputs: Sequence[Value | None]) -> Value:
         """Emit canonical operator `op` after checks and type inference; fold it if all inputs are constant."""
@@ -187,7 +191,7 @@ class NodeContext:
         if not self._builder.trace.symbols:
             return self.elementwise_expr(trace(fn, *(v.dtype for v in values)), *values, shape=shape)
         expr, sizes = trace_with_sizes(fn, *(v.dtype for v in values))
-        operands = [self.sizes([number], dtype, ()) for number, dtype in sizes]
+        operands = [self.shape_tensor([number], dtype, ()) for number, dtype in sizes]
         return self.elementwise_expr(expr, *values, *operands, shape=shape)
 
     def elementwise_expr(self, expr: Expr, *values: Value, shape: tuple[int, ...] | None = None) -> Value:

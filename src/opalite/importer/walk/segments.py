@@ -23,8 +23,8 @@ from .constant_evaluation import evaluate_graph
 from .host_tasks import Task
 from .model_importer import ModelImporter
 from .name_scopes import Item
-from .shape_dependent_inputs import Given, graph_at
-from .symbolic_dims import Arrival, OpenDims
+from .shape_dependent_inputs import ShapeDependentInputs, graph_at
+from .symbolic_dims import DynamicDims, InputSignature
 
 PROBE_BYTES = 4096
 """Largest inputs of a probe, in bytes, for which its outputs are cached."""
@@ -37,20 +37,20 @@ _EXACT_KEPT = 256
 
 
 @dataclass(frozen=True)
-class Output:
+class GraphOutput:
     """Source of a value: output number `index` of the segment's graph."""
 
     index: int
 
 
 @dataclass(frozen=True)
-class Same:
+class PassThrough:
     """Source of a value: the incoming value `name`, unchanged."""
 
     name: str
 
 
-ExportSource = Output | Same | Array
+ExportSource = GraphOutput | PassThrough | Array
 
 
 @dataclass(eq=False)
@@ -59,11 +59,11 @@ class Segment:
 
     graph: to compile and run. inputs: for each graph input, the name of its value. on_host: for each graph output,
     whether the host reads its contents after the segment; other outputs may stay on the device. exports: values that
-    the segment adds to the run. tasks: host tasks after the graph. following: the next stage, or None. given: inputs
-    and exports that depend on sizes only. arrival: the input signature. lengths: of KV caches in growable memory after
-    the run. joined: caches that the graph cannot append to in place, with the reason. Sizes are plain numbers if
-    graph.trace is None; else the segment serves all sizes for which the trace's guards hold, including guards added by
-    planning.
+    the segment adds to the run. tasks: host tasks after the graph. next_stage: the rest of the model, or None.
+    shape_inputs: inputs and exports that depend on sizes only. signature: of the incoming values. lengths: of KV caches
+    in growable memory after the run. not_in_place: caches that the graph cannot append to in place, with the reason.
+    Sizes are plain numbers if graph.trace is None; else the segment serves all sizes for which the trace's guards hold,
+    including guards added by planning.
     """
 
     graph: Graph
@@ -71,11 +71,11 @@ class Segment:
     on_host: tuple[bool, ...]
     exports: dict[str, ExportSource]
     tasks: tuple[Task, ...]
-    following: Stage | None
-    given: Given | None = None
-    arrival: Arrival | None = None
+    next_stage: Stage | None
+    shape_inputs: ShapeDependentInputs | None = None
+    signature: InputSignature | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)
-    joined: Mapping[str, str] = field(default_factory=dict)
+    not_in_place: Mapping[str, str] = field(default_factory=dict)
     probe: bool = False  # tiny: computes contents that determine shapes, by the NumPy references
     found: tuple[Any, list[Array]] | None = None  # a probe's last inputs and outputs
     _lengths: Numbers | None = None
@@ -119,34 +119,34 @@ class SegmentTable:
     def __init__(self) -> None:
         self._by_key: dict[Any, list[Segment]] = {}
         self._order: OrderedDict[Segment, Any] = OrderedDict()  # with its key, the last used at the end
-        self._exact: OrderedDict[Any, tuple[Arrival, Segment, int]] = OrderedDict()  # with the guard count then
+        self._exact: OrderedDict[Any, tuple[InputSignature, Segment, int]] = OrderedDict()  # with the guard count then
 
-    def known(self, exact: Any) -> tuple[Arrival, Segment] | None:
+    def known(self, exact: Any) -> tuple[InputSignature, Segment] | None:
         """Return the segment that served these exact shapes before, if its guards still hold, and the signature."""
         found = self._exact.get(exact)
         if found is None:
             return None
-        arrival, segment, guards = found
+        signature, segment, guards = found
         if guards != segment.guards_recorded:  # guards were added since
-            if not segment.holds(arrival.sizes):
+            if not segment.holds(signature.sizes):
                 return None
-            self._exact[exact] = arrival, segment, segment.guards_recorded
+            self._exact[exact] = signature, segment, segment.guards_recorded
         self._exact.move_to_end(exact)
         self._order.move_to_end(segment)
-        return arrival, segment
+        return signature, segment
 
-    def find(self, arrival: Arrival) -> Segment | None:
+    def find(self, signature: InputSignature) -> Segment | None:
         """Return the last used segment that serves the signature."""
-        for segment in self._by_key.get(arrival.key, ()):
-            if segment.holds(arrival.sizes):
+        for segment in self._by_key.get(signature.key, ()):
+            if segment.holds(signature.sizes):
                 self._order.move_to_end(segment)
                 return segment
         return None
 
-    def keep(self, arrival: Arrival, segment: Segment) -> None:
+    def keep(self, signature: InputSignature, segment: Segment) -> None:
         """Add a segment; drop the least recently used one if there are too many."""
-        self._by_key.setdefault(arrival.key, []).insert(0, segment)
-        self._order[segment] = arrival.key
+        self._by_key.setdefault(signature.key, []).insert(0, segment)
+        self._order[segment] = signature.key
         if len(self._order) > SEGMENTS_KEPT:
             oldest, key = self._order.popitem(last=False)
             self._by_key[key].remove(oldest)
@@ -155,9 +155,9 @@ class SegmentTable:
             for exact in [e for e, (_, s, _) in self._exact.items() if s is oldest]:
                 del self._exact[exact]
 
-    def remember(self, exact: Any, segment: Segment, arrival: Arrival) -> None:
+    def remember(self, exact: Any, segment: Segment, signature: InputSignature) -> None:
         """Map the exact shapes to `segment`."""
-        self._exact[exact] = arrival, segment, -1
+        self._exact[exact] = signature, segment, -1
         if len(self._exact) > _EXACT_KEPT:
             self._exact.popitem(last=False)
 
@@ -166,21 +166,21 @@ class SegmentTable:
 class Stage:
     """Remaining part of a model; `incoming` values select a segment, those in `fixed` by contents, others by type.
 
-    constants: of the model; folded: results that depend on these only, filled by every import; carried: contents found
-    by earlier segments; sequences: element names of known sequences; wanted: model outputs not computed so far; dims:
-    the dynamic dimensions of the incoming values.
+    constants: of the model; folded: results that depend on these only, filled by every import; known_contents: contents
+    found by earlier segments; sequences: element names of known sequences; wanted: model outputs not computed so far;
+    dims: the dynamic dimensions of the incoming values.
     """
 
-    owner: ModelImporter
+    importer: ModelImporter
     items: tuple[Item, ...]
     constants: ChainMap[str, Array]
     folded: dict[str, Array]
-    carried: Mapping[str, Array]
+    known_contents: Mapping[str, Array]
     sequences: Mapping[str, tuple[str, ...]]
     incoming: tuple[str, ...]
     fixed: frozenset[str]
     wanted: tuple[str, ...]
-    dims: OpenDims
+    dims: DynamicDims
     segments: SegmentTable = field(default_factory=SegmentTable)
 
     @cached_property
@@ -198,7 +198,7 @@ def first_stage(importer: ModelImporter, feeds: Iterable[str]) -> Stage:
         constants = importer.constants
         if any(n in constants for n in names):
             constants = ChainMap(*(Constants(m).without(names) for m in constants.maps))
-        dims = importer.open_dims()
+        dims = importer.dynamic_dims()
         made = Stage(importer, importer.items, constants, {}, {}, {}, names, frozenset(), importer.outputs, dims)
         stage = importer.first_stages.setdefault(key, made)
     return stage

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 _KEPT = 16  # choices of sizes
 
 
-class Given:
+class ShapeDependentInputs:
     """Computes values from `trace`'s sizes.
 
     leaves: tensors whose elements are expressions; nodes: the computation on these and on constants, in order; wanted:

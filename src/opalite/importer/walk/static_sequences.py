@@ -15,68 +15,68 @@ import numpy as np
 from ...errors import ShapeError
 from ...ops.operator import normalize_axis
 from ..host.sequences import checked_position, piece_sizes, position_of
-from .graph_walk import Control, Walk
+from .graph_walk import Control, GraphWalk
 from .internal_ops import internal_node
 from .name_scopes import Item, make_item
 
 
-def visit_construct(walk: Walk, item: Item) -> None:
+def visit_construct(walk: GraphWalk, item: Item) -> None:
     """Import SequenceConstruct: the inputs are the elements."""
     walk.sequences[item.outputs[0]] = item.inputs
 
 
-def visit_empty(walk: Walk, item: Item) -> None:
+def visit_empty(walk: GraphWalk, item: Item) -> None:
     """Import SequenceEmpty."""
     walk.sequences[item.outputs[0]] = ()
 
 
-def visit_insert(walk: Walk, item: Item) -> None:
+def visit_insert(walk: GraphWalk, item: Item) -> None:
     """Import SequenceInsert: at the end, or before a known position."""
     names = walk.sequences.get(item.inputs[0])
     at = len(names or ()) if len(item.inputs) < 3 or not item.inputs[2] else _position(walk, item, 2)
     if names is None or at is None:
-        walk.visit_plain(item)
+        walk.visit_operator(item)
         return
     at = checked_position(at, len(names), len(names), item.node.label)
     walk.sequences[item.outputs[0]] = (*names[:at], item.inputs[1], *names[at:])
 
 
-def visit_erase(walk: Walk, item: Item) -> None:
+def visit_erase(walk: GraphWalk, item: Item) -> None:
     """Import SequenceErase: the last element, or the one at a known position."""
     names = walk.sequences.get(item.inputs[0])
     at = -1 if len(item.inputs) < 2 or not item.inputs[1] else _position(walk, item, 1)
     if names is None or at is None:
-        walk.visit_plain(item)
+        walk.visit_operator(item)
         return
     at = checked_position(at, len(names), len(names) - 1, item.node.label)
     walk.sequences[item.outputs[0]] = (*names[:at], *names[at + 1 :])
 
 
-def visit_at(walk: Walk, item: Item) -> None:
+def visit_at(walk: GraphWalk, item: Item) -> None:
     """Import SequenceAt: the tensor at a known position."""
     names = walk.sequences.get(item.inputs[0])
     at = _position(walk, item, 1)
     if names is None or at is None:
-        walk.visit_plain(item)
+        walk.visit_operator(item)
         return
     element = names[checked_position(at, len(names), len(names) - 1, item.node.label)]
-    _emit(walk, item, "Same", (element,), item.outputs[0], {})
+    _emit(walk, item, "PassThrough", (element,), item.outputs[0], {})
 
 
-def visit_length(walk: Walk, item: Item) -> None:
+def visit_length(walk: GraphWalk, item: Item) -> None:
     """Import SequenceLength: a constant."""
     names = walk.sequences.get(item.inputs[0])
     if names is None:
-        walk.visit_plain(item)
+        walk.visit_operator(item)
     else:
         walk.bind(item.outputs[0], walk.builder.constant(np.asarray(len(names), np.int64), item.outputs[0]))
 
 
-def visit_concat(walk: Walk, item: Item) -> None:
+def visit_concat(walk: GraphWalk, item: Item) -> None:
     """Import ConcatFromSequence: concatenates the elements along an existing or a new axis."""
     names = walk.sequences.get(item.inputs[0])
     if names is None:
-        walk.visit_plain(item)
+        walk.visit_operator(item)
         return
     if not names:
         raise ShapeError(f"{item.node.label} joins a sequence without elements")
@@ -84,13 +84,13 @@ def visit_concat(walk: Walk, item: Item) -> None:
     _emit(walk, item, op, names, item.outputs[0], {"axis": item.node.attrs.get("axis", 0)})
 
 
-def visit_split(walk: Walk, item: Item) -> None:
+def visit_split(walk: GraphWalk, item: Item) -> None:
     """Import SplitToSequence: pieces of known size."""
     whole = None if item.inputs[0] in walk.deferred else walk.lookup(item.inputs[0])
     given = len(item.inputs) > 1 and bool(item.inputs[1])
     split = _known(walk, item, 1) if given else None
     if whole is None or (given and split is None):
-        walk.visit_plain(item)
+        walk.visit_operator(item)
         return
     axis = normalize_axis(int(item.node.attrs.get("axis", 0)), len(whole.shape))
     size = whole.shape[axis]
@@ -106,17 +106,17 @@ def visit_split(walk: Walk, item: Item) -> None:
     walk.sequences[item.outputs[0]] = tuple(pieces)
 
 
-def _emit(walk: Walk, item: Item, op: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, Any]) -> None:
+def _emit(walk: GraphWalk, item: Item, op: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, Any]) -> None:
     walk.visit(make_item(internal_node(op, item.node.name, inputs, output, attrs)))
 
 
-def _known(walk: Walk, item: Item, i: int) -> Any:
+def _known(walk: GraphWalk, item: Item, i: int) -> Any:
     """Return the contents of input `i`; None if they are unknown in this segment."""
     name = item.inputs[i]
     return None if name in walk.deferred or name in walk.objects else walk.known(item, name)
 
 
-def _position(walk: Walk, item: Item, i: int) -> int | None:
+def _position(walk: GraphWalk, item: Item, i: int) -> int | None:
     array = _known(walk, item, i)
     return None if array is None else position_of(array, item.node.label)
 

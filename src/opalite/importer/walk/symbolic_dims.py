@@ -29,19 +29,19 @@ MOST_CONTENTS = 64
 
 
 @dataclass(frozen=True)
-class Open:
+class DynamicDim:
     """A dynamic dimension. name: dimensions of one name share a symbol if their sizes agree."""
 
     name: str = ""
 
 
-CLOSED = None
-Declared = Sequence["Open | None"]
-"""For each axis: an Open, or None for a static dimension."""
+STATIC_DIM = None
+DimSpec = Sequence["DynamicDim | None"]
+"""For each axis: a DynamicDim, or None for a static dimension."""
 
 
 @dataclass(frozen=True)
-class Arrival:
+class InputSignature:
     """Signature of the incoming values of a stage. key: selects segments, together with guards.
 
     sizes: the values of the symbols, in order. places: for each symbol, its description for messages. shapes: by tensor
@@ -52,7 +52,7 @@ class Arrival:
 
     key: Any
     sizes: tuple[int, ...]
-    places: tuple[str, ...]
+    labels: tuple[str, ...]
     shapes: Mapping[str, tuple[int | None, ...]]
     contents: Mapping[str, tuple[int | None, ...]]
     reserved: Mapping[str, GrowableTensor] = field(default_factory=dict)
@@ -60,20 +60,20 @@ class Arrival:
 
     def symbols(self, trace: Trace) -> list[int]:
         """Create a symbol of `trace` for each size."""
-        return [trace.symbol(size, place) for size, place in zip(self.sizes, self.places, strict=True)]
+        return [trace.symbol(size, label) for size, label in zip(self.sizes, self.labels, strict=True)]
 
 
-class OpenDims:
+class DynamicDims:
     """The dynamic dimensions of the incoming values of one stage."""
 
-    def __init__(self, declared: Mapping[str, Declared], contents: frozenset[str], learns: bool) -> None:
+    def __init__(self, declared: Mapping[str, DimSpec], contents: frozenset[str], automatic: bool) -> None:
         """Initialise from declarations; learns: undeclared dimensions become dynamic when their size changes.
 
         declared: by tensor name; contents: tensors whose elements are sizes.
         """
         self._declared = declared
         self._contents = contents
-        self._learns = learns
+        self._automatic = automatic
         self._seen: dict[tuple[str, int], int] = {}
         self._changed: set[tuple[str, int]] = set()
 
@@ -82,11 +82,13 @@ class OpenDims:
         """Tensors whose elements are sizes."""
         return self._contents
 
-    def with_contents(self, names: Iterable[str]) -> OpenDims:
+    def with_contents(self, names: Iterable[str]) -> DynamicDims:
         """Return a copy in which the elements of these tensors are sizes too."""
-        return OpenDims(self._declared, self._contents.union(names), self._learns)
+        return DynamicDims(self._declared, self._contents.union(names), self._automatic)
 
-    def arrive(self, incoming: Sequence[str], values: Mapping[str, Any], keys: Mapping[str, Any]) -> Arrival:
+    def signature_of(
+        self, incoming: Sequence[str], values: Mapping[str, Any], keys: Mapping[str, Any]
+    ) -> InputSignature:
         """Return the signature of `values`; `keys` are the contents of values that select by contents.
 
         Tensors of sizes must be arrays.
@@ -95,13 +97,13 @@ class OpenDims:
         named = self._agreeing(tensors)
         numbers: dict[Any, int] = {}
         sizes: list[int] = []
-        places: list[str] = []
+        labels: list[str] = []
 
-        def number(group: Any, size: int, place: str) -> int:
+        def number(group: Any, size: int, label: str) -> int:
             if group not in numbers:
                 numbers[group] = len(sizes)
                 sizes.append(size)
-                places.append(place)
+                labels.append(label)
             return numbers[group]
 
         parts: list[Any] = []
@@ -129,7 +131,7 @@ class OpenDims:
                     # Exporters may declare the row size of a cache as dynamic; kernels need it static.
                     is_row = isinstance(value, GrowableTensor) and axis > value.axis
                     group = None if is_row else self._group(n, axis, size, named)
-                    axes.append(None if group is None else number(group, size, _place(n, axis, group)))
+                    axes.append(None if group is None else number(group, size, _label(n, axis, group)))
                 shapes[n] = tuple(axes)
                 parts.append(
                     (dtype_of(value), tuple(d if k is None else -k - 1 for k, d in zip(axes, value.shape, strict=True)))
@@ -139,7 +141,7 @@ class OpenDims:
                         capacity = number((RESERVED,), value.capacity, RESERVED)
                     parts.append((RESERVED, value.axis, value.grows, value.narrow))
                     reserved[n] = value
-        return Arrival(tuple(parts), tuple(sizes), tuple(places), shapes, contents, reserved, capacity)
+        return InputSignature(tuple(parts), tuple(sizes), tuple(labels), shapes, contents, reserved, capacity)
 
     def _agreeing(self, tensors: Mapping[str, Any]) -> set[str]:
         """Return the dimension names for which all tensors have the same size."""
@@ -165,15 +167,15 @@ class OpenDims:
         return dim.name if dim.name in named else (n, axis, dim.name)
 
     def _is_open(self, n: str, axis: int, size: int) -> bool:
-        if not self._learns:
+        if not self._automatic:
             return False
-        place = (n, axis)
-        if self._seen.setdefault(place, size) != size:
-            self._changed.add(place)
-        return place in self._changed
+        label = (n, axis)
+        if self._seen.setdefault(label, size) != size:
+            self._changed.add(label)
+        return label in self._changed
 
 
-def _place(n: str, axis: int, group: Any) -> str:
+def _label(n: str, axis: int, group: Any) -> str:
     name = group if isinstance(group, str) else group[2]
     return f"axis {axis} of '{n}'" + (f" ({name})" if name else "")
 
@@ -183,5 +185,5 @@ def may_hold_sizes(dtype: DType, shape: Sequence[int]) -> bool:
     return dtype in (DType.INT32, DType.INT64) and hint_of(math.prod(shape)) <= MOST_CONTENTS
 
 
-CLOSED_DIMS = OpenDims({}, frozenset(), learns=False)
+ALL_STATIC = DynamicDims({}, frozenset(), automatic=False)
 """All dimensions are static."""

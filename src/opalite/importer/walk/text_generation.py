@@ -16,7 +16,7 @@ from onnx import AttributeProto
 
 from ...errors import ModelError, OpaliteError, UnsupportedOpError
 from ...ir.dtype import DType
-from ..host.token_search import BeamChoice, Chance, Nucleus, Rules, log_softmax
+from ..host.token_search import BeamSearch, LogitsProcessors, MinStdRandom, NucleusSampler, log_softmax
 from ..proto.decode import Array, ValueInfo
 from ..proto.graphdef import Attr, GraphDef, NodeDef
 from .host_tasks import ItemTask, Runner, Values
@@ -46,7 +46,7 @@ _INPUTS = {
 """Names of the inputs after the first one, which holds the prompt's tokens or the encoder's input."""
 
 
-def taking_rows(graph: GraphDef, names: Sequence[str], axis: int) -> GraphDef:
+def gather_inputs(graph: GraphDef, names: Sequence[str], axis: int) -> GraphDef:
     """Gather the inputs `names` by the further input ORDER along `axis`, before the graph reads them."""
     taken = {n: f"{n}/{ORDER}" for n in names}
     inputs = [replace(v, name=taken.get(v.name, v.name)) for v in graph.inputs]
@@ -55,7 +55,7 @@ def taking_rows(graph: GraphDef, names: Sequence[str], axis: int) -> GraphDef:
     return replace(graph, inputs=(*inputs, order), nodes=(*nodes, *graph.nodes))
 
 
-def giving_rows(graph: GraphDef, first: int) -> GraphDef:
+def gather_outputs(graph: GraphDef, first: int) -> GraphDef:
     """Gather the outputs from number `first` on by the further input ORDER along axis 0."""
     outputs = [replace(v, name=f"{v.name}/{ORDER}") if i >= first else v for i, v in enumerate(graph.outputs)]
     pairs = zip(graph.outputs[first:], outputs[first:], strict=True)
@@ -127,7 +127,7 @@ class _Generation:
                 f"{task.label} returns {self.returned} sequences of {self.beams} beams; "
                 "the number of sequences must be at most the number of beams, at least one"
             )
-        self.rules = Rules(
+        self.processors = LogitsProcessors(
             eos=self.eos,
             repetition_penalty=float(number("repetition_penalty", 1.0)),
             ngram=int(attrs.get("no_repeat_ngram_size", 0)),
@@ -148,7 +148,7 @@ class _Generation:
                 f"{self.task.label} has max_length {self.max_length}; the sequences begin with "
                 f"{decoder.start.shape[1]} tokens already"
             )
-        return self._search(decoder) if "num_beams" in self.given else self._follow(decoder)
+        return self._search(decoder) if "num_beams" in self.given else self._generate_tokens(decoder)
 
     def words(self, logits: Any) -> Array:
         """Return the float32 logits [rows, V] of the next token, from logits [rows, steps, V]."""
@@ -159,32 +159,32 @@ class _Generation:
     def _search(self, decoder: _Decoder) -> list[Any]:
         batch, start = len(decoder.start), np.repeat(decoder.start, self.beams, axis=0)
         early = bool(self.attrs.get("early_stopping", 0))
-        choice = BeamChoice(start, batch, self.beams, self.pad, self.eos, self.penalty, early)
+        choice = BeamSearch(start, batch, self.beams, self.pad, self.eos, self.penalty, early)
         length, wants_scores = start.shape[1], len(self.task.outputs) > 2 and bool(self.task.outputs[2])
         history: list[Array] = []
         logits, first = decoder.begin(), True
-        speech = self._speechless(logits)
+        no_speech = self._no_speech_probabilities(logits)
         while True:
             scores = log_softmax(self.words(logits))
             if len(scores) < len(choice.scores):
                 scores = np.repeat(scores, self.beams, axis=0)
-            self.rules.apply(scores, choice.sequences, first)
+            self.processors.apply(scores, choice.sequences, first)
             scores += choice.scores[:, None]
             if wants_scores:
                 history.append(scores.reshape(batch, self.beams, -1).copy())
-            tokens, follows = choice.choose(scores)
+            tokens, parents = choice.choose(scores)
             if all(choice.done) or choice.sequences.shape[1] >= self.max_length:
                 break
-            logits, first = decoder.step(tokens, follows, choice.sequences), False
+            logits, first = decoder.step(tokens, parents, choice.sequences), False
         found, sums = choice.results(self.returned, self.max_length)
         results: list[Any] = [found, sums]
         if wants_scores:
             whole = np.zeros((self.max_length - length, *history[0].shape), np.float32)
             whole[: len(history)] = history
             results.append(whole)
-        return [*results, *[None] * (4 - len(results)), speech]
+        return [*results, *[None] * (4 - len(results)), no_speech]
 
-    def _speechless(self, logits: Any) -> Array | None:
+    def _no_speech_probabilities(self, logits: Any) -> Array | None:
         """Return the probabilities [B] of the no-speech token at the first step, if the node has that output."""
         token = int(self.attrs.get("no_speech_token_id", -1))
         if len(self.task.outputs) < 5 or not self.task.outputs[4]:
@@ -193,23 +193,23 @@ class _Generation:
             raise ModelError(f"{self.task.label} has the output non_speech_probs, but no no_speech_token_id")
         return np.exp(log_softmax(self.words(logits)))[:, token]
 
-    def _follow(self, decoder: _Decoder) -> list[Any]:
+    def _generate_tokens(self, decoder: _Decoder) -> list[Any]:
         """Generate one sequence for each batch entry, by greedy selection or sampling."""
         draws = self.task.item.node.op_type == "Sampling"
         keep = int(self.attrs.get("min_tokens_to_keep", 0))
-        nucleus = Nucleus(
+        nucleus = NucleusSampler(
             float(self.attrs.get("top_p", 0.0)),
             float(self.attrs.get("filter_value", -1e20)),
             keep,
             bool(self.attrs.get("custom", 0)),
         )
-        chance, sequences = Chance(self.seed), decoder.start
+        random, sequences = MinStdRandom(self.seed), decoder.start
         ended = np.zeros(len(sequences), bool)
         logits, first = decoder.begin(), True
         while True:
             scores = self.words(logits)
-            self.rules.apply(scores, sequences, first)
-            tokens = nucleus.draw(scores, chance) if draws else scores.argmax(axis=1).astype(np.int32)
+            self.processors.apply(scores, sequences, first)
+            tokens = nucleus.draw(scores, random) if draws else scores.argmax(axis=1).astype(np.int32)
             ended |= tokens == self.eos
             tokens = np.where(ended, np.int32(self.pad), tokens)
             sequences = np.concatenate([sequences, tokens[:, None]], axis=1)
@@ -244,7 +244,7 @@ class _Decoder:
         words = np.repeat(self.start != run.pad, run.beams, axis=0)
         self._mask = words.astype(np.int32) if given is None else np.repeat(given.astype(np.int32), run.beams, axis=0)
         # Padding gets no position, whatever the mask says.
-        self._places = np.where(words, np.cumsum(words, axis=1) - 1, 0).astype(np.int32)
+        self._positions = np.where(words, np.cumsum(words, axis=1) - 1, 0).astype(np.int32)
         self._length = words.sum(axis=1, dtype=np.int32)
 
     def begin(self) -> Any:
@@ -253,7 +253,7 @@ class _Decoder:
         graph = "init_decoder" if "init_decoder" in run.task.bodies else "decoder"
         tokens = np.repeat(self.start, run.beams, axis=0)
         empty = [self._empty(v, len(tokens)) for v in run.task.bodies[graph].graph.inputs[3:]]
-        logits, *self._caches = run.call(graph, [tokens, self._places, self._mask, *empty])
+        logits, *self._caches = run.call(graph, [tokens, self._positions, self._mask, *empty])
         return logits
 
     def _empty(self, info: ValueInfo, rows: int) -> Array:
@@ -265,13 +265,13 @@ class _Decoder:
             )
         return np.zeros((2, rows, shape[2], 0, shape[4]), info.dtype.np if info.dtype is not None else np.float32)
 
-    def step(self, tokens: Array, follows: Array, sequences: Array) -> Any:
-        """Return the logits after `tokens`; each continues the sequence of beam `follows`."""
+    def step(self, tokens: Array, parents: Array, sequences: Array) -> Any:
+        """Return the logits after `tokens`; each continues the sequence of beam `parents`."""
         run = self.run
         self._mask = np.concatenate([self._mask, np.ones((len(tokens), 1), np.int32)], axis=1)
-        places, self._length = self._length[:, None], self._length + 1
-        inputs = [tokens[:, None], places, self._mask, *self._caches]
-        graph, order = ("reorder", [follows]) if run.beams > 1 else ("decoder", [])
+        positions, self._length = self._length[:, None], self._length + 1
+        inputs = [tokens[:, None], positions, self._mask, *self._caches]
+        graph, order = ("reorder", [parents]) if run.beams > 1 else ("decoder", [])
         logits, *self._caches = run.call(graph, [*inputs, *order])
         return logits
 
@@ -284,20 +284,20 @@ class _EncodedDecoder(_Decoder):
 
     def __init__(self, run: _Generation) -> None:
         self.run = run
-        self._read = np.asarray(run.task.value(run.values, 0))
-        batch, token = len(self._read), int(run.attrs.get("decoder_start_token_id", -1))
+        self._encoder_input = np.asarray(run.task.value(run.values, 0))
+        batch, token = len(self._encoder_input), int(run.attrs.get("decoder_start_token_id", -1))
         given = run.given.get("decoder_input_ids")
         self.start = np.full((batch, 1), token, np.int32) if given is None else given.astype(np.int32)
         self._encoder = run.task.bodies["encoder"].graph
         self._decoder = run.task.bodies["decoder"].graph
-        self._kept: list[Any] = []  # decoder inputs other than tokens and caches: a mask, encoder states
-        self._said: list[Any] = []
-        self._heard: list[Any] = []
+        self._fixed_inputs: list[Any] = []  # decoder inputs other than tokens and caches: a mask, encoder states
+        self._self_caches: list[Any] = []
+        self._cross_caches: list[Any] = []
 
     def begin(self) -> Any:
         run, beams = self.run, self.run.beams
         masked = any("mask" in v.name for v in self._encoder.inputs)
-        inputs: list[Any] = [self._read]
+        inputs: list[Any] = [self._encoder_input]
         if masked:
             mask = self._padding()
             inputs.append(mask)
@@ -306,22 +306,22 @@ class _EncodedDecoder(_Decoder):
             inputs.append(self.start)
         if begins != (self._encoder.outputs[0].name == "logits"):
             raise UnsupportedOpError(f"{run.task.label} has an encoder whose first output is not the decoder's logits")
-        rows = np.repeat(np.arange(len(self._read), dtype=np.int32), beams)
+        rows = np.repeat(np.arange(len(self._encoder_input), dtype=np.int32), beams)
         found = run.call("expand", [*inputs, rows])
         names = [v.name for v in self._decoder.inputs]
         if masked and "encoder_attention_mask" in names:
-            self._kept.append(np.repeat(mask, beams, axis=0))
+            self._fixed_inputs.append(np.repeat(mask, beams, axis=0))
         has_states = "encoder_hidden_states" in names
         if has_states:
-            self._kept.append(found[1] if begins else found[0])
-        layers = (len(names) - 1 - len(self._kept)) // 4
+            self._fixed_inputs.append(found[1] if begins else found[0])
+        layers = (len(names) - 1 - len(self._fixed_inputs)) // 4
         caches = found[2:] if begins else found[1:] if has_states else found
         if begins:
-            self._said, self._heard = list(caches[: 2 * layers]), list(caches[2 * layers :])
+            self._self_caches, self._cross_caches = list(caches[: 2 * layers]), list(caches[2 * layers :])
             return found[0]
-        self._heard = list(caches)
-        said = self._decoder.inputs[1 + len(self._kept) : 1 + len(self._kept) + 2 * layers]
-        self._said = [self._none_said(v, len(rows)) for v in said]
+        self._cross_caches = list(caches)
+        self_inputs = self._decoder.inputs[1 + len(self._fixed_inputs) : 1 + len(self._fixed_inputs) + 2 * layers]
+        self._self_caches = [self._none_said(v, len(rows)) for v in self_inputs]
         tokens = np.repeat(self.start, beams, axis=0)
         return self._decode(tokens, None)
 
@@ -339,15 +339,15 @@ class _EncodedDecoder(_Decoder):
         given = self.run.given.get("attention_mask")
         if given is not None:
             return np.asarray(given, np.int32)
-        return (np.cumsum(self._read != self.run.pad, axis=1) > 0).astype(np.int32)
+        return (np.cumsum(self._encoder_input != self.run.pad, axis=1) > 0).astype(np.int32)
 
-    def step(self, tokens: Array, follows: Array, sequences: Array) -> Any:
+    def step(self, tokens: Array, parents: Array, sequences: Array) -> Any:
         shape = self._decoder.inputs[0].shape
         one = shape is not None and len(shape) == 2 and shape[1] == 1
-        return self._decode(tokens[:, None] if one else sequences, follows if self.run.beams > 1 else None)
+        return self._decode(tokens[:, None] if one else sequences, parents if self.run.beams > 1 else None)
 
-    def _decode(self, tokens: Array, follows: Array | None) -> Any:
-        inputs = [tokens, *self._kept, *self._said, *self._heard]
-        graph, order = ("decoder", []) if follows is None else ("reorder", [follows])
-        logits, *self._said = self.run.call(graph, [*inputs, *order])
+    def _decode(self, tokens: Array, parents: Array | None) -> Any:
+        inputs = [tokens, *self._fixed_inputs, *self._self_caches, *self._cross_caches]
+        graph, order = ("decoder", []) if parents is None else ("reorder", [parents])
+        logits, *self._self_caches = self.run.call(graph, [*inputs, *order])
         return logits

@@ -15,8 +15,8 @@ from ...errors import BundleError
 from ...importer import ContentsNeededError, ImportRun, ModelImporter, check_feeds, load_model
 from ...importer.walk.host_tasks import run_tasks
 from ...importer.walk.loop_body_tasks import BodyTask
-from ...importer.walk.segments import Output, Same, Segment
-from ...importer.walk.shape_dependent_inputs import Given
+from ...importer.walk.segments import GraphOutput, PassThrough, Segment
+from ...importer.walk.shape_dependent_inputs import ShapeDependentInputs
 from ...ir.constants.model_file import ModelFile
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
@@ -48,7 +48,7 @@ class ImportedModel:
         self.data_files = self._model.data_files
         self.inputs = [_arg(v) for v in self._model.inputs]
         self.outputs = [_arg(v) for v in self._model.outputs]
-        self.overridable = [_arg(v) for v in self._model.defaulted_inputs]
+        self.overridable = [_arg(v) for v in self._model.overridable_inputs]
         self.opset = self._model.opsets.get("", 0)
         self.meta = self._model.meta
         # Not the model's own importer, which lives as long as the model.
@@ -105,22 +105,22 @@ class ImportedModel:
             raise BundleError(f"the model cannot be compiled ahead of time: {e}; run the .onnx file") from e
         if segment is None:
             raise BundleError("the model computes nothing from its inputs; there is nothing to compile")
-        if segment.following is not None or segment.tasks:
+        if segment.next_stage is not None or segment.tasks:
             rest = ", ".join(t.label for t in segment.tasks) or "nodes that need the contents of others"
             raise BundleError(
                 f"the model cannot be compiled ahead of time: shapes depend on data at {rest}; run the .onnx file"
             )
         for name in (a.name for a in self.outputs):
             found, passed = self._source(segment, name)
-            if not isinstance(found, Output | np.ndarray) and passed not in segment.inputs:
+            if not isinstance(found, GraphOutput | np.ndarray) and passed not in segment.inputs:
                 raise _nothing_computes(name)
         return segment
 
-    def _source(self, segment: Segment, name: str) -> tuple[Output | Array | None, str]:
+    def _source(self, segment: Segment, name: str) -> tuple[GraphOutput | Array | None, str]:
         """What gives an output of the model, if `segment` computes it or it is a constant; and the value's own name."""
         found = segment.exports.get(name)
-        passed = found.name if isinstance(found, Same) else name
-        if isinstance(found, Output | np.ndarray):
+        passed = found.name if isinstance(found, PassThrough) else name
+        if isinstance(found, GraphOutput | np.ndarray):
             return found, passed
         return self._model.graph.constants.get(name), passed
 
@@ -133,10 +133,10 @@ class ImportedModel:
     def complete(self, program: Program | Template, segment: Segment) -> Program | Template:
         """A copy of `program` of `segment` with ports that are the model's own inputs and outputs, in order."""
         if isinstance(program, Template):
-            given = None if segment.given is None else record_of(segment.given)
+            given = None if segment.shape_inputs is None else record_of(segment.shape_inputs)
             outputs = [a.name for a in self.outputs]
             return replace(program, program=self._completed(program.program, segment, outputs, {}), given=given)
-        if segment.given is not None:
+        if segment.shape_inputs is not None:
             raise BundleError("values that follow from the sizes are made by the importer; run the .onnx file")
         return self._completed(program, segment, [a.name for a in self.outputs], {})
 
@@ -147,13 +147,13 @@ class ImportedModel:
         sizes are contents of an input."""
         if not isinstance(program, Template):
             return DispatchKey.of(program, shapes)
-        arrival = segment.arrival
-        assert arrival is not None, "imported with symbols"
-        if arrival.contents:
-            raise BundleError(f"shapes depend on the contents of {', '.join(arrival.contents)}; run the .onnx file")
+        signature = segment.signature
+        assert signature is not None, "imported with symbols"
+        if signature.contents:
+            raise BundleError(f"shapes depend on the contents of {', '.join(signature.contents)}; run the .onnx file")
         at_hand = program.at(program.sizes)
         assert at_hand is not None
-        needs = DispatchKey.of(at_hand, shapes, {n: tuple(axes) for n, axes in arrival.shapes.items() if n in shapes})
+        needs = DispatchKey.of(at_hand, shapes, {n: tuple(axes) for n, axes in signature.shapes.items() if n in shapes})
         made = () if program.given is None else program.given.names
         return replace(needs, shapes={n: s for n, s in needs.shapes.items() if n not in made})
 
@@ -165,7 +165,7 @@ class ImportedModel:
             return None
         made = {n for t in tasks for n in t.outputs if n}
         needed = dict.fromkeys(n for names in (wanted, *(t.inputs for t in tasks)) for n in names if n not in made)
-        given = {} if segment.given is None else segment.given.at(sizes)
+        given = {} if segment.shape_inputs is None else segment.shape_inputs.at(sizes)
         try:
             completed = self._completed(program, segment, list(needed), given)
         except BundleError:
@@ -198,7 +198,7 @@ class ImportedModel:
         self, program: Program, segment: Segment, name: str, computed: Sequence[Port], given: Mapping[str, Array]
     ) -> Port:
         found, passed = self._source(segment, name)
-        if isinstance(found, Output):
+        if isinstance(found, GraphOutput):
             return replace(computed[found.index], name=name)
         for port in program.inputs:
             if port.name == passed:
@@ -216,7 +216,7 @@ def _nothing_computes(name: str) -> BundleError:
     return BundleError(f"output '{name}' is an input that nothing computes with; run the .onnx file")
 
 
-def record_of(given: Given) -> ShapeTensors:
+def record_of(given: ShapeDependentInputs) -> ShapeTensors:
     """What computes the same without the importer."""
     return shape_tensors(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
 

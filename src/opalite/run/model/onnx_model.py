@@ -15,7 +15,7 @@ from ...cl.programs.background_throttle import background_planning
 from ...errors import PlacementError
 from ...importer import ImportRun, ModelImporter, Task
 from ...importer.walk.host_tasks import NodeTask, TrimTask
-from ...importer.walk.segments import Output, Segment
+from ...importer.walk.segments import GraphOutput, Segment
 from ...importer.walk.shape_dependent_inputs import graph_moved
 from ...ir.device.device_info import DeviceInfo
 from ...plan.node_report import NodeReport, task_report
@@ -163,14 +163,14 @@ class OnnxModel:
             if request.lock is not None and made is not None and self.compiler.background is not None:
                 far = self.executables.look_far(segment, compiled, sizes)
                 if far is DistantShape.DUE:
-                    keep = on_whole if run.is_whole else None
+                    keep = on_whole if run.is_whole_model else None
                     made.append(self._respecializer(segment, compiled, sizes, request.lock, keep))
             # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
             views = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
             # A run by general programs takes long, and soon is over with them: those of known sizes need not wait.
-            is_general = executable.tier == "generic" and run.is_only and last is not None
+            is_general = executable.tier == "generic" and run.is_single_segment and last is not None
             is_apart = is_general and not (views or request.targets)
-            may_leave = run.is_only and last is not None and compiled.is_proven and not compiled.may_overflow
+            may_leave = run.is_single_segment and last is not None and compiled.is_proven and not compiled.may_overflow
             asks = may_leave and not (is_general or views or request.targets or request.recorder)
             with ExitStack() as held:
                 room: DeviceShare | None = None
@@ -191,7 +191,7 @@ class OnnxModel:
                 outputs, spent = executable.run(given, kept, views, request.recorder, share=room)
             trace.add(spent)
             parked.add(outputs[i] for i in views)
-            if segment.following is not None:
+            if segment.next_stage is not None:
                 there = zip(arrays, executable.inputs_on_device(given), strict=True)  # of what was uploaded here
                 uploaded.update((id(v), (v, t)) for v, t in there if t is not None)
             if kept is None:
@@ -210,7 +210,7 @@ class OnnxModel:
                         found.job.set_target(self.executables, segment, found)
                         made.append(found.job)
                     at = compiled.at(sizes) or at
-            if last is not None and run.is_only and far is not DistantShape.WATCHED:
+            if last is not None and run.is_single_segment and far is not DistantShape.WATCHED:
                 last.append(((compiled, at, sizes), segment))
             ran.add(executable if executable.is_replica else compiled.executable)
             ran.note(*compiled.notes, *compiled.lasting, *at.notes)
@@ -237,7 +237,7 @@ class OnnxModel:
         made: list[CompileJob] | None,
     ) -> tuple[Compiled, SizedProgram]:
         tell = None
-        if on_whole is not None and run.is_whole:
+        if on_whole is not None and run.is_whole_model:
 
             def tell(program: Program | Template, notes: tuple[str, ...]) -> None:
                 on_whole(program, segment, notes)
@@ -295,12 +295,12 @@ def _do_nothing() -> None:
 def kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:
     """Targets by number of the graph's output, for those that nothing else in the model asks for."""
     asked = {n for task in segment.tasks for n in task.inputs}
-    if segment.following is not None:
-        asked.update(segment.following.incoming)
+    if segment.next_stage is not None:
+        asked.update(segment.next_stage.incoming)
     found: dict[int, Target] = {}
     shared: set[int] = set()
     for name, source in segment.exports.items():
-        if isinstance(source, Output):
+        if isinstance(source, GraphOutput):
             if name in targets and name not in asked:
                 found.setdefault(source.index, targets[name])
             else:

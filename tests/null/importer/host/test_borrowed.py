@@ -13,7 +13,7 @@ import pytest
 
 from opalite.importer.host import onnx_reference
 from opalite.importer.host.numpy_ops import is_native
-from opalite.importer.host.onnx_reference import BORROWED, reason_of, run_host
+from opalite.importer.host.onnx_reference import REFERENCE_OPS, host_reason, run_host
 from opalite.importer.op_registry import find_handler
 from opalite.importer.walk.control_flow import CONTROL
 from opalite.ops.host import BY_PYTHON
@@ -28,18 +28,18 @@ def test_every_operator_has_code_here_or_a_reason() -> None:
         described = schema.has_function or schema.has_context_dependent_function or name == "Constant"
         here = find_handler(name, schema.domain, schema.since_version) or is_native(name, schema.domain)
         if not (schema.deprecated or described or here or name in CONTROL or name in NO_ONE):
-            assert (schema.domain, name) in BORROWED, f"{name} of opset {schema.since_version}"
+            assert (schema.domain, name) in REFERENCE_OPS, f"{name} of opset {schema.since_version}"
 
 
 def test_the_documents_have_the_same_list() -> None:
     text = DOCS.read_text().split("### Operators left to onnx's reference evaluator")[1]
     rows = re.findall(r"^\| ([A-Z][\w, ]*) \| (.*) \|$", text, re.MULTILINE)
     told = {name: why for names, why in rows for name in names.split(", ")}
-    assert told == {name: why for (_, name), why in BORROWED.items()}
+    assert told == {name: why for (_, name), why in REFERENCE_OPS.items()}
 
 
 def test_the_log_says_once_that_python_computes(caplog: pytest.LogCaptureFixture) -> None:
-    onnx_reference._tell.cache_clear()
+    onnx_reference._warn_once.cache_clear()
     onnx_reference._find_step.cache_clear()
     node = oh.make_node("Dropout", ["x", "ratio", "train"], ["y"], seed=1)
     inputs = [np.ones(3, np.float32), np.float32(0.5), np.array(True)]
@@ -52,7 +52,7 @@ def test_the_log_says_once_that_python_computes(caplog: pytest.LogCaptureFixture
 
 
 def test_reasons_say_who_computes() -> None:
-    assert reason_of("Dropout", "").startswith(BY_PYTHON)
-    assert reason_of("NotYetThere", "").startswith(BY_PYTHON)
+    assert host_reason("Dropout", "").startswith(BY_PYTHON)
+    assert host_reason("NotYetThere", "").startswith(BY_PYTHON)
     for name in ("SequenceInsert", "Unique", "Optional", "Identity"):
-        assert reason_of(name, "").startswith("NumPy")
+        assert host_reason(name, "").startswith("NumPy")

@@ -422,7 +422,7 @@ def test_initializers_that_are_inputs_may_be_fed() -> None:
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [4]))
     loaded = load_model(model)
     assert [v.name for v in loaded.inputs] == ["x"]
-    assert [v.name for v in loaded.defaulted_inputs] == ["w"]
+    assert [v.name for v in loaded.overridable_inputs] == ["w"]
     x, w = f32(2, 4), f32(4)
     session = NumpySession(model)
     assert_same(session.run({"x": x}), by_onnxruntime(model, {"x": x}))

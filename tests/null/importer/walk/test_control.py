@@ -271,7 +271,7 @@ def test_scan(attrs: str, length: int) -> None:
     text = SCAN.replace(" <num_scan_inputs = 1 ATTRS>", "").replace("body = b", f"num_scan_inputs = 1{attrs}, body = b")
     feeds = {"s": f32(3), "x": f32(length, 3)}
     fixed = check(parse(text.replace("float[T, N]", f"float[{length}, N]")), feeds)
-    assert task_names(fixed) == (["ScanTask"] if length > control_flow.MAX_TRIPS else [])
+    assert task_names(fixed) == (["ScanTask"] if length > control_flow.MAX_UNROLLED_ITERATIONS else [])
     session = check(parse(text), feeds)
     assert task_names(session) == (["ScanTask"] if length > 1 else []), "an open length is not unrolled"
 
@@ -279,7 +279,7 @@ def test_scan(attrs: str, length: int) -> None:
 @pytest.mark.parametrize("long", [False, True])
 def test_scan_along_inner_axes(long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if long:
-        monkeypatch.setattr(control_flow, "MAX_TRIPS", 2)
+        monkeypatch.setattr(control_flow, "MAX_UNROLLED_ITERATIONS", 2)
     model = parse("""
         g (float[2, 3] s, float[2, 5, 3] x, float[2, 3, 5] z) => (float[2, 3] last, float[2, 3, 5] rows) {
             last, rows = Scan (s, x, z) <

@@ -189,7 +189,7 @@ def test_sequence_map_runs_its_body_for_each_element() -> None:
 @pytest.mark.parametrize("long", [False, True])
 def test_sequence_map_over_known_sequences(long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if long:
-        monkeypatch.setattr(control_flow, "MAX_TRIPS", 1)
+        monkeypatch.setattr(control_flow, "MAX_UNROLLED_ITERATIONS", 1)
     model = parse("""
         g (float[2, N] x, float[1] k) => (float[A] y, seq(float[]) squares) {
             seq = SplitToSequence <axis = 0, keepdims = 0> (x)

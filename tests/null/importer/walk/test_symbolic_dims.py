@@ -389,5 +389,5 @@ def test_repeated_sizes_keep_their_arrays() -> None:
     for shape in ((2, 3, 4, 5), (2, 3, 4, 6)):
         session.run({"x": RNG.random(shape, np.float32)})
     (segment,) = session.imported
-    first = segment.given.at((2, 3, 4, 5))
-    assert all(a is b for a, b in zip(first.values(), segment.given.at((2, 3, 4, 5)).values(), strict=True))
+    first = segment.shape_inputs.at((2, 3, 4, 5))
+    assert all(a is b for a, b in zip(first.values(), segment.shape_inputs.at((2, 3, 4, 5)).values(), strict=True))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import ModelError, UnsupportedOpError
-from opalite.importer.host.token_search import Chance, Rules
+from opalite.importer.host.token_search import LogitsProcessors, MinStdRandom
 
 from ....helpers.generators import HEADS, SIZE, WORDS, encoder_decoder, gpt, search_model
 from ....helpers.numpy_session import NumpySession
@@ -178,7 +178,7 @@ def test_whisper_s_times_come_in_pairs() -> None:
     """After the first time comes text; after text and one time the same or a later one, or the end."""
     eos = 10
     begin, words = eos + 107, eos + 107 + 60
-    rules = Rules(eos=eos, timestamps=True)
+    rules = LogitsProcessors(eos=eos, timestamps=True)
 
     def allowed(*sequence: int) -> Array:
         scores = np.zeros((1, words), np.float32)
@@ -195,7 +195,7 @@ def test_whisper_s_times_come_in_pairs() -> None:
 
 def test_chance_is_that_of_libstdc() -> None:
     """The ten thousandth number of minstd_rand0 from 1 on, as the C++ standard has it."""
-    chance = Chance(1)
+    chance = MinStdRandom(1)
     for _ in range(9999):
         chance._draw()
     assert chance._draw() + 1 == 1043618065

@@ -49,7 +49,7 @@ def traced() -> tuple[Any, ShapeTensors]:
     rng = np.random.default_rng(0)
     session.run({"x": rng.random((3, 8), np.float32), "past": rng.random((5, 8), np.float32)})
     (segment,) = session.imported
-    given = segment.given
+    given = segment.shape_inputs
     return given, shape_tensors(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....errors import OpaliteError
 from ....importer import ImportRun
-from ....importer.walk.segments import Output
+from ....importer.walk.segments import GraphOutput
 from ...model.cached_model import CachedModel
 from .kv_cache import kv_cache_model
 from .match_state_outputs import StatePair
@@ -45,7 +45,7 @@ def infer_cache_sizes(
     found: dict[Axis, int] = {}
     for p in pairs:
         export = segment.exports.get(p.present)
-        if isinstance(export, Output):
+        if isinstance(export, GraphOutput):
             shape = graph.outputs[export.index].shape
             if len(shape) == blanks[p.past].ndim:
                 found[p.past, len(shape) - 1] = shape[-1]

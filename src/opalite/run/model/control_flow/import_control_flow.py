@@ -17,7 +17,7 @@ from ....importer import ContentsNeededError, ModelImporter
 from ....importer.walk.host_tasks import NodeTask, Task, TrimTask
 from ....importer.walk.import_segment import select_segment
 from ....importer.walk.loop_body_tasks import Body, LoopTask, ScanPlan, ScanTask
-from ....importer.walk.segments import Output, Same, Segment, Stage, first_stage
+from ....importer.walk.segments import GraphOutput, PassThrough, Segment, Stage, first_stage
 from ....ir.dtype import DType
 from ....ir.graph import Graph
 from ....ir.tensor_type import TensorType
@@ -89,7 +89,7 @@ class _Finder:
             steps += self._segment(segment, values)
             for task in segment.tasks:
                 steps.append(self._task(task, values))
-            stage = segment.following
+            stage = segment.next_stage
         return tuple(steps), [{name: values[name] for name in wanted}]
 
     def _switch(
@@ -110,7 +110,7 @@ class _Finder:
 
     def _segment(self, segment: Segment, values: dict[str, Type]) -> list[FlowStep]:
         steps: list[FlowStep] = []
-        outputs = [(n, e.index) for n, e in segment.exports.items() if isinstance(e, Output)]
+        outputs = [(n, e.index) for n, e in segment.exports.items() if isinstance(e, GraphOutput)]
         if outputs:
             number = self._segments.get(segment)
             if number is None:
@@ -123,10 +123,10 @@ class _Finder:
                 made = segment.graph.outputs[index].type
                 values[name] = TensorType(made.dtype, made.shape)
         for name, found in segment.exports.items():
-            if isinstance(found, Same):
+            if isinstance(found, PassThrough):
                 steps.append(Rename(name, found.name))
                 values[name] = values[found.name]
-            elif not isinstance(found, Output):
+            elif not isinstance(found, GraphOutput):
                 steps.append(Constant(name, found))
                 values[name] = found
         return steps

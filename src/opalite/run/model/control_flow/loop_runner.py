@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....importer import ImportRun, ModelImporter
-from ....importer.walk.loop_body_tasks import Carried
-from ....importer.walk.segments import Output, Same, Segment
+from ....importer.walk.loop_body_tasks import LoopCarried
+from ....importer.walk.segments import GraphOutput, PassThrough, Segment
 from ...execute.loops.loop_iterations import FromInput, FromOutput, LoopCarryPlan, Source
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LoopRunner:
         self,
         importer: ModelImporter,
         feeds: Mapping[str, Any],
-        carried: Carried,
+        carried: LoopCarried,
         first: int,
         most: int | None,
         scanned: Sequence[Any],
@@ -85,7 +85,7 @@ class LoopRunner:
         self,
         importer: ModelImporter,
         feeds: Mapping[str, Any],
-        carried: Carried,
+        carried: LoopCarried,
         first: int,
         most: int | None,
         scanned: Sequence[Any],
@@ -98,7 +98,7 @@ class LoopRunner:
             request.check()
         run = ImportRun(importer, feeds, self, turn.leave)
         segment, sizes = run.segment, run.sizes
-        if segment is None or not run.is_whole:
+        if segment is None or not run.is_whole_model:
             return "the body is more than one program, as what it computes depends on contents"
         ready = self._model.executables.find(segment, sizes)
         if ready is None:
@@ -144,7 +144,7 @@ def _count(iteration_s: float, most: int | None, row_bytes: int) -> int:
     return count if most is None else min(count, most)
 
 
-def _handing(segment: Segment, at: SizedProgram, carried: Carried, feeds: Mapping[str, Any]) -> Handing | None:
+def _handing(segment: Segment, at: SizedProgram, carried: LoopCarried, feeds: Mapping[str, Any]) -> Handing | None:
     """What trips of the segment hand on; None where that takes the host."""
     inputs = {name: i for i, name in enumerate(segment.inputs)}
     counter, (condition, goes) = carried.counter, carried.condition
@@ -153,9 +153,9 @@ def _handing(segment: Segment, at: SizedProgram, carried: Carried, feeds: Mappin
     def source(name: str) -> Source | str | None:
         """Where an output comes from: the device, an input that is the same in all trips, or somewhere else."""
         found = segment.exports.get(name)
-        if isinstance(found, Output):
+        if isinstance(found, GraphOutput):
             return FromOutput(found.index)
-        if isinstance(found, Same):
+        if isinstance(found, PassThrough):
             name = found.name
         elif found is not None:
             return None

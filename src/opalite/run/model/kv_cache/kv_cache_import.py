@@ -41,9 +41,11 @@ def run_imported(runs: KVCacheRuns, feeds: Mapping[str, Any], request: RunReques
         run = ImportRun(model.imported.importer, feeds, _no_bodies, before_import)
         segment, sizes = _checked(runs, run), run.sizes
         trace.import_s += time.perf_counter() - started
-        told = record_kv_cache_spec(model.imported, segment, feeds, run.by_contents) if run.is_chosen else None
+        told = (
+            record_kv_cache_spec(model.imported, segment, feeds, run.by_contents) if run.is_whole_for_contents else None
+        )
         record = told or shape_kv_cache_spec(segment)
-        given = None if segment.given is None else record_of(segment.given)
+        given = None if segment.shape_inputs is None else record_of(segment.shape_inputs)
 
         tunes = (request.tuning.level or model.compiler.options.tune) != "none"
 
@@ -92,19 +94,19 @@ def run_imported(runs: KVCacheRuns, feeds: Mapping[str, Any], request: RunReques
 def _planned(runs: KVCacheRuns, segment: Segment, sizes: tuple[int, ...]) -> Graph:
     """The segment's graph with the sizes at hand for which kernels are chosen."""
     grown = [n for n in runs.caches if n not in runs.filled]
-    if runs.imported.compiler.rt.info.on_host or segment.arrival is None or not grown:
+    if runs.imported.compiler.rt.info.on_host or segment.signature is None or not grown:
         return segment.graph
     held = max(runs.caches[n].length for n in grown)
     new = max(segment.lengths_at(sizes)[n] for n in grown) - held
-    return graph_of_prompts(segment.graph, sizes, held, new, segment.arrival.capacity)
+    return graph_of_prompts(segment.graph, sizes, held, new, segment.signature.capacity)
 
 
 def _checked(runs: KVCacheRuns, run: ImportRun) -> Segment:
     """The one segment of the run, which appends to all caches."""
     segment = run.segment
-    if segment is None or segment.following is not None:
+    if segment is None or segment.next_stage is not None:
         raise NoKVCacheRunError("the model is more than one program, as what it computes depends on contents")
-    for name, why in segment.joined.items():
+    for name, why in segment.not_in_place.items():
         raise NoKVCacheRunError(f"'{name}': {why}")
     if any(n in runs.presents.values() for task in segment.tasks for n in task.inputs):
         raise NoKVCacheRunError("operators on the host read the caches")

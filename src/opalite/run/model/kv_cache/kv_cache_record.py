@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....importer.walk.segments import Output, Same, Segment
+from ....importer.walk.segments import GraphOutput, PassThrough, Segment
 from ....ir.symbols import is_dim
 from ....plan.kv_cache_spec import Arriving, Cache, KVCacheSpec
 from ..imported_model import ImportedModel
@@ -23,19 +23,19 @@ def record_kv_cache_spec(
 
     by_contents: inputs of which more than the type has chosen the segment.
     """
-    arrival = segment.arrival
-    assert arrival is not None
+    signature = segment.signature
+    assert signature is not None
     if not feeds.keys() >= set(by_contents):
         return None
-    fixed = {n: feeds[n] for n in by_contents if n not in arrival.contents}
+    fixed = {n: feeds[n] for n in by_contents if n not in signature.contents}
     if any(type(v) is not np.ndarray or v.dtype.hasobject or v.nbytes > _MOST_FIXED for v in fixed.values()):
         return None
     tensors, contents = {}, {}
-    for name, numbers in arrival.shapes.items():
+    for name, numbers in signature.shapes.items():
         if name in feeds:
             value = feeds[name]
             tensors[name] = Arriving(value.dtype.name, tuple(value.shape), numbers)
-    for name, numbers in arrival.contents.items():
+    for name, numbers in signature.contents.items():
         if name in feeds:
             value = np.asarray(feeds[name])
             values = tuple(map(int, value.reshape(-1).tolist()))
@@ -45,11 +45,11 @@ def record_kv_cache_spec(
     constants = imported.constants
     outputs: dict[str, Any] = {}
     for info in imported.outputs:
-        source = segment.exports.get(info.name, Same(info.name))
-        if isinstance(source, Output):
+        source = segment.exports.get(info.name, PassThrough(info.name))
+        if isinstance(source, GraphOutput):
             outputs[info.name] = source.index
-        elif isinstance(source, Same):
-            made = () if segment.given is None else segment.given.wanted
+        elif isinstance(source, PassThrough):
+            made = () if segment.shape_inputs is None else segment.shape_inputs.wanted
             if source.name in feeds or source.name in made:
                 outputs[info.name] = source.name
             elif source.name in constants:
@@ -69,18 +69,18 @@ def record_kv_cache_spec(
 
 def shape_kv_cache_spec(segment: Segment) -> KVCacheSpec:
     """What there is to know of any segment that appends: of its outputs, those that may stay on the device."""
-    arrival = segment.arrival
-    assert arrival is not None
+    signature = segment.signature
+    assert signature is not None
     asked = {n for task in segment.tasks for n in task.inputs}
-    sources = {n: s.index for n, s in segment.exports.items() if isinstance(s, Output)}
+    sources = {n: s.index for n, s in segment.exports.items() if isinstance(s, GraphOutput)}
     on_host = {index for n, index in sources.items() if n in asked}
     return KVCacheSpec(
-        len(arrival.sizes),
-        arrival.capacity,
+        len(signature.sizes),
+        signature.capacity,
         {},
         {},
         {},
-        {n: Cache(r.axis, r.grows, r.present, r.narrow) for n, r in arrival.reserved.items()},
+        {n: Cache(r.axis, r.grows, r.present, r.narrow) for n, r in signature.reserved.items()},
         segment.inputs,
         segment.graph.reserved,
         {n: d.text if is_dim(d) else str(d) for n, d in segment.lengths.items()},
