@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from opalite.bench.compare import Comparison, Plan, compare
-from opalite.importer.proto.last_token_logits import keep_last
+from opalite.importer.proto.last_token_logits import keep_last_position
 
 from .models.llama import LLAMA_110M, QWEN2_0_5B, Shape, decoder, save, step_feeds
 
@@ -136,7 +136,7 @@ def main() -> None:
                 model = decoder(SHAPES[name], bits=bits, block=options.block, accuracy=options.accuracy_level)
                 del model.graph.output[1:]
                 if options.last:
-                    keep_last(model, ["logits"])
+                    keep_last_position(model, ["logits"])
                 path = save(model, Path(folder) / "model.onnx")
                 del model
                 for length in options.lengths.split(","):
