@@ -13,12 +13,14 @@ from ... import knobs
 PATIENCE_S = 0.5  # builds that take no longer show nothing
 _WIDTH = 30
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Called with the number of programs that are built, and the number of all."""
 
 
 @contextmanager
-def build_progress(stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Tell | None]:
+def build_progress(
+    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[ReportProgress | None]:
     """A function that draws a bar on `stream` (stderr) and clears it at the end; None if that is no terminal."""
     target = sys.stderr if stream is None else stream
     if target is None or not target.isatty() or not knobs.get("OPALITE_PROGRESS"):
@@ -27,7 +29,7 @@ def build_progress(stream: TextIO | None = None, clock: Callable[[], float] = ti
     started = clock()
     drawn = False
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal drawn
         if clock() - started < PATIENCE_S:
             return
@@ -38,7 +40,7 @@ def build_progress(stream: TextIO | None = None, clock: Callable[[], float] = ti
         drawn = True
 
     try:
-        yield tell
+        yield report
     finally:
         if drawn:
             target.write("\r\x1b[K")

@@ -51,15 +51,15 @@ class DynamicShapeRuns:
                 raise ValueError(f"{step.node} runs on the host")
         self._executable, self.dynamic = executable, dynamic
         self.tables = {n: StagingBuffer(executable.rt, dynamic.program.slots[n].nbytes) for n in dynamic.tables}
-        hosts = {s.host for i in dynamic.shapes if isinstance(s := dynamic.program.steps[i], DownloadStep)}
-        self._changing = {k for k, p in enumerate(dynamic.program.outputs) if p.host in hosts}
+        changing = {s.host for i in dynamic.shapes if isinstance(s := dynamic.program.steps[i], DownloadStep)}
+        self._changing = {k for k, p in enumerate(dynamic.program.outputs) if p.host in changing}
         self._made_for: tuple[ShapeInstance, int] | None = None  # instance and rebind count of the following
         self._megakernel_runs: _MegakernelRuns | None = None
         self._launches: _LaunchRuns | None = None
         self._linked: _LinkedRuns | None = None
         self._known_times: PairedTimes | None = None  # by which linked kernels were chosen for other state buffers
         self._made = LinkedKernelCache()
-        self._rows: OutputRingBuffer | None = None  # of runs in flight
+        self._ring: OutputRingBuffer | None = None  # of runs in flight
 
     def run(
         self,
@@ -80,25 +80,25 @@ class DynamicShapeRuns:
         instance = executable.current
         self._drop_outdated(instance)
         self._write_tables(values)
-        kept: Mapping[int, DeviceTensor] = {}
+        on_device: Mapping[int, DeviceTensor] = {}
         io = executable.io
         if targets or views or io.has_bindings:
-            kept = self._bind(targets or {}, feeds, views)
+            on_device = self._bind(targets or {}, feeds, views)
         if (
             not io.is_rebound
             and self._megakernel_runs is None
             and (megakernel := executable.poll_megakernel()) is not None
         ):
             self._megakernel_runs = _MegakernelRuns(executable, dynamic, megakernel)
-        hosts = instance.filled(feeds)
+        host_values = instance.filled(feeds)
         runs = None if io.is_rebound else self._megakernel_runs
         if runs is not None:
             runs.set(values)
-            trace = runs.queue.run(hosts, kept)
+            trace = runs.queue.run(host_values, on_device)
         else:
-            trace = self._run_launches(values, hosts, kept, meanwhile)
+            trace = self._run_launches(values, host_values, on_device, meanwhile)
         trace.tier = executable.tier
-        return [hosts[n] for n in instance.outputs], trace
+        return [host_values[n] for n in instance.outputs], trace
 
     def inflight(self, links: Mapping[int, int], views: Iterable[int]) -> InflightRuns | None:
         """An object that keeps several runs on the queue; None if the strategy cannot, or is not chosen yet.
@@ -116,12 +116,12 @@ class DynamicShapeRuns:
         found = launches if linked is None else linked.decided
         if found is None:
             return None
-        if self._rows is None:
+        if self._ring is None:
             still = (p for k, p in enumerate(program.outputs) if k not in self._changing)
-            self._rows = OutputRingBuffer(executable.rt, still)
-        hosts = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
-        kept = self._bind({}, (), views)
-        return InflightRuns(executable.current, found, hosts, kept, self._write_tables, self._rows)
+            self._ring = OutputRingBuffer(executable.rt, still)
+        chained = {program.inputs[i].host: program.outputs[o].host for i, o in links.items()}
+        on_device = self._bind({}, (), views)
+        return InflightRuns(executable.current, found, chained, on_device, self._write_tables, self._ring)
 
     def _bind(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], views: Iterable[int]
@@ -139,8 +139,8 @@ class DynamicShapeRuns:
     def _run_launches(
         self,
         values: Values,
-        hosts: list[Any],
-        kept: Mapping[int, DeviceTensor],
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
         meanwhile: Callable[[], None] | None,
     ) -> RunTrace:
         """Run with launches one by one, or with linked kernels."""
@@ -151,9 +151,9 @@ class DynamicShapeRuns:
             linked = self._linked = self._linked or _LinkedRuns(
                 executable, self.dynamic, runs, self._made, self._known_times
             )
-            return linked.run(values, hosts, kept, meanwhile)
+            return linked.run(values, host_values, on_device, meanwhile)
         runs.queue.values = values
-        return runs.queue.run(hosts, kept)
+        return runs.queue.run(host_values, on_device)
 
     def _drop_outdated(self, instance: ShapeInstance) -> None:
         """Drop strategies of another instance or of other state buffers. A megakernel gets the new buffers instead."""
@@ -180,10 +180,10 @@ class _DynamicQueue(Queue):
         self._set_values = give
         self.values: Values = ()
 
-    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
         """See Strategy.run."""
         self._set_values(self.values)
-        return super().run(hosts, kept)
+        return super().run(host_values, on_device)
 
 
 class _LaunchRuns:
@@ -273,18 +273,18 @@ class _LinkedRuns:
     def run(
         self,
         values: Values,
-        hosts: list[Any],
-        kept: Mapping[int, DeviceTensor],
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
         meanwhile: Callable[[], None] | None,
     ) -> RunTrace:
         """Run with `values`, on arrays."""
         self._values = values
         if not self._table.write(values):
-            return self._plain().run(hosts, kept)
-        strategy = self.runs.choose(hosts)
+            return self._plain().run(host_values, on_device)
+        strategy = self.runs.choose(host_values)
         if (persistent := self._shape(values)) is not None:
             persistent.meanwhile = meanwhile
-        return strategy.run(hosts, kept)
+        return strategy.run(host_values, on_device)
 
     def _shape(self, values: Values) -> Queue | None:
         """Set the shapes of the linked kernels' downloads. Returns their queue; None if there are none yet."""

@@ -64,8 +64,8 @@ ALONE_S = 2e-3
 """Seconds on one core, with more cores than FEW_CORES, up to which concurrent runs get one core each."""
 _MOST_MEGAKERNELS = 4  # of one executable, for shapes whose steps become different functions
 _MOST_LINKED = 4  # shapes with linked kernels, each of which the driver compiles for seconds
-_NOTHING = Program("")
-_NOTHING_KEPT: Mapping[int, DeviceTensor] = {}
+_NO_PROGRAM = Program("")
+_NONE_ON_DEVICE: Mapping[int, DeviceTensor] = {}
 
 
 class Entered:
@@ -144,8 +144,8 @@ class Executable:
         self.tier = tier
         self.runs_without_megakernel = self.rebind_count = 0
         started = time.perf_counter()
-        with nullcontext() if is_trial else build_progress() as tell:
-            built = rt.build_all([s.parts for s in program.sources], tell, counts)
+        with nullcontext() if is_trial else build_progress() as report:
+            built = rt.build_all([s.parts for s in program.sources], report, counts)
         with background_planning():
             if on_built is not None:
                 on_built(program)
@@ -317,7 +317,7 @@ class Executable:
                 own.forget_addresses()
         for builder in () if self.is_replica else self._builders:
             builder.forget_addresses()
-        self.program = _NOTHING  # until another one is entered
+        self.program = _NO_PROGRAM  # until another one is entered
         self._current = self.io = self.last = self._megakernel = self._host_fast_path = None  # type: ignore[assignment]
 
     def release(self) -> None:
@@ -423,24 +423,28 @@ class Executable:
         if self.is_random:
             self._set_kernel_args()
             self._rng_keys.begin(io.recordings)
-        hosts = self._host_template.copy()
+        host_values = self._host_template.copy()
         is_plain = not targets and not views and recorder is None
         for number, value in zip(self._inputs, feeds, strict=True):
-            hosts[number] = value
+            host_values[number] = value
             if type(value) is not np.ndarray:
                 is_plain = False
-        kept: Mapping[int, DeviceTensor] = _NOTHING_KEPT
+        on_device: Mapping[int, DeviceTensor] = _NONE_ON_DEVICE
         if not is_plain or io.has_bindings:
-            kept = self.bind(targets or {}, feeds, views)
-        strategy = self.last = self._choose(hosts, is_plain, recorder) if uses_megakernel else self.plain
-        trace = strategy.run(hosts, kept) if share is None else self._run_concurrently(strategy, hosts, kept, share)
+            on_device = self.bind(targets or {}, feeds, views)
+        strategy = self.last = self._choose(host_values, is_plain, recorder) if uses_megakernel else self.plain
+        trace = (
+            strategy.run(host_values, on_device)
+            if share is None
+            else self._run_concurrently(strategy, host_values, on_device, share)
+        )
         trace.tier = self.tier
         if self._resize_s:
             trace.build_s, self._resize_s = trace.build_s + self._resize_s, 0.0
-        return list(map(hosts.__getitem__, self._outputs)), trace
+        return list(map(host_values.__getitem__, self._outputs)), trace
 
     def _run_concurrently(
-        self, strategy: Strategy, hosts: list[Any], kept: Mapping[int, DeviceTensor], share: DeviceShare
+        self, strategy: Strategy, host_values: list[Any], on_device: Mapping[int, DeviceTensor], share: DeviceShare
     ) -> RunTrace:
         """Run with a share of the device: one core for a megakernel on the host, else slices of the whole device."""
         instance = self._current
@@ -448,11 +452,11 @@ class Executable:
         is_walk = self.runs_on_host_thread and strategy in (self._megakernel, self._host_fast_path)
         if is_walk and (cores <= FEW_CORES or instance.alone_s < ALONE_S):
             with share.reserve_core(cores):
-                return strategy.run(hosts, kept)
+                return strategy.run(host_values, on_device)
         if instance.time_sliced is None:
             instance.time_sliced = TimeSlicedQueue(instance.prepared, self.plain, share)
         self._set_kernel_args()
-        return instance.time_sliced.run(hosts, kept)
+        return instance.time_sliced.run(host_values, on_device)
 
     def bind(
         self, targets: Mapping[int, Target], feeds: Sequence[Any], views: Iterable[int] = (), copies: bool = False
@@ -462,14 +466,14 @@ class Executable:
         views: outputs that stay in their own buffers. copies: small outputs are copied, so that linked kernels, which
         contain addresses, stay valid.
         """
-        kept = self.io.bind_outputs(targets, feeds, copies)
+        on_device = self.io.bind_outputs(targets, feeds, copies)
         for number in views:
             port = self.program.outputs[number]
-            if port.host not in kept and (tensor := self.io.output_view(port)) is not None:
-                kept[port.host] = tensor
-        return kept
+            if port.host not in on_device and (tensor := self.io.output_view(port)) is not None:
+                on_device[port.host] = tensor
+        return on_device
 
-    def _choose(self, hosts: Sequence[Any], is_plain: bool, recorder: Recorder | None) -> Strategy:
+    def _choose(self, host_values: Sequence[Any], is_plain: bool, recorder: Recorder | None) -> Strategy:
         """The strategy of this run; after `bind`. is_plain: inputs and outputs are arrays.
 
         A profile enqueues launches one by one. A program that has run often has a megakernel, built in the background.
@@ -483,11 +487,11 @@ class Executable:
             builder = self._megakernel_builder
             if builder.is_idle or not self._adopt_megakernel():
                 found = None if self.program.reserved else self._current.persistent
-                return self.plain if found is None else found.choose(hosts)
+                return self.plain if found is None else found.choose(host_values)
         assert self._megakernel is not None
         if is_plain and self._host_fast_path is not None:
             return self._host_fast_path
-        if not self.io.bindings_match(hosts):
+        if not self.io.bindings_match(host_values):
             return self.plain
         if not self._megakernel.on_host_thread:
             self._set_kernel_args()

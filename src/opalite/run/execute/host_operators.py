@@ -22,9 +22,9 @@ class HostOperators:
     def __init__(self, runner: HostRunner | None) -> None:
         self._runner = runner
 
-    def __call__(self, step: HostStep | ReferenceStep, hosts: list[Any]) -> None:
-        """Run one operator. `hosts` has its inputs by slot, and gets its outputs."""
-        ins: list[Any] = [None if number < 0 else hosts[number] for number in step.inputs]
+    def __call__(self, step: HostStep | ReferenceStep, host_values: list[Any]) -> None:
+        """Run one operator. `host_values` has its inputs by slot, and gets its outputs."""
+        ins: list[Any] = [None if number < 0 else host_values[number] for number in step.inputs]
         if any(type(v) is DeviceTensor for v in ins):
             ins = [on_host(v) for v in ins]
         try:
@@ -36,7 +36,7 @@ class HostOperators:
         except OpaliteError as e:
             raise e.add_context(f"while running {step.node} on the host") from e
         for number, value in zip(step.outputs, outs, strict=False):
-            hosts[number] = value
+            host_values[number] = value
 
 
 def on_host(value: Any) -> Any:

@@ -53,10 +53,10 @@ class Ran:
             self.items = [new.program if i is old.program else i for i in self.items]
             self.steady = None
 
-    def forget(self, twin: Executable, executable: Executable) -> None:
+    def forget(self, replica: Executable, executable: Executable) -> None:
         """Reference the executable in place of its replica."""
-        if twin in self.executables:
-            self.executables = [executable if e is twin else e for e in self.executables]
+        if replica in self.executables:
+            self.executables = [executable if e is replica else e for e in self.executables]
 
     def add(self, executable: Executable) -> None:
         """Record that an executable has run."""

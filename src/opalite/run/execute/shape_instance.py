@@ -48,10 +48,10 @@ class ShapeInstance:
 
     def filled(self, feeds: Sequence[Any]) -> list[Any]:
         """Values by slot on the host: inputs and constants."""
-        hosts = self.host_template.copy()
+        host_values = self.host_template.copy()
         for number, value in zip(self.inputs, feeds, strict=True):
-            hosts[number] = value
-        return hosts
+            host_values[number] = value
+        return host_values
 
     def move(self, moved: Mapping[int, Any]) -> None:
         """Drop strategies that contain addresses of the slots in `moved`, which have new buffers, by slot."""

@@ -206,8 +206,8 @@ def _ranges(
     beyond: dict[str, str] = {}
     optimised: dict[Any, Graph] = {}
 
-    def walk(importer: ModelImporter, values: Mapping[str, Any]) -> Sequence[Any]:
-        run = ImportRun(importer, values, walk)
+    def run_on_host(importer: ModelImporter, values: Mapping[str, Any]) -> Sequence[Any]:
+        run = ImportRun(importer, values, run_on_host)
         while run.segment is not None:
             key = run.segment, run.sizes
             if key not in optimised:
@@ -225,7 +225,7 @@ def _ranges(
             run.advance([known[v] if v.data is None else v.data for v in graph.outputs])
         return run.outputs
 
-    walk(imported.importer, feeds)
+    run_on_host(imported.importer, feeds)
     return tuple(names), beyond
 
 

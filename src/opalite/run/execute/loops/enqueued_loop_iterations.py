@@ -58,7 +58,7 @@ class EnqueuedLoopIterations:
             assert found is not None, "checked by enqueued_iterations_of"
             return found
 
-        self._goes = None if plan.goes is None else place_of(FromOutput(plan.goes))
+        self._condition = None if plan.condition is None else place_of(FromOutput(plan.condition))
         self._rows = [place_of(source) for source in plan.rows]
         self._states = [place_of(source) for source, _ in plan.states]
         # Inputs of an iteration that are read after the next one's are written.
@@ -78,7 +78,7 @@ class EnqueuedLoopIterations:
     ) -> tuple[IterationResult, RunTrace]:
         """See LoopIterations.run."""
         rt = self._rt
-        idle = rt.set_resident_worker(None)
+        resident = rt.set_resident_worker(None)
         try:
             return self._run(feeds, first, most, scanned)
         except BaseException:
@@ -86,8 +86,8 @@ class EnqueuedLoopIterations:
                 rt.finish()  # memory may go now, and must not be in use
             raise
         finally:
-            if idle is not None:
-                idle.leave()
+            if resident is not None:
+                resident.leave()
 
     def _run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array]
@@ -111,7 +111,7 @@ class EnqueuedLoopIterations:
                 running.append((held, self._buffer(slot), rows.nbytes // len(rows)))
         columns = [rt.allocate(most * _nbytes(place)) for place in self._rows]
         uploaded = clock()
-        made, going = self._make(most, running, columns)
+        made, continues = self._make(most, running, columns)
         states = [
             self._read(self._memory(s, p), p[1], p[2]) for (s, _), p in zip(plan.states, self._states, strict=True)
         ]
@@ -126,9 +126,9 @@ class EnqueuedLoopIterations:
             launches=made * self._queue.prepared.launch_count,
             bytes_up=sum(_nbytes(place) for places in self._inputs for place in places),
             bytes_down=sum(a.nbytes for a in (*states, *rows_read)),
-            waits=1 if self._goes is None else made,
+            waits=1 if self._condition is None else made,
         )
-        return IterationResult(made, going, states, rows_read), trace
+        return IterationResult(made, continues, states, rows_read), trace
 
     def _make(self, most: int, running: Sequence[tuple[Any, Any, int]], columns: Sequence[Any]) -> tuple[int, bool]:
         """Make up to `most` iterations. Returns their number, and whether the condition for another one is true."""
@@ -142,22 +142,22 @@ class EnqueuedLoopIterations:
         for number, place in self._moves:
             source, _ = self._plan.states[number]
             moves.append((self._memory(source, self._states[number]), self._buffer(place[0]), _nbytes(place)))
-        for trip in range(most):
+        for iteration in range(most):
             for recording in self._launches:
                 recording.run()
             for memory, copy, nbytes in held:
                 rt.copy(memory, copy, nbytes)
             for memory, column, nbytes in rows:
-                rt.copy(memory, column, nbytes, 0, trip * nbytes)
-            if self._goes is not None:
-                flag = self._read(self._buffer(self._goes[0]), np.dtype(np.uint8), (1,))
+                rt.copy(memory, column, nbytes, 0, iteration * nbytes)
+            if self._condition is not None:
+                flag = self._read(self._buffer(self._condition[0]), np.dtype(np.uint8), (1,))
                 if not flag[0]:
-                    return trip + 1, False
-            if trip + 1 < most:
+                    return iteration + 1, False
+            if iteration + 1 < most:
                 for memory, place, nbytes in moves:
                     rt.copy(memory, place, nbytes)
                 for memory, place, nbytes in running:
-                    rt.copy(memory, place, nbytes, (trip + 1) * nbytes, 0)
+                    rt.copy(memory, place, nbytes, (iteration + 1) * nbytes, 0)
         return most, True
 
     def _buffer(self, slot: int) -> Any:
@@ -199,8 +199,8 @@ def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIte
             return CHANGES
         if target is not None and any(p[1:] != place[1:] for p in inputs[target]):
             return CHANGES
-    if plan.goes is not None:
-        flag = outputs[plan.goes]
+    if plan.condition is not None:
+        flag = outputs[plan.condition]
         if flag is None or _nbytes(flag) != 1:
             return CHANGES
     return EnqueuedLoopIterations(queue, plan, inputs, outputs)

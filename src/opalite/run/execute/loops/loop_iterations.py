@@ -46,25 +46,25 @@ class LoopCarryPlan:
 
     counter: the input that is the number of the iteration; None if there is none. states: loop-carried values, each
     with the input of the next iteration, None if that reads it nowhere. rows: values that are collected from each
-    iteration. goes: the output that is the condition for another iteration; None if it is always true. scanned: inputs
-    that are another row of an array in each iteration.
+    iteration. condition: the output that decides whether there is another iteration; None if there always is. scanned:
+    inputs that are another row of an array in each iteration.
     """
 
     counter: int | None
     states: tuple[tuple[Source, int | None], ...]
     rows: tuple[Source, ...]
-    goes: int | None
+    condition: int | None
     scanned: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class IterationResult:
-    """made: number of iterations. going: whether the condition for another one is true. states: after the last one.
+    """made: number of iterations. continues: whether the condition for another one is true. states: after the last one.
     rows: collected, along a new first axis.
     """
 
     made: int
-    going: bool
+    continues: bool
     states: list[Array]
     rows: list[Array]
 
@@ -108,8 +108,8 @@ class LoopIterations:
                 self._running.append((len(after) + len(between), place, which))
                 between.append(_move(place, place, from_step=place.nbytes, is_between=True))
         self._moves = np.array([*after, *between], np.uint64).reshape(-1, len(MOVE))
-        self._goes = None if plan.goes is None else outputs[plan.goes].reshape(-1).view(np.uint8)
-        self._flag = 0 if self._goes is None else _address(self._goes)
+        self._condition = None if plan.condition is None else outputs[plan.condition].reshape(-1).view(np.uint8)
+        self._flag = 0 if self._condition is None else _address(self._condition)
 
     def run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array] = ()
@@ -139,14 +139,14 @@ class LoopIterations:
         made = self._repeat.loop.run_iterations(most, moves, self._flag)
         computed = clock()
         self.iteration_s = (computed - uploaded) / made
-        going = self._goes is None or bool(self._goes[0])
+        continues = self._condition is None or bool(self._condition[0])
         states = [memory.copy() for memory in self._states]
         if made < most:
             columns = [column[:made].copy() for column in columns]
         trace = self._repeat.trace_of_iterations(made)
         trace.upload_s, trace.compute_s = uploaded - started, computed - uploaded
         trace.download_s = clock() - computed
-        return IterationResult(made, going, states, columns), trace
+        return IterationResult(made, continues, states, columns), trace
 
 
 CHANGES = "a loop-carried value changes its shape or type"
@@ -169,8 +169,8 @@ def iterations_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations |
         places = [] if target is None else inputs[target]
         if any(p.dtype != memory.dtype or p.shape != memory.shape for p in places):
             return CHANGES
-    if plan.goes is not None:
-        flag = outputs[plan.goes]
+    if plan.condition is not None:
+        flag = outputs[plan.condition]
         if flag is None or flag.size != 1 or flag.itemsize != 1:
             return CHANGES
     return LoopIterations(repeat, plan, inputs, [np.empty(0) if a is None else a for a in outputs])

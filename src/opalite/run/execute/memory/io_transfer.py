@@ -66,14 +66,14 @@ class IoTransfer:
         )
         self.is_rebound = False  # whether something else may be bound
         self.was_rebound = False  # whether launches may have been given something else
-        self.bytes_up = self.bytes_down = 0  # what crossed since whoever counts set them to 0
+        self.bytes_up = self.bytes_down = 0
         self._io_steps: list[UploadStep | DownloadStep] = [steps[i] for i in schedule.io_steps]
 
     def upload(self, step: UploadStep, value: Any, uploads: InlineUpload | None = None) -> Any:
         """Copy `value` to the step's slot, or bind its buffer. What is returned must be kept until the queue has
         finished.
 
-        courier: uploads small arrays with a launch, if given.
+        uploads: uploads small arrays with a launch, if given.
         """
         own, staging = self._own[step.slot], self._staging_buffer_of(step, value)
         self._bind(step.slot, staging)
@@ -102,7 +102,7 @@ class IoTransfer:
         return array, self._bound[step.slot].read(array)
 
     def download_inline(self, step: DownloadStep, uploads: InlineUpload, target: Any, offset: int, nbytes: int) -> None:
-        """Copy the slot to byte `offset` of the device buffer `target`, with the next launch of `courier`."""
+        """Copy the slot to byte `offset` of the device buffer `target`, with the next launch of `uploads`."""
         self.bytes_down += nbytes
         uploads.add_device(self._bound[step.slot].buffer, target, nbytes, offset)
 
@@ -144,13 +144,13 @@ class IoTransfer:
         self._frozen = dict(self._bound)
         return self._frozen
 
-    def bindings_match(self, hosts: Sequence[Any]) -> bool:
+    def bindings_match(self, host_values: Sequence[Any]) -> bool:
         """Whether this run's inputs and outputs have the frozen bindings; after `bind_outputs`."""
         held = self._frozen
         return all(
             self._bound[s.slot] is held[s.slot]
             if isinstance(s, DownloadStep)
-            else self._staging_buffer_of(s, hosts[s.host]) is held[s.slot]
+            else self._staging_buffer_of(s, host_values[s.host]) is held[s.slot]
             for s in self._io_steps
         )
 
@@ -164,7 +164,7 @@ class IoTransfer:
         return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
 
     def chain(self, source: int, target: int, uploads: InlineUpload | None = None) -> None:
-        """Copy the output in host slot `source` to the input in host slot `target` on the device, by `courier` if
+        """Copy the output in host slot `source` to the input in host slot `target` on the device, by `uploads` if
         given.
         """
         made, taken = self._bindable[source], self._uploads[target]
@@ -179,14 +179,14 @@ class IoTransfer:
         steps than launches write is left out: it is returned as an array or as the tensor that was fed.
         """
         fed = {id(f.staging) for f in feeds if isinstance(f, DeviceTensor)}
-        kept: dict[int, DeviceTensor] = {}
+        on_device: dict[int, DeviceTensor] = {}
         self._copies = []
         for number, target in targets.items():
             port = self._program.outputs[number]
             step = self._bindable.get(port.host)
-            if step is None or port.host in kept or 0 in port.shape:
+            if step is None or port.host in on_device or 0 in port.shape:
                 continue
-            tensor = kept[port.host] = target(port)
+            tensor = on_device[port.host] = target(port)
             # A launch may read a fed input after the output is written.
             if id(tensor.staging) in fed or (copies and tensor.nbytes <= MAX_COPIED_BYTES):
                 self._copies.append((step.slot, tensor))
@@ -194,11 +194,11 @@ class IoTransfer:
             else:
                 self._bind(step.slot, tensor.staging)
         for host, step in self._bindable.items():
-            if host not in kept:
+            if host not in on_device:
                 self._bind(step.slot, self._own[step.slot])
         self.is_rebound = any(self._bound[s.slot] is not self._own[s.slot] for s in self._io_steps)
-        self.has_bindings = bool(kept) or self.is_rebound
-        return kept
+        self.has_bindings = bool(on_device) or self.is_rebound
+        return on_device
 
     def copy_inplace_outputs(self) -> bool:
         """Enqueue the copies to tensors that were not bound. Returns whether there were any."""

@@ -11,19 +11,19 @@ from .queue_strategy import Queue
 
 
 def describe_queueing(
-    prepared: Prepared, plain: Queue, loop: MegakernelStrategy | None, persistent: PersistentKernelSelector | None
+    prepared: Prepared, plain: Queue, megakernel: MegakernelStrategy | None, persistent: PersistentKernelSelector | None
 ) -> str:
     """The sentence: one by one and why, joined, linked, or recorded and replayed.
 
     plain: the strategy of runs that the megakernel does not serve. persistent: selects linked kernels, if they are
     supported.
     """
-    rt, usual = prepared.rt, loop or plain
+    rt, usual = prepared.rt, megakernel or plain
     recordings = [p for p in usual.phases if isinstance(p, LaunchSequence)]
     replayed = [r for r in recordings if r.replays]
     parts = [f"launches: {prepared.launch_count}" + (f" in {len(recordings)} parts" if len(recordings) > 1 else "")]
-    if loop is not None:
-        parts.append(loop.description)
+    if megakernel is not None:
+        parts.append(megakernel.description)
     linked = persistent.description if persistent is not None else ""
     if linked:
         parts.append(linked)

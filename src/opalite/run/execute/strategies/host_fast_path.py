@@ -57,27 +57,27 @@ class HostFastPath:
         self._launches = prepared.launch_count
         self._counters = prepared.rt.counters
 
-    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
-        """See Strategy.run. `kept` is empty."""
+    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
+        """See Strategy.run. `on_device` is empty."""
         clock = time.perf_counter
         host_s = 0.0
         started = clock()
         if self._before:
-            self._prepare_uploads(hosts)
+            self._prepare_uploads(host_values)
             host_s = clock() - started
             started += host_s
         for number, memory in self.inputs:
-            memory[...] = hosts[number]
+            memory[...] = host_values[number]
         uploaded = clock()
         self.loop.run()
         computed = clock()
         for number, memory in self.outputs:
-            hosts[number] = memory.copy()
+            host_values[number] = memory.copy()
         ended = clock()
         self._counters.transfers += self._transfers
         if self._after:
             for step in self._after:
-                self._prepared.run_on_host(step, hosts)
+                self._prepared.run_on_host(step, host_values)
             host_s += clock() - ended
         # Without __init__, which takes 0.6 us of a run of 25 us. The other fields have the class's defaults.
         trace = _new_trace(RunTrace)
@@ -92,12 +92,12 @@ class HostFastPath:
         trace.waits = 1
         return trace
 
-    def _prepare_uploads(self, hosts: list[Any]) -> None:
+    def _prepare_uploads(self, host_values: list[Any]) -> None:
         """Run the host operators before the launches, and upload their results."""
         for step in self._before:
-            self._prepared.run_on_host(step, hosts)
+            self._prepared.run_on_host(step, host_values)
         for upload in self._uploads:
-            self._prepared.io.upload(upload, hosts[upload.host])
+            self._prepared.io.upload(upload, host_values[upload.host])
 
     @property
     def program(self) -> Program:
@@ -129,10 +129,10 @@ class HostFastPath:
         self.loop.run()
 
 
-def make_host_fast_path(prepared: Prepared, loop: MegakernelStrategy) -> HostFastPath | None:
-    """The fast path of `loop`; None if the program or its buffers do not fit."""
-    walked = loop.host_thread_loop
-    if walked is None:
+def make_host_fast_path(prepared: Prepared, megakernel: MegakernelStrategy) -> HostFastPath | None:
+    """The fast path of `megakernel`; None if the program or its buffers do not fit."""
+    host_loop = megakernel.host_thread_loop
+    if host_loop is None:
         return None
     program, io = prepared.program, prepared.io
     ports = {p.host: p for p in program.inputs}
@@ -146,4 +146,4 @@ def make_host_fast_path(prepared: Prepared, loop: MegakernelStrategy) -> HostFas
     written = [(n, memory) for n, memory in outputs if memory is not None]
     if len(read) < len(inputs) or len(written) < len(outputs):
         return None
-    return HostFastPath(prepared, walked, loop.phases, read, written)
+    return HostFastPath(prepared, host_loop, megakernel.phases, read, written)

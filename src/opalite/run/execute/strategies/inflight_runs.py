@@ -31,7 +31,7 @@ class EnqueueTarget(Protocol):
     def begin(self, values: Values, in_flight: int, uploads: InlineUpload | None) -> bool:
         """Set the parameters of the next run, after `in_flight` others. Returns whether that is possible.
 
-        courier: uploads the parameters with a launch, if given.
+        uploads: uploads the parameters with a launch, if given.
         """
 
 
@@ -43,47 +43,47 @@ class InflightRuns:
         instance: ShapeInstance,
         target: EnqueueTarget,
         chained: Mapping[int, int],
-        kept: Mapping[int, DeviceTensor],
+        on_device: Mapping[int, DeviceTensor],
         write_tables: Callable[[Values, InlineUpload | None], list[Any]],
-        rows: OutputRingBuffer,
+        ring: OutputRingBuffer,
     ) -> None:
-        """chained: by host slot of an input, the host slot of the output that it is from the second run on. kept:
-        outputs by host slot that stay in their buffers. write_tables: writes constants that depend on sizes. rows: gets
-        the other outputs.
+        """chained: by host slot of an input, the host slot of the output that it is from the second run on. on_device:
+        tensors of outputs, by host slot, that stay in their buffers. write_tables: writes constants that depend on
+        sizes. ring: gets the other outputs.
         """
         self._instance, self._target, self._queue = instance, target, target.queue
-        self._relayed, self._kept, self._write_tables, self._rows = chained, kept, write_tables, rows
+        self._relayed, self._on_device, self._write_tables, self._ring = chained, on_device, write_tables, ring
         self._runs: list[list[Any]] = []
         self._pending: list[Any] = []
         self._began = time.perf_counter()
         io = instance.prepared.io
         io.bytes_up = io.bytes_down = 0
-        idle = instance.prepared.rt.set_resident_worker(None)
-        if idle is not None:
-            idle.leave()
+        resident = instance.prepared.rt.set_resident_worker(None)
+        if resident is not None:
+            resident.leave()
 
     def add(self, values: Values, feeds: Sequence[Any]) -> bool:
         """Enqueue a run. Returns False if there is no room. values: dynamic parameters for its sizes."""
-        count, rows = len(self._runs), self._rows
-        if count == MAX_IN_FLIGHT or not self._target.begin(values, count, rows.uploads):
+        count, ring = len(self._runs), self._ring
+        if count == MAX_IN_FLIGHT or not self._target.begin(values, count, ring.uploads):
             return False
-        hosts = self._instance.filled(feeds)
+        host_values = self._instance.filled(feeds)
         chained = self._relayed if count else {}
-        self._runs.append(hosts)
-        self._pending += self._write_tables(values, rows.uploads)
-        self._pending += self._queue.enqueue(hosts, self._kept, chained, rows, count)
+        self._runs.append(host_values)
+        self._pending += self._write_tables(values, ring.uploads)
+        self._pending += self._queue.enqueue(host_values, self._on_device, chained, ring, count)
         return True
 
     def finish(self) -> tuple[list[list[Any]], RunTrace] | None:
         """Wait. Returns the outputs of each run, and the trace of all; None if the results are not valid."""
-        self._pending.append(self._rows.collect(len(self._runs)))
+        self._pending.append(self._ring.collect(len(self._runs)))
         enqueued = time.perf_counter()
         believed = self._queue.finish()
         self._pending.clear()
         if not believed:
             return None
-        prepared, rows = self._instance.prepared, self._rows
-        found = [[rows.copy_out(hosts[n]) for n in self._instance.outputs] for hosts in self._runs]
+        prepared, ring = self._instance.prepared, self._ring
+        found = [[ring.copy_out(host_values[n]) for n in self._instance.outputs] for host_values in self._runs]
         io = prepared.io
         return found, RunTrace(
             upload_s=enqueued - self._began,
@@ -99,6 +99,6 @@ class InflightRuns:
     def drop(self) -> None:
         """Wait, and discard the results."""
         with suppress(OpaliteError):
-            self._rows.collect(0)  # its pending uploads are counted as done
+            self._ring.collect(0)  # its pending uploads are counted as done
             self._queue.finish()
         self._pending.clear()

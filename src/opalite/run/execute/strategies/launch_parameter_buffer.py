@@ -71,7 +71,7 @@ class LaunchParameterBuffer:
     def write(self, values: Values, in_flight: int = 0, uploads: InlineUpload | None = None) -> bool:
         """Enqueue the parameters of a run. Returns False if linked kernels were made for other work-group sizes.
 
-        in_flight: runs that are on the queue, below MAX_IN_FLIGHT; earlier ones must have finished. courier: uploads
+        in_flight: runs that are on the queue, below MAX_IN_FLIGHT; earlier ones must have finished. uploads: uploads
         the parameters with a launch, if given.
         """
         numbers = [values[n] for n in self._numbers]

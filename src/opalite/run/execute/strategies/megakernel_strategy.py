@@ -21,9 +21,11 @@ class MegakernelStrategy(Queue):
 
     def __init__(self, prepared: Prepared, megakernel: BuiltMegakernel) -> None:
         """megakernel: whose tables are those of the prepared program."""
-        walked = megakernel.host_thread_loop
-        super().__init__(prepared, make_phases(prepared, None if walked else megakernel.launches, walked, replay=True))
-        self.on_host_thread = walked is not None
+        host_loop = megakernel.host_thread_loop
+        super().__init__(
+            prepared, make_phases(prepared, None if host_loop else megakernel.launches, host_loop, replay=True)
+        )
+        self.on_host_thread = host_loop is not None
 
     @property
     def host_thread_loop(self) -> HostThreadLoop | None:

@@ -91,17 +91,17 @@ class PersistentKernelStrategy(Queue):
         self._plain = plain
         self.failure = ""
 
-    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
         """See Strategy.run."""
         rt = self.prepared.rt
         was_lost = rt.lost
         try:
-            trace = super().run(hosts, kept)
+            trace = super().run(host_values, on_device)
         except DeviceError as e:
             if not was_lost and rt.check_lost(e):
                 self.kernels.record_failure(f"a run of it ended the context ({rt.lost})")
             raise
-        return self._plain().run(hosts, kept) if self._gives_up() else trace
+        return self._plain().run(host_values, on_device) if self._gives_up() else trace
 
     def _enqueue(self, recording: LaunchSequence) -> bool:
         super()._enqueue(recording)
@@ -156,26 +156,26 @@ class PersistentKernelSelector:
         self._is_chosen = False
         self.why = ""
 
-    def choose(self, hosts: Sequence[Any]) -> Strategy:
+    def choose(self, host_values: Sequence[Any]) -> Strategy:
         """The strategy of this run, inputs filled in. Runs that decide have arrays or own buffers for inputs and
         outputs.
         """
         if self._is_chosen and self._persistent is not None:
             if self._persistent.failure:
                 self._give_up(self._persistent.failure)
-            elif self._prepared.io.bindings_match(hosts):
+            elif self._prepared.io.bindings_match(host_values):
                 return self._persistent
         plain = self._plain()
         if self.is_decided or self._prepared.io.is_rebound:
             return plain
-        if any(isinstance(hosts[p.host], DeviceTensor) for p in self._prepared.program.inputs):
+        if any(isinstance(host_values[p.host], DeviceTensor) for p in self._prepared.program.inputs):
             return plain
         if not self._is_made():
             is_last = WORTH_RUNS - TIMED_BEFORE <= self._runs < WORTH_RUNS
             return _Timed(self, plain, self._before) if is_last else plain
         assert self._persistent is not None
         if self._is_chosen:
-            return self._persistent if self._prepared.io.bindings_match(hosts) else plain
+            return self._persistent if self._prepared.io.bindings_match(host_values) else plain
         if not self._is_tried:
             return _Trial(self, plain, self._persistent)
         times = self._times
@@ -291,20 +291,20 @@ class _Trial:
     def __init__(self, runs: PersistentKernelSelector, plain: Queue, persistent: PersistentKernelStrategy) -> None:
         self._runs, self._plain, self._persistent = runs, plain, persistent
 
-    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
         """See Strategy.run."""
-        again = list(hosts)
+        again = list(host_values)
         kernels = self._persistent.kernels
         before = kernels.read_state()
-        trace = self._plain.run(hosts, kept)
+        trace = self._plain.run(host_values, on_device)
         after = kernels.read_state()
         outputs = [p.host for p in self._plain.prepared.program.outputs]
-        wanted = [_bytes(hosts[i]) for i in outputs]
+        wanted = [_bytes(host_values[i]) for i in outputs]
         why = ""
         try:
             kernels.restore_state(before)
             kernels.poison_outputs()
-            self._persistent.run(again, kept)
+            self._persistent.run(again, on_device)
         except OpaliteError as e:
             if self._persistent.prepared.rt.lost:
                 raise
@@ -314,9 +314,9 @@ class _Trial:
             lasts = (a.tobytes() == b.tobytes() for a, b in zip(after, kernels.read_state(), strict=True))
             if now != wanted or not all(lasts):
                 why = "linked kernels gave results of other bits than plain launches"
-        if why and kept:  # what stays on the device is that of the linked kernels
+        if why and on_device:  # what stays on the device is that of the linked kernels
             kernels.restore_state(before)
-            self._plain.run(hosts, kept)
+            self._plain.run(host_values, on_device)
         elif why:
             kernels.restore_state(after)
         self._runs.record_trial(self._persistent.failure or why)
@@ -340,10 +340,10 @@ class _Timed:
         self._runs, self._strategy, self._times = runs, strategy, times
         self.name = strategy.name
 
-    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
         """See Strategy.run."""
         started = time.perf_counter()
-        trace = self._strategy.run(hosts, kept)
+        trace = self._strategy.run(host_values, on_device)
         self._times.append(time.perf_counter() - started)
         self._runs.record_time()
         return trace

@@ -40,28 +40,32 @@ class Queue:
             self._iterations[plan] = enqueued_iterations_of(self, plan)
         return self._iterations[plan]
 
-    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
         """Run all phases and wait.
 
-        hosts: values by slot on the host: inputs and constants; gets the outputs. kept: outputs by slot on the host
-        that stay on the device. Resident workers of another megakernel leave once there are launches on the queue,
-        which their threads then execute without being woken.
+        host_values: by slot on the host: inputs and constants; gets the outputs. on_device: tensors of outputs, by slot
+        on the host, that stay on the device. Resident workers of another megakernel leave once there are launches on
+        the queue, which their threads then execute without being woken.
         """
         prepared = self.prepared
         rt = prepared.rt
-        idle = None if self.on_host_thread else rt.set_resident_worker(None)
+        resident = None if self.on_host_thread else rt.set_resident_worker(None)
         pending: list[Any] = []  # what transfers that were not waited for need
         try:
-            return self._run(hosts, kept, pending, idle)
+            return self._run(host_values, on_device, pending, resident)
         except BaseException:
-            if idle is not None:
-                idle.leave()
+            if resident is not None:
+                resident.leave()
             with suppress(OpaliteError):
                 rt.finish()  # memory may go now, and must not be in use
             raise
 
     def _run(
-        self, hosts: list[Any], kept: Mapping[int, DeviceTensor], pending: list[Any], idle: HostThreadLoop | None
+        self,
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
+        pending: list[Any],
+        resident: HostThreadLoop | None,
     ) -> RunTrace:
         prepared = self.prepared
         rt, io = prepared.rt, prepared.io
@@ -73,20 +77,20 @@ class Queue:
         finished, replayed = True, False
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):
-                replayed = self._launch(phase, idle) or replayed
-                idle = None
+                replayed = self._launch(phase, resident) or replayed
+                resident = None
                 finished = False
                 continue
-            if idle is not None and not isinstance(phase, UploadStep):
-                idle.leave()
-                idle = None
+            if resident is not None and not isinstance(phase, UploadStep):
+                resident.leave()
+                resident = None
             if isinstance(phase, UploadStep):
-                pending.append(io.upload(phase, hosts[phase.host]))
+                pending.append(io.upload(phase, host_values[phase.host]))
                 now = clock()
                 upload_s += now - mark
             elif isinstance(phase, DownloadStep):
-                if phase.host in kept:
-                    hosts[phase.host] = kept[phase.host]
+                if phase.host in on_device:
+                    host_values[phase.host] = on_device[phase.host]
                     continue
                 if not finished:
                     if self.meanwhile is not None:
@@ -98,7 +102,7 @@ class Queue:
                     compute_s += now - mark
                     mark = now
                     self._before_downloads()
-                hosts[phase.host], event = io.download(phase)
+                host_values[phase.host], event = io.download(phase)
                 pending.append(event)
                 now = clock()
                 download_s += now - mark
@@ -114,7 +118,7 @@ class Queue:
                 if not finished or any(p is not None for p in pending):
                     rt.finish()  # downloads before it have arrived
                     waits += 1
-                prepared.run_on_host(phase, hosts)
+                prepared.run_on_host(phase, host_values)
                 now = clock()
                 host_s += now - mark
             mark = now
@@ -141,18 +145,18 @@ class Queue:
 
     def enqueue(
         self,
-        hosts: list[Any],
-        kept: Mapping[int, DeviceTensor],
+        host_values: list[Any],
+        on_device: Mapping[int, DeviceTensor],
         chained: Mapping[int, int],
-        rows: OutputRingBuffer,
+        ring: OutputRingBuffer,
         run: int,
     ) -> list[Any]:
         """Enqueue a run after those in flight. Returns what must be kept until the queue has finished.
 
-        The program has no host operators. hosts, kept: as in `run`. chained: by host slot of an input, the host slot of
-        the output of the previous run that replaces it. rows: gets the outputs, in row `run`.
+        The program has no host operators. host_values, on_device: as in `run`. chained: by host slot of an input, the
+        host slot of the output of the previous run that replaces it. ring: gets the outputs, in row `run`.
         """
-        io, uploads = self.prepared.io, rows.uploads
+        io, uploads = self.prepared.io, ring.uploads
         pending: list[Any] = []
         for phase in self.phases:
             if isinstance(phase, LaunchSequence):
@@ -163,12 +167,12 @@ class Queue:
                 if phase.host in chained:
                     io.chain(chained[phase.host], phase.host, uploads)
                 else:
-                    pending.append(io.upload(phase, hosts[phase.host], uploads))
+                    pending.append(io.upload(phase, host_values[phase.host], uploads))
             elif isinstance(phase, DownloadStep):
-                if phase.host in kept:
-                    hosts[phase.host] = kept[phase.host]
+                if phase.host in on_device:
+                    host_values[phase.host] = on_device[phase.host]
                 else:
-                    hosts[phase.host], event = rows.download(io, phase, run)
+                    host_values[phase.host], event = ring.download(io, phase, run)
                     pending.append(event)
             else:
                 raise OpaliteError(
@@ -181,11 +185,11 @@ class Queue:
         self.prepared.rt.finish()
         return True
 
-    def _launch(self, recording: LaunchSequence, idle: HostThreadLoop | None) -> bool:
+    def _launch(self, recording: LaunchSequence, resident: HostThreadLoop | None) -> bool:
         """Enqueue launches. Returns whether they were replayed."""
         replayed = self._enqueue(recording)
-        if idle is not None:
-            idle.leave()
+        if resident is not None:
+            resident.leave()
         return replayed
 
     def _enqueue(self, recording: LaunchSequence) -> bool:
@@ -218,9 +222,9 @@ class Profiled(Queue):
         self._recorder = recorder
         self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}
 
-    def _launch(self, recording: LaunchSequence, idle: HostThreadLoop | None) -> bool:
-        if idle is not None:
-            idle.leave()
+    def _launch(self, recording: LaunchSequence, resident: HostThreadLoop | None) -> bool:
+        if resident is not None:
+            resident.leave()
         rt = self.prepared.rt
         rt.finish()
         pairs = [(launch, launch.enqueue(rt.profiling_queue)) for launch in recording.launches]

@@ -24,11 +24,11 @@ class Strategy(Protocol):
     def name(self) -> str:
         """Its name in a RunTrace."""
 
-    def run(self, hosts: list[Any], kept: Mapping[int, DeviceTensor]) -> RunTrace:
+    def run(self, host_values: list[Any], on_device: Mapping[int, DeviceTensor]) -> RunTrace:
         """Run the program and wait.
 
-        hosts: values by slot on the host: inputs and constants; gets the outputs. kept: outputs by slot on the host
-        that stay on the device.
+        host_values: by slot on the host: inputs and constants; gets the outputs. on_device: tensors of outputs, by slot
+        on the host, that stay on the device.
         """
 
     def replay(self) -> None:

@@ -52,9 +52,9 @@ class TimeSlicedQueue(Queue):
         assert isinstance(step, LaunchStep)
         return LAUNCH_S + least_seconds([step], self.prepared.rt)
 
-    def _launch(self, recording: LaunchSequence, idle: HostThreadLoop | None) -> bool:
-        if idle is not None:
-            idle.leave()
+    def _launch(self, recording: LaunchSequence, resident: HostThreadLoop | None) -> bool:
+        if resident is not None:
+            resident.leave()
         launches = recording.launches
         estimates = [self._estimate(launch) for launch in launches]
         first = 0
@@ -72,11 +72,11 @@ class TimeSlicedQueue(Queue):
     def _run_slice(self, launches: list[PreparedLaunch], estimate: float) -> None:
         rt = self.prepared.rt
         started = time.perf_counter()
-        idle = rt.set_resident_worker(None)
+        resident = rt.set_resident_worker(None)
         for launch in launches:
             launch.enqueue(rt.queue)
-        if idle is not None:
-            idle.leave()  # its threads find the launches, and need not be woken
+        if resident is not None:
+            resident.leave()  # its threads find the launches, and need not be woken
         rt.finish()
         took, pace = time.perf_counter() - started, self._share.pace
         # In small steps: the seconds include what other processes do.

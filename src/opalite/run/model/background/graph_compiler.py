@@ -139,24 +139,24 @@ class Compiler:
         missing_of = self.rt.programs.missing
         plan_generic = partial(plan_for_sizes, lambda g: self.plan_generic(g, trace, policy), graph, sizes)
         planned: Planned | None = None
-        is_behind = len(graph.nodes) >= MIN_NODES_PLANNED_LATER and constant_bytes(graph) < MIN_RELEASED_BYTES
-        general = plan_or_none(plan_generic, graph) if is_behind else None
-        if general is None or len(missing_of(specs(general.program))) * STEPS_A_PROGRAM > len(general.program.steps):
+        plans_later = len(graph.nodes) >= MIN_NODES_PLANNED_LATER and constant_bytes(graph) < MIN_RELEASED_BYTES
+        generic = plan_or_none(plan_generic, graph) if plans_later else None
+        if generic is None or len(missing_of(specs(generic.program))) * STEPS_A_PROGRAM > len(generic.program.steps):
             planned = plan()
             missing = missing_of(specs(planned.program))
             if not missing:
                 return self._make(graph, plan, trace, sizes, on_built, planned)
-            general = general or plan_or_none(plan_generic, graph)
-            lacking = [] if general is None else missing_of(specs(general.program))
-            if general is None or len(lacking) >= len(missing):
-                general = None  # and its weights, before the others are made
+            generic = generic or plan_or_none(plan_generic, graph)
+            lacking = [] if generic is None else missing_of(specs(generic.program))
+            if generic is None or len(lacking) >= len(missing):
+                generic = None  # and its weights, before the others are made
                 compiled = self._make(graph, plan, trace, sizes, on_built, planned)
                 if lacking:  # afterwards: the caller has the processes that compile, which a build behind takes over
                     self.submit([])
                 return compiled
         try:
-            compiled = self._make(graph, plan_generic, trace, sizes, None, general)
-            self.counters.add_fallbacks(general.fallbacks)
+            compiled = self._make(graph, plan_generic, trace, sizes, None, generic)
+            self.counters.add_fallbacks(generic.fallbacks)
         except BuildError as e:
             _log.info("graph '%s' has no generic programs: %s", graph.name, e)
             return self._make(graph, plan, trace, sizes, on_built, planned)
@@ -182,8 +182,8 @@ class Compiler:
         """Submit jobs, and one that builds the generic programs that no model needed yet: the next model may."""
         assert self.background is not None
         missing = self._missing_generic()
-        general = [SpareCompileJob(missing, self._missing_generic, lambda: self.counters.run_count)] if missing else []
-        self.background.submit(*jobs, *general)
+        generic = [SpareCompileJob(missing, self._missing_generic, lambda: self.counters.run_count)] if missing else []
+        self.background.submit(*jobs, *generic)
 
     def _missing_generic(self) -> list[Spec]:
         """The generic programs that are not built. That all are built is recorded for later processes."""

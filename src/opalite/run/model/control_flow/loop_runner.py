@@ -134,7 +134,7 @@ class LoopRunner:
             ran.add(executable)
             ran.note(*compiled.notes, *compiled.lasting, *at.notes)
         states = [result.states[s] if isinstance(s, int) else feeds[s] for s in handing.states]
-        return trips.how, (result.made, result.going, states, result.rows)
+        return trips.how, (result.made, result.continues, states, result.rows)
 
 
 def _count(iteration_s: float, most: int | None, row_bytes: int) -> int:
