@@ -1,8 +1,8 @@
-"""Execution providers: onnxruntime's names for where a model runs, and the OpenCL devices they stand for.
+"""Execution providers: maps onnxruntime's provider names to OpenCL devices.
 
-'OpenCLExecutionProvider' is Opalite's own: the device that sessions take by themselves, or the one its options name.
-'CPUExecutionProvider' first in the list means an OpenCL CPU device. Names of GPU providers ('CUDAExecutionProvider')
-stand for a GPU: that vendor's, else any; without one the next name in the list counts, as in onnxruntime.
+'OpenCLExecutionProvider' is Opalite's own: the default device, or the device of its options. 'CPUExecutionProvider',
+first in the list, means an OpenCL CPU device. GPU providers ('CUDAExecutionProvider') mean a GPU of that vendor, else
+any GPU; without a GPU the next provider in the list is used, as in onnxruntime.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OPENCL = "OpenCLExecutionProvider"
 CPU = "CPUExecutionProvider"
 AVAILABLE = (OPENCL, CPU)
 
-# Words in the vendor's or device's name that a provider is made for; () for any GPU.
+# Words of vendor or device names by GPU provider; () for any GPU.
 _GPU_PROVIDERS: dict[str, tuple[str, ...]] = {
     "CUDAExecutionProvider": ("nvidia",),
     "TensorrtExecutionProvider": ("nvidia",),
@@ -47,7 +47,7 @@ ProviderRequest = tuple[list[str], list[dict[str, str]]]
 
 @dataclass
 class DeviceChoice:
-    """What a list of providers comes to: a device request, InferenceSession's options, and the names to report."""
+    """The device request, InferenceSession's options, and the provider names to report."""
 
     device: str | None = None
     options: dict[str, str] = field(default_factory=dict)
@@ -55,9 +55,9 @@ class DeviceChoice:
 
 
 def check_providers(providers: Any, provider_options: Any, available: Sequence[str] = AVAILABLE) -> ProviderRequest:
-    """Names and options in order, each name once, options as texts. OptionError (a ValueError) for another form.
+    """Distinct names and their options as texts, in order. Raises OptionError (a ValueError) for malformed arguments.
 
-    Warns of names that are not available and of names given twice, as onnxruntime does.
+    Warns of names that are not available and of duplicates, as onnxruntime does.
     """
     if providers is None:
         return [], []
@@ -118,21 +118,21 @@ def _meaning(name: str) -> str:
 
 
 def is_provider(name: str) -> bool:
-    """Whether the name is one of onnxruntime's or Opalite's."""
+    """Whether onnxruntime or Opalite knows the provider."""
     return name in AVAILABLE or name in _GPU_PROVIDERS or name in _CPU_PROVIDERS
 
 
 def check_provider_names(names: Sequence[str]) -> None:
-    """OptionError (a RuntimeError) for a name that is none of onnxruntime's or Opalite's."""
+    """Raise OptionError (a RuntimeError) for a name that neither onnxruntime nor Opalite knows."""
     for name in names:
         if not is_provider(name):
             raise OptionError(f"Unknown Provider Type: {name}; choose {' or '.join(AVAILABLE)}")
 
 
 def choose(asked: ProviderRequest, default: str | None, list_devices: ListDevices) -> DeviceChoice:
-    """What the providers asked for mean on this machine. OptionError for options that do not fit.
+    """Choose a device of this machine for the requested providers. Raises OptionError for invalid options.
 
-    default: the device of OPALITE_DEVICE, which counts for more than a provider's bare name.
+    default: the device of OPALITE_DEVICE, which overrides all providers but OpenCL's.
     """
     for name, options in zip(*asked, strict=True):
         if name == OPENCL:
@@ -168,7 +168,7 @@ def _gpu(name: str, options: dict[str, str], devices: Sequence[DeviceInfo]) -> D
         return None
     if "device_id" in options:
         return DeviceChoice(_numbered(name, options["device_id"], fitting))
-    # of one vendor's GPUs the best, as `device=` picks it; of any, the session's default
+    # The best GPU of the vendor as `device=` chooses it, or the default GPU.
     return DeviceChoice(words[0] if own and len(gpus) > 1 else "gpu")
 
 
@@ -176,7 +176,7 @@ def _cpu(devices: Sequence[DeviceInfo]) -> DeviceChoice:
     if any(d.on_host for d in devices):
         return DeviceChoice("cpu", names=[CPU])
     warnings.warn(
-        f"'{CPU}' is asked for, but no OpenCL CPU device is installed: the session runs on the default device. "
+        f"'{CPU}' is requested, but no OpenCL CPU device is installed: the session runs on the default device. "
         "`pip install pocl-binary-distribution` adds a CPU device",
         stacklevel=5,
     )
@@ -192,7 +192,7 @@ def _numbered(name: str, text: str, devices: Sequence[DeviceInfo]) -> str:
 
 
 def request_by_policy(policy: OrtExecutionProviderDevicePolicy, devices: Sequence[DeviceInfo]) -> str | None:
-    """The device request that a selection policy means; None leaves it to the default."""
+    """The device request of a selection policy; None selects the default device."""
     wanted = {
         OrtExecutionProviderDevicePolicy.PREFER_CPU: "cpu",
         OrtExecutionProviderDevicePolicy.MIN_OVERALL_POWER: "cpu",

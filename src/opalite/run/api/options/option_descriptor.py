@@ -1,4 +1,4 @@
-"""Option: an attribute of an options object that takes values of one type, as onnxruntime's do."""
+"""Option: a descriptor for an attribute of an options object, with a type and a default."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ T = TypeVar("T")
 
 
 class Option(Generic[T]):
-    """An attribute with a default. Setting a value of another type is an InputTypeError.
+    """An attribute of the type of `default`. Setting a value of another type raises InputTypeError.
 
-    The owner keeps what was set in the dict `_values`. why_not: why the setting has no effect, if it has none.
+    The owner stores changed values in its dict `_values`. no_effect: the reason why the option has no effect, '' if it
+    has one.
     """
 
-    def __init__(self, default: T, doc: str, why_not: str = "") -> None:
+    def __init__(self, default: T, doc: str, no_effect: str = "") -> None:
         self.default = default
-        self.why_not = why_not
+        self.no_effect = no_effect
         self.__doc__ = doc
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -54,31 +55,31 @@ class Option(Generic[T]):
 
 
 class ConfigEntries:
-    """Texts by key, as `add_session_config_entry` and `add_run_config_entry` take them."""
+    """Config entries of session or run options: texts by key."""
 
     __slots__ = ("_owner", "entries")
 
-    _LONGEST_KEY = 1024
-    _LONGEST_VALUE = 8192
+    _MAX_KEY = 1024
+    _MAX_VALUE = 8192
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self.entries: dict[str, str] = {}
 
     def add(self, key: str, value: str) -> None:
-        """Set one entry. InputTypeError unless both are texts, OptionError for a key or value of a wrong length."""
+        """Set one entry. Raises InputTypeError unless both are texts, OptionError if one is too long or empty."""
         for what, text in (("key", key), ("value", value)):
             if not isinstance(text, str):
                 raise InputTypeError(f"the {what} of a config entry is a text, got {text!r}")
-        if not key or len(key) > self._LONGEST_KEY or len(value) > self._LONGEST_VALUE:
+        if not key or len(key) > self._MAX_KEY or len(value) > self._MAX_VALUE:
             raise OptionError(
-                f"the key of a config entry has 1 to {self._LONGEST_KEY} characters and its value at most "
-                f"{self._LONGEST_VALUE}; got {len(key)} and {len(value)}"
+                f"the key of a config entry has 1 to {self._MAX_KEY} characters and its value at most "
+                f"{self._MAX_VALUE}; got {len(key)} and {len(value)}"
             )
         self.entries[key] = value
 
     def get(self, key: str) -> str:
-        """The value of one entry. OptionError if it was not added."""
+        """The value of one entry. Raises OptionError if it was not added."""
         if key not in self.entries:
             raise OptionError(f"{self._owner} does not have configuration with key: {key}")
         return self.entries[key]

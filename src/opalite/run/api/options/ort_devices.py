@@ -1,8 +1,8 @@
-"""Devices and memory as onnxruntime's API describes them."""
+"""OrtDevice, OrtMemoryInfo and OrtEpDevice: devices and memory in onnxruntime's API."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from .ort_enums import (
     OrtMemType,
 )
 
-_TYPES = {"cpu": 0, "cuda": 1, "gpu": 1, "hip": 1, "webgpu": 1, "opencl": 1, "opencl_pinned": 0, "cann": 3, "npu": 3}
+_TYPES = {"cpu": 0, "opencl_pinned": 0, "opencl": 1, "gpu": 1, "cuda": 1, "hip": 1, "webgpu": 1, "npu": 3, "cann": 3}
 _TYPES["dml"] = 4
 _VENDORS = {
     "cuda": OrtDeviceVendorId.NVIDIA,
@@ -35,10 +35,19 @@ _VENDOR_WORDS = (
 )
 
 
+def _constant(number: int) -> Callable[[], int]:
+    """A static method that returns one of onnxruntime's numbers."""
+    return staticmethod(lambda: number)
+
+
 class OrtDevice:
-    """A kind of memory: what `OrtDevice.make('cpu', 0)` names. The word is what values and bindings take."""
+    """A kind of memory of a device, such as `OrtDevice.make('cpu', 0)`. name: as values and bindings take it."""
 
     __slots__ = ("_id", "_mem", "_type", "_vendor", "name")
+
+    cpu, gpu, fpga, npu, dml = map(_constant, range(5))
+    cuda, webgpu, cann = gpu, gpu, npu
+    default_memory = _constant(0)
 
     def __init__(self, device_type: int, mem_type: int, *numbers: int) -> None:
         """`OrtDevice(type, memory, id)` or `OrtDevice(type, memory, vendor, id)`."""
@@ -49,7 +58,7 @@ class OrtDevice:
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
-        """The device called 'cpu', 'opencl', 'gpu', 'cuda'... InputError for other words."""
+        """The device 'cpu', 'opencl', 'gpu', 'cuda'... Raises InputError for unknown names."""
         if ort_device_name not in _TYPES:
             raise InputError(f"Unsupported device type: {ort_device_name}; choose {', '.join(_TYPES)}")
         vendor = int(vendor_id) if vendor_id >= 0 else int(_VENDORS.get(ort_device_name, 0))
@@ -58,21 +67,21 @@ class OrtDevice:
         return made
 
     def device_id(self) -> int:
-        """Number among its kind."""
+        """The index among devices of its type."""
         return self._id
 
     def device_type(self) -> int:
-        """0 for CPUs, 1 for GPUs, 3 for NPUs."""
+        """0 for CPUs, 1 for GPUs, 2 for FPGAs, 3 for NPUs, 4 for DirectML."""
         return self._type
 
     def device_vendor_id(self) -> int:
-        """The vendor's PCI number, 0 if none was said."""
+        """The vendor's PCI number, 0 if unknown."""
         return self._vendor
 
     vendor_id = device_vendor_id
 
     def device_mem_type(self) -> int:
-        """0: the device's own memory."""
+        """0, the device's own memory."""
         return self._mem
 
     mem_type = device_mem_type
@@ -80,43 +89,9 @@ class OrtDevice:
     def _get_c_device(self) -> OrtDevice:
         return self
 
-    @staticmethod
-    def cpu() -> int:
-        """Number of CPUs' type."""
-        return 0
-
-    @staticmethod
-    def gpu() -> int:
-        """Number of GPUs' type."""
-        return 1
-
-    cuda = webgpu = gpu
-
-    @staticmethod
-    def npu() -> int:
-        """Number of NPUs' type."""
-        return 3
-
-    cann = npu
-
-    @staticmethod
-    def dml() -> int:
-        """Number of DirectML devices' type."""
-        return 4
-
-    @staticmethod
-    def fpga() -> int:
-        """Number of FPGAs' type."""
-        return 2
-
-    @staticmethod
-    def default_memory() -> int:
-        """Number of the devices' own memory."""
-        return 0
-
 
 class OrtMemoryInfo:
-    """Where memory lies."""
+    """The memory of a device, and its allocator."""
 
     def __init__(self, name: str, allocator_type: OrtAllocatorType, device_id: int, mem_type: OrtMemType) -> None:
         self.name = name
@@ -136,14 +111,14 @@ class OrtMemoryInfo:
         alignment: int,
         allocator_type: OrtAllocatorType,
     ) -> OrtMemoryInfo:
-        """A description with vendor and kind of memory."""
+        """Create a description with vendor and memory type."""
         made = OrtMemoryInfo(name, allocator_type, device_id, OrtMemType.DEFAULT)
         made.device_mem_type, made.device_vendor_id = mem_type, vendor_id
         return made
 
 
 class OrtArenaCfg:
-    """Sizes of an arena: kept, and without effect, for the memory planner lays out all memory."""
+    """Sizes of an arena, without effect: the memory planner allocates all memory."""
 
     _NAMES = (
         "max_mem",
@@ -155,7 +130,7 @@ class OrtArenaCfg:
     )
 
     def __init__(self, *sizes: Any) -> None:
-        """Four numbers in the order of the names, or a dict."""
+        """sizes: four numbers in the order of `_NAMES`, or a dict by name."""
         given = dict(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], Mapping) else dict(zip(self._NAMES, sizes))  # noqa: B905
         unknown = [n for n in given if n not in self._NAMES]
         if unknown:
@@ -178,7 +153,7 @@ class OrtHardwareDevice:
 
 @dataclass(frozen=True)
 class OrtEpDevice:
-    """A device with the provider that runs on it: what `get_ep_devices()` lists."""
+    """A device and its execution provider, as in `get_ep_devices()`."""
 
     ep_name: str
     ep_vendor: str
@@ -191,12 +166,12 @@ class OrtEpDevice:
         return OrtMemoryInfo("OpenCL", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtMemType.DEFAULT)
 
     def create_sync_stream(self, *args: Any) -> Any:
-        """UnsupportedApiError: runs wait for the device by themselves."""
+        """Raise UnsupportedApiError: runs wait for the device themselves."""
         raise UnsupportedApiError("streams are not offered: every run waits until the device has finished")
 
 
 def describe_ep_device(info: DeviceInfo, number: int, version: str) -> OrtEpDevice:
-    """An OpenCL device as onnxruntime would describe it."""
+    """Describe an OpenCL device in onnxruntime's form. number: the index among OpenCL devices."""
     lowered = f"{info.vendor} {info.name}".lower()
     vendor = next((v for name, v in _VENDOR_WORDS if name in lowered), OrtDeviceVendorId.NONE)
     kind = OrtHardwareDeviceType.CPU if info.on_host else OrtHardwareDeviceType.GPU

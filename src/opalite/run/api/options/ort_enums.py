@@ -11,7 +11,7 @@ class _Enum(IntEnum):
 
 
 class GraphOptimizationLevel(_Enum):
-    """How far a graph is rewritten. Without effect: Opalite's passes keep results, and all of them run."""
+    """The amount of graph rewriting. Without effect: all passes run, and keep the results."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -21,14 +21,14 @@ class GraphOptimizationLevel(_Enum):
 
 
 class ExecutionMode(_Enum):
-    """Whether independent branches run at once. Without effect: the device's queue decides."""
+    """Whether independent branches run concurrently. Without effect: the device's queue decides."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
 class ExecutionOrder(_Enum):
-    """The order of independent nodes. Without effect: it is the memory planner's."""
+    """The order of independent nodes. Without effect: the memory planner chooses it."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1
@@ -36,7 +36,7 @@ class ExecutionOrder(_Enum):
 
 
 class OrtAllocatorType(_Enum):
-    """Kinds of allocators."""
+    """Types of allocators."""
 
     INVALID = -1
     ORT_DEVICE_ALLOCATOR = 0
@@ -44,7 +44,7 @@ class OrtAllocatorType(_Enum):
 
 
 class OrtMemType(_Enum):
-    """What memory is for."""
+    """The use of memory."""
 
     CPU_INPUT = -2
     CPU_OUTPUT = -1
@@ -53,14 +53,14 @@ class OrtMemType(_Enum):
 
 
 class OrtDeviceMemoryType(_Enum):
-    """Whether the host can reach a device's memory."""
+    """Whether the host can access a device's memory."""
 
     DEFAULT = 0
     HOST_ACCESSIBLE = 5
 
 
 class OrtMemoryInfoDeviceType(_Enum):
-    """Kinds of devices that have memory."""
+    """Types of devices with memory."""
 
     CPU = 0
     GPU = 1
@@ -69,7 +69,7 @@ class OrtMemoryInfoDeviceType(_Enum):
 
 
 class OrtHardwareDeviceType(_Enum):
-    """Kinds of devices."""
+    """Types of devices."""
 
     CPU = 0
     GPU = 1
@@ -90,7 +90,7 @@ class OrtDeviceVendorId(_Enum):
 
 
 class OrtExecutionProviderDevicePolicy(_Enum):
-    """Which device is preferred where the caller names none."""
+    """The preferred device if the caller names none."""
 
     DEFAULT = 0
     PREFER_CPU = 1
@@ -119,7 +119,7 @@ class OrtCompileApiFlags(_Enum):
 
 
 class ModelPackageWriteMode(_Enum):
-    """How ModelPackage.commit writes."""
+    """The format of ModelPackage.commit."""
 
     PRESERVE = 0
     DENSE = 1

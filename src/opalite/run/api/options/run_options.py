@@ -1,4 +1,4 @@
-"""RunOptions: what one run is told."""
+"""RunOptions: the options of one run."""
 
 from __future__ import annotations
 
@@ -9,37 +9,33 @@ from ....errors import InputTypeError, TerminatedError, UnsupportedApiError
 from ..diagnostics.log_severity import SessionLog, warn_once
 from .option_descriptor import ConfigEntries, Option
 
-_NO_EFFECT = {"training_mode": "models are run, not trained"}
-
 
 class RunOptions:
-    """Options of one run, as `session.run(names, feeds, run_options)` takes them. May serve several runs at once."""
+    """Options of a run: `session.run(names, feeds, run_options)`. Concurrent runs may share them."""
 
     __slots__ = ("_config", "_values")
 
-    log_severity_level = Option(-1, "Severity from which on the run is told of; -1 takes the session's.")
-    log_verbosity_level = Option(0, "Accepted; OPALITE_DEBUG sets the detail.")
-    logid = Option("", "Put before what is told of the run.")
-    terminate = Option(
-        False, "Calls off runs that have these options: before they begin, between segments, at the end."
-    )
-    only_execute_path_to_fetches = Option(False, "Accepted; the results are the same.")
-    training_mode = Option(False, "Accepted; models are run, not trained.")
+    log_severity_level = Option(-1, "The least severity of messages about the run; -1 takes the session's.")
+    log_verbosity_level = Option(0, "No effect; OPALITE_DEBUG sets the detail.")
+    logid = Option("", "The beginning of messages about the run.")
+    terminate = Option(False, "True ends runs with these options: before the run, between segments, or at its end.")
+    only_execute_path_to_fetches = Option(False, "No effect; the results are the same.")
+    training_mode = Option(False, "No effect.", "models are run, not trained")
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._config = ConfigEntries("RunOptions")
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry. None has an effect: they concern memory arenas and graphs of other providers."""
+        """Store an entry. No entry has an effect: they concern memory arenas and graphs of other providers."""
         self._config.add(key, value)
 
     def get_run_config_entry(self, key: str) -> str:
-        """The value of an entry. OptionError (a RuntimeError) if there is none."""
+        """The value of an entry. Raises OptionError (a RuntimeError) if there is none."""
         return self._config.get(key)
 
     def add_active_adapter(self, adapter: Any) -> None:
-        """UnsupportedApiError: LoRA adapters are not offered."""
+        """Raise UnsupportedApiError: LoRA adapters are not supported."""
         raise UnsupportedApiError("LoRA adapters are not offered: merge the adapter into the model's weights")
 
     def _log(self) -> SessionLog | None:
@@ -53,27 +49,35 @@ class RunOptions:
 
 
 def check_run_options(options: Any) -> RunOptions | None:
-    """`options` if they are such; InputTypeError for anything else. Says once what has no effect."""
+    """Check the type of `options`, and warn once of options without effect. Raises InputTypeError for other types."""
     if options is None:
         return None
     if not isinstance(options, RunOptions):
         raise InputTypeError(f"run_options are an opalite.RunOptions, got {type(options).__name__}")
-    for name, why in _NO_EFFECT.items():
-        if options._values.get(name):
-            warn_once(f"RunOptions.{name}", f"RunOptions.{name} has no effect: {why}")
+    warn_no_effect(options)
     for key in options._config.entries:
         warn_once(f"run config {key}", f"the run config entry '{key}' has no effect: it is another provider's")
     return options
 
 
+def warn_no_effect(options: Any, log: SessionLog | None = None) -> None:
+    """Warn once of each changed option without effect, of SessionOptions or RunOptions."""
+    owner = type(options)
+    for name, value in options._values.items():
+        option: Option[Any] = getattr(owner, name)
+        if option.no_effect and value != option.default:
+            text = f"{owner.__name__}.{name}"
+            warn_once(text, f"{text} has no effect: {option.no_effect}", log)
+
+
 def check_not_terminated(options: RunOptions | None) -> None:
-    """TerminatedError if the run is called off."""
+    """Raise TerminatedError if `terminate` is set."""
     if options is not None and options.terminate:
         raise TerminatedError("Exiting due to terminate flag being set to true: set RunOptions.terminate to False")
 
 
 def report_run(options: RunOptions | None, log: SessionLog, seconds: float) -> None:
-    """Tell of a run that is done, if anyone wants to know."""
+    """Log the duration of a finished run at severity 0."""
     own = options._log() if options is not None else None
     chosen = own or log
     if chosen.is_enabled(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""SessionOptions: what a session is told when it is made."""
+"""SessionOptions: the options of a session in onnxruntime's API."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..diagnostics.log_severity import SessionLog, warn_once
 from ..values.ort_value import OrtValue
 from .option_descriptor import ConfigEntries, Option
 from .ort_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
+from .run_options import warn_no_effect
 
 if TYPE_CHECKING:
     from .ort_devices import OrtEpDevice
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _THREADS = "the OpenCL driver decides; POCL_MAX_PTHREAD_COUNT in the environment limits PoCL's threads"
-_MEMORY = "the planner lays out all memory before the first run"
+_MEMORY = "the planner allocates all memory before the first run"
 
 NO_FALLBACK = "session.disable_cpu_ep_fallback"
 RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
@@ -32,10 +33,10 @@ DATA_FILE = "session.optimized_model_external_initializers_file_name"
 DATA_FILE_FROM = "session.optimized_model_external_initializers_min_size_in_bytes"
 FORMAT = "session.load_model_format"
 LAST_POSITION = "opalite.last_position"
-"""Outputs [batch, positions, ...], separated by commas, of which only the last position is wanted."""
+"""Config entry: comma-separated outputs [batch, positions, ...], of which the model keeps the last position."""
 LIKELIEST = "opalite.likeliest"
-"""Outputs [batch, positions, n], separated by commas, of which it is wanted where the last position's largest number is
-(output NAME/likeliest, int64) and what it is (NAME/largest), [batch, 1] each."""
+"""Config entry: names of outputs [batch, positions, n], comma-separated, replaced by the argmax of the last position
+(NAME/likeliest, int64 [batch, 1]) and its value (NAME/largest, [batch, 1])."""
 _KNOWN_ENTRIES = (
     NO_FALLBACK,
     RECORD_ASSIGNMENT,
@@ -49,31 +50,31 @@ _KNOWN_ENTRIES = (
 
 
 class SessionOptions:
-    """Options of a session, as `InferenceSession(path, sess_options)` takes them; a session keeps a copy.
+    """Options of a session: `InferenceSession(path, sess_options)`, which keeps a copy.
 
-    What has no meaning on OpenCL devices is accepted, and said once on the logger 'opalite' when a session is made.
+    Options without a meaning on OpenCL devices are accepted; opening a session logs a warning once for each.
     """
 
     __slots__ = ("_cancelled", "_config", "_edits", "_policy", "_providers", "_values")
 
-    enable_cpu_mem_arena = Option(True, "Accepted.", _MEMORY)
-    enable_mem_pattern = Option(True, "Accepted.", _MEMORY)
-    enable_mem_reuse = Option(True, "Accepted.", _MEMORY + "; OPALITE_PLANNER=naive shares none")
+    enable_cpu_mem_arena = Option(True, "No effect.", _MEMORY)
+    enable_mem_pattern = Option(True, "No effect.", _MEMORY)
+    enable_mem_reuse = Option(True, "No effect.", _MEMORY + "; OPALITE_PLANNER=naive shares none")
     enable_profiling = Option(False, "Whether runs are recorded; `session.end_profiling()` writes the file.")
-    execution_mode = Option(ExecutionMode.ORT_SEQUENTIAL, "Accepted.", "the device's queue decides what runs at once")
-    execution_order = Option(ExecutionOrder.DEFAULT, "Accepted.", "the order of nodes is the memory planner's")
+    execution_mode = Option(ExecutionMode.ORT_SEQUENTIAL, "No effect.", "the device's queue decides what runs at once")
+    execution_order = Option(ExecutionOrder.DEFAULT, "No effect.", "the memory planner chooses the order of nodes")
     graph_optimization_level = Option(
-        GraphOptimizationLevel.ORT_ENABLE_ALL, "Accepted.", "all passes run: they keep the model's results"
+        GraphOptimizationLevel.ORT_ENABLE_ALL, "No effect.", "all passes run: they keep the model's results"
     )
-    inter_op_num_threads = Option(0, "Accepted.", _THREADS)
-    intra_op_num_threads = Option(0, "Accepted.", _THREADS)
-    log_severity_level = Option(-1, "Severity from which on the session is told of; -1 takes the default.")
-    log_verbosity_level = Option(0, "Accepted; OPALITE_DEBUG sets the detail.")
-    logid = Option("", "Put before what is told of the session.")
-    optimized_model_filepath = Option("", "Where to write the model: .opal for a bundle, else ONNX with the overrides.")
-    profile_file_prefix = Option("onnxruntime_profile_", "How the names of profiles begin.")
-    use_deterministic_compute = Option(False, "Accepted.", "kernels add in a fixed order in any case")
-    use_per_session_threads = Option(True, "Accepted.", _THREADS)
+    inter_op_num_threads = Option(0, "No effect.", _THREADS)
+    intra_op_num_threads = Option(0, "No effect.", _THREADS)
+    log_severity_level = Option(-1, "The least severity of messages about the session; -1 takes the default.")
+    log_verbosity_level = Option(0, "No effect; OPALITE_DEBUG sets the detail.")
+    logid = Option("", "The beginning of messages about the session.")
+    optimized_model_filepath = Option("", "The file to write: .opal for a bundle, else ONNX with the overrides.")
+    profile_file_prefix = Option("onnxruntime_profile_", "The beginning of the names of profiles.")
+    use_deterministic_compute = Option(False, "No effect.", "kernels add in a fixed order in any case")
+    use_per_session_threads = Option(True, "No effect.", _THREADS)
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -86,29 +87,29 @@ class SessionOptions:
     # Config entries
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry. docs/dropin.md lists those that act."""
+        """Store an entry. docs/dropin.md lists the entries with an effect."""
         self._config.add(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
-        """The value of an entry. OptionError (a RuntimeError) if there is none."""
+        """The value of an entry. Raises OptionError (a RuntimeError) if there is none."""
         return self._config.get(key)
 
     # The model
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Give the open dimension called `name` a size; the first one counts."""
+        """Fix the size of the open dimension `name`. Of several calls for one name, the first has effect."""
         self._edit("dims", _text("a dimension's name", name), _size(name, size))
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """Give every dimension with this denotation a size."""
+        """Fix the size of every dimension with this denotation."""
         self._edit("dims_by_denotation", _text("a denotation", denotation), _size(denotation, size))
 
     def add_initializer(self, name: str, value: OrtValue) -> None:
-        """Use `value` in place of the initializer called `name`, if the model has one, of the same type and shape."""
+        """Replace the initializer `name`, if the model has it, by a value of the same type and shape."""
         self._edit("initializers", _text("an initializer's name", name), _array(name, value))
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
-        """Use `values` in place of initializers whose data lies in other files, which are then not needed."""
+        """Replace initializers whose data is in external files; these files may then be missing."""
         if len(names) != len(values):
             raise OptionError(f"{len(names)} names of initializers, but {len(values)} values")
         for name, value in zip(names, values, strict=True):
@@ -117,7 +118,7 @@ class SessionOptions:
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
     ) -> None:
-        """Use the first `lengths` bytes of `buffers` in place of the data files that the model calls `names`."""
+        """Replace the external data files `names` by the first `lengths` bytes of `buffers`."""
         if not len(names) == len(buffers) == len(lengths):
             raise OptionError(f"{len(names)} file names, {len(buffers)} buffers and {len(lengths)} lengths")
         for name, buffer, length in zip(names, buffers, lengths, strict=True):
@@ -129,49 +130,49 @@ class SessionOptions:
     # Devices
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
-        """Ask for an execution provider, after those asked for before."""
+        """Append an execution provider to the session's providers."""
         self._providers[_text("a provider's name", name)] = {str(k): str(v) for k, v in options.items()}
 
     def add_provider_for_devices(self, devices: Sequence[OrtEpDevice], options: Mapping[str, str]) -> None:
-        """Ask for the first of `devices`, which come from `get_ep_devices()`."""
+        """Append the provider of the first of `devices`, which come from `get_ep_devices()`."""
         if not devices:
             raise OptionError("give at least one device of get_ep_devices()")
         first = devices[0]
         self.add_provider(first.ep_name, {**first.ep_options, **options})
 
     def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
-        """Prefer CPUs or GPUs where no provider is named."""
+        """Prefer CPUs or GPUs if no provider is named."""
         if not isinstance(policy, OrtExecutionProviderDevicePolicy):
             raise InputTypeError(f"a policy is an OrtExecutionProviderDevicePolicy, got {policy!r}")
         self._policy = policy
 
     def has_providers(self) -> bool:
-        """Whether providers were asked for here."""
+        """Whether the options have providers or a selection policy."""
         return bool(self._providers) or self._policy is not OrtExecutionProviderDevicePolicy.DEFAULT
 
     def set_load_cancellation_flag(self, cancel: bool) -> None:
-        """Call off loading: sessions made with these options raise ModelLoadCanceled."""
+        """Cancel loading: sessions with these options raise ModelLoadCanceled."""
         self._cancelled = bool(cancel)
 
-    # What is not offered
+    # Unsupported
 
     def register_custom_ops_library(self, path: str) -> None:
-        """UnsupportedApiError: compiled operators of onnxruntime's cannot run on OpenCL devices."""
+        """Raise UnsupportedApiError: compiled operators for onnxruntime cannot run on OpenCL devices."""
         raise UnsupportedApiError(
             f"'{path}' holds compiled operators for onnxruntime's CPU or CUDA memory, which OpenCL devices cannot run: "
             "give the operator as a model-local function of ONNX operators"
         )
 
     def set_provider_selection_policy_delegate(self, delegate: Callable[..., Any]) -> None:
-        """UnsupportedApiError: name the device instead."""
+        """Raise UnsupportedApiError: name the device instead."""
         raise UnsupportedApiError("a delegate does not pick devices here: give device= or a provider's option 'device'")
 
     def set_ep_context_data_read_func(self, read_func: Callable[..., Any], max_data_size: int) -> None:
-        """UnsupportedApiError: there are no EPContext nodes."""
+        """Raise UnsupportedApiError: EPContext nodes are not supported."""
         raise UnsupportedApiError("EPContext models are not offered: opalite.compile writes a bundle (.opal) instead")
 
     def clear_ep_context_data_read_func(self) -> None:
-        """Does nothing: none can be set."""
+        """Do nothing: no function can be set."""
 
     def __repr__(self) -> str:
         return f"SessionOptions({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
@@ -181,7 +182,7 @@ class SessionOptions:
 
 
 def copy_options(options: SessionOptions) -> SessionOptions:
-    """Another object with the same settings; arrays are shared."""
+    """A copy of the options that shares arrays."""
     made = SessionOptions()
     made._values = dict(options._values)
     made._config.entries = dict(options._config.entries)
@@ -192,7 +193,7 @@ def copy_options(options: SessionOptions) -> SessionOptions:
 
 
 def check_session_options(options: Any) -> SessionOptions:
-    """A copy of `options`, or the defaults for None. InputTypeError for anything else."""
+    """A copy of `options`, or the defaults for None. Raises InputTypeError for other types."""
     if options is None:
         return SessionOptions()
     if not isinstance(options, SessionOptions):
@@ -201,11 +202,8 @@ def check_session_options(options: Any) -> SessionOptions:
 
 
 def log_no_effect(options: SessionOptions, log: SessionLog) -> None:
-    """Say once what was set and has no effect. UnsupportedApiError for a format that cannot be read."""
-    for name, value in options._values.items():
-        setting = getattr(SessionOptions, name)
-        if setting.why_not and value != setting.default:
-            warn_once(name, f"SessionOptions.{name} has no effect: {setting.why_not}", log)
+    """Warn once of options and entries without effect. Raises UnsupportedApiError for models in ORT format."""
+    warn_no_effect(options, log)
     for key, value in options._config.entries.items():
         if key == FORMAT and value.upper() == "ORT":
             raise UnsupportedApiError("models in ORT format are not read: give the ONNX file that it was made from")
@@ -214,7 +212,7 @@ def log_no_effect(options: SessionOptions, log: SessionLog) -> None:
 
 
 def parse_edits(options: SessionOptions) -> ModelEdits:
-    """What the options change in the model."""
+    """The edits of the model that the options request."""
     entries = options._config.entries
     last, likeliest = (
         tuple(n for name in entries.get(key, "").split(",") if (n := name.strip()))

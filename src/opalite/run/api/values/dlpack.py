@@ -1,9 +1,8 @@
-"""DLPack: tensors of host memory handed to other libraries and taken from them without a copy.
+"""DLPack: exchange of tensors in host memory with other libraries, without a copy.
 
-The structures are those of dlpack.h, version 0.8 (DLManagedTensor), which every library with `__dlpack__` takes; the
-codes of floats of 8 and 4 bits are those of version 1.1. NumPy's own `__dlpack__` refuses read-only arrays and the
-types of ml_dtypes, so this is written out here. Elements of less than a byte are packed in DLPack but take a byte each
-in NumPy, so these alone are copied.
+The structures are those of dlpack.h 0.8 (DLManagedTensor), which every library with `__dlpack__` accepts; the codes of
+8-bit and 4-bit floats are those of version 1.1. NumPy's own `__dlpack__` lacks read-only arrays and the types
+of ml_dtypes. Elements of less than a byte are copied: DLPack packs them, NumPy stores each in a byte.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ....ir.dtype import DType
 Array = np.ndarray[Any, Any]
 
 CPU_DEVICE = (1, 0)
-"""kDLCPU and the number of the device."""
+"""kDLCPU and the index of the device."""
 
 _NAME, _USED = b"dltensor", b"used_dltensor"
 _INT, _UINT, _FLOAT, _COMPLEX = 0, 1, 2, 5
@@ -40,9 +39,9 @@ _TYPES = {
     DType.INT2: (_INT, 2),
     DType.UINT2: (_UINT, 2),
 }
-"""(code, bits) of the types that are not plain NumPy numbers."""
+"""(code, bits) of the types that NumPy itself does not have."""
 _BY_CODE = {code: dtype for dtype, code in _TYPES.items()}
-_HOST_KINDS = (1, 3)  # kDLCPU, kDLCUDAHost: memory that the host reads
+_HOST_KINDS = (1, 3)  # kDLCPU, kDLCUDAHost: memory that the host can read
 
 
 class _Tensor(ctypes.Structure):
@@ -77,12 +76,12 @@ _pointer = _api.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 _set_name = _api.PyCapsule_SetName
 _set_name.restype, _set_name.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
-# The same functions by address, for a capsule that is being destroyed and must not be referred to again.
+# The same functions by address, for a capsule that is being destroyed and must not get new references.
 _raw_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 
 _exported: dict[int, tuple[Any, ...]] = {}
-"""What exported tensors point to, by the address of their structure, until whoever took them gives them back."""
+"""Objects that exported tensors point to, by address of the structure, until the consumer calls the deleter."""
 
 
 def _release(managed: Any) -> None:
@@ -90,7 +89,7 @@ def _release(managed: Any) -> None:
 
 
 def _destroy(capsule: int) -> None:
-    if _raw_is_valid(capsule, _NAME):  # nobody took it
+    if _raw_is_valid(capsule, _NAME):  # not consumed
         _exported.pop(int(_raw_pointer(capsule, _NAME) or 0), None)
 
 
@@ -98,9 +97,9 @@ _deleter, _destructor = _Deleter(_release), _Destructor(_destroy)
 
 
 def to_capsule(array: Array) -> Any:
-    """A capsule of `array`, whose memory it shares unless its elements take less than a byte.
+    """A capsule that shares the memory of `array`, or a copy if the elements have less than a byte.
 
-    BindingError for text and for types that DLPack does not know.
+    Raises BindingError for text and for types that DLPack does not have.
     """
     code, bits = _code_of(array.dtype)
     held = array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -127,15 +126,15 @@ def _code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
     with suppress(ValueError):
         found = _TYPES.get(DType.of(dtype)) if dtype.isnative else None
     if found is None:
-        raise BindingError(f"an array of {dtype} cannot be handed over by DLPack: cast it to a number type first")
+        raise BindingError(f"DLPack does not support arrays of {dtype}: cast it to a number type first")
     return found
 
 
 def from_capsule(capsule: Any) -> Array:
-    """The array that a capsule holds, in the same memory unless its elements take less than a byte.
+    """An array that shares the memory of a capsule, or a copy if the elements have less than a byte.
 
-    InputTypeError if it is no capsule, or one that was taken; BindingError for memory that the host cannot read, other
-    types, and tensors that are not row-major.
+    Raises InputTypeError for other objects and consumed capsules; BindingError for memory that the host cannot read,
+    unknown types, and tensors that are not row-major.
     """
     try:
         valid = bool(_is_valid(capsule, _NAME))
@@ -150,7 +149,7 @@ def from_capsule(capsule: Any) -> Array:
     t = managed.tensor
     if t.device_type not in _HOST_KINDS:
         raise BindingError(
-            f"the tensor lies on a device of DLPack's type {t.device_type}, whose memory OpenCL cannot use: copy it to "
+            f"the tensor is on a device of DLPack's type {t.device_type}, whose memory OpenCL cannot use: copy it to "
             "the host first (tensor.cpu())"
         )
     dtype = _dtype_of(t.code, t.bits, t.lanes)
@@ -163,7 +162,7 @@ def from_capsule(capsule: Any) -> Array:
     if not count:
         return np.empty(shape, dtype)
     memory = (ctypes.c_ubyte * -(-count * t.bits // 8)).from_address(t.data + t.byte_offset)
-    memory._owner = owner  # kept as long as any view of the memory
+    memory._owner = owner  # every view of the memory keeps it alive
     held = np.frombuffer(memory, np.uint8)
     if t.bits < 8:
         held = _unpacked(held, count, t.bits, t.code == _INT)
@@ -172,7 +171,7 @@ def from_capsule(capsule: Any) -> Array:
 
 
 class _Owner:
-    """Gives a tensor back to the library that it came from when nobody uses it any more."""
+    """Calls the deleter of an imported tensor when no array refers to its memory."""
 
     def __init__(self, managed: Any) -> None:
         self._managed = managed
@@ -192,13 +191,13 @@ def _dtype_of(code: int, bits: int, lanes: int) -> np.dtype[Any]:
             found = np.dtype(f"{kind}{bits // 8}")
             DType.of(found)
             return found
-    except (TypeError, ValueError):  # no such type of NumPy's or ONNX's
+    except (TypeError, ValueError):  # NumPy or ONNX has no such type
         pass
     raise BindingError(f"the tensor's type (DLPack code {code}, {bits} bits, {lanes} lanes) has no ONNX type")
 
 
 def _packed(array: Array, bits: int) -> Array:
-    """The elements of `array`, a byte each, with `8 // bits` in a byte: the first lies in the lowest bits."""
+    """Pack elements of a byte each, `8 // bits` in a byte, the first in the lowest bits."""
     per_byte, flat = 8 // bits, array.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
     rows = np.pad(flat, (0, -flat.size % per_byte)).reshape(-1, per_byte)
     found: Array = np.bitwise_or.reduce(rows << _shifts(bits), axis=1)
@@ -206,7 +205,7 @@ def _packed(array: Array, bits: int) -> Array:
 
 
 def _unpacked(held: Array, count: int, bits: int, signed: bool) -> Array:
-    """The opposite of `_packed`: `count` elements with a byte each, their sign extended if they have one."""
+    """Unpack `count` elements to a byte each (the inverse of `_packed`), with sign extension if signed."""
     flat = ((held[:, None] >> _shifts(bits)) & ((1 << bits) - 1)).reshape(-1)[:count]
     sign = 1 << (bits - 1)
     return (flat ^ sign) - np.uint8(sign) if signed else flat

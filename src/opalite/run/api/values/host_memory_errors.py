@@ -1,4 +1,4 @@
-"""What the host's memory cannot hold, said as an error of this package."""
+"""host_memory: converts Python's MemoryError to DeviceMemoryError."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ....errors import DeviceMemoryError
 
 @contextmanager
 def host_memory(doing: str) -> Iterator[None]:
-    """Tell of memory that the host lacks inside the block as a DeviceMemoryError; `doing` says what was being done."""
+    """Convert a MemoryError inside the block to a DeviceMemoryError. doing: the activity, for the message."""
     try:
         yield
     except MemoryError as e:
@@ -18,6 +18,6 @@ def host_memory(doing: str) -> Iterator[None]:
 
 
 def out_of_memory(error: MemoryError, doing: str) -> DeviceMemoryError:
-    """What to raise for `error`, which came of `doing`."""
+    """The DeviceMemoryError for a MemoryError during the activity `doing`."""
     detail = f" ({error})" if str(error) else ""
     return DeviceMemoryError(f"the host ran out of memory{detail} {doing}; use a smaller batch or input")

@@ -1,4 +1,4 @@
-"""IOBinding: inputs and outputs bound to memory, so that a session runs without moving them. onnxruntime's calls."""
+"""IOBinding: inputs and outputs bound to memory, which runs use without copies, in onnxruntime's API."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Array = np.ndarray[Any, Any]
 
 
 class BoundOutput:
-    """Where an output goes: a value that the caller gave, or memory of its own that is kept from run to run."""
+    """The destination of an output: a value of the caller, or memory of the binding that all runs reuse."""
 
     def __init__(self, name: str, onnx_type: str, rt: Runtime | None, given: OrtValue | None = None) -> None:
-        """`rt` is None for host memory."""
+        """rt: None for host memory. given: the caller's value."""
         self.name = name
         self._type = onnx_type
         self.on_device = rt is not None
@@ -48,7 +48,7 @@ class BoundOutput:
         self.result: OrtValue | None = given
 
     def target(self, port: Port) -> DeviceTensor:
-        """The tensor that takes an output like `port`. InputError if the caller's does not fit."""
+        """The tensor for an output of the shape of `port`. Raises BindingError if the caller's tensor does not fit."""
         assert self._rt is not None
         held = self.result.value if self.result is not None else None
         if isinstance(held, DeviceTensor) and held.shape == port.shape and held.dtype == port.dtype.np:
@@ -60,7 +60,7 @@ class BoundOutput:
         return made
 
     def store(self, value: Any) -> None:
-        """Put the output that a run gave where it belongs."""
+        """Store an output of a run in the destination."""
         if not self.on_device:
             array = value.numpy() if isinstance(value, DeviceTensor) else value
             if self._given is None:
@@ -73,7 +73,7 @@ class BoundOutput:
         if self.result is not None and value is self.result.value:
             return
         if not isinstance(value, DeviceTensor | np.ndarray):
-            raise BindingError(f"output '{self.name}' is not a tensor, so it stays in host memory: bind it to 'cpu'")
+            raise BindingError(f"output '{self.name}' is not a tensor and needs host memory: bind it to 'cpu'")
         tensor = self.target(Port(self.name, DType.of(value.dtype), tuple(value.shape), 0))
         if isinstance(value, DeviceTensor):
             tensor.copy_from(value)
@@ -90,27 +90,27 @@ class BoundOutput:
 
 
 class IOBinding:
-    """What a session reads and where it writes, bound before it runs: `session.run_with_iobinding(binding)`.
+    """The inputs and outputs of runs, bound to memory: `session.run_with_iobinding(binding)`.
 
-    Device memory is that of the session's device, called 'opencl'. What was bound stays bound from run to run.
-    InputError for names, memory, shapes and types that do not fit; what only shows when the model runs, then.
+    'opencl' is the memory of the session's device. Bindings remain for later runs. Raises BindingError for names,
+    memory, shapes and types that do not fit; some mismatches are found by the run only.
     """
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
-        self.rt = session.runtime  # on whose memory values are
+        self.rt = session.runtime
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, BoundOutput] = {}
-        self._uploaded: dict[str, DeviceTensor] = {}  # memory of inputs that were given as arrays
-        self.shared: Any = None  # what runs on caches that are bound as input and as output (shared_kv_cache.py)
+        self._uploaded: dict[str, DeviceTensor] = {}  # device copies of inputs bound to arrays
+        self.shared: Any = None  # the caches bound as input and as output (shared_kv_cache.py)
         known = (*session.get_inputs(), *session.get_overridable_initializers())
         self._known_inputs = [a.name for a in known]
         self._known_outputs = {a.name: a.type for a in session.get_outputs()}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
-        """Read the input from an array: on a CPU device from its memory at each run, else from a copy made now.
+        """Bind an input to an array. CPU devices read the array in each run; other devices get a copy now.
 
-        To feed a GPU other contents, bind again.
+        Bind again after changing the array for a GPU.
         """
         self._check_name("input", name, self._known_inputs)
         if not isinstance(arr_on_cpu, np.ndarray | OrtValue):
@@ -130,7 +130,7 @@ class IOBinding:
         self.inputs[name] = tensor
 
     def fed(self) -> dict[str, Any]:
-        """What is bound to the inputs."""
+        """The values bound to inputs, by name."""
         return dict(self.inputs)
 
     def bind_input(
@@ -142,9 +142,9 @@ class IOBinding:
         shape: Sequence[int],
         buffer_ptr: int,
     ) -> None:
-        """Read the input from memory of the caller's: an address for 'cpu', a cl_mem handle for 'opencl'.
+        """Bind an input to the caller's memory: an address for 'cpu', a cl_mem handle for 'opencl'.
 
-        The handle must be of the session's context and is retained; host memory is copied now, as by `bind_cpu_input`.
+        The handle must belong to the session's context, and is retained. Host memory is handled as by `bind_cpu_input`.
         """
         self._check_name("input", name, self._known_inputs)
         if self._is_device(device_type, device_id, f"input '{name}'"):
@@ -153,7 +153,7 @@ class IOBinding:
             self.bind_cpu_input(name, _array_at(buffer_ptr, shape, element_type))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """Read the input from a value: in place from the device, copied at each run from host memory."""
+        """Bind an input to a value. Device memory is read in place; host memory is copied in each run."""
         self._check_name("input", name, self._known_inputs)
         self._check_value("input", name, ortvalue)
         self.inputs[name] = ortvalue.value
@@ -167,8 +167,10 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Leave the output in host ('cpu') or device memory ('opencl'): the caller's at `buffer_ptr`, else the
-        binding's own, which the next run writes again. See `bind_input` for pointers."""
+        """Bind an output to host ('cpu') or device memory ('opencl').
+
+        buffer_ptr: the caller's memory, as of `bind_input`; None uses the binding's memory, which each run overwrites.
+        """
         self._check_name("output", name, self._known_outputs)
         on_device = self._is_device(device_type, device_id, f"output '{name}'")
         given = None
@@ -187,14 +189,14 @@ class IOBinding:
         )
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """Write the output into a value, whose shape and type must be the output's."""
+        """Bind an output to a value of the same shape and type."""
         self._check_name("output", name, self._known_outputs)
         self._check_value("output", name, ortvalue)
         rt = self.session.runtime if isinstance(ortvalue.value, DeviceTensor) else None
         self.outputs[name] = BoundOutput(name, self._known_outputs[name], rt, ortvalue)
 
     def get_outputs(self) -> list[OrtValue]:
-        """Values of the bound outputs after a run, in the order of binding."""
+        """The bound outputs after a run, in the order of binding."""
         found = [(o.name, o.result) for o in self.outputs.values()]
         missing = [name for name, value in found if value is None]
         if missing:
@@ -202,11 +204,11 @@ class IOBinding:
         return [value for _, value in found if value is not None]
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
-        """`get_outputs` as an OrtValueVector."""
+        """The values of `get_outputs` as an OrtValueVector."""
         return OrtValueVector(self.get_outputs())
 
     def copy_outputs_to_cpu(self) -> list[Array]:
-        """The bound outputs as arrays, in the order of binding."""
+        """Copies of the bound outputs as arrays, in the order of binding."""
         return [_copied(v) for v in self.get_outputs()]
 
     def clear_binding_inputs(self) -> None:
@@ -219,12 +221,10 @@ class IOBinding:
         self.outputs.clear()
 
     def synchronize_inputs(self) -> None:
-        """Wait until everything enqueued on the device is done."""
+        """Wait until the device has finished all commands."""
         self.session.runtime.finish()
 
-    def synchronize_outputs(self) -> None:
-        """Wait until everything enqueued on the device is done; a run has waited already."""
-        self.session.runtime.finish()
+    synchronize_outputs = synchronize_inputs
 
     def _check_name(self, what: str, name: str, known: Collection[str]) -> None:
         if name not in known:
@@ -239,19 +239,19 @@ class IOBinding:
         check_device(what, name, value.value, self.session.runtime)
 
     def _is_device(self, device_type: str | DeviceInfo, device_id: int | str, what: str) -> bool:
-        """Whether the session's device is meant, not the host. BindingError for another device."""
+        """Whether the names mean the session's device (True) or the host. Raises BindingError for other devices."""
         rt = self.session.runtime
         if (device_type == DEVICE and device_id == 0) or (device_type in GPU_NAMES and not rt.info.on_host):
             return True
         found = find_device_memory(device_type, device_id)
         if found is not None and found is not rt:
-            raise BindingError(f"{what} cannot lie on {found.info.name}: the session runs on {rt.info.name}")
+            raise BindingError(f"{what} cannot be on {found.info.name}: the session runs on {rt.info.name}")
         return found is not None
 
     def _tensor_at(self, word: Any, handle: int, shape: Sequence[int], element_type: Any) -> DeviceTensor:
         if word in GPU_NAMES and handle not in exported_handles:
             raise BindingError(
-                f"buffer_ptr {handle!r} is not what OrtValue.data_ptr() gave: memory of other libraries "
+                f"buffer_ptr {handle!r} is not from OrtValue.data_ptr(): memory of other libraries "
                 "cannot be bound to an OpenCL device; copy it to an OrtValue, or bind a cl_mem handle as 'opencl'"
             )
         rt = self.session.runtime
@@ -267,20 +267,20 @@ def _copied(value: OrtValue) -> Any:
 
 
 def check_device(what: str, name: str, value: Any, rt: Runtime) -> None:
-    """InputError for a value that lies on another device than `rt`'s."""
+    """Raise BindingError for a tensor on another device than that of `rt`, DeviceLostError for a lost tensor."""
     if isinstance(value, DeviceTensor) and value.rt.lost:
         raise DeviceLostError(
-            f"{what} '{name}' lay on {rt.info.name}, where it was lost ({value.rt.lost}): make it anew"
+            f"{what} '{name}' was on {rt.info.name}, where it was lost ({value.rt.lost}): make it anew"
         )
     if isinstance(value, DeviceTensor) and value.rt is not rt:
         if value.rt.info.id == rt.info.id and value.rt.hints != rt.hints:
             raise BindingError(
-                f"{what} '{name}' lies in a context of {rt.info.name} with other hints than the session's: bind values "
-                "by the session's io_binding(), or give hints to all by OPALITE_PERFORMANCE and OPALITE_PRIORITY"
+                f"{what} '{name}' is in a context of {rt.info.name} with other hints than the session's: bind values "
+                "by the session's io_binding(), or set hints for all by OPALITE_PERFORMANCE and OPALITE_PRIORITY"
             )
         raise BindingError(
-            f"{what} '{name}' lies on {value.rt.info.name}, but the session runs on {rt.info.name}: "
-            "pass value.numpy(), or open the session with device= of the value's"
+            f"{what} '{name}' is on {value.rt.info.name}, but the session runs on {rt.info.name}: "
+            "pass value.numpy(), or open the session on the device of the value"
         )
 
 

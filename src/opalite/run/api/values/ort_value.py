@@ -1,4 +1,4 @@
-"""OrtValue: a value in host or device memory, with onnxruntime's calls."""
+"""OrtValue: a value in host or device memory, in onnxruntime's API."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HOST = "cpu"
 DEVICE = "opencl"
 PINNED = "opencl_pinned"
 exported_handles: set[int] = set()
-"""cl_mem handles that `OrtValue.data_ptr` gave out, to tell them from addresses of other libraries' memory."""
+"""cl_mem handles returned by `OrtValue.data_ptr`; other numbers are addresses in memory of other libraries."""
 GPU_NAMES = ("cuda", "gpu", "hip", "dml", "webgpu")
 
-# ONNX's numbers and names of element types.
+# The numbers and names of element types in ONNX.
 _NUMBERS = {
     DType.FLOAT32: (1, "float"),
     DType.UINT8: (2, "uint8"),
@@ -61,17 +61,17 @@ _NUMBERS.update((DType[name], (number, name.lower())) for name, number in _LATER
 
 
 class OrtValue:
-    """A tensor in host memory, or in that of an OpenCL device, where sessions read and write it in place.
+    """A tensor in host or device memory, which sessions read and write in place; or a sequence or map.
 
-    Made by `ortvalue_from_numpy` and its like; taken by `IOBinding`, `session.run` and `session.run_with_ort_values`,
-    whose outputs may be sequences and maps too: lists and dicts. NumPy takes a tensor for an array; from the device
-    that is a transfer.
+    `ortvalue_from_numpy` and similar methods create it. `IOBinding`, `session.run` and `session.run_with_ort_values`
+    accept it. Outputs may be sequences (lists) and maps (dicts). NumPy functions accept a tensor; a device tensor is
+    downloaded.
     """
 
     __slots__ = ("__weakref__", "_type", "value")
 
     def __init__(self, value: Any, onnx_type: str = "") -> None:
-        """value: an array, a DeviceTensor, a list or a dict. onnx_type: of a value that is no tensor."""
+        """value: an array, a DeviceTensor, a list or a dict. onnx_type: the ONNX type of a list or dict."""
         self.value: Any = value.value if isinstance(value, OrtValue) else value
         self._type = onnx_type
 
@@ -84,11 +84,11 @@ class OrtValue:
         device_id: int | str = 0,
         vendor_id: int = -1,
     ) -> OrtValue:
-        """A value that holds `numpy_obj`: the array itself for 'cpu', a copy for 'opencl' and 'opencl_pinned'.
+        """Create a value of an array: the array itself for 'cpu', a copy for 'opencl' and 'opencl_pinned'.
 
-        Pinned is host memory that the device copies by itself, several times as fast as other arrays.
-        device_type may be a session's `device` too. device_id: 0 for the device that sessions take by themselves, or
-        one that `InferenceSession(device=...)` understands. BindingError for memory or types that there are not.
+        Pinned host memory is transferred by the device's DMA, several times as fast as other arrays. device_type may
+        also be a session's `device`. device_id: 0 for the default device, or a request like InferenceSession's `device`.
+        Raises BindingError for unknown memory, and for types that the memory cannot hold.
         """
         array = np.asarray(numpy_obj)
         if device_type == PINNED:
@@ -104,7 +104,7 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data: Any, /, onnx_element_type: int) -> OrtValue:
-        """A value in the array's own memory, taken for another type of the same size: uint16 for bfloat16 (16)."""
+        """Create a value that reinterprets the array's memory as another type, such as uint16 as bfloat16 (16)."""
         array, dtype = np.asarray(data), parse_element_type(onnx_element_type)
         if array.dtype.itemsize != dtype.itemsize or array.dtype.hasobject:
             raise BindingError(
@@ -123,9 +123,9 @@ class OrtValue:
         vendor_id: int = -1,
         memory_info: Any = None,
     ) -> OrtValue:
-        """A value of `shape`; element_type is a NumPy type or ONNX's number of one. Its contents are not settled."""
+        """Create a value with undefined contents. element_type: a NumPy type, or ONNX's number of a type."""
         dtype, sizes = parse_element_type(element_type), parse_shape(shape)
-        with host_memory(f"making room for {dtype}{list(sizes)}"):
+        with host_memory(f"allocating {dtype}{list(sizes)}"):
             if device_type == PINNED:
                 return OrtValue(pinned_array(sizes, dtype, device_id))
             rt = find_device_memory(device_type, device_id)
@@ -135,19 +135,19 @@ class OrtValue:
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:
-        """UnsupportedApiError: sparse tensors are not offered."""
+        """Raise UnsupportedApiError: sparse tensors are not supported."""
         raise UnsupportedApiError("sparse tensors are not offered: give the dense array")
 
     def as_sparse_tensor(self) -> Any:
-        """UnsupportedApiError: the value is dense."""
+        """Raise UnsupportedApiError: the value is dense."""
         raise UnsupportedApiError("this OrtValue does not contain a sparse tensor: numpy() gives the dense array")
 
     @classmethod
     def from_dlpack(cls, data: Any) -> OrtValue:
-        """A value in the memory of a tensor of another library: an object with `__dlpack__`, or a capsule.
+        """Create a value that shares the memory of an object with `__dlpack__`, or of a capsule.
 
-        Elements of less than a byte are copied. BindingError for memory that the host cannot read, and for tensors that
-        are not row-major.
+        Elements of less than a byte are copied. Raises BindingError for memory that the host cannot read, and for
+        tensors that are not row-major.
         """
         from .dlpack import from_capsule
 
@@ -158,7 +158,7 @@ class OrtValue:
         return OrtValue(from_capsule(data.__dlpack__() if hasattr(data, "__dlpack__") else data))
 
     def to_dlpack(self) -> Any:
-        """A DLPack capsule: of the value's own memory on the host, of a copy from a device."""
+        """A DLPack capsule that shares host memory, or has a copy of device memory."""
         from .dlpack import to_capsule
 
         return to_capsule(self.numpy())
@@ -174,19 +174,19 @@ class OrtValue:
         return CPU_DEVICE
 
     def shape(self) -> list[int]:
-        """Sizes along the axes. BindingError for a sequence or map."""
+        """The sizes of the axes. Raises BindingError for a sequence or map."""
         return list(self._tensor("shape").shape)
 
     def data_type(self) -> str:
-        """Such as 'tensor(float)'."""
+        """The ONNX type, such as 'tensor(float)'."""
         return f"tensor({self._numbers()[1]})" if self.is_tensor() else self._type or "unknown"
 
     def element_type(self) -> int:
-        """ONNX's number of the element type."""
+        """The number of the element type in ONNX."""
         return self._numbers()[0]
 
     def tensor_size_in_bytes(self) -> int:
-        """Bytes that the elements take. BindingError for text, sequences and maps."""
+        """The bytes of all elements. Raises BindingError for text, sequences and maps."""
         value = self._tensor("size")
         if value.dtype.hasobject:
             raise BindingError("text has no size in bytes")
@@ -197,23 +197,23 @@ class OrtValue:
         return DEVICE if isinstance(self.value, DeviceTensor) else HOST
 
     def has_value(self) -> bool:
-        """Whether it holds anything: not so for an optional that is empty."""
+        """Whether there is a value: False for an empty optional."""
         return self.value is not None
 
     def is_tensor(self) -> bool:
-        """Whether it is a dense tensor."""
+        """Whether the value is a dense tensor."""
         return isinstance(self.value, np.ndarray | np.generic | DeviceTensor)
 
     def is_sparse_tensor(self) -> bool:
-        """False."""
+        """False: sparse tensors are not supported."""
         return False
 
     def is_tensor_sequence(self) -> bool:
-        """Whether it is a list of tensors."""
+        """Whether the value is a list of tensors."""
         return isinstance(self.value, list) and "map(" not in self._type
 
     def data_ptr(self) -> int:
-        """Address in host memory; the cl_mem handle for a value on the device."""
+        """The address in host memory, or the cl_mem handle of device memory."""
         value = self._tensor("address")
         if isinstance(value, DeviceTensor):
             handle = int(value.buffer.int_ptr)
@@ -222,7 +222,7 @@ class OrtValue:
         return int(value.__array_interface__["data"][0])
 
     def numpy(self) -> Array:
-        """The array in host memory itself; a copy of one on the device, once the device has finished."""
+        """The array in host memory itself, or a copy of device memory after the device has finished."""
         value = self._tensor("array")
         return value.numpy() if isinstance(value, DeviceTensor) else value
 
@@ -231,7 +231,7 @@ class OrtValue:
         return array.copy() if copy else array
 
     def update_inplace(self, data: Any) -> None:
-        """Store an array or another value. BindingError unless size and element type are this value's."""
+        """Copy an array or another value into this memory. Raises BindingError if size or element type differ."""
         if not isinstance(data, OrtValue | np.ndarray):
             raise InputTypeError(f"data must be a numpy.ndarray or an OrtValue, got {type(data).__name__}")
         own, new = self._tensor("memory"), data._tensor("array") if isinstance(data, OrtValue) else data
@@ -261,7 +261,7 @@ class OrtValue:
             raise BindingError(f"this OrtValue is {self.data_type()}, which has no element type")
         return _NUMBERS[DType.of(value.dtype)]
 
-    # Code written for onnxruntime asks for what lies beneath.
+    # Private names that code written for onnxruntime reads.
 
     @property
     def _ortvalue(self) -> OrtValue:
@@ -272,9 +272,9 @@ class OrtValue:
 
 
 def find_device_memory(device_type: str | DeviceInfo, device_id: int | str = 0) -> Runtime | None:
-    """The runtime whose memory is meant, None for the host's. BindingError for a word that is neither.
+    """The runtime of the named memory, None for host memory. Raises BindingError for unknown names.
 
-    onnxruntime's words for GPUs ('cuda', 'gpu', 'dml'...) mean the GPU that sessions take by themselves, if any.
+    onnxruntime's names of GPUs ('cuda', 'gpu', 'dml'...) mean the default GPU.
     """
     if isinstance(device_type, DeviceInfo):
         return find_runtime(device_type.id)
@@ -312,7 +312,7 @@ def _find_gpu(word: str, device_id: int | str) -> Runtime:
 
 
 def pinned_array(shape: Sequence[int], dtype: np.dtype[Any], device_id: int | str = 0) -> Array:
-    """Zeros in host memory that the device copies by itself. InputError for types that it cannot hold."""
+    """Allocate zeros in pinned host memory. Raises BindingError for types that the device cannot hold."""
     rt = find_device_memory(DEVICE, device_id)
     assert rt is not None
     device_dtype(dtype)
@@ -321,7 +321,7 @@ def pinned_array(shape: Sequence[int], dtype: np.dtype[Any], device_id: int | st
 
 
 def parse_element_type(element_type: Any) -> np.dtype[Any]:
-    """The NumPy type of a NumPy type or of ONNX's number; InputError for anything else."""
+    """The NumPy type of a NumPy type or of ONNX's number. Raises BindingError for anything else."""
     if isinstance(element_type, int) and not isinstance(element_type, bool):
         for dtype, (number, _) in _NUMBERS.items():
             if number == element_type:
@@ -334,7 +334,7 @@ def parse_element_type(element_type: Any) -> np.dtype[Any]:
 
 
 def parse_shape(shape: Any) -> tuple[int, ...]:
-    """Sizes along the axes; InputError for anything else."""
+    """Check a shape. Raises InputTypeError for other types, BindingError for negative sizes."""
     try:
         sizes = tuple(operator.index(d) for d in shape)
     except TypeError:
@@ -345,11 +345,11 @@ def parse_shape(shape: Any) -> tuple[int, ...]:
 
 
 def device_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """`dtype`, if OpenCL memory can hold it; InputError otherwise."""
+    """Check that OpenCL memory can hold `dtype`. Raises BindingError otherwise."""
     try:
         known = DType.of(dtype)
     except (TypeError, ValueError):
         known = None
     if known is None or not known.on_device:
-        raise BindingError(f"an array of {dtype} cannot lie on an OpenCL device; keep it in host memory ('cpu')")
+        raise BindingError(f"an OpenCL device cannot hold an array of {dtype}; keep it in host memory ('cpu')")
     return dtype

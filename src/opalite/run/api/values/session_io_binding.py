@@ -1,4 +1,4 @@
-"""SessionIOBinding: the binding beneath IOBinding, whose calls take an OrtDevice."""
+"""SessionIOBinding: onnxruntime's internal binding class, whose methods take an OrtDevice."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class SessionIOBinding(IOBinding):
-    """An IOBinding by OrtDevice: `SessionIOBinding(session._sess)`, taken by `session.run_with_iobinding`."""
+    """An IOBinding whose methods take an OrtDevice: `SessionIOBinding(session._sess)`."""
 
     def __init__(self, session: InferenceSession) -> None:
         super().__init__(session)
 
     def bind_input(self, name: str, *where: Any) -> None:
-        """`bind_input(name, array)` or `bind_input(name, OrtDevice, element_type, shape, pointer)`."""
+        """Bind an input: `bind_input(name, array)` or `bind_input(name, OrtDevice, element_type, shape, pointer)`."""
         if len(where) == 1:
             self.bind_cpu_input(name, where[0])
             return
@@ -35,11 +35,11 @@ class SessionIOBinding(IOBinding):
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Leave the output in the device's memory."""
+        """Bind an output to the device's memory."""
         super().bind_output(name, *_place(device), element_type, shape, buffer_ptr)
 
     def get_outputs(self) -> OrtValueVector:
-        """Values of the bound outputs."""
+        """The bound outputs after a run."""
         return OrtValueVector(super().get_outputs())
 
 

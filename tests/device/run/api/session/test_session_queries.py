@@ -161,5 +161,5 @@ def test_memory_of_other_libraries_is_not_taken_for_opencls(rt: Runtime) -> None
     if rt.info.on_host:
         pytest.skip("'cuda' means a GPU")
     session = opalite.InferenceSession(adder().SerializeToString(), device=rt.info.id)
-    with pytest.raises(opalite.BindingError, match=r"is not what OrtValue.data_ptr\(\) gave"):
+    with pytest.raises(opalite.BindingError, match=r"is not from OrtValue.data_ptr\(\)"):
         session.io_binding().bind_input(session.get_inputs()[0].name, "cuda", 0, np.float32, (2, 3), 0x7F0000000000)
