@@ -87,8 +87,7 @@ class OrtValue:
         """Create a value of an array: the array itself for 'cpu', a copy for 'opencl' and 'opencl_pinned'.
 
         Pinned host memory is transferred by the device's DMA, several times as fast as other arrays. device_type may
-        also be a session's `device`. device_id: 0 for the default device, or a request like InferenceSession's `device`.
-        Raises BindingError for unknown memory, and for types that the memory cannot hold.
+        also be a session's `device`. device_id: 0 for the default device, or a device request of InferenceSession.
         """
         array = np.asarray(numpy_obj)
         if device_type == PINNED:

@@ -68,7 +68,7 @@ def test_a_linked_kernel_that_dies_is_not_launched_again(
         assert session.last_trace.strategy == "persistent"
         kernels = double.made[-1]
         monkeypatch.setattr(kernels, "read_table", lambda: lost_device.kill(session.runtime))
-        monkeypatch.setattr(kernels, "ask", lambda: lost_device.fail(session.runtime))
+        monkeypatch.setattr(kernels, "enqueue_flag_read", lambda: lost_device.fail(session.runtime))
         np.testing.assert_array_equal(session.run(None, X)[0], want)
         assert session.last_trace.strategy == ("queue" if renews else "process")
         assert "ended the context" in kernels.condemned
@@ -78,7 +78,7 @@ def test_a_linked_kernel_that_dies_in_its_first_run(
     rt: Runtime, lost_device: LostDevice, double: type[Double], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(double, "read_table", lambda self: lost_device.kill(self._rt))
-    monkeypatch.setattr(double, "ask", lambda self: lost_device.fail(self._rt))
+    monkeypatch.setattr(double, "enqueue_flag_read", lambda self: lost_device.fail(self._rt))
     with opened(rt) as session:
         want = session.run(None, X)[0]
         for _ in range(10):
