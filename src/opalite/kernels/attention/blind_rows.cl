@@ -1,16 +1,16 @@
-// BLIND_NAN: a query all of whose scores are -inf gives NaN, not zeros.
-// NAN_TO_ZERO: one with a NaN among its scores, so that the sum of its weights is one, gives zeros.
+// BLIND_NAN: a query with only scores of -inf gives NaN instead of zeros.
+// NAN_TO_ZERO: a query with a NaN score (whose weights sum to NaN) gives zeros.
 #ifndef BLIND_NAN
 #define BLIND_NAN 0
 #define NAN_TO_ZERO 0
 #endif
 #define IS_ZERO(total) (NAN_TO_ZERO && isnan(total))
-// Where the operands of attention lie: element d of row s of head h of batch b of q is q[q_at + b*q_b + h*q_h + s*q_s + d],
-// and likewise in k, v and y. PLACES are the kernel parameters for that; HEAD(q, b, h) is the first row of a head.
+// Strides of the operands of attention: element d of row s of head h of batch b of q is q[q_at + b*q_b + h*q_h + s*q_s + d],
+// and likewise in k, v and y. PLACES declares these as kernel parameters. HEAD(q, b, h) is the first row of a head.
 #define PLACE_OF(x) int x##_at, int x##_b, int x##_h, int x##_s
 #define PLACES PLACE_OF(q), PLACE_OF(k), PLACE_OF(v), PLACE_OF(y)
 #define HEAD(x, b, h) ((x) + (x##_at) + (size_t)(b) * (x##_b) + (size_t)(h) * (x##_h))
-// The mask's elements: MASK_WIDE says that they are float32 where all else is half.
+// Element type of the mask. MASK_WIDE: float32, while all else is half.
 #ifdef MASK_WIDE
 #define MASK_REAL float
 #define LOAD_MASK(p, i) ((ACC)(p)[i])
@@ -20,10 +20,10 @@
 #define LOAD_MASK LOAD
 #define LOADV_MASK LOADV
 #endif
-// Keys and values. BYTES: they are int8, 1: as they are, or 2: each row's scale stands behind it, as a float.
+// Keys and values. BYTES: int8 without (1) or with (2) a float scale after each row.
 //   KV                     an element     WIDE_KV, WIDEV_KV(p, i)   one, or PACK of them, as ACC
-//   SCALE_KV(row, n)       what a row of n elements is multiplied by
-//   ALIGNED_KV             PACK of them begin at words of 32 bits, if PACK is 4 or more
+//   SCALE_KV(row, n)       scale of a row of n elements
+//   ALIGNED_KV             vectors of PACK (4 or more) are aligned to 32-bit words
 #ifdef BYTES
 #define KV char
 #define WIDE_KV(p, i) ((ACC)(p)[i])

@@ -1,4 +1,4 @@
-// What attention kernels on CPUs do with PACK keys at once. After attention/blind_rows.cl.
+// Operations of CPU attention kernels on PACK keys at once. Include after attention/blind_rows.cl.
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define GET(p, i) VLOAD(PACK, i, p)
 #define PUT(p, i, v) VSTORE(PACK, v, i, p)

@@ -1,12 +1,12 @@
 // y[b,h,s] = sum_t softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t] (ops/attention.py) on CPUs, for
-// few queries: the tokens that are added to a cache. One work-item takes all queries of the `sharing` heads that share
-// the keys of head g, and `span` of these keys, each of which is read once, where it lies. With several PARTS of the keys
-// (Dao et al. 2023, flash-decoding) a second kernel joins what is left for each: the largest score, the sum of
+// few queries: the new tokens of a KV cache. One work-item takes all queries of the `sharing` heads that share
+// the keys of head g, and `span` of these keys, each of which is read once, in place. With several PARTS of the keys
+// (Dao et al. 2023, flash-decoding) a second kernel combines the partial results of the parts: the largest score, the sum of
 // exponentials, and the weighted sum. Grid: (PARTS, heads of k, B), groups of one work-item.
-//   MASK      0 none, 1 a mask whose elements lie side by side along t, 2 one element for all t
+//   MASK      0 none, 1 a mask whose elements are contiguous along t, 2 one element for all t
 //   CAUSAL    query s sees the keys t <= s     SOFTCAP   cap(x) = softcap * tanh(x / softcap)
 //   BYTES     of attention/blind_rows.cl: keys and values are int8
-//   PARTS     that the keys are divided into; 1 writes y itself
+//   PARTS     parts of the keys; 1 writes y directly
 //   EXPV, TANHV, EXP1    exp and tanh of ACCV, exp of ACC
 //   work      local memory, see the pointers into it; columns is Dv rounded up to PACK
 #include "attention/blind_rows.cl"
@@ -21,7 +21,7 @@
 #define NV 4
 #define EACH_VECTOR _Pragma("unroll") for (int j = 0; j < NV; ++j)
 
-// NAME(k, q, D): the product of a key of D elements with a query.
+// NAME(k, q, D): the dot product of a key of D elements with a query.
 #define PRODUCT(NAME, ROW, GETV, GET1, SCALE) \
     static inline ACC NAME(ROW k, local const ACC *q, int D) { \
         ACCV sum = (ACCV)0; \
@@ -63,7 +63,7 @@ ADD_ROWS(add_rows, global const KV *, WIDEV_KV, WIDE_KV)
 PRODUCT(product_wide, local const ACC *, GET, HELD, AS_IT_IS)
 ADD_ROWS(add_wide, local const ACC *, GET, HELD)
 
-// A row of n int8 as floats, for all queries that share it.
+// Converts a row of n int8 to floats, for all queries that share it.
 static inline void widen_row(global const KV *x, local ACC *to, int n) {
     const ACC scale = SCALE_KV(x, n);
     int d = 0;
@@ -130,7 +130,7 @@ kernel void attention_few(global const REAL *restrict q, global const KV *restri
 #endif
             if (t + PACK > seen) x = FIRST_LANES(seen - t) ? x : (ACCV)(-INFINITY);
             const ACC before = most[r], largest = LARGER(FOLD_LANES(LARGER, x), before);
-            // A row that has seen nothing yet stays at zero.
+            // A row without a visible key so far stays at zero.
             const ACC shift = largest == (ACC)(-INFINITY) ? (ACC)0 : largest, keep = EXP1(before - shift);
             x = EXPV(x - shift);
             sum[r] = sum[r] * keep + SUM_LANES(x);
@@ -161,7 +161,7 @@ kernel void attention_few(global const REAL *restrict q, global const KV *restri
     }
 }
 
-// y of query s of a head from what is left of its PARTS. Grid: (S, H, B), groups of one work-item.
+// Combines the PARTS of query s of a head to y. Grid: (S, H, B), groups of one work-item.
 __attribute__((reqd_work_group_size(1, 1, 1)))
 kernel void join_parts(global const ACC *restrict left, global REAL *restrict y, int batches, int heads, int S, int Dv,
                        PLACE_OF(y)) {
@@ -173,7 +173,7 @@ kernel void join_parts(global const ACC *restrict left, global REAL *restrict y,
     for (int p = 0; p < PARTS; ++p) {
         const ACC most = left[p * (Dv + 2)];
         share[p] = most == (ACC)(-INFINITY) ? (ACC)0 : exp(most - largest);
-        // A NaN among the scores of a part stays one.
+        // A NaN score of a part is propagated.
         total += left[p * (Dv + 2) + 1] * (isnan(left[p * (Dv + 2) + 1]) ? (ACC)1 : share[p]);
     }
     const ACC factor = total == (ACC)0 && !BLIND_NAN ? (ACC)0 : (ACC)1 / total;

@@ -1,8 +1,8 @@
 // y[b,h,s] = sum_t softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t] (ops/attention.py) on GPUs, for
-// few queries: the tokens that are added to a cache. A work-group takes ROWS of the queries of the `sharing` heads that
-// share the keys of head g, and `span` of these keys. Of a turn of KEYS of them, each is read once, by D / PACK neighbours
-// that hold PACK of its elements each; the softmax runs along (Milakov and Gimelshein 2018). With several PARTS of the
-// keys (Dao et al. 2023, flash-decoding) a second kernel joins what is left for each: the largest score, the sum of
+// few queries: the new tokens of a KV cache. A work-group takes ROWS of the queries of the `sharing` heads that
+// share the keys of head g, and `span` of these keys. Per iteration of KEYS keys, each key is read once, by D / PACK work-items
+// with PACK elements each; online softmax (Milakov and Gimelshein 2018). With several PARTS of the
+// keys (Dao et al. 2023, flash-decoding) a second kernel combines the partial results of the parts: the largest score, the sum of
 // exponentials, and the weighted sum. Grid: (PARTS * WG, heads of k * ceil(rows / ROWS), B).
 //   MASK, CAUSAL, SOFTCAP   as in attention/tiled_gpu.cl
 //   BYTES     of attention/blind_rows.cl: keys and values are int8
@@ -23,7 +23,7 @@
 #define LANES_V (DV / PACK)
 #define SLOTS_K (WG / LANES_K)
 #define SLOTS_V (WG / LANES_V)
-#define PITCH (LANES_K | 1)  // odd, so that columns do not meet in one memory bank
+#define PITCH (LANES_K | 1)  // odd, so that columns have no bank conflicts
 #define ACC4 VEC_T(ACC, 4)
 #if BYTES == 2
 #define SCALED_V(i) * SCALE_KV(v - lane_v * PACK + (size_t)(t0 + (i)) * v_s, DV)
@@ -99,7 +99,7 @@ kernel void attention_split(global const REAL *restrict q, global const KV *rest
             #pragma unroll 4
             for (int i = 0; i < KEYS; i += 4) tops = fmax(tops, VLOAD(4, i, p + r * KEYS));
             most[r] = fmax(fmax(tops.x, tops.y), fmax(tops.z, tops.w));
-            // A row that has seen nothing yet stays at zero.
+            // A row without a visible key so far stays at zero.
             shift[r] = most[r] == (ACC)(-INFINITY) ? (ACC)0 : most[r];
             const ACC keep = exp(before - shift[r]);
             sum[r] *= keep;
@@ -154,7 +154,7 @@ kernel void attention_split(global const REAL *restrict q, global const KV *rest
     }
 }
 
-// y of query s of a head from what is left of its PARTS. Grid: (S * JOIN, H, B), groups of JOIN work-items.
+// Combines the PARTS of query s of a head to y. Grid: (S * JOIN, H, B), groups of JOIN work-items.
 #ifndef JOIN
 #define JOIN 32
 #endif
@@ -172,7 +172,7 @@ kernel void join_split(global const ACC *restrict left, global REAL *restrict y,
     for (int i = 0; i < PARTS; ++i) {
         share[i] = share[i] == (ACC)(-INFINITY) ? (ACC)0 : exp(share[i] - largest);
         const ACC own = left[i * (DV + 2) + 1];
-        total += own * (isnan(own) ? (ACC)1 : share[i]);  // a NaN among the scores of a part stays one
+        total += own * (isnan(own) ? (ACC)1 : share[i]);  // a NaN score of a part is propagated
     }
     const ACC factor = total == (ACC)0 && !BLIND_NAN ? (ACC)0 : (ACC)1 / total;
     y = HEAD(y, b, h) + (size_t)s * y_s;

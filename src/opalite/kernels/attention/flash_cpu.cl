@@ -1,11 +1,11 @@
 // y[b,h,s] = sum_t softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t] (ops/attention.py) on CPUs.
 // One work-item takes `rows` queries (a multiple of MR) of one head through all keys, BLOCKS blocks of WIDTH = 2 * PACK
-// keys at a time, so that scores never leave the cache. The softmax runs along: where later keys raise a row's maximum,
-// what was summed before is scaled down (Milakov and Gimelshein 2018, Dao et al. 2022). Blocks that the mask hides from
-// all rows of a tile are left out. Grid: (ceil(S / rows), H, B), groups of one work-item.
+// keys at a time, so that scores never leave the cache. Online softmax: if later keys raise a row's maximum,
+// the previous sums are scaled down (Milakov and Gimelshein 2018, Dao et al. 2022). Blocks that the mask hides for
+// all rows of a tile are skipped. Grid: (ceil(S / rows), H, B), groups of one work-item.
 //   MR        rows of a register tile
-//   BLOCKS    of keys, for which a row's maximum and factor are computed once
-//   MASK      0 none, 1 a mask whose elements lie side by side along t, 2 one element for all t
+//   BLOCKS    key blocks per update of a row's maximum and factor
+//   MASK      0 none, 1 a mask whose elements are contiguous along t, 2 one element for all t
 //   CAUSAL    query s sees the keys t <= s     SOFTCAP   cap(x) = softcap * tanh(x / softcap)
 //   EXPV, TANHV, EXP1    exp and tanh of ACCV, exp of ACC
 //   work      local memory, see the pointers into it; columns is Dv rounded up to PACK
@@ -82,9 +82,9 @@ static inline ACC stage_rows(global const REAL *x, int step, local ACC *out, int
 }
 
 #if MASK == 1
-// Of `count` keys from t on, whole blocks, those that the mask leaves to any of `rows` queries from s on: the first block
-// is *begin, *end is behind the last. What is left out has weights of exactly zero: no score is larger than `bound`, and
-// the exponential of less than FAINT under a row's largest score is nothing. A bound that is no number leaves out nothing.
+// The range of blocks within `count` keys from t on that the mask leaves visible to any of `rows` queries from s on:
+// *begin is the first block, *end is one past the last. Skipped keys have weights of exactly zero: no score exceeds
+// `bound`, and exponentials FAINT below a row's largest score are zero. With a NaN bound no block is skipped.
 #define FAINT (STORAGE == 2 ? (ACC)-800 : (ACC)-120)
 static inline void find_seen(global const MASK_REAL *mask, int mask_s, int s, int rows, int S, int t, int T, int count,
                              local const ACC *most, ACC bound, int *begin, int *end) {
@@ -99,13 +99,13 @@ static inline void find_seen(global const MASK_REAL *mask, int mask_s, int s, in
                 const int first = t + b * WIDTH + j * PACK;
                 if (first >= T) continue;
                 ACCV x = mask_lanes(line, first, T);
-                x = x != x ? (ACCV)INFINITY : x; // what is no number is seen
+                x = x != x ? (ACCV)INFINITY : x; // a NaN counts as visible
                 if (first + PACK > T) x = FIRST_LANES(T - first) ? x : (ACCV)(-INFINITY);
                 tops[b] = LARGER(x, tops[b]);
                 top = LARGER(x, top);
             }
 #if !CAUSAL
-            least = FOLD_LANES(LARGER, top) - bound; // a score that the row has here, or a larger one
+            least = FOLD_LANES(LARGER, top) - bound; // a score of the row, or an upper bound of one
 #endif
         }
         const ACC largest = LARGER(least, most[i]);
@@ -135,7 +135,7 @@ static inline void score(local const ACC *qs, local const ACC *kt, local ACC *p,
 }
 
 // Turns scores p[count] of keys from t on, whole blocks, into exponentials, adds them to sums[PACK] and raises `most`,
-// the row's largest score so far. Keys from `seen` on do not count. Returns the factor for what was summed before.
+// the row's largest score so far. Keys from `seen` on do not count. Returns the factor for the previous sums.
 static inline ACC soften(local ACC *p, int count, local ACC *sums, local ACC *most, global const MASK_REAL *mask, int t,
                          int T, int seen, ACC softcap) {
     const ACC before = *most;
@@ -156,7 +156,7 @@ static inline ACC soften(local ACC *p, int count, local ACC *sums, local ACC *mo
         top[j] = LARGER(top[j], x);
     }
     const ACC largest = FOLD_LANES(LARGER, LARGER(top[0], top[1]));
-    // A row that has seen nothing yet stays at zero.
+    // A row without a visible key so far stays at zero.
     const ACC shift = largest == (ACC)(-INFINITY) ? (ACC)0 : largest, keep = EXP1(before - shift);
     ACCV sum[NV];
     sum[0] = GET(sums, 0) * keep;
@@ -223,7 +223,7 @@ kernel void attention_stream(global const REAL *restrict q, global const REAL *r
         for (int c = 0; c < now; c += WIDTH) staged += stage_keys(k, k_s, kt + c * D, t + c, T, D);
         const ACC values = stage_rows(v + (size_t)t * v_s, v_s, vs, min(now, T - t), now, Dv, columns, (ACC)1);
 #if MASK == 1
-        // Of all products of a query and a key here, by their lengths; no number if a weight of zero would not hide a value.
+        // Upper bound of all scores, from the norms of queries and keys; NaN if a weight of zero would not hide a value.
         const ACC bound = sqrt(queries) * sqrt(staged) * (ACC)1.01 + values * 0;
 #endif
         for (int r = 0; r < all; r += MR) {

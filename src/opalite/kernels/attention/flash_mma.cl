@@ -1,13 +1,13 @@
 // y[b,h,s] = sum_t softmax_t(scale * q[b,h,s] . k[b,g,t] + mask[b,h,s,t]) * v[b,g,t] (ops/attention.py) for halves on matrix
 // units. A work-group of QW x KW warps takes 16 * QW queries of one head through the keys, TURN = KEYS * KW of them at a
 // time: each warp KEYS of them for 16 queries, so that its scores never leave the registers and become the left side of
-// the product with the values. Warps side by side along the keys add up their sums in the end. The softmax runs along
-// (Milakov and Gimelshein 2018, Dao et al. 2022), in powers of two: `scale` holds log2(e). While one turn is multiplied
-// the next is on its way. D, elements of a head, is a multiple of 32, and every row begins at a multiple of 8 elements.
+// the product with the values. Warps along the keys add up their sums at the end. Online softmax
+// (Milakov and Gimelshein 2018, Dao et al. 2022), in powers of two: `scale` includes log2(e). While one iteration is computed,
+// the next is in flight. D, elements of a head, is a multiple of 32, and every row begins at a multiple of 8 elements.
 // Grid: (ceil(S / (16 * QW)) * group size, H, B).
-//   MASK, CAUSAL   as in attention/flash_cpu.cl          KEYS   keys of a warp in a turn, a multiple of 16
-//   LOOK           another launch has looked at the mask (attention/mask_block_skip.cl): turns that it hides from all queries of the group
-//                  are passed over, those to which it adds nothing do not read it
+//   MASK, CAUSAL   as in attention/flash_cpu.cl          KEYS   keys of a warp per iteration, a multiple of 16
+//   LOOK           another launch has scanned the mask (attention/mask_block_skip.cl): iterations hidden from all queries of the group
+//                  are skipped; those without an addend do not read the mask
 #include "attention/blind_rows.cl"
 #include "include/aligned_blocks.cl"
 #ifndef QW
@@ -22,8 +22,8 @@
 #define GROUP (32 * QW * KW)
 #define TURN (KEYS * KW)
 #define CHUNKS (D / 8)                    // vectors of 16 bytes of a row
-#define SIDE (TURN * CHUNKS)              // vectors of the keys of a turn, and of the values
-#define ROW_PITCH (D + 4)                 // of sums in local memory
+#define SIDE (TURN * CHUNKS)              // vectors of the keys of an iteration, and of the values
+#define ROW_PITCH (D + 4)                 // floats of the sums in local memory
 #define SUMS (16 * QW * KW * ROW_PITCH)   // floats
 #define LOCAL_VECTORS (4 * SIDE > SUMS / 4 ? 4 * SIDE : SUMS / 4)
 #define MOST_COPIES (4 * (SIDE / GROUP + 1))
@@ -32,9 +32,9 @@
 #define WARP_Q (WARP % QW)
 #define WARP_K (WARP / QW)
 #define LOG2_E 1.44269504f
-// The lowest floats stay finite when they are multiplied by that, so that a query that sees no key weighs all alike.
+// The lowest floats stay finite if multiplied by this, so that a query without a visible key weighs all keys equally.
 #define FINITE(m) ((m) < -2e38f && (m) > -INFINITY ? -2e38f : (m))
-// Chunks of a row change places, so that lanes meet in no memory bank: of keys they read 4 chunks of 2 rows at once, of
+// Chunks of a row are swizzled, so that lanes have no bank conflicts: of keys they read 4 chunks of 2 rows at once, of
 // values one chunk of 8 rows.
 #if D % 64 == 0
 #define KEY_AT(row, chunk) ((row) * CHUNKS + ((chunk) ^ ((row) % 2 * 4)))
@@ -44,7 +44,7 @@
 #define VALUE_AT(row, chunk) ((row) * CHUNKS + ((chunk) ^ ((row) / 2 % 4)))
 #endif
 
-#define EARLY (MASK && KEYS == 16) // of few keys the mask is on its way with them, for which registers are left
+#define EARLY (MASK && KEYS == 16) // of few keys the mask is in flight with them, for which registers are left
 
 #if LOOK
 #define KINDS_PARAM \
@@ -81,7 +81,7 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
                           int S, int T, int size, int columns, PLACES, int mask_b, int mask_h, int mask_s,
                           float scale KINDS_PARAM) {
     local uint4 held[LOCAL_VECTORS] __attribute__((aligned(128)));
-    local float2 ends[16 * QW * KW];  // of each row: largest score, sum of powers
+    local float2 ends[16 * QW * KW];  // per row: largest score, sum of powers
     UNITS;
     const int s0 = get_group_id(0) * (16 * QW), h = get_group_id(1), b = get_group_id(2), row = LANE / 4, t4 = LANE % 4;
     q = HEAD(q, b, h);
@@ -115,7 +115,7 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
         next = NEXT(t0 + TURN, keys);
         if (next < keys) copy_turn(held + (side ^ 1) * (2 * SIDE), k, v, k_s, v_s, next, T, units_);
         COPY_DONE;
-        const bool is_plain = t0 + TURN <= (CAUSAL ? min(T, s0 + 1) : T) && KIND(t0) == LEAVES;  // all is seen as it is
+        const bool is_plain = t0 + TURN <= (CAUSAL ? min(T, s0 + 1) : T) && KIND(t0) == LEAVES;  // no mask applies
 #if EARLY
         float added[KEYS / 8][4];
         UNROLLED
@@ -162,7 +162,7 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
         for (int r = 0; r < 2; ++r) {
             largest[r] = fmax(largest[r], SWAPPED(largest[r], 1));
             largest[r] = fmax(largest[r], SWAPPED(largest[r], 2));
-            // A row that has seen nothing yet stays at zero.
+            // A row without a visible key so far stays at zero.
             shift[r] = largest[r] == -INFINITY ? 0.0f : largest[r];
             const float keep = native_exp2(most[r] - shift[r]);
             most[r] = largest[r];
@@ -207,7 +207,7 @@ kernel void attention_mma(global const REAL *restrict q, global const REAL *rest
         if (s0 + at >= S) continue;
         float largest = -INFINITY, all = 0;
         float4 out = 0;
-        bool broken = false;  // a NaN among the scores, which fmax passes over
+        bool broken = false;  // a NaN score, which fmax ignores
         for (int w = 0; w < KW; ++w) {
             largest = fmax(largest, ends[w * QW * 16 + at].x);
             broken |= isnan(ends[w * QW * 16 + at].y);

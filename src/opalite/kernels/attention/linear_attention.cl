@@ -1,9 +1,9 @@
 // Linear attention: each position is added to a state [dk, dv] of its head, which queries then read. A work-item keeps VEC
-// neighbouring columns of one head's state, which nobody else touches, and walks through the positions. Single columns lie
-// in `after`, beside those of other work-items; several in `held`, row behind row: rows of `after` that are a power of two
-// apart would share few lines of a cache.
-//   DELTA   what is added is beta (v - S^T k), not v    GATED   0: nothing fades; 1: a head does; 2: its rows do by themselves
-//   ONE_RATE   beta is one for all heads
+// adjacent columns of one head's state, which no other work-item uses, and iterates over the positions. Single columns are
+// in `after`, beside those of other work-items; several columns are in `held`, row by row: rows of `after` a power of two
+// apart would map to few cache sets.
+//   DELTA   the update is beta (v - S^T k) instead of v    GATED   decay: 0 none; 1 per head; 2 per row
+//   ONE_RATE   all heads share beta
 #if STORAGE == 0
 #define GET_1(p) (*(p))
 #define GET_2(p) VLOAD_AT(float, 2, p)
@@ -42,7 +42,7 @@
 #define HEAD_FADE
 #endif
 
-// Sums over rows go to four sums in turn, so that none waits for the one before.
+// Sums over rows go to four sums in turn, so that none waits for the previous one.
 #define OVER_ROWS(N, total, ROW)                                       \
     do {                                                               \
         VEC_T(ACC, N) s0 = (VEC_T(ACC, N))(0), s1 = s0, s2 = s0, s3 = s0; \
@@ -57,7 +57,7 @@
         total = (s0 + s1) + (s2 + s3);                                 \
     } while (0)
 
-// What is held of a position's key; rows that fade by themselves do so here.
+// Loads a position's key; rows with a decay of their own are scaled here.
 #if GATED == 2
 #define FIND(N, i, sum)                                                \
     do {                                                               \

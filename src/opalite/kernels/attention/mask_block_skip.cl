@@ -1,6 +1,6 @@
-// What a mask does to TURN keys for 16 * QW queries, a block: HIDES all of them, LEAVES all scores as they are, or ADDS to some.
-// Keys that are hidden count for nothing where each of these queries sees some other key; queries that see none weigh all
-// alike, or none, as the mask's lowest number says. So a bit for each query tells whether it sees one of LOOKERS keys.
+// Classifies TURN keys for 16 * QW queries (a block) by the mask: HIDES all, LEAVES all scores unchanged, or ADDS to some.
+// Hidden keys can be skipped if each of these queries sees another key. Queries that see none weigh all keys
+// equally, or give NaN, depending on the mask's lowest number. A bit per query says whether it sees one of LOOKERS keys.
 // kinds[block, turn], seen[block, LOOKERS keys, 2 words]. Work-group: LOOKERS. Grid: (blocks * LOOKERS keys * LOOKERS, heads,
 // batches of the mask).
 #define HIDES 0

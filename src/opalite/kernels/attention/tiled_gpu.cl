@@ -1,7 +1,7 @@
 // y[b,h,s] = sum_t softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t] (ops/attention.py) on GPUs.
 // A work-group of TX x TY work-items takes TY * RM queries of one head through blocks of TX * KN keys; scores stay in
-// local memory, and the softmax runs along: where a later block raises a row's maximum, what was summed before is
-// scaled down (Milakov and Gimelshein 2018, Dao et al. 2022). Head sizes are walked DC elements at a time.
+// local memory. Online softmax: if a later block raises a row's maximum, the previous sums are
+// scaled down (Milakov and Gimelshein 2018, Dao et al. 2022). Heads are processed DC elements at a time.
 // Grid: (TX * ceil(S / (TY * RM)), TY * H, B * ceil(Dv / (CHUNKS * DC))).
 //   RM, KN    queries and keys of one work-item     CHUNKS   blocks of DC output columns that a work-group keeps
 //   MASK, CAUSAL, SOFTCAP   as in attention/flash_cpu.cl        DC is a multiple of TX
@@ -21,7 +21,7 @@
 #define BK (TX * KN)
 #define ITEMS (TX * TY)
 #define OWN (DC / TX)  // columns of a chunk that one work-item sums
-// Pitches are odd, so that columns do not meet in one memory bank.
+// Pitches are odd, so that columns have no bank conflicts.
 #define Q_PITCH (BQ + 1)
 #define K_PITCH (BK + 1)
 #define V_PITCH (DC + 1)
@@ -59,7 +59,7 @@ kernel void attention_tile(global const REAL *restrict q, global const REAL *res
             for (int n = 0; n < KN; ++n) score[i][n] = 0;
         for (int d0 = 0; d0 < D; d0 += DC) {
             barrier(CLK_LOCAL_MEM_FENCE);
-            // Queries that fit one block stay there.
+            // Queries that fit one block stay in local memory.
             if (t0 == 0 || D > DC)
                 for (int e = item; e < BQ * DC; e += ITEMS) {
                     const int s = s0 + e / DC, d = d0 + e % DC;
@@ -105,7 +105,7 @@ kernel void attention_tile(global const REAL *restrict q, global const REAL *res
         for (int i = 0; i < RM; ++i) {
             const ACC before = most[i];
             for (int n = 0; n < BK; ++n) most[i] = fmax(most[i], p_tile[(ty * RM + i) * K_PITCH + n]);
-            // A row that has seen nothing yet stays at zero.
+            // A row without a visible key so far stays at zero.
             shift[i] = most[i] == (ACC)(-INFINITY) ? (ACC)0 : most[i];
             const ACC keep = exp(before - shift[i]);
             sum[i] *= keep;

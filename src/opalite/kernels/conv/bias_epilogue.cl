@@ -1,4 +1,4 @@
-// What channel-packed convolutions do with PACK sums before they store them: add the bias, compute the epilogue, and set lanes
+// The store of channel-packed convolutions for PACK sums: adds the bias, computes the epilogue, and sets lanes
 // past the last channel to zero. n, block, s: batch, channel block and position in the picture, of `blocks` blocks of `spatial`
 // positions and `m` channels. Needs HAS_BIAS, MASK (0: no lane is past the last channel, or the epilogue keeps zeros).
 #include "conv/optional_bias.cl"

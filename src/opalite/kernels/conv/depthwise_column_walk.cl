@@ -1,7 +1,7 @@
-// Depthwise convolution of channel-packed tensors, by work-items that walk down columns: each computes TH rows of TW
-// neighbouring columns of one block, and keeps its filters and those rows of x that windows below each other share. Rows
-// and columns outside x are read where x ends and taken for zeros, so that no branch parts loads that may go together.
-// Filters that fit the registers as well (HELD 1) are kept there, and asked for before other launches are awaited.
+// Depthwise convolution of channel-packed tensors, by work-items that slide down columns: each computes TH rows of TW
+// adjacent columns of one block, and keeps its filters and the rows of x that consecutive windows share. Rows
+// and columns outside x read x's edge and count as zeros, so that no branch separates loads.
+// Filters that fit the registers as well (HELD 1) are kept there, and loaded before waiting for earlier launches.
 // Needs KH KW (filter), SH SW (stride, SH at most KH), HAS_BIAS, and
 //   MASK       1: the last block's lanes from `channels` on are set to zero
 // Weights: [blocks, KH*KW, PACK]; bias: [blocks * PACK]. Grid: column tiles * row tiles, blocks, batch.
@@ -31,7 +31,7 @@ kernel void depthwise_walk(global const REAL *restrict x, global const REAL *res
     const size_t channel = (size_t)n * blocks + block;
     x += channel * ih * iw * PACK;
     y += channel * spatial * PACK;
-    ACCV rows[KH][COLUMNS];  // row j of those that this work-item reads is rows[j % KH]
+    ACCV rows[KH][COLUMNS];  // row j of this work-item is rows[j % KH]
     int at[COLUMNS];
     bool inside[COLUMNS];
     #pragma unroll

@@ -1,4 +1,4 @@
-// Depthwise convolution of x[batch, ih, iw, channels]: a work-item computes TW neighbouring columns of PACK channels, a
+// Depthwise convolution of x[batch, ih, iw, channels]: a work-item computes TW adjacent columns of PACK channels, a
 // multiple of which `channels` is. Each input column is loaded once for each row of the filter. Needs KH KW (filter),
 // SH SW (stride), DH DW (dilation), HAS_BIAS.
 // Weights: [KH * KW, channels]; bias: [channels]. Epilogue (rows): pixels are its rows. `lines` is batch * oh.

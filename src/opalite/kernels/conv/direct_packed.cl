@@ -1,4 +1,4 @@
-// Direct convolution into channel-packed blocks: one work-item computes tiles of TW neighbouring output columns of TB
+// Direct convolution into channel-packed blocks: one work-item computes tiles of TW adjacent output columns of TB
 // output blocks, accumulators in registers, input elements broadcast against vectors of PACK output channels.
 //   y[n, o, p] = bias[o] + sum over b, k, c of x[n, b, p*S - pad + k*D][c] * w[group, tile, b, k, c, o]
 // Input columns that leave the row are first staged in private memory, padding as zeros, so that the inner loop checks
@@ -7,17 +7,17 @@
 //   IN_PACK   channels in a block of x: PACK, or 1 for a row-major x
 //   RUN       filter columns that one staged run serves: KW, or 1 where dilation would make runs long
 //   STEP      distance of staged columns; divides SW and DW, or is SW where RUN == 1
-//   UNROLL    input channels in one turn of the inner loop
-//   UNROLL_K  filter columns in one turn of the loop around it
-//   IN_REGISTERS  1: unroll all of a run, so that it stays in registers (GPU); 0: broadcast elements from memory (CPU)
+//   UNROLL    input channels in one iteration of the inner loop
+//   UNROLL_K  filter columns in one iteration of the loop around it
+//   IN_REGISTERS  1: unroll a whole run, so that it stays in registers (GPU); 0: broadcast elements from memory (CPU)
 //   DIRECT    1: tiles inside the row are not staged but read from x (where a global pointer may point to private memory, and
 //             x holds ACC; STEP is 1)
-//   GROUP     neighbouring tiles that use one chunk of filters in turn; 1: each tile uses all filters at once
+//   GROUP     adjacent tiles that use one chunk of filters in turn; 1: each tile uses all filters at once
 //   BANDED    see conv/register_tile.cl
 //   MASK      1: the last block's lanes from `m` on are set to zero
 //   NARROW    1: rows may be shorter than TW columns
 // Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, IN_PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a
-// group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn. `chunk` is counted in rows
+// group, cg = channels of a group in x. A work-item does `span` adjacent tiles in turn. `chunk` is counted in rows
 // of the filter, of which `ahead` lines of 64 bytes of the next chunk are fetched during each, and the inputs that the
 // tile meets there: another core may have written them.
 // Grid: ceil(column tiles * oh * od / span), groups * ceil(ob / TB), batch.
@@ -40,13 +40,13 @@
 #include "include/load_columns.cl"
 // Lines of 64 bytes that hold the columns of a tile.
 #define COLUMN_LINES ((COLUMNS * STEP * IN_PACK * (int)sizeof(REAL) + 63) / 64)
-// Where the row of x begins that row r of the filter meets.
+// Start of the row of x for row r of the filter.
 #define LINE(r) \
     (((((size_t)(n * groups + g) * ib + (r) / (KD * KH)) * id + (oz * SD - pd + (r) % (KD * KH) / KH * DD)) * ih \
       + (oy * SH - ph + (r) % KH * DH)) * iw * IN_PACK)
 #define ROW (KW * IN_PACK * TB * PACK)
 #define TERMS (KW * IN_PACK)
-// Columns of a tile from x0 on that lie before the row: where that is shorter than the tile.
+// Columns of a tile from x0 on that precede the row, if the row is shorter than the tile.
 #if NARROW
 #define BEFORE(x0) max(-(x0), 0)
 #else
@@ -73,7 +73,7 @@ kernel void conv_packed(global const REAL *restrict x, global const REAL *restri
             global const REAL *next = filters + (size_t)row1 * ROW;
             for (int i = i0; i < i1; ++i) {
                 const int row = i / tiles, oz = row / oh, oy = row - oz * oh;
-                // The last tile moves back to lie inside the row, and computes some of the tile before it once more.
+                // The last tile is shifted back into the row and recomputes part of the previous tile.
                 const int x0 = min((i - row * tiles) * TW, ow - TW), start = x0 * SW - pw;
                 global const REAL *w = filters + (size_t)row0 * ROW;
                 ACCV acc[TW * TB];

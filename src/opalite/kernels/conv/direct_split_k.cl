@@ -1,4 +1,4 @@
-// Direct convolution on channel-packed tensors whose sums are shared out: SPLIT work-items add up a part of the taps and
+// Direct convolution on channel-packed tensors with split sums: SPLIT work-items add up a part of the taps and
 // channels each and then their sums in local memory, so that a small image still fills a large GPU.
 //   y[n, o, p] = bias[o] + sum over taps k and blocks b of x[n, b, p*S - pad + k*D] . w[o, k, b]
 // A work-item computes TP positions, LX apart, of TB output blocks. Needs KD KH KW (filter), SD SH SW (stride), DD DH DW
@@ -48,7 +48,7 @@ kernel void conv_split(global const REAL *restrict x, global const REAL *restric
         }
         #pragma unroll UNROLL
         for (int b = 0; b < run; ++b) {
-            // All loads first: the products wait for the slowest only.
+            // All loads come first, so that their latencies overlap.
             ACCV wv[PACK * TB], v[TP];
             #pragma unroll
             for (int i = 0; i < PACK * TB; ++i) wv[i] = LOADV(w, ((size_t)b * PACK * TB + i) * PACK);

@@ -1,6 +1,6 @@
 // The register tile of convolutions to few output channels: TW output pixels of TM channels as accumulators
 // acc[TW * TM], whose lanes sum over input channels apart and are added up at the end, so that no lane is wasted on
-// missing outputs. Tiles are collected in groups of GROUP neighbouring pixels, a multiple of TW that the including
+// missing outputs. Tiles are collected in groups of GROUP adjacent pixels, a multiple of TW that the including
 // file defines, at least PACK, so that epilogue and store work on vectors of pixels.
 // IN_SUM_BLOCKS (1: sums are long): sums of SUM_BLOCK terms of a lane are added up in registers of their own.
 #include "include/reduce_lanes.cl"
@@ -12,7 +12,7 @@
 #define TM 1
 #endif
 #include "conv/optional_bias.cl"
-// Collected sums lie in private memory, in float also where ACC is half: some compilers fail on arrays of halves there.
+// Collected sums are in private memory, as float even if ACC is half: some compilers fail on private arrays of halves.
 #if defined(ACC_HALF)
 #define SUM float
 #else

@@ -20,7 +20,7 @@
 #define TAP_SET uint
 #endif
 
-// A work-item fetches quads of OWN positions, and shares each with SHARING - 1 others.
+// A work-item loads quads of OWN positions, each together with SHARING - 1 others.
 #define OWN (BM > GROUP ? BM / GROUP : 1)
 #define SHARING (GROUP > BM ? GROUP / BM : 1)
 #define QUADS (SLAB / PACK)
@@ -28,12 +28,12 @@
 #define SPOT (ITEM % BM)
 #define QUAD(i) ((i) * SHARING + (SHARING > 1 ? ITEM / BM : 0))
 
-// The position of a slot. Work-items that stand next to each other store neighbours, and fetch neighbours by eights or more.
+// The position of a slot. Adjacent work-items store adjacent positions, and load adjacent positions in groups of eight or more.
 #define POSITION(slot) ((slot) / (RY * PACK) * (RY * PACK) + (slot) % PACK * RY + (slot) / PACK % RY)
 
 typedef struct {
     int base[OWN];      // where the first tap of the position lies in channel block 0, in blocks; may be outside
-    TAP_SET taps[OWN];  // those inside the input; none past the last position
+    TAP_SET taps[OWN];  // bits of the taps inside the input; none past the last position
 } Places;
 
 static inline void fetch_quads(ACCV *next, global const REAL *x, const Places *places, global const int2 *quads, int turn, int ib,

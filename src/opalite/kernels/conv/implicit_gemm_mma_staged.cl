@@ -20,11 +20,11 @@
 
 typedef struct {
     int base[OWN];      // where the first tap of the position lies in channel block 0, in blocks; may be outside
-    TAP_SET taps[OWN];  // those inside the input; none past the last position
+    TAP_SET taps[OWN];  // bits of the taps inside the input; none past the last position
 } Places;
 
-// Quads lie one after the other, each with 8 bytes of every position; position p of quad q stands at p ^ (q % 4 * 4), so
-// that lanes reading 8 bytes of four quads meet in no memory bank.
+// Quads are consecutive, each with 8 bytes of every position; position p of quad q is stored at p ^ (q % 4 * 4), so
+// that lanes reading 8 bytes of four quads have no bank conflicts.
 #define PLACE(q, p) ((q) * BM + ((p) ^ ((q) % 4 * 4)))
 
 static inline void copy_quads(local uint4 *stage, global const REAL *x, const Places *places, global const int2 *quads,

@@ -1,4 +1,4 @@
-// Convolutions of channel-packed tensors as products over positions: where the taps of a position lie in x, and where its sums
+// Addressing of implicit-GEMM convolutions on channel-packed tensors: where the taps of a position are in x, and where its sums
 // go in y. Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), WIDE (more than 31 taps, at most 63), and
 // SPREAD: 1 where blocks of the product are UD * UH * UW times the blocks of y, and a position is as many of y's, one beside
 // the other (a transposed convolution); y, of rd x rh x rw, then begins after the first cd, ch, cw of them.
@@ -10,7 +10,7 @@
 #endif
 #include "conv/bias_epilogue.cl"
 
-// Those taps of position p that lie inside x; none past the last position. `base`: where the first lies in channel block 0, in
+// Those taps of position p that are inside x; none past the last position. `base`: where the first lies in channel block 0, in
 // blocks; may be outside.
 static inline TAP_SET find_taps(int p, int positions, int *base, int ib, int id, int ih, int iw, int od, int oh, int ow, int pd,
                                 int ph, int pw) {
@@ -26,7 +26,7 @@ static inline TAP_SET find_taps(int p, int positions, int *base, int ib, int id,
     return p < positions ? inside : 0;
 }
 
-// Tiles reach past the last position and block: what is computed there is not stored.
+// Tiles may extend past the last position and block; results there are not stored.
 typedef struct {
     int n, block, s;  // batch, channel block and position in the picture
     bool exists;

@@ -18,7 +18,7 @@ static inline int chunk_at(int i, int own, int each_tap, float inverse, local co
     return order[tap] * each_tap + i - tap * each_tap;
 }
 
-// order: the taps that some position of the group has inside x. How many these are.
+// Writes to `order` the taps that are inside x for any position of the group; returns their count.
 static inline int find_order(TAP_SET mine, local uint *met, local uchar *order) {
     const int item = get_local_id(0);
     if (item < 2) met[item] = 0;
@@ -37,8 +37,8 @@ static inline int find_order(TAP_SET mine, local uint *met, local uchar *order) 
 #define CHUNK_AT(i) min(first + (i), chunks)
 #endif
 
-// A warp copies 16 neighbouring positions of two quads at once: they lie beside each other in x. Quad q of a chunk stands in row
-// q, position p at p ^ (q % 4 * 4), so that lanes reading 8 bytes of four quads meet in no memory bank.
+// A warp copies 16 adjacent positions of two quads at once: they lie beside each other in x. Quad q of a chunk stands in row
+// q, position p at p ^ (q % 4 * 4), so that lanes reading 8 bytes of four quads have no bank conflicts.
 #define SEAT_AT (((int)get_local_id(0) >> 5) * 1024)
 #define PLACE(q, p) (((q) * 16 + ((p) ^ ((q) % 4 * 4))) * 8)
 #define FETCHED do { \
@@ -97,7 +97,7 @@ kernel void conv_warpgroup(global const REAL *restrict x, global const uchar *re
 #endif
     const int first = FIRST_CHUNK(own), mine = OWN_CHUNKS(own);
     const int plane = id * ih * iw;
-    int2 coming = starts[CHUNK_AT(0)];  // what is fetched next
+    int2 coming = starts[CHUNK_AT(0)];  // the next chunk to load
     float sum[BN / 2];
     _Pragma("unroll")
     for (int i = 0; i < BN / 2; ++i) sum[i] = ZERO;

@@ -1,4 +1,4 @@
-// What every convolution's file begins with: the optional bias as a kernel parameter and as a function's argument, and
+// Common beginning of convolution kernels: the optional bias as a kernel parameter and function argument, and
 // the multiply-add.
 #if HAS_BIAS
 #define BIAS_PARAM global const REAL *restrict bias,

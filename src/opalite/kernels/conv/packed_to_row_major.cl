@@ -1,8 +1,8 @@
 // Convolution from channel-packed blocks to a row-major output of few channels: one work-item computes groups of
-// neighbouring columns of TM channels, TW columns at once.
+// adjacent columns of TM channels, TW columns at once.
 //   y[n, m, p] = bias[m] + sum over lanes c, b, k of x[n, b, p*S - pad + k*D][c] * w[tile, b, k, m, c]
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), HAS_BIAS. Weights: [ceil(mt / TM), ib, KD*KH*KW, TM,
-// PACK], bias: [mt]; mt output channels, ib input blocks. A work-item does `span` neighbouring groups in turn.
+// PACK], bias: [mt]; mt output channels, ib input blocks. A work-item does `span` adjacent groups in turn.
 // Grid: ceil(groups of a row * oh * od / span), ceil(mt / TM), batch.
 #define GROUP ((PACK + TW - 1) / TW * TW)
 #include "conv/few_channels_tile.cl"

@@ -1,5 +1,5 @@
 // Windows over each channel by itself on channel-packed tensors: depthwise convolution and pooling. One work-item
-// computes TW neighbouring output columns of one block; each input column is loaded once and serves every tap that
+// computes TW adjacent output columns of one block; each input column is loaded once and serves every tap that
 // meets it. Needs KIND (0 max, 1 average, 2 lp, 3 depthwise convolution), KD KH KW (window), SD SH SW (stride), DD DH
 // DW (dilation), and
 //   RUN        window columns that one run of loads serves: KW, or 1 where dilation or size would make runs long
@@ -7,7 +7,7 @@
 //   MASK       1: the last block's lanes from `channels` on are set to zero
 //   COUNT_PADS (average) pads count in the divisor;  P (lp) the exponent;  HAS_BIAS (depthwise)
 // Weights: [blocks, KD*KH*KW, PACK]; bias: [blocks * PACK]. qd qh qw are the pads behind the last element.
-// A work-item does `span` neighbouring tiles in turn. Grid: ceil(column tiles * oh * od / span), blocks, batch.
+// A work-item does `span` adjacent tiles in turn. Grid: ceil(column tiles * oh * od / span), blocks, batch.
 #ifndef TW
 #define TW 4
 #endif

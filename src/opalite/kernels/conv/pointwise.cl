@@ -1,11 +1,11 @@
 // 1x1 convolution of stride 1 on channel-packed tensors, a matrix product over the flattened positions: one work-item
-// computes tiles of TW neighbouring positions of TB output blocks.
+// computes tiles of TW adjacent positions of TB output blocks.
 //   y[n, o, p] = bias[o] + sum over b, c of x[n, b, p][c] * w[group, tile, b, c, o]
 // Needs HAS_BIAS, MASK (1: the last block's lanes from `m` on are set to zero), IN_REGISTERS (1: load vectors of x and
-// unroll all of a block, which suits a GPU; 0: broadcast single elements, which suits a CPU), and GROUP (neighbouring
+// unroll all of a block, which suits a GPU; 0: broadcast single elements, which suits a CPU), and GROUP (adjacent
 // tiles that use one chunk of filters in turn; 1: each tile uses all filters at once).
 // Weights: [groups, ceil(ob / TB), ib, PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib counted in a group,
-// cg = channels of a group in x, s = positions, at least TW unless NARROW. A work-item does `span` neighbouring tiles in turn. `chunk`
+// cg = channels of a group in x, s = positions, at least TW unless NARROW. A work-item does `span` adjacent tiles in turn. `chunk`
 // is counted in blocks of input channels, during each of which `ahead` lines of 64 bytes of the next one are fetched.
 // BANDED: see conv/register_tile.cl.
 // Grid: ceil(ceil(s / TW) / span), groups * ceil(ob / TB), batch.
@@ -51,7 +51,7 @@ kernel void conv_pointwise(global const REAL *restrict x, global const REAL *res
             const int b1 = min(b0 + CHUNK(high - low), high);
             global const REAL *next = filters + (size_t)b1 * BLOCK;
             for (int i = i0; i < i1; ++i) {
-                // The last tile moves back to lie inside the tensor, and computes some of the tile before it once more.
+                // The last tile is shifted back into the tensor and recomputes part of the previous tile.
                 const int p0 = min(i * TW, s - TW);
                 global const REAL *w = filters + (size_t)b0 * BLOCK;
                 global const REAL *column = x + (((size_t)(n * groups + g) * ib + b0) * s + p0) * PACK;

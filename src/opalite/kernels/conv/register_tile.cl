@@ -40,16 +40,16 @@ static inline void start_tile(ACCV *acc, BIAS_PARAM int first, int blocks) {
     }
 }
 
-// Filters that exceed the first-level cache are used in chunks: each by GROUP neighbouring tiles in turn, whose partial
-// sums are kept in private memory meanwhile. GROUP 1: each tile goes through all filters by itself, on CPUs in chunks of
+// Filters larger than the L1 cache are used in chunks, each by GROUP adjacent tiles in turn, whose partial
+// sums are kept in private memory in between. GROUP 1: each tile goes through all filters by itself, on CPUs in chunks of
 // SUM_BLOCK terms. Each chunk is summed by itself, so that rounding errors grow with the number of chunks rather than with
 // that of terms.
 //   TERMS                              in a row of the filter
 //   KEPT_TILES                         declares the sums that are kept
 //   CHUNK(all)                         rows of the filter in a chunk, of `all`
 //   RESUME_TILE(acc, done, ...)        zeros where rows were `done` before, else start_tile
-//   SUSPEND_TILE(acc, t, done, more)   adds what is kept of tile t of the group where rows were `done` before, and keeps the
-//                                      sums where `more` rows follow; whether they do
+//   SUSPEND_TILE(acc, t, done, more)   adds the kept sums of tile t of the group if rows were `done` before, and keeps the
+//                                      sums if `more` rows follow, which it returns
 #ifndef GROUP
 #define GROUP 1
 #endif
@@ -93,7 +93,7 @@ static inline bool keep_tile(ACCV *kept, ACCV *acc, bool done, bool more) {
     return more;
 }
 
-// Fetch `count` lines of 64 bytes from `p` on; returns the address behind them.
+// Prefetches `count` lines of 64 bytes from `p` on; returns the address after them.
 static inline global const REAL *fetch_lines(global const REAL *p, int count) {
 #if GROUP > 1
     #pragma unroll 1
@@ -115,8 +115,8 @@ static inline void multiply_channel(ACCV *acc, INPUT column, global const REAL *
     }
 }
 
-// Add `lanes` input channels of one filter tap, UNROLL in a turn: past the last one, x and filters are zero. The inner
-// loop is one of constant length, for a loop that is unrolled only in part leaves the accumulators in memory.
+// Add `lanes` input channels of one filter tap, UNROLL per iteration: past the last channel x and filters are zero. The inner
+// loop has constant length, since partial unrolling would leave the accumulators in memory.
 static inline void multiply_tile(ACCV *acc, INPUT column, global const REAL *w, size_t lanes) {
     #pragma unroll 1
     for (size_t c = 0; c < lanes; c += UNROLL) {
@@ -126,7 +126,7 @@ static inline void multiply_tile(ACCV *acc, INPUT column, global const REAL *w, 
 }
 
 #if NARROW
-// As multiply_tile, for the first pixel of the tile alone.
+// multiply_tile for the first pixel of the tile alone.
 static inline void multiply_pixel(ACCV *acc, global const REAL *pixel, global const REAL *w, size_t lanes) {
     #pragma unroll 1
     for (size_t c = 0; c < lanes; ++c) {

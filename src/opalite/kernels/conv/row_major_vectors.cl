@@ -1,9 +1,9 @@
-// Convolution of any rank up to 3 on row-major tensors with vectors of PACK neighbouring output columns: one work-item
+// Convolution of any rank up to 3 on row-major tensors with vectors of PACK adjacent output columns: one work-item
 // computes TV vectors of TM output channels, filter elements broadcast. Weights need not be constant.
 //   y[n, m, o] = bias[m] + sum over c, k of x[n, g(m)*cg + c, o*S - pad + k*D] * w[m, c, k]
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), HAS_BIAS, and RUN, the filter columns that one
 // staged run of input columns serves: KW, or 1 where dilation would make runs long. A work-item does `span`
-// neighbouring tiles in turn.
+// adjacent tiles in turn.
 // Grid: ceil(tiles of a row * oh * od / span), groups * ceil(mg / TM), batch.
 #ifndef TV
 #define TV 1

@@ -1,12 +1,12 @@
 // Transposed convolution into channel-packed blocks, gathered. Output columns that leave the same remainder (phase) by
-// the stride meet the same filter columns, and neighbours among them neighbouring inputs: one work-item computes tiles
+// the stride meet the same filter columns, and neighbours among them adjacent inputs: one work-item computes tiles
 // of TW columns of one phase of TB output blocks, as a direct convolution does.
 //   y[n, o, p] = bias[o] + sum over b, c and k with (p + pad - k*D) divisible by S
 //                          of x[n, b, (p + pad - k*D) / S][c] * w[group, tile, b, k, c, o]
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), HAS_BIAS, MASK (1: the last block's lanes from `m`
 // on are set to zero), IN_REGISTERS (1: unroll all of a block, which suits a GPU; 0: broadcast elements from memory,
 // CPU), and IN_SUM_BLOCKS (1: add up sums of SUM_BLOCK terms, in registers of their own). Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, PACK, TB, PACK]; bias: [groups * ob * PACK], ob and ib
-// counted in a group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn.
+// counted in a group, cg = channels of a group in x. A work-item does `span` adjacent tiles in turn.
 // Grid: ceil(SW * tiles of a phase * oh * od / span), groups * ceil(ob / TB), batch.
 #if IN_REGISTERS
 #undef UNROLL

@@ -1,10 +1,10 @@
 // Transposed convolution from channel-packed blocks to a row-major output of few channels, gathered: one work-item
-// computes groups of neighbouring columns of TM channels, at once TW of those that leave the same remainder (phase) by
+// computes groups of adjacent columns of TM channels, at once TW of those that leave the same remainder (phase) by
 // the stride.
 //   y[n, m, p] = bias[m] + sum over lanes c, b and k with (p + pad - k*D) divisible by S
 //                          of x[n, b, (p + pad - k*D) / S][c] * w[tile, b, k, m, c]
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), HAS_BIAS. Weights: [ceil(mt / TM), ib, KD*KH*KW, TM,
-// PACK], bias: [mt]; mt output channels, ib input blocks. A work-item does `span` neighbouring groups in turn.
+// PACK], bias: [mt]; mt output channels, ib input blocks. A work-item does `span` adjacent groups in turn.
 // Grid: ceil(groups of a row * oh * od / span), ceil(mt / TM), batch.
 #define GROUP ((PACK + SW * TW - 1) / (SW * TW) * (SW * TW))
 #include "conv/few_channels_tile.cl"

@@ -5,7 +5,7 @@
 //   winograd_output   y = A^T m A + bias
 // Tiles are numbered over batch, rows (th) and columns (tw); one call transforms tiles t0..t0 + count - 1 of each
 // block. v and m are float [A * A, blocks, count, PACK]. Needs F (2 or 4), HAS_BIAS, MASK (1: the last block's lanes
-// from `channels` on are set to zero). A work-item does `span` neighbouring tiles in turn.
+// from `channels` on are set to zero). A work-item does `span` adjacent tiles in turn.
 // Grid: ceil(count / span), blocks.
 #include "conv/winograd_transforms.cl"
 

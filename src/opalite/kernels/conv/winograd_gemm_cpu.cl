@@ -1,10 +1,10 @@
 // The matrix products of a Winograd convolution on a CPU, one for each element of the transformed tiles (and each group
-// of channels): one work-item computes tiles of TW neighbouring positions of TB output blocks.
+// of channels): one work-item computes tiles of TW adjacent positions of TB output blocks.
 //   m[g, o, p] = sum over b, c of v[g, b, p][c] * u[g, panel, b, c, o]
-// Transformed filters are many and each is used by few positions, so what they cost is their way from memory: while a
-// work-item uses one panel it fetches the next, `ahead` floats further at each channel.
+// Transformed filters are large and each is used by few positions, so reading them dominates: while a
+// work-item uses one panel it prefetches the next, `ahead` floats further at each channel.
 // Filters u: [groups, ceil(ob / TB), ib, PACK, TB, PACK] floats, ob and ib counted in a group, cg = channels of a group,
-// s = positions, at least TW unless NARROW. A work-item does `span` neighbouring tiles in turn.
+// s = positions, at least TW unless NARROW. A work-item does `span` adjacent tiles in turn.
 // Grid: ceil(ceil(s / TW) / span), groups * ceil(ob / TB).
 #ifndef TW
 #define TW 4
@@ -39,7 +39,7 @@ kernel void winograd_product(global const float *restrict v, global const float 
     }
 #endif
     for (int i = begin; i < end; ++i) {
-        // The last tile moves back to lie inside the tensor, and computes some of the tile before it once more.
+        // The last tile is shifted back into the tensor and recomputes part of the previous tile.
         const int p0 = min(i * TW, s - TW);
         global const float *w = filters;
         ACCV acc[TW * TB];

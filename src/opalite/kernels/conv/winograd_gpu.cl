@@ -1,4 +1,4 @@
-// conv/winograd.cl for GPUs, whose compilers take vload4, which promises the alignment of one element only, as four loads.
+// conv/winograd.cl for GPUs, whose compilers split vload4 into four loads, because it guarantees only element alignment.
 // Needs PACK = 4.
 #include "include/aligned_blocks.cl"
 #undef VLOAD_4

@@ -1,6 +1,6 @@
-// Rows of `inner` numbers become int8, multiples of a scale that is written behind each (ir/constants/int8_rows.py), and go to where the
-// cache has come: row i of entry b of the batch to position at + i, plus starts[b] where STARTS. Rows that would lie outside
-// the `size` positions of y are left out, or wrap round where CIRCULAR. PACK | inner. Grid: (lines * WG), the rows of x.
+// Rows of `inner` numbers are quantised to int8 with a scale after each row (ir/constants/int8_rows.py), and appended to the
+// cache: row i of batch entry b to position at + i, plus starts[b] if STARTS. Rows that would be outside
+// the `size` positions of y are dropped, or wrap around if CIRCULAR. PACK | inner. Grid: (lines * WG), the rows of x.
 //   WG     work-items that share a row: 1 on CPUs
 //   ROWS   of a position
 #include "include/reduce_lanes.cl"
@@ -38,7 +38,7 @@ kernel void append_bytes(global const REAL *restrict x, STARTS_PARAM global char
 #endif
 #endif
     x += (size_t)line * inner;
-    // What is no number stays apart from the largest one: fmax would lose it.
+    // NaN is tracked separately from the maximum, since fmax would lose it.
     ACCV most = (ACCV)0, lost = (ACCV)0;
     for (int e = item * PACK; e < inner; e += WG * PACK) {
         const ACCV v = LOADV(x, e);

@@ -1,5 +1,5 @@
-// y[b, m, starts[b] + i, e] = x[b, m, i, e]: rows of `inner` elements to where each entry of the batch has come. T is an
-// unsigned type of the element's size. Rows that would lie outside the `size` rows of y are left out, or wrap round where
+// y[b, m, starts[b] + i, e] = x[b, m, i, e]: appends rows of `inner` elements at each batch entry's position. T is an
+// unsigned type of the element's size. Rows that would be outside the `size` rows of y are dropped, or wrap around if
 // CIRCULAR. Grid: (lines), the rows of x.
 #ifndef T
 #define T uint

@@ -1,4 +1,4 @@
-// Reading at places that indices name; needs data_movement/gather_scatter_indices.cl in front. A grid of `items` work-items may be rounded up.
+// Reads at positions given by indices; needs data_movement/gather_scatter_indices.cl in front. A grid of `items` work-items may be rounded up.
 
 // y[o, i, :] = x[o, indices[i], :]: rows of `inner` elements, each in `chunks` spans; `count` indices into `size` rows.
 kernel void gather(

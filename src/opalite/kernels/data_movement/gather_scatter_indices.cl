@@ -1,4 +1,4 @@
-// Shared by data_movement/gather.cl and data_movement/scatter.cl: rows of elements of any type, and the indices that name them.
+// Shared by data_movement/gather.cl and data_movement/scatter.cl: rows of elements of any type, and indices.
 //   ELEM   uchar, ushort, uint or ulong: the type that moves one element      INDEX  int or long
 //   VEC    elements moved at once      SPAN   elements of a row that one work-item copies, a multiple of VEC
 
@@ -10,7 +10,7 @@ static inline void copy_span(global const ELEM *from, global ELEM *to, int begin
     for (; i < end; ++i) to[i] = from[i];
 }
 
-// `index` counted from the front; it may still lie outside [0, size).
+// `index` counted from the front; it may still are outside [0, size).
 static inline INDEX from_front(INDEX index, int size) { return index < 0 ? index + size : index; }
 
 static inline int clamp_index(INDEX index, int size) {

@@ -1,8 +1,8 @@
-// Writing updates at places that indices name; needs data_movement/gather_scatter_indices.cl in front. Every result is deterministic: either one
+// Writes updates at positions given by indices; needs data_movement/gather_scatter_indices.cl in front. Every result is deterministic: either one
 // work-item applies all updates of its places in order, or (without reduction) integer atomics find the last update of
-// each place first. Updates whose index lies outside are dropped.
+// each place first. Updates whose index is outside are dropped.
 //   REDUCTION   0 none, 1 add, 2 mul, 3 max, 4 min; the reductions compute in ACC, the rest moves ELEM
-//   LAST        the kernels that look for last updates, else those that walk
+//   LAST        the kernels that find last updates, else the sequential ones
 //   TUPLES      the kernels of ScatterND, else those of ScatterElements
 #if REDUCTION == 0
 #define ITEM ELEM
@@ -22,7 +22,7 @@
 #endif
 
 #if TUPLES
-// Where tuple t of ScatterND points, in rows of `inner` elements; -1 outside. `axes` holds (size, stride) of each coordinate.
+// Target of tuple t of ScatterND, in rows of `inner` elements; -1 outside. `axes` holds (size, stride) of each coordinate.
 static inline int tuple_place(global const INDEX *indices, global const int *axes, int t, int depth) {
     int at = 0;
     for (int k = 0; k < depth; ++k) {
@@ -42,7 +42,7 @@ kernel void copy_all(global const ELEM *x, global ELEM *y, int spans, int count)
 }
 
 #if TUPLES
-// One work-item walks all `count` tuples for a span of the columns of y's rows.
+// One work-item iterates over all `count` tuples for a span of the columns of y's rows.
 kernel void walk_tuples(
     global const INDEX *indices, global const ITEM *updates, global ITEM *y, global const int *axes, int count, int depth,
     int inner
@@ -59,7 +59,7 @@ kernel void walk_tuples(
     }
 }
 #else
-// One work-item walks the `length` updates of one line along the axis. `lines` holds (size in indices, stride in indices,
+// One work-item iterates over the `length` updates of one line along the axis. `lines` holds (size in indices, stride in indices,
 // stride in x) of the `rank` other axes; along the axis, x has `size` elements `stride` apart, indices `step` apart.
 kernel void walk_elements(
     global const INDEX *indices, global const ITEM *updates, global ITEM *y, global const int *lines, int items, int rank,
@@ -118,7 +118,7 @@ kernel void last_elements(
 }
 #endif
 
-// Row r of y from its last update, or from x where there is none.
+// Row r of y from its last update, or from x without one.
 kernel void take_last(
     global const ELEM *x, global const ELEM *updates, global const int *last, global ELEM *y, int items, int chunks, int inner
 ) {

@@ -1,8 +1,8 @@
-// y[slot, n] = x[slot / each, :] w[expert N + n, :] + bias, on CPUs: bound by reading w, of which only picked experts' are.
+// y[slot, n] = x[slot / each, :] w[expert N + n, :] + bias, on CPUs: bound by reading w, of selected experts only.
 // A work-item owns a panel of WIDTH = NV * PACK columns of one expert and takes its slots MR at a time, for which it reads, and
-// widens, the panel once. Grid: (panels that an expert touches, slots, or experts where SORTED), work-groups of one work-item.
+// dequantises, the panel once. Grid: (panels that an expert touches, slots, or experts where SORTED), work-groups of one work-item.
 //   MR   rows of a tile     NV   vectors of a panel
-//   KS   separate sums for neighbouring k, to hide the latency of multiply-add where there are few rows
+//   KS   separate sums for adjacent k, to hide the latency of multiply-add where there are few rows
 #ifndef MR
 #define MR 1
 #define NV 4

@@ -1,6 +1,6 @@
-// y[slot, n] = x[slot / each, :] w[expert N + n, :] + bias, on GPUs: bound by reading w, of which only picked experts' are.
+// y[slot, n] = x[slot / each, :] w[expert N + n, :] + bias, on GPUs: bound by reading w, of selected experts only.
 // A work-group of WIDTH x PARTS work-items owns a panel of one expert and takes its slots MR at a time. Neighbouring work-items
-// read neighbouring columns (of words 16 bytes each), PARTS of them share out a column; their sums meet in local memory.
+// read adjacent columns (of words 16 bytes each), PARTS of them split a column; their sums meet in local memory.
 // Grid: (panels that an expert touches * group size, slots, or experts where SORTED).
 #ifndef MR
 #define MR 1

@@ -1,11 +1,11 @@
 // The matrices of experts, one below the other, as kernels read them: columns of panels of WIDTH, in words of few bits
-// (quantized/unpack_low_bit.cl) where BITS, else [panel][K][WIDTH] floats. An expert's columns begin anywhere in a panel, so that its
-// first and last panels may hold a neighbour's, too.
+// (quantized/unpack_low_bit.cl) where BITS, else [panel][K][WIDTH] floats. An expert's columns may start inside a panel, so that its
+// first and last panels may contain columns of other experts.
 //   INDEX       type of picks: int or long
-//   SORTED      slots come expert by expert (order.cl); else each by itself
+//   SORTED      slots are sorted by expert (sort_by_expert.cl); else each is a group of its own
 //   HAS_BIAS    one number for each column of all experts
-//   WEIGHTS_PARAM   what the kernels have for the matrices
-//   SLOTS_PARAM     and for the slots, of which a group of work-items takes those of one expert:
+//   WEIGHTS_PARAM   the kernels' parameters for the matrices
+//   SLOTS_PARAM     and for the slots; a work-group takes the slots of one expert:
 //   TAKE_SLOTS(g, count)   declares `expert`, and its slots from `first` to before `last`, for group g
 //   SLOT(i)                number of slot i in y
 #ifndef BITS

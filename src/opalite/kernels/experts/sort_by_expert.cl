@@ -1,4 +1,4 @@
-// Slots in the order of the experts that they picked: expert e has order[starts[e]] to before order[starts[e + 1]].
+// Sorts slots by their selected expert: expert e has order[starts[e]] to before order[starts[e + 1]].
 // Grid: experts.
 #ifndef INDEX
 #define INDEX long

@@ -3,13 +3,13 @@
 // A work-group computes BM = RY * TM rows by BN = CX * TN columns. Its RY * CX * SPLIT work-items bring SLAB = BK * SPLIT
 // terms of both sides into local memory, terms first, while they multiply those that came before: each work-item keeps
 // TM x TN sums, rows by vectors of PACK = 4 columns, over BK of the terms; the SPLIT parts are added up at the end.
-//   BUFFERS   2: the next terms are stored where nobody reads, one barrier a turn; 1: half the memory, two barriers
-//   ALONG     neighbouring work-items go along 0: the columns, 1: the rows
-//   A_PAD, B_PAD   vectors more for each term, against bank conflicts where terms are not written as vectors
+//   BUFFERS   2: double buffering, one barrier per iteration; 1: half the memory, two barriers
+//   ALONG     adjacent work-items are along 0: the columns, 1: the rows
+//   A_PAD, B_PAD   padding vectors per term, against bank conflicts if terms are not written as vectors
 //   PARTS     work-groups that share the terms of a tile; a second launch adds their sums up. Part number PART takes the
 //             turns from FIRST_TURN on
 //   UNROLL    terms that are unrolled
-// Work-items of 32 lie in blocks of 8 x 4, so that what they read at once of either side fits the banks.
+// 32 work-items form a block of 8 x 4, so that simultaneous reads of either side have no bank conflicts.
 #ifndef RY
 #define RY 16
 #define CX 16
@@ -53,7 +53,7 @@
 #define CELLS (BUFFERS * (A_SIZE + B_SIZE))
 #endif
 
-// Where the work-item stands: its share of the terms, its row of work-items and its column of work-items.
+// Position of the work-item: its share of the terms, its row and its column in the work-group.
 #if ALONG
 #define LANES_R (RY < 8 ? RY : 8)
 #define LANES_C (CX < 4 ? CX : 4)

@@ -1,4 +1,4 @@
-// y = an expression of up to six tensors with broadcasting, which is read from `code` as it runs: one program for all
+// y = an expression of up to six tensors with broadcasting, interpreted from `code`: one program for all
 // expressions.  A work-item computes up to PACK * VECTORS neighbours of a row, each operation on all of them.
 // Values lie in registers of 32-bit lanes: floats, or integers as their bits.  `code` holds `steps` operations of five numbers:
 // the operation, the register of its result, those of its arguments; OPERATION_LITERAL has a literal's bits in their place.
@@ -73,7 +73,7 @@ static void compute_expression(int item, int row, PARAMETERS) {
     for (int s = 0; s < steps; ++s) {
         global const int *step_code = code + s * 5;
         const int to = step_code[1] * VECTORS, a = step_code[2] * VECTORS, b = step_code[3] * VECTORS, c = step_code[4] * VECTORS;
-        // The processor foresees where a switch leads that leads there again and again.
+        // Branch prediction works well if a switch takes the same case repeatedly.
         #pragma nounroll
         for (int v = 0; v < vectors; ++v) {
             switch (step_code[0]) {

@@ -11,7 +11,7 @@
 #define OUTER 5 // axes but for the last
 #define AXIS_NAMES(a) e##a, xs##a, ys##a, begin##a, gap##a, size##a
 
-// The element that position c of a padded axis shows; -1 for none.
+// The element at position c of a padded axis; -1 for none.
 static inline int source(int c, int gap, int size, int mode) {
     if (mode == 4) return c / gap;
     if (gap > 1) return c >= 0 && c % gap == 0 && c / gap < size ? c / gap : -1;

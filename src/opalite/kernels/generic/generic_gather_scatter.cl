@@ -1,8 +1,8 @@
-// Rows that indices name: read_rows copies them (Gather, GatherElements, GatherND), write_rows writes updates to them (the
+// Rows selected by indices: read_rows copies them (Gather, GatherElements, GatherND), write_rows writes updates to them (the
 // Scatter operators).  A row has `inner` elements of `bytes`: 1, 2, 4 or 8. Indices are int, or long where `wide`; negative
 // ones count from the end.
 //   axes         (extent, step in x or y, step in indices) of `rank` axes that a line or row runs along
-//   coordinates  (extent, step in x or y) of each of the `depth` neighbouring indices that name a row
+//   coordinates  (extent, step in x or y) of each of the `depth` adjacent indices that name a row
 #include "include/no_inline.cl"
 #ifndef SPAN
 #define SPAN 256 // elements of a row for one work-item
@@ -49,7 +49,7 @@ static inline long2 begin_of(int item, global const int *axes, int rank) {
     int bytes
 #define PLACE_NAMES indices, axes, coordinates, rank, depth, wide, inner, bytes
 
-// An index that lies outside names the nearest row.
+// An index that is outside selects the nearest row.
 static void read_span(int begin, int row, global const uchar *x, global uchar *y, int rows, PLACES) {
     COMPILED_ONCE(rows)
     if (row >= rows || begin >= inner) return;
@@ -72,7 +72,7 @@ kernel void read_rows(global const uchar *x, global uchar *y, int rows, PLACES) 
 #define WRITE_ARGUMENTS updates, y, lines, length, step, update_step, reduction, PLACE_NAMES
 
 // One work-item applies the `length` updates of a line in their order, so that of several to one place the last one wins;
-// indices lie `step` apart, updates `update_step`, and both begin at the same element. Updates whose index lies outside
+// indices lie `step` apart, updates `update_step`, and both begin at the same element. Updates whose index is outside
 // are dropped. reduction: 0 none; of floats 1 sum, 2 product, 3 maximum, 4 minimum.
 static void write_span(int begin, int line, WRITE_PARAMETERS) {
     COMPILED_ONCE(lines)

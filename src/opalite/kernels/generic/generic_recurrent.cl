@@ -2,8 +2,8 @@
 //   kind         0 lstm (gates i, o, f, c), 1 gru (z, r, h), 2 rnn
 //   functions    (number, alpha, beta) of each direction's activations in turn, `each` of a direction; 0 is no clip
 //   reverse      the only direction runs backward     reset_late  gru's linear_before_reset     coupled  lstm's input_forget
-// Generated in front (recurrent.py): ACTIVATIONS, the cases of the switch; ITEMS of a work-group, and MEET, at which these
-// wait for each other where they are several. A group walks one direction of one sequence; its items share the units.
+// Generated in front (generic_recurrent.py): ACTIVATIONS, the cases of the switch; ITEMS of a work-group, and MEET, a barrier at which these
+// wait for each other if there are several. A work-group processes one direction of one sequence; its items split the units.
 #include "include/no_inline.cl"
 #ifndef ACTIVATIONS
 #define ACTIVATIONS
@@ -125,7 +125,7 @@ static void walk_sequence(int first, int n, int d, PARAMETERS) {
     }
     #pragma nounroll
     for (int j = first; j < hidden; j += ITEMS) {
-        // A sequence without a step has states of zero, whatever it began with.
+        // A sequence without a step has states of zero, whatever its initial state.
         yh[own + j] = count ? h[j] : 0.0f;
         if (kind == 0) yc[own + j] = count ? cell[j] : 0.0f;
     }

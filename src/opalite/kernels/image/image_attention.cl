@@ -1,7 +1,7 @@
 // y[b,h,s] = sum_t softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t] (ops/attention.py), of q, k
 // and v held as images whose texels lie along rows; y is a row-major buffer. A work-group of TX x TY work-items takes
 // TY * RM queries of one head through blocks of TX * KN keys. Texels are read where they are needed, once for all
-// queries of a work-item; only the weights of a block pass through local memory, and the softmax runs along as in
+// queries of a work-item; only the weights of a block pass through local memory, with online softmax as in
 // attention/tiled_gpu.cl.
 // Grid: (TX * ceil(S / (TY * RM)), TY * H, B * parts).
 //   RM, KN   queries and keys of one work-item     OWN   texels of a row of y that one work-item sums
@@ -66,7 +66,7 @@ kernel void image_attention(read_only image2d_t q, read_only image2d_t k, read_o
                 #pragma unroll
                 for (int n = 0; n < KN; ++n) score[i][n] += dot(qv[i], kv[n]);
         }
-        barrier(CLK_LOCAL_MEM_FENCE);  // the weights before have been read
+        barrier(CLK_LOCAL_MEM_FENCE);  // the previous weights have been read
         #pragma unroll
         for (int i = 0; i < RM; ++i) {
             const int s = min(s0 + own_row + i, S - 1), seen = CAUSAL ? min(T, s + 1) : T;
@@ -89,7 +89,7 @@ kernel void image_attention(read_only image2d_t q, read_only image2d_t k, read_o
         for (int i = 0; i < RM; ++i) {
             const float before = most[i];
             for (int n = 0; n < BK; ++n) most[i] = fmax(most[i], weights[(own_row + i) * PITCH + n]);
-            // A row that has seen nothing yet stays at zero.
+            // A row without a visible key so far stays at zero.
             shift[i] = most[i] == -INFINITY ? 0.0f : most[i];
             const float keep = exp(before - shift[i]);
             sum[i] *= keep;

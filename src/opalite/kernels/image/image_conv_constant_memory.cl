@@ -1,5 +1,5 @@
 // Convolution of tensors held as images with so few filters that they lie in constant memory: one work-item computes all
-// channels of TW neighbouring columns, so that a texel of x is read once for all of them.
+// channels of TW adjacent columns, so that a texel of x is read once for all of them.
 //   y[n, o, p] = bias[o] + sum over b, k, c of x[n, b, p*S - pad + k*D][c] * w[b, k, c, o]
 // weights: [IB, KH, KW, 4, TB, 4], TB being all blocks of y and IB those of x; bias as in image/image_conv.cl.
 // Needs KH KW (filter), SH SW (stride), DH DW (dilation), HAS_BIAS, HALF_WEIGHTS.

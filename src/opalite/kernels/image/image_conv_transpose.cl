@@ -1,5 +1,5 @@
 // Transposed convolution of images, gathered. Output columns that leave the same remainder (phase) by the stride meet the same
-// filter columns, and neighbours among them neighbouring inputs: a work-item computes TW columns of one phase of TB blocks.
+// filter columns, and neighbours among them adjacent inputs: a work-item computes TW columns of one phase of TB blocks.
 //   y[n, o, p] = bias[o] + sum over b, c and k with (p + pad - k*D) divisible by S
 //                          of x[n, b, (p + pad - k*D) / S][c] * w[o, k, b, c]
 // Filters and bias are images as in image/image_conv.cl. Needs KH KW (filter), SH SW (stride), DH DW (dilation), HAS_BIAS.

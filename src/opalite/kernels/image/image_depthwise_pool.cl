@@ -1,4 +1,4 @@
-// Windows over each channel by itself on images: depthwise convolution and pooling. One work-item computes TW neighbouring
+// Windows over each channel by itself on images: depthwise convolution and pooling. One work-item computes TW adjacent
 // output columns of one block; each input column is read once and serves every tap that meets it.
 // Needs KIND (0 max, 1 average, 2 lp, 3 depthwise convolution), KH KW (window), SH SW (stride), DH DW (dilation), and
 //   RUN        window columns that one run of reads serves: KW, or 1 where dilation or size would make runs long

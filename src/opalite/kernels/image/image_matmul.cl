@@ -3,7 +3,7 @@
 //   A_BUFFER, Y_BUFFER   that side is a row-major buffer
 //   B        0: a constant, texel (k, block) has b[k] for the four columns of a block, zeros past either end
 //            1: texel (block, z * K + k); 2: b is stored transposed, texel (k / 4, z * N + n)
-//   LONG     1: many terms, whose sums are added up by CHUNK turns, so that rounding errors do not pile up in one number
+//   LONG     1: many terms, whose sums are added up by CHUNK turns, so that rounding errors do not accumulate in one number
 // M: rows of one product, H: those of one batch of y as its image counts them; spread: rows of `a` from one product to the
 // next, 0 where all of them have the same. Grid: ceil(blocks / TB), ceil(M / TM),
 // batches * SPLIT; work-group where SPLIT > 1: GX, 1, SPLIT.

@@ -22,7 +22,7 @@ void image_reduce(read_only image2d_t x, write_only image2d_t y, int channels, i
     const int block = get_group_id(0), n = get_group_id(2), column = get_local_id(0), row = get_local_id(1);
     float4 total = (float4)(NEUTRAL);
     for (int h = row; h < height; h += SIDE) {
-        // Sums of rows first: fewer rounding errors pile up in one number.
+        // Sums of rows first: fewer rounding errors accumulate in one number.
         float4 line = (float4)(NEUTRAL);
         for (int w = column; w < width; w += SIDE) line = COMBINE(line, READ(x, block * width + w, n * height + h));
         total = COMBINE(total, line);

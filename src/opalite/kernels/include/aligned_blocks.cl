@@ -1,10 +1,10 @@
-// For kernels on channel-packed tensors, whose vectors lie at multiples of PACK elements: LOADV and STOREV as one access of
-// a whole RGBA block. vload4 promises the alignment of one element only, which some compilers take as four loads.
+// For kernels on channel-packed tensors, whose vectors start at multiples of PACK elements: LOADV and STOREV as one access of
+// a whole RGBA block. vload4 guarantees only element alignment, so that some compilers emit four loads.
 #if PACK == 4 && STORAGE <= 1
 #undef LOADV
 #undef STOREV
 #if STORAGE == 1 && !defined(HALF_AS_FLOAT)
-// By pairs: some compilers fail on what is computed from four halves that were loaded as one.
+// In pairs: some compilers miscompile computations on four halves loaded at once.
 static inline half4 load_halves(global const half *p) {
     return (half4)(*(global const half2 *)p, *(global const half2 *)(p + 2));
 }

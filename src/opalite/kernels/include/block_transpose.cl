@@ -1,6 +1,6 @@
 // transpose(rows): a block of PACK x PACK elements transposed in registers; PACK is 4, 8 or 16.
 
-// Elements of two vectors in turn: TURN_LO of their first halves, TURN_HI of their second halves.
+// Interleaves two vectors: TURN_LO their first halves, TURN_HI their second halves.
 #define TURN_4(a, b) (a).s0, (b).s0, (a).s1, (b).s1
 #define TURN_8(a, b) TURN_4(a, b), (a).s2, (b).s2, (a).s3, (b).s3
 #define TURN_16(a, b) TURN_8(a, b), (a).s4, (b).s4, (a).s5, (b).s5, (a).s6, (b).s6, (a).s7, (b).s7

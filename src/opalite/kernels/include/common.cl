@@ -1,4 +1,4 @@
-// Types and memory access shared by every kernel. Storage precision is apart from arithmetic precision:
+// Types and memory access shared by every kernel. Storage and arithmetic precision are independent:
 //   STORAGE  element type of float tensors in memory: 0 float, 1 half, 2 double, 3 int, 4 long, 5 uint, 6 ulong, 7 bfloat16,
 //            8 char, 9 uchar, 10 short, 11 ushort
 //   REAL     storage element     ACC   arithmetic element (float for half and bfloat16; half with ACC_HALF;
@@ -54,7 +54,7 @@
 #define HLOAD(n, i, p) CAT(HLOAD_, n)(i, p)
 #define HSTORE(n, v, i, p) CAT(HSTORE_, n)(v, i, p)
 
-// VLOAD_AT(t, n, p), VSTORE_AT(t, n, v, p): n elements of a type t of up to four bytes at any element's address in global
+// VLOAD_AT(t, n, p), VSTORE_AT(t, n, v, p): n elements of a type t of up to four bytes at an address aligned to one element only in global
 // memory. CPUs get under-aligned types: PoCL splits vload and vstore of narrow elements into lanes, and those of four bytes
 // into pairs (vload16: eight loads, seven shuffles), which its compiler joins again at great length.
 #if defined(__x86_64__) || defined(__aarch64__)
@@ -73,7 +73,7 @@ UNALIGNED(float, 4)
 #define VLOAD_AT(t, n, p) (*(const global t##n##_at *)(p))
 #define VSTORE_AT(t, n, v, p) (*(global t##n##_at *)(p) = (v))
 #if defined(__clang_major__) && __clang_major__ > 14
-// PoCL 5 and 6 take the address of vload_half and vstore_half for a multiple of the whole vector.
+// PoCL 5 and 6 assume that the address of vload_half and vstore_half is aligned to the whole vector.
 #define HALVES_IN(n, space) \
     static inline float##n __attribute__((overloadable)) hload_##n(space const half *p) { \
         const ushort##n raw = *(space const ushort##n##_at *)p; \
@@ -84,7 +84,7 @@ UNALIGNED(float, 4)
         vstore_half##n(v, 0, (half *)&raw); \
         *(space ushort##n##_at *)p = raw; \
     }
-#ifdef LOCAL_IS_PRIVATE // in step loops (plan/megakernel_source.py)
+#ifdef LOCAL_IS_PRIVATE // in megakernels (plan/megakernel_source.py)
 #define HALVES(n) HALVES_IN(n, global) HALVES_IN(n, private)
 #else
 #define HALVES(n) HALVES_IN(n, global) HALVES_IN(n, local) HALVES_IN(n, private)
@@ -128,15 +128,15 @@ HALVES(16)
 #define AS_16(t) as_##t##16
 #define AS_N(n, t) CAT(AS_, n)(t)
 
-// bfloat16 lives in ushort; rounding to nearest even, NaN kept quiet.
+// bfloat16 is stored in ushort; rounding to nearest even, NaN kept quiet.
 #define BF16_TO_F32(n, v) AS_N(n, float)(CONVERT_N(n, uint)(v) << 16)
 static inline ushort bf16_round(float v) {
     const uint b = as_uint(v);
     return isnan(v) ? (ushort)((b >> 16) | 0x40) : (ushort)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
 }
 
-// Four neighbouring halves that begin at a multiple of four, moved as one: some compilers take vload_half4 as four accesses,
-// and take a vector that is only looked at in parts apart again.
+// Four adjacent halves that begin at a multiple of four, moved at once: some compilers split vload_half4 into four accesses,
+// and split vectors that are only used in parts.
 static inline float4 load_half4(global const half *p) {
     const ulong raw = *(global const ulong *)p;
     const ushort lanes[4] = {(ushort)raw, (ushort)(raw >> 16), (ushort)(raw >> 32), (ushort)(raw >> 48)};
@@ -237,7 +237,7 @@ static inline void bf16_store16(global ushort *p, const float *v, int n) {
     static inline ACCV __attribute__((overloadable)) load_at(space const float *p) { return *(space const FLOATV_AT *)p; } \
     static inline void __attribute__((overloadable)) store_at(space float *p, ACCV v) { *(space FLOATV_AT *)p = v; }
 ACCESS(global)
-#ifndef LOCAL_IS_PRIVATE // in step loops (plan/megakernel_source.py)
+#ifndef LOCAL_IS_PRIVATE // in megakernels (plan/megakernel_source.py)
 ACCESS(local)
 #endif
 ACCESS(private)
@@ -272,7 +272,7 @@ ACCESS(private)
 #endif
 
 // The fused elementwise chain of the node, generated in front of this file; by default nothing.
-//   EPILOGUE_PARAMS            more kernel parameters, each with a leading comma
+//   EPILOGUE_PARAMS            kernel parameters, each with a leading comma
 //   EPILOGUE_ARGS              the names of those parameters, each with a leading comma, to hand them on to a function
 //   EPILOGUE(v, ...)           the chain applied to ACCV v;   EPILOGUE1(v, ...)  to one ACC
 // Coordinates of packed kernels: (v, n, c, s, C, S): batch, channel block, spatial index; number of blocks, spatial size.

@@ -5,15 +5,15 @@
 #endif
 #define INTS VEC_T(int, PACK)
 #define WORDS VEC_T(uint, PACK)
-typedef INTS __attribute__((aligned(4))) ints_at; // at any element's address
+typedef INTS __attribute__((aligned(4))) ints_at; // at an address aligned to one element only
 typedef WORDS __attribute__((aligned(4))) words_at;
 #if DOTS == 2
-// In assembly: PoCL compiles for the processor that its library was built for, whose instructions this is not among.
+// In assembly: PoCL compiles for the processor that its library was built for, which may lack this instruction.
 #if PACK == 16
 #define FOURS_IN "vpdpbusd"
 #define FOURS_OF "v"
 #else
-#define FOURS_IN "%{vex%} vpdpbusd" // which knows the first 16 registers
+#define FOURS_IN "%{vex%} vpdpbusd" // constraint for the first 16 registers
 #define FOURS_OF "x"
 #endif
 static inline INTS dot_fours(INTS s, WORDS u, WORDS a) {

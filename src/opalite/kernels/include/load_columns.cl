@@ -1,4 +1,4 @@
-// Loading neighbouring columns of a row, for kernels that slide windows. The file that includes this one defines before
+// Loading adjacent columns of a row, for kernels that slide windows. The file that includes this one defines before
 // it
 //   COLUMNS       how many columns are loaded            COLUMN_STEP   their distance
 //   COLUMN_LANES  elements of a column (default PACK)    OUTSIDE       value of a column outside the row (default 0)

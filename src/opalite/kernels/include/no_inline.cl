@@ -1,5 +1,5 @@
-// For functions that a kernel calls for each work-item, and that are long: COMPILED_ONCE(n), their first statement, where n
-// is a parameter that is not negative, but not known to the compiler. COMPILED_ONCE_AS(n, any): where the function returns a
+// For long functions of a kernel: COMPILED_ONCE(n), their first statement, prevents inlining; n
+// is a non-negative parameter that the compiler does not know. COMPILED_ONCE_AS(n, any): for a function that returns a
 // value, of the type of `any`.
 // PoCL makes three functions of a kernel and inlines in each all that the kernel calls, so that it compiles the kernel three
 // times; only a function that takes a label's address is not inlined. Measured with PoCL 3.0 (LLVM 14): 0.24 s in place of

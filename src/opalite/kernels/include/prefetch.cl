@@ -1,6 +1,6 @@
-// PREFETCH(p): ask a CPU for the cache line at p, which is read soon and perhaps once more after that (into the second
-// level: the first one holds what is multiplied now). Any address may be asked for, past the end of a buffer as well.
-// Processors fetch ahead by themselves only to the end of a page of 4 KB. Elsewhere nothing.
+// PREFETCH(p): prefetches the cache line at p, which is read soon and perhaps once more (into the L2
+// cache, since L1 holds the data in use). Any address is allowed, also past the end of a buffer.
+// Hardware prefetchers stop at the end of a 4 KB page. No operation on other devices.
 #define PREFETCH(p)
 #if defined(__has_builtin) && (defined(__x86_64__) || defined(__aarch64__))
 #if __has_builtin(__builtin_prefetch)

@@ -1,7 +1,7 @@
 // Convolution of 8-bit integers in one group, NC4HW4 to NC4HW4, sums exact in int32:
 //   y[n, m, o] = bias[m] + sum over c, k of (x[n, c, o*S - pad + k*D] - x_zero) * (w[m, c, k] - w_zero[m])
 // A word of x is four channels of one position; DOT4 multiplies it with the same four of a filter. A work-item sums TP
-// positions, PX apart, by TC blocks of four output channels; SPLIT of them share out the input's blocks, and meet in local
+// positions, PX apart, by TC blocks of four output channels; SPLIT of them split the input's blocks, and meet in local
 // memory. The products of the zero points are added at the end: sum xw - x_zero sum w - w_zero sum x + ..., where x is
 // x_zero outside.
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), POINTWISE (a 1x1 filter on x's own positions), HAS_START,
@@ -105,7 +105,7 @@ kernel void conv_dot(global const uint *restrict x, global const uint4 *restrict
             #pragma unroll
             for (int t = 0; t < TP; ++t) {
 #if W_ZERO
-                // Lanes past the last channel are zero in x, but not where x is outside.
+                // Lanes past the last channel are zero inside x, but not in the padding.
                 x_sum[t] = DOT4_SUM_A(TAIL < 4 && b == ib - 1 ? v[t] & (0xffffffffu >> (32 - 8 * TAIL)) : v[t], x_sum[t]);
 #endif
                 #pragma unroll

@@ -1,10 +1,10 @@
 // Convolution of 8-bit integers from channel-packed blocks to channel-packed blocks, sums exact in int32, on CPUs: four
 // products to a lane's instruction (include/dot4_bytes.cl).
 //   y[n, m, o] = bias[m] + sum over c, k of (x[n, c, o*S - pad + k*D] - x_zero) * (w[m, c, k] - w_zero[m])
-// A work-item computes tiles of TW neighbouring output columns of TB blocks of PACK channels, their sums in registers; a word
-// of x, four channels of a pixel, meets vectors of the same four of each output channel. Columns of x are staged in private
+// A work-item computes tiles of TW adjacent output columns of TB blocks of PACK channels, their sums in registers; a word
+// of x, four channels of a pixel, is multiplied with vectors of the same four of each output channel. Columns of x are staged in private
 // memory, those outside as x's zero point, so that the inner loop checks no bounds; where a filter is 1x1 and x unsigned they
-// are read where they lie.
+// are read in place.
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), and
 //   X_WORDS    words of a pixel in a block of x        POINTWISE  a 1x1 filter on x's own positions, which are all one row
 //   RUN STEP   as conv/direct_packed.cl has them              A_SIGNED X_ZERO  see integer/zero_point_params.cl
@@ -13,7 +13,7 @@
 //   BANDED     see conv/grouped_band.cl                        NARROW     1: rows may be shorter than TW columns
 // Weights: [groups, ceil(ob / TB), ib, KD*KH*KW, X_WORDS, TB, PACK] words of signed bytes, zeros past the last; start (bias, and
 // what zero points that are known add), sums (of filters less their zero points, over all taps) and w_zero: int[groups * ob *
-// PACK]. ob and ib are counted in a group, cg = channels of a group in x. A work-item does `span` neighbouring tiles in turn.
+// PACK]. ob and ib are counted in a group, cg = channels of a group in x. A work-item does `span` adjacent tiles in turn.
 // Grid: ceil(column tiles * oh * od / span), groups * ceil(ob / TB), batch.
 #include "include/dot4_bytes.cl"
 #include "include/aligned_blocks.cl"
@@ -95,7 +95,7 @@ kernel void conv_fours(global const uint *restrict x, global const uint *restric
     global const PIXEL *pixels = (global const PIXEL *)x + (size_t)(n * groups + g) * ib * id * ih * iw;
     for (int i = begin; i < end; ++i) {
         const int row = i / tiles;
-        // The last tile moves back to lie inside the row, and computes some of the tile before it once more.
+        // The last tile is shifted back into the row and recomputes part of the previous tile.
         const int x0 = min((i - row * tiles) * TW, ow - TW);
         global const uint *w = filters;
         INTS acc[TW * TB], x_sum[W_ZERO ? TW : 1];

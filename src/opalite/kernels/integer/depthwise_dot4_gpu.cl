@@ -1,6 +1,6 @@
 // Depthwise convolution of 8-bit integers on channel-packed tensors, sums exact in int32:
 //   y[n, c, o] = bias[c] + sum over k of (x[n, c, o*S - pad + k*D] - x_zero) * w[c, k]
-// One work-item computes TW neighbouring output columns of one block of PACK channels. Needs KD KH KW (filter), SD SH SW
+// One work-item computes TW adjacent output columns of one block of PACK channels. Needs KD KH KW (filter), SD SH SW
 // (stride), DD DH DW (dilation), HAS_BIAS, X_ZERO (0 none, 1 an argument, 2 in memory), MASK (lanes of the last
 // block from `channels` on are set to zero), A_SIGNED (x). w, less its zero points: int[blocks, taps, PACK]; bias: int[blocks * PACK].
 // Grid: ceil(ow / TW) * oh * od, blocks, batch.

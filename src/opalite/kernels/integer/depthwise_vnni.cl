@@ -1,13 +1,13 @@
-// Depthwise convolution of 8-bit integers on channel-packed tensors, sums exact in int32, on CPUs: four neighbouring taps of a
+// Depthwise convolution of 8-bit integers on channel-packed tensors, sums exact in int32, on CPUs: four adjacent taps of a
 // channel to a lane's instruction (include/dot4_bytes.cl).
 //   y[n, c, o] = bias[c] + sum over k of (x[n, c, o*S - pad + k] - x_zero) * w[c, k]
-// Four pixels of PACK channels are turned, so that each lane holds its channel's four bytes. They serve SHARE neighbouring
+// Four pixels of PACK channels are transposed, so that each lane holds its channel's four bytes. They serve SHARE adjacent
 // outputs, whose filters are shifted against each other in their words; NG such fours hold all taps of a row for these. A
-// work-item computes tiles of TG times SHARE neighbouring columns of one block.
+// work-item computes tiles of TG times SHARE adjacent columns of one block.
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH (dilation; the columns have none), X_ZERO, A_SIGNED, MASK as
 // integer/conv_vnni.cl has them.
 // Weights, words of signed bytes: [blocks, KD * KH, NG, SHARE, PACK]; start and sums as there: int[blocks * PACK].
-// A work-item does `span` neighbouring tiles in turn. Grid: ceil(column tiles * oh * od / span), blocks, batch.
+// A work-item does `span` adjacent tiles in turn. Grid: ceil(column tiles * oh * od / span), blocks, batch.
 #include "include/dot4_bytes.cl"
 #include "include/aligned_blocks.cl"
 #ifndef TG
@@ -26,7 +26,7 @@
 #define TW (TG * SHARE)
 
 #if DOTS == 2
-// In assembly too: compilers make a dozen instructions of these two.
+// In assembly too, since compilers emit a dozen instructions for these two.
 #define BYTES_OF_LANES 0x0c080400u, 0x0d090501u, 0x0e0a0602u, 0x0f0b0703u
 #if PACK == 16
 #define LANES_OF_PIXELS ((uint16)(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15))
@@ -48,7 +48,7 @@ static inline WORDS turned(WORDS v) {
 }
 #endif
 
-// Four neighbouring pixels of a row of iw, at least four, from column ix on, as words of one channel each: those outside the
+// Four adjacent pixels of a row of iw, at least four, from column ix on, as words of one channel each: those outside the
 // row hold `outside`.
 static inline WORDS four_at(global const uint *row, int ix, int iw, uint outside) {
 #if DOTS == 2

@@ -1,6 +1,6 @@
 // Sums of products of 8-bit integers, four at a time. A word (uint) holds four neighbours, the first in its low byte.
 //   DOT4(a, b, c)     c + sum of the products of the bytes of a, signed if A_SIGNED, with those of b, signed if B_SIGNED
-//   TURNS             turns of an innermost loop to unroll, so that their loads are on their way together
+//   TURNS             turns of an innermost loop to unroll, so that their loads are in flight together
 //   DOT4_SUM_A(a, c)  c + sum of the bytes of a;   DOT4_SUM_B(b, c)  the same of b
 // Needs DOT: 2 inline PTX's dp4a, 1 the functions of cl_khr_integer_dot_product, 0 plain C.
 #ifndef DOT

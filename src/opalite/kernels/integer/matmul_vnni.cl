@@ -37,7 +37,7 @@
 #endif
 #define AHEAD (64 * 16) // words: a page
 
-typedef uint __attribute__((aligned(1))) word_at; // x86 reads a word anywhere; as four bytes it would be put together
+typedef uint __attribute__((aligned(1))) word_at; // x86 loads unaligned words; four byte loads would be slower
 
 // Terms k to k + 3 of a row, `count` of them there.
 static inline uint word_of(global const A_BYTE *restrict row, int k, int count) {
@@ -92,7 +92,7 @@ kernel void integer_panel(global const A_BYTE *restrict a, global const uint *re
         if (left > 0) {
             #pragma unroll
             for (int i = 0; i < MR; ++i) {
-                // Terms past the last are those of a zero point, and meet zeros.
+                // Terms past the last equal the zero point and are multiplied by zeros.
                 const WORDS own = (WORDS)word_of(row[i], 4 * whole, left);
 #if B_ZERO
                 row_sum[i] = dot_fours(row_sum[i], own, (WORDS)(0x01010101u >> (8 * (4 - left))));

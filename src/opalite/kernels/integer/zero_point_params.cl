@@ -1,4 +1,4 @@
-// Zero points of x for kernels of four products to a lane, which want its bytes unsigned: signed ones are flipped in their
+// Zero points of x for VNNI kernels, which need unsigned bytes: signed ones are flipped in their
 // highest bit, which shifts them and their zero point by 128. Needs A_SIGNED (x is int8) and
 //   X_ZERO  0 none, 1 an argument, which is part of `start` already, 2 in memory, beside the sums over each filter
 // OWN_ZERO declares `zero`.

@@ -1,11 +1,11 @@
 // y[z, m, n] = sum_k a[z, m, k] b[z, k, n] in register tiles of MR rows by NV vectors of PACK columns, for CPUs.
-// One work-item owns a panel of WIDTH = NV * PACK columns and walks down `rows` rows (a multiple of MR). It uses a chunk
-// of the panel, some k that fit the first-level cache, for up to GROUP tiles in turn, whose sums are kept meanwhile, and
-// fetches the next chunk: processors fetch ahead by themselves only to the end of a page. Each chunk is summed by itself, so
+// One work-item owns a panel of WIDTH = NV * PACK columns and iterates down `rows` rows (a multiple of MR). It uses a chunk
+// of the panel, some k that fit the L1 cache, for up to GROUP tiles in turn, whose sums are kept in between, and
+// prefetches the next chunk, since hardware prefetchers stop at the end of a page. Each chunk is summed by itself, so
 // that rounding errors grow with the number of chunks rather than with K.
 // Grid: (ceil(N / WIDTH), ceil(M / rows), batches), work-groups of one work-item.
 //   PANELS    b holds panels [ceil(N / WIDTH), K, WIDTH], zeros past N; else rows of ldb elements, and N >= WIDTH
-//   KS        separate sums for neighbouring k, to hide the latency of multiply-add in small tiles
+//   KS        separate sums for adjacent k, to hide the latency of multiply-add in small tiles
 //   FETCH     vectors of panels fetched at each k: NV where a panel serves one tile, else 1
 //   TRANS_A   a is stored [K, M]
 #include "matmul/batch_offsets.cl"
@@ -42,22 +42,22 @@ kernel void matmul_panel(global const REAL *restrict a, global const REAL *restr
     if (panel * WIDTH >= N || first >= M || z >= batches) return;
     size_t a_offset, b_offset;
     batch_offsets(batch, dims, z, &a_offset, &b_offset);
-    // In rows the last panel begins early enough to lie inside them; its first columns are the neighbour's.
+    // In rows the last panel begins early enough to are inside them; its first columns are the neighbour's.
     const int low = panel * WIDTH, high = min(N, low + WIDTH), n0 = PANELS ? low : min(low, N - WIDTH);
     const int end = min(M, first + rows), step = PANELS ? WIDTH : ldb;
     a += a_offset;
     b += b_offset + (PANELS ? (size_t)panel * K * WIDTH : (size_t)n0);
-    // As many chunks of equal length, a multiple of KS, as come nearest to their size.
+    // Equal chunks, a multiple of KS, of about the wanted size.
     const int chunks = max(1, (int)(((size_t)K * (WIDTH * sizeof(REAL)) + CHUNK_BYTES / 2) / CHUNK_BYTES));
     const int chunk = ((K + chunks - 1) / chunks + KS - 1) / KS * KS;
     global const REAL *next = b + (size_t)K * WIDTH;
-    // Rows that the second-level cache does not hold come in pieces of a chunk, each from another page, which processors
-    // do not foresee: each tile asks for those of the next.
+    // Rows beyond the L2 cache are read in pieces of a chunk, each from another page, which hardware
+    // prefetchers do not predict: each tile prefetches those of the next one.
     const bool is_far = (size_t)M * K * sizeof(REAL) > FAR_BYTES;
     ACCV kept[GROUP][MR * NV];
     for (int m0 = first; m0 < end; m0 += GROUP * MR) {
         const int m1 = min(end, m0 + GROUP * MR);
-        // Who uses the whole panel at once fetches the next one, all tiles their share of it.
+        // With a single chunk, all tiles prefetch their share of the next panel.
         const int sharing = ((chunk < K ? m1 - m0 : end - first) + MR - 1) / MR;
         const int ahead = FETCH > 1 ? WIDTH : max(1, WIDTH / sharing);
         int k0 = 0;

@@ -1,4 +1,4 @@
-// y[z, m, n] = sum_k a[z, m, k] b[z, k, n] in tiles that a work-group shares through local memory: the GPU's kernel.
+// y[z, m, n] = sum_k a[z, m, k] b[z, k, n] in tiles that a work-group shares through local memory, for GPUs.
 // See fma/local_memory_tile.cl for the tiles. Work-group: RY * CX * SPLIT. Grid: (ceil(N / BN) * group, ceil(M / BM), batches * PARTS).
 //   TRANS_A, TRANS_B   the last two dimensions of that input are stored swapped
 //   PANELS    b is a constant in panels: [ceil(N / BN), turns * SLAB, BN], zeros past its columns and terms

@@ -1,5 +1,5 @@
-// y[z, m, n] = sum_k a[z, m, k] b[z, k, n] where local memory is no faster than what lies behind it: a work-item computes TM
-// rows by TN vectors of four columns from its own loads (fma/register_fed_tile.cl), neighbours take neighbouring columns.
+// y[z, m, n] = sum_k a[z, m, k] b[z, k, n] for devices whose local memory is no faster than global memory: a work-item computes TM
+// rows by TN vectors of four columns from its own loads (fma/register_fed_tile.cl), neighbours take adjacent columns.
 //   TRANS_A, TRANS_B   the last two dimensions of that input are stored swapped
 //   PANELS   b is a constant in panels: [ceil(N / (4 * TN)), K in whole fours, 4 * TN], zeros past its columns and terms
 // Grid: ceil(N / (4 * TN)), ceil(M / TM), batches.

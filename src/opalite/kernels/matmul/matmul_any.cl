@@ -1,4 +1,4 @@
-// y[z, m, n] = sum_k a[z, m, k] b[z, k, n] for any sizes, types and strides: serves where nothing faster does.
+// y[z, m, n] = sum_k a[z, m, k] b[z, k, n] for any sizes, types and strides: the fallback.
 // One work-item computes PACK columns of one row. Grid: (ceil(N / PACK), M, batches), may be rounded up.
 //   TRANS_A, TRANS_B   the last two dimensions of that input are stored swapped
 #include "matmul/batch_offsets.cl"
@@ -12,7 +12,7 @@
 #endif
 #define A(k) LOAD(a, TRANS_A ? (size_t)(k) * lda + m : (size_t)m * lda + (k))
 
-// Products of a row with one column are folded from PACK partial sums where both lie along k in memory.
+// A row times a single column is reduced from PACK partial sums if both are contiguous along k.
 static inline ACC one_column(global const REAL *a, global const REAL *b, int m, int n, int K, int lda, int ldb) {
     ACC sum = 0;
     int k = 0;

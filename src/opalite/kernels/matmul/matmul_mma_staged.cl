@@ -3,7 +3,7 @@
 // group size, column tiles).
 //   NORMALIZED   1: the rows of a are normalised first, (a - mean) / sqrt(variance + epsilon). That is applied to the sums:
 //                sum_k (a_k - mean) b_kc = sum_k a_k b_kc - mean * column_sums[c]. Mean and variance come from the stages
-//                that pass by; the variance, as mean of squares less square of the mean in float, is good to what storing
+//                that are multiplied; the variance, as mean of squares less square of the mean in float, is good to what storing
 //                a in halves leaves of it.
 #ifndef NORMALIZED
 #define NORMALIZED 0
@@ -14,7 +14,7 @@
 #include "include/aligned_blocks.cl"
 #include "mma/staged_tile.cl"
 
-// Rows of a slab lie one after the other, 64 bytes each, so that lanes reading 16 bytes meet in no memory bank.
+// Rows of a slab are consecutive, 64 bytes each, so that lanes reading 16 bytes have no bank conflicts.
 static inline void copy_rows(local uint4 *stage, global const REAL *a, int rows, int k, int turn, UNITS_PARAM) {
     UNROLLED
     for (int e0 = 0; e0 < INPUT_STAGE; e0 += GROUP) {
@@ -32,7 +32,7 @@ static inline void copy_rows(local uint4 *stage, global const REAL *a, int rows,
 // Of 16 rows a tile: their products with ones, with the first and with the last eight of themselves, as mma leaves them.
 typedef float RowSums[WM][3][4];
 
-// Warps side by side along the columns see the same rows: each adds up every NW-th stage.
+// Warps along the columns read the same rows: each sums every NW-th stage.
 static inline void add_rows(RowSums sums, const uint4 a[WM][2], bool mine, UNITS_PARAM) {
     const uint ones = 0x3c003c00;
     UNROLLED
@@ -54,7 +54,7 @@ static inline void find_norms(RowSums sums, local uint4 *stages, int k, float ep
     local float2 *parts = (local float2 *)stages, *norms = ROW_NORMS;
     barrier(CLK_LOCAL_MEM_FENCE);
     const int row = LANE / 4;
-    if (LANE % 4 == row / 2) {  // the lane that has the square of its row, on the diagonal
+    if (LANE % 4 == row / 2) {  // the lane with the square of its row, on the diagonal
         UNROLLED
         for (int i = 0; i < WM; ++i) {
             local float2 *to = parts + (WARP_K * NW + WARP_N) * BM + (WARP_P * WM + i) * 16 + row;

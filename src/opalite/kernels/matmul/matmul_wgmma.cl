@@ -1,6 +1,6 @@
 // y[r, c] = sum over k of a[r, k] b[k, c] for halves and constant b by warpgroups: see mma/wgmma_tile.cl for the tiles.
 // K is a multiple of 8, N of 4. Work-group: 128 * PW work-items. Grid: (tiles * group size, PARTS).
-//   NORMALIZED   1: the rows of a are normalised first, as in matmul/matmul_mma_staged.cl; each work-item adds up what it multiplies
+//   NORMALIZED   1: the rows of a are normalised first, as in matmul/matmul_mma_staged.cl; each work-item sums its own operands
 #ifndef NORMALIZED
 #define NORMALIZED 0
 #endif

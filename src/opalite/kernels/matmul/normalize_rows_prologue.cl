@@ -1,11 +1,11 @@
-// The rows of a product of few rows, normalised on their way to local memory (matmul/skinny_mma.cl and quantized/skinny_mma_quantized.cl, after
+// Normalises the rows of a skinny product while they are copied to local memory (matmul/skinny_mma.cl and quantized/skinny_mma_quantized.cl, after
 // mma/mma_instructions.cl): as Normalize stores them, (x - mean) / sqrt(variance + epsilon) * scale + bias rounded to halves, without a
 // launch of their own. Each work-group does it for its MR rows: work-item i has vectors i, i + GROUP, ... of every row, which
 // stay in registers until the product's kernel puts them where it reads them. K is a multiple of VECTOR. A row has ROW_TERMS
 // terms, zeros from K on.
-//   NORMALIZED        0: nothing here is used; 1: by mean and variance, the mean of squared differences; 2: by the mean of squares
-//   VECTOR            4 or 8: halves that are read at once
-//   HAS_SCALE, HAS_BIAS   one for each term, constants, which are asked for before other launches are awaited
+//   NORMALIZED        0: nothing here is used; 1: by mean and variance; 2: by the mean of squares (RMS)
+//   VECTOR            4 or 8: halves per load
+//   HAS_SCALE, HAS_BIAS   one for each term, constants, which are loaded before waiting for earlier launches
 #ifndef NORMALIZED
 #define NORMALIZED 0
 #define VECTOR 8
@@ -37,7 +37,7 @@ typedef struct {
     Halves vectors[HELD];
 } RowPart;
 
-// What lies at `from` of the work-item's part of a row of K halves; the last vector again in place of what is past it.
+// Loads the work-item's part of a row of K halves at `from`; vectors past the end repeat the last one.
 static inline void read_part(RowPart *part, global const REAL *from, int K) {
     #pragma unroll
     for (int u = 0; u < HELD; ++u) part->vectors[u] = *(global const Halves *)(from + min(VECTOR_AT(u), K - VECTOR));
@@ -46,7 +46,7 @@ static inline void read_part(RowPart *part, global const REAL *from, int K) {
 // Pair p of the halves of vector u.
 #define PAIR(part, u, p) (((const uint *)&(part).vectors[u])[p])
 
-// sums[i] becomes the sum of those of all work-items. `parts`: MR * PARTS floats that nobody reads any more.
+// Reduces sums[i] over all work-items. `parts`: MR * PARTS floats of free local memory.
 static inline void fold_rows(float *sums, local float *parts, UNITS_PARAM) {
     UNROLLED
     for (int i = 0; i < MR; ++i) {
@@ -98,7 +98,7 @@ static inline void normalise_rows(RowPart *held, const RowPart *scale, const Row
     fold_rows(norms, parts + MR * PARTS, units_);
     #pragma unroll
     for (int i = 0; i < MR; ++i) norms[i] = 1.0f / sqrt(norms[i] / K + epsilon);
-    UNROLLED // PoCL 3.0 does not survive the code of 16 rows
+    UNROLLED // PoCL 3.0 crashes on the code of 16 rows
     for (int i = 0; i < MR; ++i) {
         #pragma unroll
         for (int u = 0; u < HELD; ++u) {

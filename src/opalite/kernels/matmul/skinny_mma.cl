@@ -1,12 +1,12 @@
 // y[r, c] = sum over k of a[r, k] b[k, c] for few rows, halves and a constant b in the order of a kernel for matrix units, so that
 // one copy serves prompts and single tokens. Bound by reading b: a work-item reads 16 bytes of each step of 16 terms, UNROLL
-// steps on their way at any time, neighbours neighbouring ones. The rows of a lie in local memory.
-// What a warp has read goes to the matrix units as it is, for a multiplication in each work-item takes longer than memory:
+// steps in flight at any time, neighbours adjacent ones. The rows of a are in local memory.
+// A warp passes loaded data to the matrix units unchanged, since multiplying in each work-item is slower than memory:
 // in tiles and stages as the right side, rows of a being the left. In chunks a work-item has 8 terms of one column, where
 // units want 4 of several; so a row of a is 8 rows of the left side, each with zeros but for the terms of one work-item of four
 // and of one half of quads, and of the sums half is wanted.
-// A work-group of 32 * PARTS work-items owns `blocks` times 16 columns and MR rows, PARTS warps share out the steps, and all
-// sums of 16 columns meet in local memory while those of the next are read. K is a multiple of 4.
+// A work-group of 32 * PARTS work-items owns `blocks` times 16 columns and MR rows, PARTS warps split the steps, and all
+// sums of 16 columns are reduced in local memory while the next ones are loaded. K is a multiple of 4.
 // Grid: ceil(N / 16 / blocks) * group size, ceil(M / MR).
 //   FORM     1 tiles (mma/mma_tile.py), 2 stages (mma/staged_tile.py), 3 chunks of tiles of TILE columns (mma/wgmma_tile.py)
 //   ROUNDS   times UNROLL steps of each warp whose part of the rows is in local memory at once
@@ -53,7 +53,7 @@ __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void matmul_few(global const REAL *restrict a, ROW_SCALE_PARAM ROW_BIAS_PARAM global const uint4 *restrict weights,
                        global REAL *restrict y, int M, int N, int K, int steps, int blocks EPSILON_PARAM EPILOGUE_PARAMS) {
     local uint4 shared_[STAGED / 2 + 1];
-    local float sums_[2][SUMMED]; // of this block, and of the one before
+    local float sums_[2][SUMMED]; // of this block, and of the previous one
     UNITS;
     local uint2 *const rows = (local uint2 *)shared_;
     const int item = get_local_id(0), lane = LANE, part = WARP, own = lane / 4, pair = lane % 4;
@@ -115,7 +115,7 @@ kernel void matmul_few(global const REAL *restrict a, ROW_SCALE_PARAM ROW_BIAS_P
 #endif
         const bool ends = round + 1 == rounds;
         const int next = block + (ends ? 1 : 0), there = ends ? 0 : round + 1;
-        const int ahead = next < last ? there * UNROLL : steps; // where nothing is left to read
+        const int ahead = next < last ? there * UNROLL : steps; // nothing is left to read
         global const uint4 *const from = weights + PLACE_OF_BLOCK(next);
         UNROLLED
         for (int u = 0; u < UNROLL; ++u) {

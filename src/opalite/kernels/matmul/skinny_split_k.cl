@@ -1,10 +1,10 @@
-// y[z, m, n] = sum_k a[z, m, k] b[z, k, n] for few rows: b is read once, by all work-items of a group side by side.
-// A work-group of TX x TY work-items owns neighbouring columns and splits k among the others; their sums meet in local
+// y[z, m, n] = sum_k a[z, m, k] b[z, k, n] for few rows: b is read once, coalesced over the work-items of a group.
+// A work-group of TX x TY work-items owns adjacent columns and splits k; partial sums are reduced in local
 // memory. With b by rows, TX vectors of columns and TY parts of k; with b stored [N, K] (TRANS_B), TY columns and TX parts.
 // Grid: (TX * groups of columns, TY, ceil(M / MR) * batches).
 //   MR      rows of a work-group
 //   PACK    neighbours in b that a work-item loads at once; more than 1 divide its rows
-//   UNROLL  such loads that are on their way at any time
+//   UNROLL  such loads in flight at any time
 #include "matmul/batch_offsets.cl"
 #include "include/reduce_lanes.cl"
 #include "include/aligned_blocks.cl"
@@ -27,7 +27,7 @@
     ((i) * PARTS + own < steps && n < N \
         ? LOADV(b, TRANS_B ? (size_t)n * ldb + ((i) * PARTS + own) * PACK : (size_t)((i) * PARTS + own) * ldb + n) : (ACCV)0)
 
-// What row m of a multiplies step s of b by.
+// The elements of row m of a for step s of b.
 static inline ACCV factor(global const REAL *restrict a, int m, int s, int lda) {
 #if !TRANS_B
     return (ACCV)LOAD(a, TRANS_A ? (size_t)s * lda + m : (size_t)m * lda + s);

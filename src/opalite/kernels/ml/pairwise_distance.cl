@@ -1,4 +1,4 @@
-// y[n, m] = sum over f of |x[n, f] - c[f, m]| ^ POWER, POWER 1 or 2. A work-item computes ROWS rows of PACK neighbouring columns.
+// y[n, m] = sum over f of |x[n, f] - c[f, m]| ^ POWER, POWER 1 or 2. A work-item computes ROWS rows of PACK adjacent columns.
 // Grid: ceil(columns / PACK), ceil(rows / ROWS).
 #if POWER == 2
 #define ADD(sum, d) ((sum) + (d) * (d))

@@ -1,4 +1,4 @@
-// What the leaves that rows of x[rows, features] reach in `trees` trees give to `columns` columns.
+// Sums (or extremes) of the leaf weights that rows of x[rows, features] reach in `trees` trees, for `columns` columns.
 // limits[m], nodes[m] = (feature, flags, next if yes, next if no), leaves[m] = (first weight, one after the last).
 // A leaf is its own next node.
 //   RULE       the comparison of all nodes, or -1 where flags & 7 says which;  MISSING  whether flags & 8 says that NaN is yes
@@ -90,7 +90,7 @@ kernel void tree_ensemble(global const REAL *x, global const REAL *limits, globa
 #endif
 }
 
-// y = the parts' sums put together.
+// y = the sums of the parts.
 kernel void tree_parts(global const ACC *sums, global REAL *y, int count, int parts, ACC scale) {
     const int i = get_global_id(0);
     if (i >= count) return;

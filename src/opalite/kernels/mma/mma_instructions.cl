@@ -1,16 +1,16 @@
-// What NVIDIA's matrix units and copy unit do, through inline PTX: instructions of a warp of 32 lanes. Processors have no
-// such units: there work-items meet in local memory and do the same sums, so that kernels can be tested (every work-item
-// of the group must then come by). A kernel of GROUP work-items begins with UNITS; functions take UNITS_PARAM, given units_.
+// NVIDIA's matrix and copy instructions through inline PTX, for a warp of 32 lanes. CPUs have no
+// such units: there work-items exchange operands in local memory and compute the same sums, so that kernels can be tested (every work-item
+// of the group must then execute it). A kernel of GROUP work-items begins with UNITS; functions take UNITS_PARAM, given units_.
 //   MULTIPLY(d, a0, a1, a2, a3, b0, b1)   d[4] += a b, mma.m16n8k16: halves in pairs (uint), float sums
-//   TURNED(r, p)                          r[4]: four 8 x 8 matrices of halves, turned (ldmatrix.trans); lane 8 * m + i
+//   TURNED(r, p)                          r[4]: four 8 x 8 matrices of halves, transposed (ldmatrix.trans); lane 8 * m + i
 //                                         gives in p the row i of matrix m, 16 bytes of local memory
 //   COPY(bytes, to, from, exists)         8 or 16 bytes from global to local memory, zeros unless `exists`
 //   COPY_DONE                             closes a group of copies
 //   SWAPPED(v, d)                         float v of lane ^ d
 //   HALVES(low, high)                     two floats as halves in a uint
-//   pair_floats(v)                        and back, as a float2
+//   pair_floats(v)                        the inverse, as a float2
 //   FUSED(a, b, c)                        a b + c of pairs of halves (uint), rounded once
-//   SOME_WARPS(condition)                 before a block that warps without the condition may leave out, but need not
+//   SOME_WARPS(condition)                 before a block that warps without the condition may skip
 //   ZERO                                  0 for sums to begin with
 //   UNROLLED                              before a loop whose body uses these
 //   COPY_WAIT(n)                          until all groups of this work-item but the last n, a number, have arrived
@@ -21,7 +21,7 @@
 #define MOST_COPIES 64
 #endif
 typedef struct {
-    local uint *seats;  // [work-items][8], where lanes meet
+    local uint *seats;  // [work-items][8], for exchange between lanes
     local uchar *to[MOST_COPIES];
     global const uchar *from[MOST_COPIES];
     int bytes[MOST_COPIES], group[MOST_COPIES], exists[MOST_COPIES], held, groups;
@@ -73,7 +73,7 @@ static inline uint units_halves(Units *u, float low, float high) {
     local uint *mine = u->seats + get_local_id(0) * 8;
     vstore_half(low, 0, (local half *)mine);
     vstore_half(high, 1, (local half *)mine);
-    return as_uint(vload4(0, (local const uchar *)mine)); // as uint, it might be read before halves are written
+    return as_uint(vload4(0, (local const uchar *)mine)); // as uint it might be read before the halves are written
 }
 
 static inline float2 pair_floats(uint v) {
@@ -91,7 +91,7 @@ static inline void units_copy(Units *u, int bytes, local void *to, global const 
     u->bytes[i] = bytes, u->exists[i] = exists, u->group[i] = u->groups;
 }
 
-// Copies happen as late as COPY_WAIT allows: who reads without waiting reads what was there before.
+// Copies are delayed until COPY_WAIT, so that a missing wait reads old data and tests fail.
 static inline void units_wait(Units *u, int left) {
     int kept = 0;
     for (int i = 0; i < u->held; ++i) {
@@ -105,7 +105,7 @@ static inline void units_wait(Units *u, int left) {
     }
     u->held = kept;
 }
-// PoCL 3.0 may take an array that is first set to constants as one that all work-items share.
+// PoCL 3.0 may share an array initialised by constants between work-items.
 #define ZERO ((float)(get_local_id(0) >> 30))
 #define UNROLLED _Pragma("unroll 1")  // copies of code with barriers would take minutes to compile
 #define UNITS \
@@ -127,7 +127,7 @@ static inline void units_wait(Units *u, int left) {
 #define UNROLLED _Pragma("unroll")
 #define UNITS const int units_ = 0
 #define UNITS_PARAM int units_
-// The address in local memory that the instructions want.
+// The local memory address in the form of the instructions.
 #define LOCAL_AT(p) ((uint)(size_t)(p))
 #define MULTIPLY(d, a0, a1, a2, a3, b0, b1) \
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 " \

@@ -1,16 +1,16 @@
 // Matrix products on NVIDIA's matrix units through inline PTX: y[p, c] = sum over q of x[p, q] w[c, q], halves with float
-// sums. The channels of x come in quads (4 neighbouring halves), numbered q; a step multiplies four quads.
+// sums. The channels of x come in quads (4 adjacent halves), numbered q; a step multiplies four quads.
 //   WM      tiles of 16 positions of a warp      WN    tiles of 16 output channels of a warp
 //   PW, NW  warps side by side along positions and along channels
 //   SPLIT      warps that share the steps of one tile and add up their sums in local memory
-//   STAGES  steps whose operands are on their way at any time
+//   STAGES  steps whose operands are in flight at any time
 // Fragments come straight from global memory: the layout mma.m16n8k16 prescribes along k and n may be permuted as long as
-// x and w agree. Thread t of a quad of threads takes quad 4 * step + t of x, so that its share of a row is 8 neighbouring
-// bytes, and the weights are packed for it: [tile of 16 channels][step][lane]{8 halves}; its results are 4 neighbouring
+// x and w agree. Thread t of a quad of threads takes quad 4 * step + t of x, so that its share of a row is 8 adjacent
+// bytes, and the weights are packed for it: [tile of 16 channels][step][lane]{8 halves}; its results are 4 adjacent
 // channels. The file that includes this one defines before it
-//   CURSOR                       type of the state that walks through the quads
+//   CURSOR                       type of the state that iterates over the quads
 //   quad_at(x, cursor, i, h)     this lane's quad of position 16 * i + 8 * h of its warp, as uint2
-//   advance(cursor)              go on by one step
+//   advance(cursor)              advances by one step
 #ifndef WM
 #define WM 1
 #define WN 1
@@ -81,12 +81,12 @@ static inline void sum_steps(float sum[WM][WN][2][4], global const REAL *x, glob
 #undef FETCH_WEIGHTS
 }
 
-// The four neighbouring channels of position 8 * h + lane / 4 of tile (i, j).
+// The four adjacent channels of position 8 * h + lane / 4 of tile (i, j).
 #define RESULT(sum, i, j, h) \
     ((float4)((sum)[i][j][0][2 * (h)], (sum)[i][j][0][2 * (h) + 1], (sum)[i][j][1][2 * (h)], (sum)[i][j][1][2 * (h) + 1]))
 
 // Call STORE_RESULT(float4 v, position, block of four channels, r) once for each vector of the tile, sums of all SPLIT added;
-// it is the work-item's own number r of RESULTS, and RESULT_BLOCK(r) its block. FEW_RESULTS: what belongs to those may wait
+// it is number r of the work-item's RESULTS, and RESULT_BLOCK(r) is its block. FEW_RESULTS: operands of the results may be held
 // in registers.
 // LOCAL_PARTS declares the local memory for that; it stands among the kernel's outermost declarations.
 #if SPLIT > 1

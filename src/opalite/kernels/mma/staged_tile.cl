@@ -1,18 +1,18 @@
 // Matrix products on matrix units from stages in local memory: y[p, c] = sum over q of x[p, q] w[c, q], halves with float
-// sums. The channels of x come in quads (4 neighbouring halves), numbered q; eight quads are a slab, which two
-// instructions of each tile take. While one stage is multiplied, STAGES - 1 others are on their way.
+// sums. The channels of x come in quads (4 adjacent halves), numbered q; eight quads are a slab, which two
+// instructions of each tile take. While one stage is multiplied, STAGES - 1 others are in flight.
 //   WM, WN  tiles of 16 positions and of 16 output channels of a warp
 //   PW, NW  warps side by side along positions and along channels
 //   SPLIT   warps that share the slabs of a tile and add up their sums; divides SL
 //   SL      slabs of a stage            STAGES, KEEP  stages in local memory, at least 2, and that less 2
 // The layout that mma.m16n8k16 prescribes along k and n may be permuted as long as x and w agree: thread t of a quad of
 // threads takes whole quads of x, and the weights are packed for it: [tile of 16 channels][step][lane]{8 halves}, `steps`
-// a multiple of those of a stage; its results are 4 neighbouring channels. The file that includes this one defines before
+// a multiple of those of a stage; its results are 4 adjacent channels. The file that includes this one defines before
 // calling SUM_STAGES
 //   COPY_INPUT(stage, turn)     starts the copies of x for a stage: BM positions, SL slabs, at local uint4 *stage
 //   INPUT(stage, u, position)   uint4: this thread's quads of slab u, as first and second step
 // and may define
-//   SEEN(a, turn)               looks at what INPUT gave for the warp's positions: const uint4 a[WM][2]
+//   SEEN(a, turn)               called with the result of INPUT for the warp's positions: const uint4 a[WM][2]
 #ifndef WM
 #define WM 1
 #define WN 1
@@ -74,7 +74,7 @@ static inline void multiply_slab(float sum[WM][WN][2][4], const uint4 a[WM][2], 
 #define SEEN(a, turn)
 #endif
 
-// sum += all `turns` stages. Every work-item of the group comes by. The weights of the first stages are on their way before other
+// sum += all `turns` stages. Every work-item of the group executes it. The weights of the first stages are loaded before other
 // launches are awaited, and count as copies of the first stage.
 #define SUM_STAGES(sum, turns) do { \
         for (int s_ = 0; s_ < STAGES - 1; ++s_) \
@@ -108,17 +108,17 @@ static inline void multiply_slab(float sum[WM][WN][2][4], const uint4 a[WM][2], 
         } \
     } while (0)
 
-// The four neighbouring channels of position 8 * h + lane / 4 of tile (i, j).
+// The four adjacent channels of position 8 * h + lane / 4 of tile (i, j).
 #define RESULT(sum, i, j, h) \
     ((float4)((sum)[i][j][0][2 * (h)], (sum)[i][j][0][2 * (h) + 1], (sum)[i][j][1][2 * (h)], (sum)[i][j][1][2 * (h) + 1]))
 
 // Call FINISH(float4 v, position, block of four channels), then PUT(that, position, block) once for each vector of the
-// tile, sums of all SPLIT added. What FINISH reads for a row of tiles is on its way together: it has places past the last
+// tile, sums of all SPLIT added. What FINISH reads for a row of tiles is in flight together: it has places past the last
 // position and block, too, and PUT leaves them out.
 #define AT_POSITION(i, h) (FIRST_POSITION + (i) * 16 + (h) * 8 + LANE / 4)
 #define AT_BLOCK(j) ((FIRST_TILE + (j)) * 4 + LANE % 4)
 #if SPLIT > 1
-#define SHARE ((VECTORS + SPLIT - 1) / SPLIT)  // vectors that a warp finishes
+#define SHARE ((VECTORS + SPLIT - 1) / SPLIT)  // vectors that a warp stores
 #define STORE_ALL(sum) do { \
         barrier(CLK_LOCAL_MEM_FENCE); \
         local float4 *mine = (local float4 *)stages + (WARP_N * PW + WARP_P) * (SPLIT * VECTORS * 32) + LANE; \

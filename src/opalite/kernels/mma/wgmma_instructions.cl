@@ -1,7 +1,7 @@
-// What the matrix units and the copy unit of NVIDIA's Hopper do for a warpgroup of four warps, through inline PTX. ptxas
-// refuses some of it to OpenCL C: that stands as comments that begin with //hopper, of which ptx/retarget_sm90a.py makes a part of
-// the program, with SHARED bytes of local memory, more than OpenCL gives. Processors have no such units: there work-items meet
-// in local memory and do the same sums, so that kernels can be tested (every work-item of the group must then come by).
+// NVIDIA Hopper's matrix and copy instructions for a warpgroup of four warps, through inline PTX. ptxas
+// rejects some of them in OpenCL C: these are comments that begin with //hopper, which ptx/retarget_sm90a.py makes a part of
+// the program, with SHARED bytes of local memory, more than OpenCL allows. CPUs have no such units: there work-items exchange
+// operands in local memory and compute the same sums, so that kernels can be tested (every work-item of the group must then execute it).
 // A kernel of GROUP work-items begins with ROOM; places in local memory are numbers, of which ROOM_AT is the first.
 //   MULTIPLY(d, quads, place)          d += 16 terms of two positions (uint2 quads[2]) by BN channels: wgmma.m64nNk16; place:
 //                                      that of the weights in 16 bytes, with two strides; begins, and ends by DRAIN
@@ -12,15 +12,15 @@
 //   ARRIVED(at, parity)                all work-items wait for bytes; MEET_WAIT: one waits for the others' arrivals
 //   COPY_8, COPY_16(to, from, exists)  from global to local memory of this work-item or its warp, zeros unless `exists`
 //   COPY_DONE, COPY_WAIT(n)            as in mma/mma_instructions.cl
-//   MEET_WARP                          behind COPY_WAIT: until all of a warp have come
+//   MEET_WARP                          behind COPY_WAIT: until all lanes of the warp arrive
 //   READ(v, at)                        uint2 v from a place in local memory
-//   FLOATS(v), ALL_FOUR(v)             the two halves of a uint as float2; the sum of float v over four neighbouring lanes
+//   FLOATS(v), ALL_FOUR(v)             the two halves of a uint as float2; the sum of float v over four adjacent lanes
 //   ZERO                               0 for sums to begin with
 #if defined(__x86_64__) || defined(__aarch64__)
 #define MOST_COPIES (4 * SEATS + 4)
 typedef struct {
     local uchar *room;
-    local uint *seats;  // [work-items][4], where lanes meet
+    local uint *seats;  // [work-items][4], for exchange between lanes
     uint to[MOST_COPIES];
     global const uchar *from[MOST_COPIES];
     int bytes[MOST_COPIES], group[MOST_COPIES], exists[MOST_COPIES], held, groups;
@@ -49,7 +49,7 @@ static inline void units_copy(Units *u, int bytes, uint to, global const void *f
     u->bytes[i] = bytes, u->exists[i] = exists, u->group[i] = u->groups;
 }
 
-// Copies happen as late as COPY_WAIT allows: who reads without waiting reads what was there before.
+// Copies are delayed until COPY_WAIT, so that a missing wait reads old data and tests fail.
 static inline void units_wait(Units *u, int left) {
     int kept = 0;
     for (int i = 0; i < u->held; ++i) {
@@ -80,7 +80,7 @@ static inline float units_all_four(Units *u, float v) {
     barrier(CLK_LOCAL_MEM_FENCE);
     return all;
 }
-// PoCL 3.0 may take an array that is first set to constants as one that all work-items share.
+// PoCL 3.0 may share an array initialised by constants between work-items.
 #define ZERO ((float)(get_local_id(0) >> 30))
 #define ROOM \
     local ulong room[SHARED / 8]; \

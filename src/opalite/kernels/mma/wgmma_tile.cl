@@ -1,17 +1,17 @@
 // Matrix products by warpgroups of four warps on the matrix units of NVIDIA's Hopper: y[p, c] = sum over q of x[p, q] w[c, q],
-// halves with float sums. The channels of x come in quads (4 neighbouring halves), numbered q; eight quads are a chunk, which
+// halves with float sums. The channels of x come in quads (4 adjacent halves), numbered q; eight quads are a chunk, which
 // two instructions (wgmma.m64nNk16) take.
 //   BN      output channels of a group, a multiple of 16 up to 256        SUMS    half of that, those of a work-item
 //   PW      warpgroups side by side along positions, of 64 positions each
 //   STAGES  chunks of weights in local memory         SEATS, KEEP  chunks of x there, and that less 1
 //   SHARED  bytes of local memory
 //   PARTS   groups that share the chunks of a tile; a second launch adds their sums up
-//   TURN, TOGETHER   vectors of results that are stored in a turn, an even number, and of those that are finished side by side
+//   TURN, TOGETHER   vectors stored per iteration, an even number, and vectors whose epilogues are interleaved
 // Weights are packed as the units want them, BN channels of a chunk at a time, and fetched by one instruction of one
-// work-item; a barrier in local memory (full) tells of their arrival, another (empty) that all warpgroups have used them.
-// Of x each warp copies what it multiplies itself, to where no other looks: thread t of a quad of threads then holds two
+// work-item; a barrier in local memory (full) signals their arrival, another (empty) that all warpgroups have used them.
+// Each warp copies its own part of x to memory that no other warp reads: thread t of a quad of threads then holds two
 // quads of positions lane / 4 and lane / 4 + 8 of its warp. The order of terms and channels that the instructions prescribe
-// may be permuted as long as x and w agree: results are 4 neighbouring channels. The file that includes this one defines
+// may be permuted as long as x and w agree: results are 4 adjacent channels. The file that includes this one defines
 //   SEAT_AT                    where in SEAT_BYTES of x, for the group, those of this work-item begin
 //   FETCH(seat, i)             starts this work-item's copies of the group's chunk number i, in order of i; anything that may
 //                              be read past the end
@@ -19,8 +19,8 @@
 //   READ_QUADS(quads, seat, u) uint2 quads[2]: those of both positions for instruction u
 //   STAGE_AT(i)                the weights of the group's chunk number i
 // and may define
-//   SEEN(quads)                looks at what READ_QUADS gave and is multiplied
-//   NORMAL(v, h, block)        what becomes of float4 sums of POSITION(tile, h) before all else
+//   SEEN(quads)                called with the result of READ_QUADS
+//   NORMAL(v, h, block)        transforms the float4 sums of POSITION(tile, h) first
 #ifndef BN
 #define BN 64
 #define SUMS 32
@@ -120,8 +120,8 @@ static inline int2 find_place(int rows_of_tiles, int columns_of_tiles) {
     } while (0)
 
 // Call FINISH(float4 v, position, block of four channels) and PUT(finished v, ...) once for each vector of the tile. FINISH
-// is also called past the tensor's end; what several of them read is on its way together. TURN vectors are a turn of a loop,
-// behind which the next ones take their registers: code that a work-item runs through once comes from far away.
+// is also called past the tensor's end; what several of them read is in flight together. TURN vectors are a turn of a loop,
+// after which the next ones reuse their registers; straight-line code would miss the instruction cache.
 #define STORE_ALL(sum, place) do { \
         _Pragma("unroll 1") \
         for (int first_ = 0; first_ < BN / 8; first_ += TURN) { \

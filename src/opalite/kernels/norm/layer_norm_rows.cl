@@ -5,7 +5,7 @@
 //                 the row for the mean, for the variance and for the result
 //   SCALE, BIAS   0: none; 1: one for each segment of each of `period` rows; 2: one for each column (one segment)
 // The variance is the mean of squared differences, in a pass after the mean's.
-// Where rows are held, scale and bias by columns are asked for before other launches are awaited.
+// Where rows are held, scale and bias by columns are loaded before waiting for earlier launches.
 // Epilogue (rows): segments are its rows, so that it sees [rows * segments, run].
 #define ADD2(a, b) ((a) + (b))
 #define HAS_SCALE SCALE

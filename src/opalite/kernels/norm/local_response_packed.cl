@@ -1,4 +1,4 @@
-// y = x * (bias + alpha * sum of squares of neighbouring channels)^-beta on channel-packed tensors.
+// y = x * (bias + alpha * sum of squares of adjacent channels)^-beta on channel-packed tensors.
 // Generated in front: window_sum(before, here, behind), which sums squares of a position's block and of the blocks next
 // to it over each lane's window, and response_PACK, the power with exponent -beta.
 //   MASK   the last block has lanes past `channels`

@@ -1,5 +1,5 @@
 // y = x * (bias + alpha * sum of squares of the channels c - before to c + behind)^-beta on x[batch, channels, spatial];
-// channels outside x count as zero. A work-item computes `each` channels of PACK neighbouring positions.
+// channels outside x count as zero. A work-item computes `each` channels of PACK adjacent positions.
 // Generated in front: response_1 and response_PACK, the power with exponent -beta.
 // Grid: ceil(spatial / PACK), ceil(channels / each), batch. Epilogue: packed, of a flat output.
 #define NORMALIZE(N, STEP)                                                                               \

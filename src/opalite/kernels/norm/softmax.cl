@@ -19,7 +19,7 @@
 #define SOURCE x
 #define RESULT(v, most, scale) (exp((v) - (most)) * (scale))
 #endif
-// What the sum turns into: a summand of the logarithm's result, or a factor.
+// Converts the sum to an addend (LOG) or a factor.
 #if LOG
 #define SCALE_OF(sum) log(sum)
 #else
@@ -28,7 +28,7 @@
 
 #ifdef VEC
 #include "include/sum_block.cl"
-// The tensor as [outer, length, inner], along the middle axis: one work-item walks VEC neighbouring lines.
+// The tensor as [outer, length, inner], along the middle axis: one work-item walks VEC adjacent lines.
 #define WALK(N)                                                                        \
     do {                                                                               \
         VEC_T(ACC, N) most = (VEC_T(ACC, N))(ACC_LOWEST), sum = (VEC_T(ACC, N))(0);    \

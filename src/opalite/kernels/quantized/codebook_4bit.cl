@@ -1,6 +1,6 @@
-// Numbers of 4 bits that number the 16 values TABLE_VALUES.
-//   LOOK_UP(n, w, j)   what numbers j of n words w stand for
-//   PERMUTE            the processor picks floats of a register by others (vpermps): in n lanes, of 16, or of 8 twice
+// 4-bit indices into the codebook TABLE_VALUES of 16 values.
+//   LOOK_UP(n, w, j)   codebook values of numbers j of n words w
+//   PERMUTE            the processor permutes floats of a register (vpermps): in n lanes, of 16, or of 8 twice
 #ifndef TABLE_VALUES
 #define TABLE_VALUES 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 #endif

@@ -1,8 +1,8 @@
 // y[m, n] = sum_k a[m, k] (b[k, n] - zero[n, k / block]) scale[n, k / block] for few rows, on CPUs: bound by reading b.
-// A work-item owns a panel of WIDTH = NV * PACK columns and MR rows. It widens each word of b in registers, once for all rows.
+// A work-item owns a panel of WIDTH = NV * PACK columns and MR rows. It dequantises each word of b in registers, once for all rows.
 // Blocks begin at words. Grid: (ceil(N / WIDTH), ceil(M / MR)), work-groups of one work-item.
 //   MR   rows of a work-item     NV   vectors of a panel
-//   KS   separate sums for neighbouring k, to hide the latency of multiply-add where there are few rows
+//   KS   separate sums for adjacent k, to hide the latency of multiply-add where there are few rows
 #include "quantized/unpack_low_bit.cl"
 #ifndef MR
 #define MR 1

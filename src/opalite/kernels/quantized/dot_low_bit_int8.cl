@@ -2,7 +2,7 @@
 //   BYTES(w, j)      the j-th of FOURS vectors of four numbers a lane that are in words w: numbers j, j + FOURS, j + 2 FOURS, ...
 //   IN_ORDER(c)      16 bytes of a row in the order in which those vectors meet them
 //   DOT(s, u, a)     s + products of the bytes of u with those of the word a, which is the same for all lanes
-//   BEGIN(z), TOTAL(s, z)   sums to begin with, and the integers they come to, z added; at most RUN words come between
+//   BEGIN(z), TOTAL(s, z)   initial sums, and their final integers plus z; at most RUN words in between
 // Needs DOTS: 2 vpdpbusd of AVX-512 VNNI or AVX-VNNI; 1 vpmaddubsw, for 4 bits at most, as pairs are summed in 16 bits;
 // 0 plain C. LANES: of a vector of floats.
 #include "quantized/unpack_low_bit.cl"

@@ -1,5 +1,5 @@
-// Sums of many rows with a panel of few bits, on CPUs: CHUNK of the panel's k at a time are widened into memory that stays in the
-// first-level cache, for all tiles of MR rows in turn, whose sums are kept meanwhile. Panels have WIDTH = NV * PACK columns.
+// Sums of many rows with a panel of few bits, on CPUs: CHUNK of the panel's k at a time are dequantised into memory that stays in the
+// L1 cache, for all tiles of MR rows in turn, whose sums are kept in between. Panels have WIDTH = NV * PACK columns.
 #define CHUNK 64
 #define GROUP 24 // tiles whose sums are kept
 #define AHEAD (64 * 16) // words: a page
@@ -7,7 +7,7 @@
 #define WORDS VEC_T(uint, PACK)
 
 // wide[k] = numbers k0 + k of the panel for all k < count, by scales from element `scales` on. `from`, the words of the first
-// of them, goes on to those behind the last. What scales and zero points are read from is the kernel's.
+// of them, goes on to those behind the last. The including kernel defines where scales and zero points are read from.
 #define WIDEN_CHUNK(wide, from, scales, k0, count)                                                                   \
     _Pragma("unroll 1") for (int k = 0; k < (count); k += PER) {                                                     \
         const size_t at = (scales) + (size_t)(((k0) + k) / block) * WIDTH;                                           \
@@ -20,7 +20,7 @@
         from += WIDTH;                                                                                               \
     }
 
-// kept[i] += what `count` numbers of row i, from `rows`[i] on, give with those widened; in place of what it held, if `begins`.
+// kept[i] += what `count` numbers of row i, from `rows`[i] on, give with those dequantised numbers; overwritten if `begins`.
 static inline void add_tile(FLOATS kept[MR][NV], global const REAL *const rows[MR], FLOATS wide[CHUNK][NV], int count,
                             bool begins) {
     FLOATS sum[MR][NV];

@@ -1,5 +1,5 @@
-// Sums of a few rows with a panel of few bits, on CPUs: each word is widened in registers, once for all of MR rows. Panels have
-// NV vectors of PACK columns; KS separate sums for neighbouring k.
+// Sums of a few rows with a panel of few bits, on CPUs: each word is dequantised in registers, once for all of MR rows. Panels have
+// NV vectors of PACK columns; KS separate sums for adjacent k.
 #include "include/prefetch.cl"
 #include "include/reduce_lanes.cl"
 #define AHEAD (64 * 16) // words: a page
@@ -16,7 +16,7 @@ static inline float sum_of(global const REAL *restrict a, int count) {
 }
 
 // sum[KS][MR][NV] += terms k to before k1 of `rows` with the words from `from` on, before scales and zero points. `k` and `from`
-// go on past whole words; what is left of a word is the last of all.
+// go on past whole words; the rest of a word is processed last.
 #define SUM_WORDS(sum, rows, from, k, k1)                                                         \
     _Pragma("unroll 1") for (; k + PER <= (k1); k += PER) {                                       \
         WORDS words[NV];                                                                          \

@@ -1,6 +1,6 @@
-// As panel.cl, of rows that quantize_activations.cl made bytes of: sums of products of integers, four to an instruction.
-// A work-item owns a panel of WIDTH = NV * PACK columns and up to `rows` rows. It spreads one group of the panel's numbers at a
-// time into bytes in the first-level cache, for all tiles of MR rows in turn, whose sums of floats are kept meanwhile.
+// dequant_gemm_cpu.cl with activations quantised by quantize_activations.cl: sums of integer products, four to an instruction.
+// A work-item owns a panel of WIDTH = NV * PACK columns and up to `rows` rows. It unpacks one group of the panel's numbers at a
+// time into bytes in the L1 cache, for all tiles of MR rows in turn, whose sums of floats are kept meanwhile.
 // A block is a whole number of groups, `groups` of them. zero: the zero point of all, where there is one (ZEROS 0).
 // Grid: (ceil(N / WIDTH), ceil(M / rows)), work-groups of one work-item; rows at most TILES * MR.
 #include "quantized/dot_low_bit_int8.cl"
@@ -11,7 +11,7 @@
 #endif
 #define WIDTH (NV * PACK)
 #define TILES 24
-// What makes up for the zero point counts once, in the first run of a group.
+// The zero-point correction is added once, in the first run of a group.
 #define IS_FIRST (RUN == MOST_WORDS || w0 == 0)
 #define MIDDLE_OF(i) (ZEROS || !IS_FIRST ? 0 : -zero * q_sum[i])
 #define AHEAD (64 * 16) // words: a page

@@ -1,5 +1,5 @@
-// As rows.cl, of rows that quantize_activations.cl made bytes of: for few rows, bound by reading b.
-// A work-item owns a panel of WIDTH = NV * PACK columns and MR rows. It spreads each word of b into bytes in registers, once for
+// dequant_gemv_cpu.cl with activations quantised by quantize_activations.cl: for few rows, bound by reading b.
+// A work-item owns a panel of WIDTH = NV * PACK columns and MR rows. It unpacks each word of b to bytes in registers, once for
 // all rows. A block is a whole number of groups, `groups` of them. zero: the zero point of all, where there is one (ZEROS 0).
 // Grid: (ceil(N / WIDTH), ceil(M / MR)), work-groups of one work-item.
 #include "quantized/dot_low_bit_int8.cl"
@@ -9,7 +9,7 @@
 #define NV 4
 #endif
 #define WIDTH (NV * PACK)
-// What makes up for the zero point counts once, in the first run of a group. Rows past the end count as zeros, and are not stored.
+// The zero-point correction is added once, in the first run of a group. Rows past the end count as zeros, and are not stored.
 #define IS_FIRST (RUN == MOST_WORDS || w0 == 0)
 #define MIDDLE_OF(i) (ZEROS || !IS_FIRST ? 0 : -zero * sums[rows[i]])
 #define AHEAD (64 * 16) // words: a page

@@ -1,6 +1,6 @@
-// Where panels of WIDTH columns hold the words of a constant matrix of a few bits (words.py): [ceil(words / DEEP)][WIDTH][DEEP].
-//   DEEP   neighbouring words of a column that lie side by side
-//   PANEL_AT(panel, words)   index of a panel's first word, columns having so many words
+// Addresses of the words of a low-bit matrix in panels of WIDTH columns (pack_low_bit.py): [ceil(words / DEEP)][WIDTH][DEEP].
+//   DEEP   consecutive words of a column stored together
+//   PANEL_AT(panel, words)   index of a panel's first word, for columns of `words` words
 //   WORD_AT(w, lane)         from there to word w of column `lane`
 #ifndef DEEP
 #define DEEP 1

@@ -1,5 +1,5 @@
-// Rows of a as signed bytes with a scale for each group: group g of row m is a[m, g * group ...] = by[g, m] * q[g, m, ...].
-// The largest magnitude of a group becomes 127; what is NaN or infinite makes the scale so. q is padded to whole 16 bytes,
+// Quantises rows of a to signed bytes with a scale per group: group g of row m is a[m, g * group ...] = by[g, m] * q[g, m, ...].
+// The largest magnitude of a group becomes 127; NaN and infinity propagate to the scale. q is padded to whole 16 bytes,
 // in the order of dot_low_bit_int8.cl; a group has room for `stride` rows. sums are those of q. Grid: stride, work-groups of one work-item.
 #include "quantized/dot_low_bit_int8.cl"
 #define SHIFTER 12582912.0f // 1.5 * 2^23: added to a float below 2^22, its low bits are the nearest integer
@@ -14,7 +14,7 @@ kernel void round_rows(global const REAL *restrict a, global uchar *restrict q, 
                        global int *restrict sums, int M, int K, int stride, int group) {
     const int m = get_global_id(0);
     if (m >= stride) return;
-    if (m >= M) { // zeros, for products of denormals would take long
+    if (m >= M) { // zeros, since products of denormals are slow
         for (int k0 = 0, g = 0; k0 < K; k0 += group, ++g) by[(size_t)g * stride + m] = sums[(size_t)g * stride + m] = 0;
         return;
     }

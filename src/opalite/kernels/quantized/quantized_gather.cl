@@ -1,5 +1,5 @@
 // y[i, k] = (x[indices[i], k] - zero) scale, x in the panels of quantized/unpack_low_bit.cl, its rows being their columns.
-// A work-item widens one word of a row. Grid: (ceil(columns / PER), count), which may be rounded up.
+// A work-item dequantises one word of a row. Grid: (ceil(columns / PER), count), which may be rounded up.
 //   INDEX   int or long
 #include "quantized/unpack_low_bit.cl"
 #include "quantized/packed_word_offsets.cl"

@@ -1,12 +1,12 @@
 // y[m, n] = sum_k a[m, k] (b[k, n] - zero[n, k / block]) scale[n, k / block] for few rows, on GPUs: bound by reading b.
-// A work-group of COLS x PARTS work-items owns COLS neighbouring columns and MR rows. Panels are 32 wide and 4 deep (packed_word_offsets.cl), so
+// A work-group of COLS x PARTS work-items owns COLS adjacent columns and MR rows. Panels are 32 wide and 4 deep (packed_word_offsets.cl), so
 // that a work-item reads 16 bytes, a quad, of a column, and its neighbours those of the next columns; PARTS of them share
-// out a column's quads, UNROLL on their way at once. Meanwhile the group brings the rows of a into local memory as floats,
-// which columns share. Sums of parts meet there, too. Grid: groups of columns * COLS * PARTS, ceil(M / MR).
-// A number becomes a float where it stands: below 2^23 = MAGIC, whose last bits are those of an integer, number j of half a
+// out a column's quads, UNROLL in flight at once. The group also copies the rows of a to local memory as floats,
+// which columns share. Partial sums are reduced there, too. Grid: groups of columns * COLS * PARTS, ceil(M / MR).
+// A number becomes a float in place: or-ed into 2^23 = MAGIC, whose last bits represent an integer, number j of half a
 // word adds u 2^(BITS j). MAGIC and the zero point come off exactly, and a is divided by 2^(BITS j) beforehand.
 //   SPAN      words of a block; 0: one block a column
-//   FRACTION  zero points are no integers (of a byte's size): they come off by an operation of their own
+//   FRACTION  zero points are not byte-sized integers and need a subtraction of their own
 //   ALIGNED   K is a multiple of 4
 #include "quantized/unpack_low_bit.cl"
 #if ALIGNED
@@ -26,7 +26,7 @@
 #define TURN (PARTS * UNROLL)          // quads that a group reads at once
 #define QUAD (4 * PER)                 // numbers of a quad
 #define VECTORS (QUAD / 4)             // float4 of a row that multiply a quad
-#define PLACE (VECTORS + 1)            // one more, so that lanes that read others' meet in no memory bank
+#define PLACE (VECTORS + 1)            // one more, so that lanes that read others' have no bank conflicts
 #define SCALES (SPAN % 4 ? 4 : 1)      // scales of a quad
 #define STAGED (MR * TURN * PLACE)
 #define SUMMED ((MR * GROUP + 3) / 4)
@@ -71,7 +71,7 @@ kernel void quantized_skinny(global const REAL *restrict a, global const uint4 *
     b += (size_t)panel * quads * WIDTH + lane;
     const size_t scales = (size_t)panel * blocks * WIDTH + lane;
 #if TABLE
-    local float values[16]; // where lanes that read several meet in no memory bank
+    local float values[16]; // so that lanes that read several have no bank conflicts
     if (item < 16) values[item] = look_up_1(item);
 #endif
     float total[MR];

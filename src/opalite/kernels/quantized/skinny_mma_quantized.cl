@@ -1,16 +1,16 @@
 // y[m, n] = sum_k a[m, k] (b[k, n] - zero[n, k / block]) scale[n, k / block] for few rows of halves, on matrix units: bound by
 // reading b. Panels are 32 wide and 4 deep (packed_word_offsets.cl): half a warp reads 16 bytes, a quad, of each of 16 columns, the other half
-// the next quad of those, UNROLL quads of a work-item on their way at any time.
-// A number becomes a half where it stands: below 1024, bits of half a word are a half that is so many times 2^-24, without an
-// exponent. One operation on a pair of them takes the zero point off and makes it 2^-9 times the number, exactly.
-// Pairs go to the units as they are. Those want in each lane terms of four of one column, where a lane has quads of its own:
+// the next quad of those, UNROLL quads of a work-item in flight at any time.
+// A number becomes a half in place: bits below 1024 of half a word are a denormal half, a multiple of 2^-24, without an
+// exponent. One operation per pair subtracts the zero point and scales to 2^-9 times the number, exactly.
+// Pairs go to the matrix units unchanged. The units expect in each lane terms of four lanes of one column, while a lane has its own quads:
 // so a row of a is 8 rows of the left side, row r with zeros but for the terms of the quads of lanes 4 g + r % 4 in half
 // r / 4 of a warp, and half of the sums is wanted. Local memory holds the rows as operands of the units: pairs of two rows
 // side by side, or, of a single row, those of two multiplications, of which one gives the first 8 rows of its result that
 // are wanted, the other the last.
 // Sums of a block begin from 0, and are scaled and added up as floats.
-// A work-group of 32 * PARTS work-items owns `sixteens` times 16 columns and MR rows, its warps share out the quads of a
-// column, and sums of 16 * SPLIT columns meet in local memory while the next quads are read. MR is 1 or even.
+// A work-group of 32 * PARTS work-items owns `sixteens` times 16 columns and MR rows, its warps split the quads of a
+// column, and sums of 16 * SPLIT columns are reduced in local memory while the next quads are loaded. MR is 1 or even.
 // Grid: ceil(N / 16 / sixteens) * group size, ceil(M / MR).
 //   SPAN      words of a block; 0: one block a column
 //   SPLIT     sixteens of columns that the UNROLL quads of a work-item belong to, each with all of its quads if several
@@ -40,7 +40,7 @@
 #define PLACES (8 / BITS)             // of numbers in a byte
 #define SCALES (SPAN % 4 == 0 ? 1 : SPAN % 2 == 0 ? 2 : 4) // of a quad
 #define STEPS (UNROLL / SPLIT)        // quads of a lane, of 16 columns
-#define SHARES (2 * PARTS)            // lanes that share out a column
+#define SHARES (2 * PARTS)            // lanes that split a column
 #define ROUND (SHARES * STEPS)        // quads of a column that are multiplied at once
 #define TILES ((MR + 1) / 2)          // of sums, by two rows
 #define OPERANDS (MR > 1 ? 2 * VECTORS : VECTORS) // of the units, for a quad of a tile's rows
@@ -63,7 +63,7 @@ typedef float ScaleBits;
 #endif
 
 // A quad of the lane's column, with its zero points, and scales of the sums that the units give the lane: of two columns,
-// which are others than its own. As they lie in memory, for what changes them has to wait for them.
+// other than its own. They stay in their stored form, since converting them would wait for the load.
 typedef struct {
     uint4 words;
     ScaleBits scales[SCALES][2];
@@ -88,7 +88,7 @@ static inline int block_of(int q, int i, int s, int blocks) {
 static inline Held fetch(global const uint4 *restrict b, global const SCALE *restrict scale, ZEROS_PARAM
                          int sixteen, int last, int first, int i, int quads, int blocks) {
     const int lane = LANE, own = lane / 4, pair = lane % 4, from = first + WARP * 2;
-    const int q = from + lane / 16, scaled = from + own / 4; // quads that it reads, and whose sums it gets
+    const int q = from + lane / 16, scaled = from + own / 4; // quads that it reads, and the sums it receives
     const int panel = sixteen / 2, column = sixteen % 2 * 16;
     const bool is_there = sixteen < last && q + i * SHARES < quads, is_scaled = sixteen < last && scaled + i * SHARES < quads;
     Held held;

@@ -1,5 +1,5 @@
 // Constant matrices of BITS bits as kernels hold them: panels of WIDTH columns, each
-// [ceil(K / PER)][WIDTH] words of 32 bits, or several words of a column side by side (packed_word_offsets.cl). A word holds PER neighbouring
+// [ceil(K / PER)][WIDTH] words of 32 bits, or several words of a column side by side (packed_word_offsets.cl). A word holds PER adjacent
 // numbers of its column, the first one in the low bits.
 // Scales are [panels][blocks][WIDTH], zero points likewise.
 //   BITS   2, 4 or 8

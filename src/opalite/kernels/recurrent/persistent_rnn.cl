@@ -220,7 +220,7 @@ kernel void recurrent_resident(global const REAL *z, global const REAL *r, globa
 #endif
     }
     if (last < T * PASSES) return;
-    // A sequence without a step has states of zero, whatever it began with.
+    // A sequence without a step has states of zero, whatever its initial state.
     global const ACC *h = states + (longest & 1) * all + own;
 #if !HELD
     for (int g = get_group_id(0); g < shares; g += groups)

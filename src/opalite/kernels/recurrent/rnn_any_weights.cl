@@ -179,7 +179,7 @@ kernel void recurrent_steps(global const ACC *z, global const REAL *r, global co
         next = swap;
     }
     for (int j = first; j < hidden; j += stride) {
-        // A sequence without a step has states of zero, whatever it began with.
+        // A sequence without a step has states of zero, whatever its initial state.
         STORE(yh, own + j, count ? h[j] : (ACC)0);
 #if KIND == 0
         STORE(yc, own + j, count ? cell[own + j] : (ACC)0);

@@ -239,7 +239,7 @@ kernel void recurrent_blocks(global const REAL *z, global const REAL *r, global 
             if (KIND == 0) kept[at] = cell[n * units + u];
 #endif
             if (last < T) continue;
-            // A sequence without a step has states of zero, whatever it began with.
+            // A sequence without a step has states of zero, whatever its initial state.
             STORE(yh, own + at, count[n] ? h[n * units + u] : (ACC)0);
             if (KIND == 0) STORE(yc, own + at, count[n] ? cell[n * units + u] : (ACC)0);
         }

@@ -79,12 +79,12 @@ kernel ROW_GROUP void arg_reduce_rows(global const REAL *x, global long *y, int 
 }
 
 #else
-// Along the middle axis of x[outer, length, inner]: one work-item for PACK neighbouring lines, PACK <= inner.
+// Along the middle axis of x[outer, length, inner]: one work-item for PACK adjacent lines, PACK <= inner.
 // Grid: ceil(inner / PACK), outer.
 kernel void arg_reduce_lines(global const REAL *x, global long *y, int outer, int length, int inner) {
     const int chunk = get_global_id(0) * PACK, o = get_global_id(1);
     if (chunk >= inner || o >= outer) return;
-    // The last vector begins early enough to lie inside; its first elements are its neighbour's, too.
+    // The last vector begins early enough to are inside; its first elements are its neighbour's, too.
     const int i = min(chunk, inner - PACK);
     x += (size_t)o * length * inner + i;
     ACCV best = LOADV(x, 0);

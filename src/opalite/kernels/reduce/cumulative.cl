@@ -14,7 +14,7 @@
 #endif
 
 #ifdef VEC
-// N neighbouring columns from element `base` on.
+// N adjacent columns from element `base` on.
 #define WALK(N)                                                           \
     do {                                                                  \
         VEC_T(ACC, N) total = (VEC_T(ACC, N))(NEUTRAL);                   \
@@ -27,7 +27,7 @@
         }                                                                 \
     } while (0)
 
-// One work-item walks VEC neighbouring lines; `chunks` work-items share the `inner` columns of an outer position.
+// One work-item walks VEC adjacent lines; `chunks` work-items share the `inner` columns of an outer position.
 kernel void cumulative_walk(global const REAL *x, global REAL *y, int items, int chunks, int length, int inner) {
     const int id = get_global_id(0);
     if (id >= items) return;

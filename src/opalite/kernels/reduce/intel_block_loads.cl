@@ -1,5 +1,5 @@
 // After reduce/sub_group_fold.cl where the device has block loads (cl_intel_subgroups): the work-items of a sub-group read
-// neighbouring elements by one instruction, for sums and maxima, which do not ask who has which.
+// adjacent elements by one instruction, for sums and maxima, which do not ask who has which.
 //   BLOCK_LOAD(row)  of the WG * PACK floats from `row` on, which all work-items of the group give, PACK for each of them
 //   BLOCKS_FIT       whether sub-groups are whole, so that it may be used
 // Needs ROWS 1 and rows of floats in PACK of 2, 4 or 8; undefined elsewhere.

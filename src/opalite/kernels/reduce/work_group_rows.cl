@@ -1,4 +1,4 @@
-// Put in front of kernels in which WG neighbouring work-items walk one row together; a work-group owns ROWS rows.
+// Put in front of kernels in which WG adjacent work-items walk one row together; a work-group owns ROWS rows.
 // Grid: WG, rows; work-group: WG, ROWS.
 //   FOLD_ROW(f, v, part)  v becomes f over the v of the row's WG work-items; f is a macro of two arguments and `part` a
 //                         local array of WG * ROWS elements. All work-items of the group must get here.

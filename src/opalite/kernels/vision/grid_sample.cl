@@ -1,6 +1,6 @@
 // y[n, c, p] = x[n, c] at the position grid[n, p], in vectors of PACK channels (1 for flat tensors).
 //   DIMS      2 or 3 spatial axes     TAPS   elements read along each: 1 nearest, 2 linear, 4 cubic
-//   PADDING   what lies outside: 0 zeros, 1 the end elements, 2 reflection
+//   PADDING   what is outside: 0 zeros, 1 the end elements, 2 reflection
 //   CORNERS   whether -1 and 1 are the centres of the end elements
 //   CHUNK, RUN   channel blocks and positions, side by side, that one work-item computes
 //   POSITION_STORAGE   as STORAGE, of the grid
@@ -24,7 +24,7 @@ static inline int pad_index(int i, int size) {
 static inline POS cubic_near(POS d) { return (1.25f * d - 2.25f) * d * d + 1; }
 static inline POS cubic_far(POS d) { return ((-0.75f * d + 3.75f) * d - 6) * d + 3; }
 
-// Offsets and weights of the taps of one axis with `size` elements `stride` apart, and which of them lie outside among
+// Offsets and weights of the taps of one axis with `size` elements `stride` apart, and which of them are outside among
 // zeros: those read the first element, and count nothing. NaN counts as -1. Tap t goes to place t * RUN.
 static inline void find_taps(POS g, int size, int stride, int *offset, ACC *weight, int *zero) {
     g = isnan(g) ? (POS)-1 : g;

@@ -1,11 +1,11 @@
-// Resize along any axes. Elements are vectors of PACK lanes: single elements of flat tensors (PACK 1, neighbouring axes
+// Resize along any axes. Elements are vectors of PACK lanes: single elements of flat tensors (PACK 1, adjacent axes
 // that are not resized merged into one), or the channel blocks of packed ones.
 //   RANK   number of axes, 1 to 5      SPAN   outputs along the last axis that one work-item computes
 //   LAST_TAPS   (resize_weighted) taps along the last axis: 1 where it is copied, 2 or 4, or 0 if not known ahead
 //   ELEM   (resize_nearest) uchar, ushort, uint or ulong: moves one element
 // `axes` holds for each axis (size in y, stride in x, taps, start): output position o reads the entries start + o * taps
 // and following of `axes`, which are offsets in x, weighted by the same entries of `weights`. start 0: copied one to
-// one. A negative offset: position o lies outside x and takes `fill`.
+// one. A negative offset: position o is outside x and takes `fill`.
 #ifndef LAST_TAPS
 #define LAST_TAPS 0
 #endif
