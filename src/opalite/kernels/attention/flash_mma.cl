@@ -3,7 +3,7 @@
 // time: each warp KEYS of them for 16 queries, so that its scores never leave the registers and become the left side of
 // the product with the values. Warps along the keys add up their sums at the end. Online softmax
 // (Milakov and Gimelshein 2018, Dao et al. 2022), in powers of two: `scale` includes log2(e). While one iteration is computed,
-// the next is in flight. D, elements of a head, is a multiple of 32, and every row begins at a multiple of 8 elements.
+// the next one is loaded. D, elements of a head, is a multiple of 32, and every row begins at a multiple of 8 elements.
 // Grid: (ceil(S / (16 * QW)) * group size, H, B).
 //   MASK, CAUSAL   as in attention/flash_cpu.cl          KEYS   keys of a warp per iteration, a multiple of 16
 //   LOOK           another launch has scanned the mask (attention/mask_block_skip.cl): iterations hidden from all queries of the group
@@ -44,7 +44,7 @@
 #define VALUE_AT(row, chunk) ((row) * CHUNKS + ((chunk) ^ ((row) / 2 % 4)))
 #endif
 
-#define EARLY (MASK && KEYS == 16) // of few keys the mask is in flight with them, for which registers are left
+#define EARLY (MASK && KEYS == 16) // with few keys the mask is loaded together with them, since registers suffice
 
 #if LOOK
 #define KINDS_PARAM \

@@ -42,7 +42,7 @@
 #define HEAD_FADE
 #endif
 
-// Sums over rows go to four sums in turn, so that none waits for the previous one.
+// Sums over rows use four accumulators in turn, to hide latency.
 #define OVER_ROWS(N, total, ROW)                                       \
     do {                                                               \
         VEC_T(ACC, N) s0 = (VEC_T(ACC, N))(0), s1 = s0, s2 = s0, s3 = s0; \

@@ -32,7 +32,7 @@
 #define POSITION(slot) ((slot) / (RY * PACK) * (RY * PACK) + (slot) % PACK * RY + (slot) / PACK % RY)
 
 typedef struct {
-    int base[OWN];      // where the first tap of the position lies in channel block 0, in blocks; may be outside
+    int base[OWN];      // address of the position's first tap in channel block 0, in blocks; may be outside
     TAP_SET taps[OWN];  // bits of the taps inside the input; none past the last position
 } Places;
 

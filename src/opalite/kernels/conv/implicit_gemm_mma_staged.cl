@@ -19,7 +19,7 @@
 #define SPOT ((int)get_local_id(0) % SPOTS)
 
 typedef struct {
-    int base[OWN];      // where the first tap of the position lies in channel block 0, in blocks; may be outside
+    int base[OWN];      // address of the position's first tap in channel block 0, in blocks; may be outside
     TAP_SET taps[OWN];  // bits of the taps inside the input; none past the last position
 } Places;
 

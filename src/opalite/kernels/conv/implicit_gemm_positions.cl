@@ -10,7 +10,7 @@
 #endif
 #include "conv/bias_epilogue.cl"
 
-// Those taps of position p that are inside x; none past the last position. `base`: where the first lies in channel block 0, in
+// Bits of the taps of position p that are inside x; none past the last position. `base`: the first tap in channel block 0, in
 // blocks; may be outside.
 static inline TAP_SET find_taps(int p, int positions, int *base, int ib, int id, int ih, int iw, int od, int oh, int ow, int pd,
                                 int ph, int pw) {

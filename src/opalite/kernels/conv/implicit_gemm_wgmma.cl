@@ -37,7 +37,7 @@ static inline int find_order(TAP_SET mine, local uint *met, local uchar *order) 
 #define CHUNK_AT(i) min(first + (i), chunks)
 #endif
 
-// A warp copies 16 adjacent positions of two quads at once: they lie beside each other in x. Quad q of a chunk stands in row
+// A warp copies 16 adjacent positions of two quads at once: they are contiguous in x. Quad q of a chunk is in row
 // q, position p at p ^ (q % 4 * 4), so that lanes reading 8 bytes of four quads have no bank conflicts.
 #define SEAT_AT (((int)get_local_id(0) >> 5) * 1024)
 #define PLACE(q, p) (((q) * 16 + ((p) ^ ((q) % 4 * 4))) * 8)
@@ -86,7 +86,7 @@ kernel void conv_warpgroup(global const REAL *restrict x, global const uchar *re
     local uchar order[64];
 #endif
     const int2 place = find_place(high, wide);
-    int base;  // where the first tap of the position that this work-item copies lies in channel block 0, in blocks; may be outside
+    int base;  // address of the first tap of this work-item's position in channel block 0, in blocks; may be outside
     const int copied = (place.x * PW * 4 + ((int)get_local_id(0) >> 5)) * 16 + LANE % 16;
     const TAP_SET taps = find_taps(copied, positions, &base, ib, id, ih, iw, od, oh, ow, pd, ph, pw);
 #if SKIP

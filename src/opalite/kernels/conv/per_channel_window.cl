@@ -6,7 +6,7 @@
 //   STEP       distance of the run's columns; divides SW and DW, or is SW where RUN == 1
 //   MASK       1: the last block's lanes from `channels` on are set to zero
 //   COUNT_PADS (average) pads count in the divisor;  P (lp) the exponent;  HAS_BIAS (depthwise)
-// Weights: [blocks, KD*KH*KW, PACK]; bias: [blocks * PACK]. qd qh qw are the pads behind the last element.
+// Weights: [blocks, KD*KH*KW, PACK]; bias: [blocks * PACK]. qd qh qw are the pads after the last element.
 // A work-item does `span` adjacent tiles in turn. Grid: ceil(column tiles * oh * od / span), blocks, batch.
 #ifndef TW
 #define TW 4

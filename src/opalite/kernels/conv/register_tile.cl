@@ -136,7 +136,7 @@ static inline void multiply_pixel(ACCV *acc, global const REAL *pixel, global co
 }
 #endif
 
-// Store pixels from..to-1 of the tile, whose first lies at spatial index `at` and whose others follow `step` apart.
+// Store pixels from..to-1 of the tile, with the first at spatial index `at` and stride `step`.
 // y has `all` blocks of `spatial` pixels and m channels. Constant `from` and `to` compile much faster.
 static inline void store_tile(const ACCV *acc, global REAL *restrict y, int n, int first, int blocks, int all, int m,
                               int spatial, int at, int step, int from, int to EPILOGUE_PARAMS) {

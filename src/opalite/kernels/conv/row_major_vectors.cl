@@ -14,7 +14,7 @@
 #include "conv/optional_bias.cl"
 #include "include/sum_block.cl"
 #define STAGED ((TV * PACK - 1) * SW + (RUN - 1) * DW + 1)
-#define SPARE (2 * PACK)  // room behind the run for vector loads that reach beyond it
+#define SPARE (2 * PACK)  // padding after the run for vector loads that exceed it
 
 // Every SW-th element from p on, PACK of them.
 #if SW == 1

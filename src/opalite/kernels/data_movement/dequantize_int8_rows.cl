@@ -1,4 +1,4 @@
-// y = the first `size` rows of each `held` rows of int8 with a scale behind each (ir/constants/int8_rows.py), as floats. PACK | inner.
+// y = the first `size` rows of each `held` rows of int8 with a scale after each (ir/constants/int8_rows.py), as floats. PACK | inner.
 // Grid: (lines, inner / PACK), which may be rounded up; (lines) where WHOLE: a work-item takes a row.
 #ifndef WHOLE
 #define WHOLE 0

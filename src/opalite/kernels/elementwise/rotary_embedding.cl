@@ -1,6 +1,6 @@
 // y[b, h, s] = the row x[b, h, s] of two halves of `half_row` elements, pairs of which are rotated (ops/rotary_embedding.py). Rows of x
 // begin at x_b * b + x_h * h + x_s * s, those of y at y_start + y_b * b + y_h * h + y_s * s, and those of cosines and sines
-// at t_b * b + t_h * h + t_s * s; the second half's columns are `second` behind the first's.
+// at t_b * b + t_h * h + t_s * s; the second half's columns are `second` after the first's.
 //   PAIRS  1 or PACK: a work-item rotates so many pairs, grid (ceil(half_row / PAIRS), B * H * S); PACK divides all that rows
 //          and halves of them are apart; 0: all heads of a position, by vectors, grid (S, B)
 #ifndef PAIRS

@@ -1,6 +1,6 @@
 // y[o] = the elements of a window of x, joined: pooling, and reductions, whose windows are whole axes.
 // Outputs have four axes and windows three, of which window axis a moves along output axis a + 1. An element counts where
-// its coordinate o * move - pad + t * gap lies in 0..size, and for the mean where it lies in from..to.
+// its coordinate o * move - pad + t * gap is in 0..size, and for the mean if it is in from..to.
 //   o0..o3 extents of y, s0..s3 steps in x from x0 on      k1..k3 extents of the window, w1..w3 steps in x
 //   join     0 sum, 1 maximum and 2 minimum (a NaN wins), 3 product, 4 maximum (any number is larger than NaN)
 //   change   of each element first: 0 none, 1 absolute value, 2 square

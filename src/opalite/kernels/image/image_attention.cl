@@ -20,7 +20,7 @@
 #define BQ (TY * RM)
 #define BK (TX * KN)
 #define PITCH (BK + 1)
-// Texel d of row s of head h of batch b of q lies at (q_x + b * q_bx + h * q_hx + d, q_y + b * q_by + h * q_hy + s * q_sy).
+// Texel d of row s of head h of batch b of q is at (q_x + b * q_bx + h * q_hx + d, q_y + b * q_by + h * q_hy + s * q_sy).
 #define TEXELS_OF(x) int x##_x, int x##_y, int x##_bx, int x##_by, int x##_hx, int x##_hy, int x##_sy
 #define X_OF(x, b, h) (x##_x + (b) * x##_bx + (h) * x##_hx)
 #define Y_OF(x, b, h) (x##_y + (b) * x##_by + (h) * x##_hy)

@@ -5,7 +5,7 @@
 //   STEP       distance of the run's columns; divides SW and DW, or is SW where RUN == 1
 //   COUNT_PADS (average) pads count in the divisor;  P (lp) the exponent;  HAS_BIAS (depthwise)
 // Filters are an image of width KH*KW and height blocks; bias is an image of one row of blocks.
-// rh, rw: the pads behind the last element. Grid: ceil(ow / TW), batch * oh, blocks.
+// rh, rw: the pads after the last element. Grid: ceil(ow / TW), batch * oh, blocks.
 #ifndef TW
 #define TW 4
 #endif

@@ -1,5 +1,5 @@
 // OpenCL C's half functions that kernels with half sums use, for a compiler that has vectors of halves and
-// their arithmetic but not the library of cl_khr_fp16. Stands in front of such kernels, behind include/common.cl's types.
+// their arithmetic but not the library of cl_khr_fp16. Included before such kernels and after include/common.cl's types.
 #define OVERLOAD static inline __attribute__((overloadable))
 typedef half2 half2_at __attribute__((aligned(2)));
 typedef half4 half4_at __attribute__((aligned(2)));

@@ -13,7 +13,7 @@
 #define OUTSIDE ((COLUMN)0)
 #endif
 
-// Columns start, start + COLUMN_STEP... of the row of iw columns that begins at element `line` of x. A run that lies
+// Columns start, start + COLUMN_STEP... of the row of iw columns that begins at element `line` of x. A run that is
 // inside the row is loaded without checks.
 static inline void load_columns(COLUMN *v, global const REAL *restrict x, size_t line, int start, int iw) {
     if (start >= 0 && start + (COLUMNS - 1) * COLUMN_STEP < iw) {

@@ -1,7 +1,7 @@
 // Convolution of 8-bit integers in one group, NC4HW4 to NC4HW4, sums exact in int32:
 //   y[n, m, o] = bias[m] + sum over c, k of (x[n, c, o*S - pad + k*D] - x_zero) * (w[m, c, k] - w_zero[m])
 // A word of x is four channels of one position; DOT4 multiplies it with the same four of a filter. A work-item sums TP
-// positions, PX apart, by TC blocks of four output channels; SPLIT of them split the input's blocks, and meet in local
+// positions, PX apart, by TC blocks of four output channels; SPLIT of them split the input's blocks and reduce in local
 // memory. The products of the zero points are added at the end: sum xw - x_zero sum w - w_zero sum x + ..., where x is
 // x_zero outside.
 // Needs KD KH KW (filter), SD SH SW (stride), DD DH DW (dilation), POINTWISE (a 1x1 filter on x's own positions), HAS_START,

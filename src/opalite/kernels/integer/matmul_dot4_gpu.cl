@@ -1,6 +1,6 @@
 // y[z, m, n] = sum_k (a[z, m, k] - a_zero) (b[z, k, n] - b_zero[n]) of 8-bit integers, exact in int32, four terms at a time
 // (integer/dot4.cl). A work-item sums TM rows, MY apart, by TC blocks of four columns; neighbours take adjacent blocks; SPLIT of
-// them split the terms, and meet in local memory.
+// them split the terms and reduce in local memory.
 // Needs TRANS_A, TRANS_B (the last two dimensions of that input are stored swapped), B_PACKED (b is uint4[ceil(K / 4),
 // ceil(N / 4)], a uint of four terms for each column, zeros past the last), ALIGNED (4 | K and a is stored by rows: words of a
 // can be read), A_ZERO (in memory), B_ZERO (0 none, 1 one for all columns, 2 one for each), HAS_START (int4[ceil(N / 4)]: what a

@@ -42,7 +42,7 @@ kernel void matmul_panel(global const REAL *restrict a, global const REAL *restr
     if (panel * WIDTH >= N || first >= M || z >= batches) return;
     size_t a_offset, b_offset;
     batch_offsets(batch, dims, z, &a_offset, &b_offset);
-    // In rows the last panel begins early enough to are inside them; its first columns are the neighbour's.
+    // Without PANELS the last panel starts early enough to be inside the rows; it overlaps the previous one.
     const int low = panel * WIDTH, high = min(N, low + WIDTH), n0 = PANELS ? low : min(low, N - WIDTH);
     const int end = min(M, first + rows), step = PANELS ? WIDTH : ldb;
     a += a_offset;

@@ -2,7 +2,7 @@
 // See fma/local_memory_tile.cl for the tiles. Work-group: RY * CX * SPLIT. Grid: (ceil(N / BN) * group, ceil(M / BM), batches * PARTS).
 //   TRANS_A, TRANS_B   the last two dimensions of that input are stored swapped
 //   PANELS    b is a constant in panels: [ceil(N / BN), turns * SLAB, BN], zeros past its columns and terms
-//   ALIGNED   rows of all that lies in memory are multiples of 4 elements
+//   ALIGNED   rows of both operands in memory are multiples of 4 elements
 #include "matmul/batch_offsets.cl"
 #ifndef ALIGNED
 #define ALIGNED 0

@@ -47,7 +47,7 @@ static inline void add_rows(RowSums sums, const uint4 a[WM][2], bool mine, UNITS
     }
 }
 
-// Mean and factor of row i of the group, at the end of the stages' memory, behind the partial sums that STORE_ALL shares.
+// Mean and factor of row i of the group, at the end of the stages' memory, after the partial sums that STORE_ALL shares.
 #define ROW_NORMS ((local float2 *)(stages + STAGES * STAGE) - BM)
 
 static inline void find_norms(RowSums sums, local uint4 *stages, int k, float epsilon) {

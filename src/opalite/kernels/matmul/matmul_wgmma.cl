@@ -12,7 +12,7 @@
 #include "include/aligned_blocks.cl"
 #include "mma/wgmma_tile.cl"
 
-// Each work-item copies what it multiplies: of a row, the quads for both instructions, beside each other.
+// Each work-item copies its own operands: of a row, the adjacent quads of both instructions.
 #define SEAT_AT (get_local_id(0) * 16)
 #define OTHER (GROUP * 16)
 #define FETCHED COPY_WAIT(KEEP)

@@ -36,7 +36,7 @@
 #define FETCH(from, i) \
     ((i) * PARTS + part < steps ? (from)[(size_t)((i) * PARTS + part) * SIXTEENS * 32] : (uint4)0)
 
-// Where quad q of a row lies: pairs of terms as they are multiplied.
+// Address of quad q of a row: pairs of terms in multiplication order.
 static inline void put_quad(local uint *row, int q, uint2 quad) {
 #if FORM == 3
     local uint *to = row + (q / 8 * 2 + q % 2) * 8 + q % 8 / 2;

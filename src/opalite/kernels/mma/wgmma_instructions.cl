@@ -5,14 +5,14 @@
 // A kernel of GROUP work-items begins with ROOM; places in local memory are numbers, of which ROOM_AT is the first.
 //   MULTIPLY(d, quads, place)          d += 16 terms of two positions (uint2 quads[2]) by BN channels: wgmma.m64nNk16; place:
 //                                      that of the weights in 16 bytes, with two strides; begins, and ends by DRAIN
-//   READY, COMMIT, DRAIN(n)            before MULTIPLY; behind it; until all but the last n have ended
+//   READY, COMMIT, DRAIN(n)            before MULTIPLY; after it; until all but the last n have ended
 //   BULK_COPY(to, from, n, at)         n bytes from global to local memory by one work-item, for which barrier `at` waits
-//   MEET_INIT(at, n), MEET_READY       barriers of n arrivals, by one work-item; behind the last of them
+//   MEET_INIT(at, n), MEET_READY       barriers of n arrivals, by one work-item; after the last of them
 //   MEET_EXPECT(at, n), MEET_ARRIVE    an arrival with n bytes to come, and one without
 //   ARRIVED(at, parity)                all work-items wait for bytes; MEET_WAIT: one waits for the others' arrivals
 //   COPY_8, COPY_16(to, from, exists)  from global to local memory of this work-item or its warp, zeros unless `exists`
 //   COPY_DONE, COPY_WAIT(n)            as in mma/mma_instructions.cl
-//   MEET_WARP                          behind COPY_WAIT: until all lanes of the warp arrive
+//   MEET_WARP                          after COPY_WAIT: until all lanes of the warp arrive
 //   READ(v, at)                        uint2 v from a place in local memory
 //   FLOATS(v), ALL_FOUR(v)             the two halves of a uint as float2; the sum of float v over four adjacent lanes
 //   ZERO                               0 for sums to begin with

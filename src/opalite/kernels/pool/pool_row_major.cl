@@ -1,7 +1,7 @@
 // Pooling of any rank up to 3 on row-major tensors: one work-item computes one output element.
 // Needs KIND (0 max, 1 average, 2 lp), P (lp), COUNT_PADS (average: pads count in the divisor),
 // INDICES (max: 1 row-major, 2 column-major positions into the second output),
-// KD KH KW (window), SD SH SW (stride), DD DH DW (dilation). qd qh qw are the pads behind the last element.
+// KD KH KW (window), SD SH SW (stride), DD DH DW (dilation). qd qh qw are the pads after the last element.
 // Grid: output positions, channels, batch.
 #if INDICES
 #define INDEX_PARAM global long *restrict index,

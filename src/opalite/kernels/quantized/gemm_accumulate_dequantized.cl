@@ -7,7 +7,7 @@
 #define WORDS VEC_T(uint, PACK)
 
 // wide[k] = numbers k0 + k of the panel for all k < count, by scales from element `scales` on. `from`, the words of the first
-// of them, goes on to those behind the last. The including kernel defines where scales and zero points are read from.
+// of them, is advanced past the last. The including kernel defines where scales and zero points are read from.
 #define WIDEN_CHUNK(wide, from, scales, k0, count)                                                                   \
     _Pragma("unroll 1") for (int k = 0; k < (count); k += PER) {                                                     \
         const size_t at = (scales) + (size_t)(((k0) + k) / block) * WIDTH;                                           \

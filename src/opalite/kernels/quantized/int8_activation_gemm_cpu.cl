@@ -1,6 +1,6 @@
 // dequant_gemm_cpu.cl with activations quantised by quantize_activations.cl: sums of integer products, four to an instruction.
 // A work-item owns a panel of WIDTH = NV * PACK columns and up to `rows` rows. It unpacks one group of the panel's numbers at a
-// time into bytes in the L1 cache, for all tiles of MR rows in turn, whose sums of floats are kept meanwhile.
+// time into bytes in the L1 cache, for all tiles of MR rows in turn, whose float sums are kept in between.
 // A block is a whole number of groups, `groups` of them. zero: the zero point of all, where there is one (ZEROS 0).
 // Grid: (ceil(N / WIDTH), ceil(M / rows)), work-groups of one work-item; rows at most TILES * MR.
 #include "quantized/dot_low_bit_int8.cl"

@@ -132,7 +132,7 @@ static inline uint2 four_of_row(global const ushort *restrict row, int k, int K)
 #endif
 }
 
-// Four numbers and those that stand behind them in a word of numbers: in the order in which a word's become pairs.
+// Four numbers and their counterparts in the upper half of a word, in the order of pairs.
 static inline uint4 in_order(uint2 low, uint2 high) {
     const uint4 ends = BITS == 8 ? (uint4)(low, high) : (uint4)(low.x, high.x, low.y, high.y);
     return (uint4)((ends.x & 0xffffu) | ends.y << 16, ends.x >> 16 | (ends.y & 0xffff0000u),

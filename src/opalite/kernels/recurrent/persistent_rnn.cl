@@ -149,7 +149,7 @@ kernel void recurrent_resident(global const REAL *z, global const REAL *r, globa
         for (int g = get_group_id(0); g < shares; g += groups)
 #endif
         {
-            // What comes from far away is asked for first.
+            // Loads from global memory come first.
             const int u = g * BLOCK + unit;
             const bool is_unit = n < sequences && u < H;
             const size_t place = (size_t)n * H + u;

@@ -78,7 +78,7 @@ static inline void project(local const ACC *h, int units, global const REAL *r, 
 #endif
 }
 
-// Stores the units from u on, as far as there are H.
+// Stores the units from u on, up to H.
 static inline void store_units(global REAL *p, int u, int H, ACCV v) {
     if (u + PACK <= H) {
         STOREV(p, u, v);

@@ -84,7 +84,7 @@ kernel ROW_GROUP void arg_reduce_rows(global const REAL *x, global long *y, int 
 kernel void arg_reduce_lines(global const REAL *x, global long *y, int outer, int length, int inner) {
     const int chunk = get_global_id(0) * PACK, o = get_global_id(1);
     if (chunk >= inner || o >= outer) return;
-    // The last vector begins early enough to are inside; its first elements are its neighbour's, too.
+    // The last vector is shifted to end with the line; it overlaps the previous vector.
     const int i = min(chunk, inner - PACK);
     x += (size_t)o * length * inner + i;
     ACCV best = LOADV(x, 0);

@@ -40,7 +40,7 @@ kernel void reduce_lines(global const SOURCE *x, global RESULT *y, int outer, in
     local ACCV part[LX * LY];
 #endif
     const int chunk = get_global_id(0) * PACK, id = get_global_id(2), o = id / parts, begin = id % parts * span;
-    // The last vector begins early enough to are inside; its first elements are its neighbour's, too.
+    // The last vector is shifted to end with the line; it overlaps the previous vector.
     const int i = min(chunk, inner - PACK), own = id < outer * parts ? clamp(length - begin, 0, span) : 0;
     x += ((size_t)(id < outer * parts ? o : 0) * length + begin) * inner + i;
     ACCV v = (ACCV)START;

@@ -33,7 +33,7 @@ static inline Samples find_samples(POS low, POS high, POS least, int bin, int bi
     return s;
 }
 
-// The two pixels that a position lies between, and the share of the second; false where it is outside.
+// The two pixels around a position, and the share of the second; false where it is outside.
 static inline bool find_pixels(POS at, int size, int *low, int *high, POS *share) {
     if (!(at >= -1 && at <= size)) return false;
     at = fmax(at, (POS)0);
