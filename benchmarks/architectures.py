@@ -50,7 +50,7 @@ TIMM = {
     "dla34": 224,
     "dpn68": 224,
     "inception_v4": 299,
-    "volo_d1_224": 224,
+    "convmixer_768_32": 224,
     "tnt_s_patch16_224": 224,
     "davit_tiny": 224,
     "focalnet_tiny_srf": 224,
@@ -67,7 +67,7 @@ TORCHVISION = {
     "fasterrcnn_mobilenet_v3_large_320_fpn": ("detection", 320),
     "deeplabv3_mobilenet_v3_large-open": ("segmentation", 224),
     "shufflenet_v2_x0_5-open": ("", 224),
-    "s3d": ("video", 112),
+    "s3d": ("video", 224),
 }
 """Names of torchvision, the module there, and pixels along an edge."""
 
@@ -161,9 +161,7 @@ TRANSFORMERS: dict[str, Callable[[], Any]] = {
     "sew_d-open": _speech("SEWDModel", "SEWDConfig", hidden_size=384, num_attention_heads=6, intermediate_size=1536),
     "vits-open": _vits,
     "segformer": _picture("SegformerForSemanticSegmentation", "SegformerConfig"),
-    "detr": _picture(
-        "DetrModel", "DetrConfig", 256, use_timm_backbone=False, backbone=None, use_pretrained_backbone=False
-    ),
+    "mobilevitv2": _picture("MobileViTV2Model", "MobileViTV2Config", 256),
     "swin2sr": _picture("Swin2SRForImageSuperResolution", "Swin2SRConfig", 64),
     "yolos": _picture("YolosForObjectDetection", "YolosConfig", 256, image_size=[256, 256], hidden_size=192),
 }

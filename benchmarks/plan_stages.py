@@ -15,7 +15,14 @@ from opalite.importer import ImportRun
 SIZES = {"batch": 2, "height": 224, "width": 224, "length": 24}
 """Sizes for open dimensions by name."""
 
-LENGTHS = {"wav2vec2": 16000, "hubert": 16000, "sew_d": 16000, "wav2vec2_bert": 100, "vits": 40}
+LENGTHS = {
+    "wav2vec2": 16000,
+    "wav2vec2_conformer": 16000,
+    "wav2vec2_bert": 100,
+    "hubert": 16000,
+    "sew_d": 16000,
+    "vits": 40,
+}
 """Lengths by architecture, where they are others."""
 
 
