@@ -124,7 +124,7 @@ def main() -> None:
     session = opalite.InferenceSession(make_chain(options.launches), device=rt.info.id, precision="fp32")
     x = np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32)
     session.run(None, {"v0": x})
-    (recording,) = (p for e in session._ran.executables for p in e.plain.phases if isinstance(p, LaunchSequence))
+    (recording,) = (p for e in session._run_record.executables for p in e.plain.phases if isinstance(p, LaunchSequence))
     results: dict[str, Any] = {"device": rt.info.name, "version": rt.info.version}
     for title, launches in (("empty kernels", empty), ("a chain of softmaxes", recording.launches)):
         rows = measure(rt, ways_to_enqueue(rt, launches), len(launches), options.samples)

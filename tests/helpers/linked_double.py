@@ -14,7 +14,7 @@ from opalite.plan.program import Storage
 from opalite.run.execute import executable
 from opalite.run.execute.strategies import linked_ptx_kernels, persistent_kernel_strategy
 from opalite.run.execute.strategies.launch_parameter_buffer import LaunchParameterBuffer
-from opalite.run.execute.strategies.linked_ptx_kernels import LinkError, Place
+from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkError
 
 
 class Double:
@@ -54,7 +54,7 @@ class Double:
         buffers = [s for s in program.slots if s.image is None]
         reserved = [s for s in buffers if s.storage is Storage.RESERVED]
         kept = [places[s.id] for s in reserved]
-        self._lasting = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
+        self._lasting = [BufferRange(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
         self._memory = [places[s.id] for s in buffers if s.storage is not Storage.STATIC and s not in reserved]
 
     def read_table(self) -> None:

@@ -20,7 +20,7 @@ from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...plan.template.dynamic_parameters import DynamicParameters, Values, packed
 from ...pocl.megakernel.step_table import StepArrays
 from .ab_timing import PairedTimes
-from .launch_batches import Phase, Prepared
+from .launch_batches import LoadedProgram, Phase
 from .memory.io_transfer import Target
 from .memory.output_ring_buffer import OutputRingBuffer
 from .run_trace import RunTrace
@@ -175,7 +175,7 @@ class _DynamicQueue(Queue):
     Setting them takes the host as long as some launches; linked kernels do without.
     """
 
-    def __init__(self, prepared: Prepared, give: Callable[[Values], None]) -> None:
+    def __init__(self, prepared: LoadedProgram, give: Callable[[Values], None]) -> None:
         super().__init__(prepared)
         self._set_values = give
         self.values: Values = ()

@@ -33,7 +33,7 @@ from ...pocl.megakernel.step_table import StepArrays
 from .build_progress_bar import build_progress
 from .compile_queue import Job
 from .host_operators import HostOperators, HostRunner
-from .launch_batches import Prepared, Recorder
+from .launch_batches import LoadedProgram, Recorder
 from .loops.enqueued_loop_iterations import EnqueuedLoopIterations
 from .loops.loop_iterations import LoopCarryPlan, LoopIterations
 from .memory.io_transfer import IoTransfer, Target
@@ -211,9 +211,9 @@ class Executable:
         self._enter(first)
         self.last = self.plain
 
-    def _prepare(self, program: Program, placed: Placed) -> Prepared:
+    def _prepare(self, program: Program, placed: Placed) -> LoadedProgram:
         io = IoTransfer(self.rt, program, placed.staging_buffers, self.launches, self._schedule, self._set_kernel_args)
-        return Prepared(self.rt, program, self._schedule, io, self.launches, self._run_on_host)
+        return LoadedProgram(self.rt, program, self._schedule, io, self.launches, self._run_on_host)
 
     def _find_builder(self, program: Program) -> MegakernelBuilder:
         """The builder of the megakernel of `program`, which shapes with the same functions share."""
@@ -351,13 +351,13 @@ class Executable:
         from .strategies.linked_ptx_kernels import (  # PTX, which most devices have none of
             LinkedKernels,
             LinkError,
-            find_places,
+            find_buffer_ranges,
         )
 
         if self._linked == _MOST_LINKED:
             raise LinkError(f"those of {_MOST_LINKED} other sizes are linked")
         self._linked += 1
-        places = find_places(instance.program, instance.placed)
+        places = find_buffer_ranges(instance.program, instance.placed)
         return LinkedKernels(self.rt, instance.program, self.launches, self._built, places)
 
     def link_dynamic(
@@ -367,9 +367,9 @@ class Executable:
 
         made: linked kernels of this program for other state buffers; gets the new ones.
         """
-        from .strategies.linked_ptx_kernels import LinkedKernels, find_places
+        from .strategies.linked_ptx_kernels import LinkedKernels, find_buffer_ranges
 
-        places = find_places(instance.program, instance.placed)
+        places = find_buffer_ranges(instance.program, instance.placed)
         return LinkedKernels(self.rt, instance.program, self.launches, self._built, places, table, made)
 
     def _set_kernel_args(self) -> None:

@@ -23,7 +23,7 @@ Recorder: TypeAlias = Callable[[LaunchStep, LaunchTimes], None]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class LoadedProgram:
     """A Program with its memory and launches on a device: the input of every strategy.
 
     schedule: of the program. io: its transfers and bindings. launches: by number of their step, arguments set.
@@ -45,7 +45,7 @@ class Prepared:
 
 
 def make_phases(
-    prepared: Prepared,
+    prepared: LoadedProgram,
     replacements: Mapping[int, Sequence[PreparedLaunch]] | None = None,
     loop: HostThreadLoop | None = None,
     replay: bool = False,

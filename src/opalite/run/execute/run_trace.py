@@ -29,7 +29,7 @@ class Timing:
     first_s: float = 0.0  # total of the session's first run, loading included
 
 
-class Ran:
+class RunRecord:
     """The programs that a run used, and the host steps between them.
 
     executables: in the order they ran, each as often as it ran. items: programs and reports of host steps, each once.
@@ -103,12 +103,12 @@ class RunTrace(Timing):
     waits: int = 0
     overflowed: bool = False
     runs: int = 1
-    ran: Ran | None = field(default=None, repr=False, compare=False)
+    run_record: RunRecord | None = field(default=None, repr=False, compare=False)
 
     @property
     def executables(self) -> list[Executable]:
         """The executables in the order they ran."""
-        return [] if self.ran is None else self.ran.executables
+        return [] if self.run_record is None else self.run_record.executables
 
     def add(self, other: RunTrace) -> None:
         """Add the seconds and counts of a part of the run."""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ...cl.queue.prepared_launch import KernelArg, LocalBytes
 from ...plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, Step, StepArg
-from .launch_batches import Prepared
+from .launch_batches import LoadedProgram
 from .memory.slot_memory import Placed
 from .strategies.host_fast_path import HostFastPath
 from .strategies.megakernel_builder import MegakernelBuilder, least_seconds
@@ -29,7 +29,7 @@ class ShapeInstance:
     beside those of other threads. megakernel_tables: of this shape.
     """
 
-    def __init__(self, program: Program, placed: Placed, prepared: Prepared, builder: MegakernelBuilder) -> None:
+    def __init__(self, program: Program, placed: Placed, prepared: LoadedProgram, builder: MegakernelBuilder) -> None:
         self.program = program
         self.placed = placed
         self.prepared = prepared

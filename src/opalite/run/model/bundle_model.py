@@ -26,7 +26,7 @@ from ...plan.template.program_template import Template
 from ...plan.weights.weight_files import WeightFiles
 from ..execute.executable import Executable
 from ..execute.host_operators import on_host
-from ..execute.run_trace import Ran, RunTrace
+from ..execute.run_trace import RunRecord, RunTrace
 from ..execute.strategies.time_slicing import DeviceShare
 from .background.graph_compiler import Compiler
 from .background.respecialize_policy import DistantShape, distance
@@ -184,8 +184,8 @@ class BundleModel:
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
         """The outputs in order, and what the run did."""
         rt = self.compiler.rt
-        ran = Ran()
-        trace = RunTrace(ran=ran)
+        run_record = RunRecord()
+        trace = RunTrace(run_record=run_record)
         variant, sizes = self._find(rt.info, {k: v.shape for k, v in feeds.items()})
         if isinstance(flow := variant.content, Flow):
             return self._run_flow(flow, variant, feeds, request, trace), trace
@@ -221,10 +221,10 @@ class BundleModel:
             )
         compiled.is_proven = True
         trace.add(spent)
-        ran.add(executable)
-        ran.note(*compiled.notes, *at.notes)
+        run_record.add(executable)
+        run_record.note(*compiled.notes, *at.notes)
         if far is not DistantShape.WATCHED:
-            ran.steady = self._steady(compiled, at, feeds, given)
+            run_record.steady = self._steady(compiled, at, feeds, given)
         if far is DistantShape.DUE and self.on_far is not None and request.lock is not None:
             self.on_far(self, variant, compiled, sizes, feeds, request.lock)
         # What no step made is the caller's or the program's own.
@@ -241,8 +241,8 @@ class BundleModel:
         """The outputs of a flow, whose programs run one after another on the host's arrays."""
         if self.compiler.options.strict:
             _refuse_host_nodes(flow.steps)
-        ran = trace.ran
-        assert ran is not None
+        run_record = trace.run_record
+        assert run_record is not None
 
         def run_one(number: int, arrays: Sequence[Any]) -> list[Any]:
             program = flow.programs[number]
@@ -251,8 +251,8 @@ class BundleModel:
             with compiled.executable.entered():
                 outputs, spent = compiled.executable.run(arrays, recorder=request.recorder)
             trace.add(spent)
-            ran.add(compiled.executable)
-            ran.note(*compiled.notes)
+            run_record.add(compiled.executable)
+            run_record.note(*compiled.notes)
             borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
             pairs = zip(program.outputs, outputs, strict=True)
             return [np.array(a) if p.host in borrowed else a for p, a in pairs]

@@ -24,7 +24,7 @@ from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ...tune.database_files import tuning_stamp
 from ..execute.run_trace import RunTrace
-from .background.graph_compiler import Compiler, Prepared, specs
+from .background.graph_compiler import Compiler, PendingExecutable, specs
 from .background.respecialize import Respecializer
 from .background.respecialize_policy import FAR, Sizes
 from .bundle_description import describe_model
@@ -129,8 +129,8 @@ class CachedModel:
             if not any(e.program.stores_halves for e in trace.executables):
                 return outputs, trace
             if is_finite(outputs):
-                assert trace.ran is not None
-                trace.ran.steady = None  # the outputs of each run must be looked at
+                assert trace.run_record is not None
+                trace.run_record.steady = None  # the outputs of each run must be looked at
                 return outputs, trace
             # Half may have overflowed: only the graph can be planned anew in float32.
             before = trace
@@ -284,7 +284,7 @@ class CachedModel:
             return
         keeper = _Keeper(self, feeds)
 
-        def prepare() -> Prepared | None:
+        def prepare() -> PendingExecutable | None:
             from .imported_model import ImportedModel  # and with it onnx, which a process with a plan does without
 
             opened = None if self._onnx is None else self._onnx.imported

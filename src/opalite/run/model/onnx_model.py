@@ -22,10 +22,10 @@ from ...plan.node_report import NodeReport, task_report
 from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.memory.io_transfer import Target
-from ..execute.run_trace import Ran, RunTrace
+from ..execute.run_trace import RunRecord, RunTrace
 from ..execute.strategies.time_slicing import DeviceShare
 from .background.background_compile import CompileJob
-from .background.graph_compiler import Compiler, Prepared
+from .background.graph_compiler import Compiler, PendingExecutable
 from .background.respecialize import Respecializer
 from .background.respecialize_policy import DistantShape
 from .control_flow.loop_runner import LoopRunner
@@ -92,8 +92,8 @@ class OnnxModel:
         self, feeds: Mapping[str, Any], request: RunRequest = PLAIN, on_whole: OnWhole | None = None
     ) -> tuple[list[Any], RunTrace]:
         """The model's outputs in order, and what the run did."""
-        ran = Ran()
-        trace = RunTrace(ran=ran)
+        run_record = RunRecord()
+        trace = RunTrace(run_record=run_record)
         last: list[tuple[Ready, Segment]] = []
         tunes = (request.tuning.level or self.compiler.options.tune) != "none"
         made: list[CompileJob] = []
@@ -104,7 +104,7 @@ class OnnxModel:
             if made:
                 self.compiler.submit(made)
         if last:
-            ran.steady = self._steady(*last[0], feeds)
+            run_record.steady = self._steady(*last[0], feeds)
         return outputs, trace
 
     def _run(
@@ -137,8 +137,8 @@ class OnnxModel:
         with beside:
             run = ImportRun(importer, feeds, bodies, before_import)
         trace.import_s += clock() - started
-        ran = trace.ran
-        assert ran is not None
+        run_record = trace.run_record
+        assert run_record is not None
         parked = turn.watch(run)
         uploaded = parked.uploaded
         strict = self.compiler.options.strict
@@ -212,8 +212,8 @@ class OnnxModel:
                     at = compiled.at(sizes) or at
             if last is not None and run.is_single_segment and far is not DistantShape.WATCHED:
                 last.append(((compiled, at, sizes), segment))
-            ran.add(executable if executable.is_replica else compiled.executable)
-            ran.note(*compiled.notes, *compiled.lasting, *at.notes)
+            run_record.add(executable if executable.is_replica else compiled.executable)
+            run_record.note(*compiled.notes, *compiled.lasting, *at.notes)
             turn.pause()
             started = clock()
             with beside:
@@ -222,9 +222,9 @@ class OnnxModel:
             if strict:
                 _refuse_tasks(run)
         turn.forget(parked)
-        ran.note(*bodies.told.values())
+        run_record.note(*bodies.told.values())
         for task in run.tasks_run:
-            ran.add_host(_task_report(task))
+            run_record.add_host(_task_report(task))
         return run.outputs
 
     def _compile(
@@ -266,7 +266,7 @@ class OnnxModel:
             if on_whole is not None and found is not None:
                 on_whole(program, found, notes)
 
-        def prepare() -> Prepared | None:
+        def prepare() -> PendingExecutable | None:
             found = segment_of()
             if found is None:
                 return None

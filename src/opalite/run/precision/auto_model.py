@@ -32,7 +32,7 @@ from ..model.open_model import open_onnx
 from ..model.plans.plan_key import file_stamp
 from ..model.run_lock import RunLock
 from ..model.run_request import PLAIN, RunRequest
-from .background_policy_search import MOST_S, ROUNDS, PolicySearch, Trial, policy_word
+from .background_policy_search import MOST_S, ROUNDS, ComparedRuns, PolicySearch, policy_word
 from .precision_choice import FP16, FP32, OutputError, PrecisionChoice, compare_outputs, copy_of, first_limit, types_of
 from .precision_choice_cache import open_precision_choices
 
@@ -147,8 +147,8 @@ class AutoModel:
         """The model's outputs in order, in float32 if this run is checked, and the trace."""
         with self._lock:
             outputs, trace = self._run(feeds, request)
-            if trace.ran is not None and (self._choice is None or self._watched or self._search is not None):
-                trace.ran.steady = None  # runs like this one may have to be checked
+            if trace.run_record is not None and (self._choice is None or self._watched or self._search is not None):
+                trace.run_record.steady = None  # runs like this one may have to be checked
         return outputs, trace
 
     def _run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
@@ -203,13 +203,13 @@ class AutoModel:
             choice = self._compared(choice, feeds, request.lock)
         self._choose(choice if choice.is_fp32 else choice.with_check(types, worst))
         if not choice.is_fp32:
-            trace.ran = trial.ran  # as later runs will
+            trace.run_record = trial.run_record  # as later runs will
             self._watch(types)
         return want, trace
 
     def _compared(self, choice: PrecisionChoice, feeds: Mapping[str, Any], lock: RunLock | None) -> PrecisionChoice:
         """`choice` with its times and those of float32; float32 if it is as fast."""
-        runs = [Trial(model, lock).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
+        runs = [ComparedRuns(model, lock).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
         fp16_s, fp32_s = time_alternately(*runs, rounds=ROUNDS, most_s=MOST_S)
         if fp16_s < fp32_s:
             return replace(choice, fp16_s=fp16_s, fp32_s=fp32_s)

@@ -113,7 +113,7 @@ class PolicySearch(Job):
         narrow, reference = (
             open_onnx(self._model, self._compiler.by(policy_word(p)), self._edits) for p in (policy, FP32)
         )
-        runs = [Trial(model) for model in (narrow, reference)]
+        runs = [ComparedRuns(model) for model in (narrow, reference)]
         self._watch("checked")
         got, want = (run(self._feeds) for run in runs)
         worst = compare_outputs(narrow.outputs, got, want)
@@ -131,7 +131,7 @@ class PolicySearch(Job):
         return FoundPolicy(choice, narrow)
 
 
-class Trial:
+class ComparedRuns:
     """Runs of a model that are only compared. overflowed: half could not represent a value in one of them."""
 
     def __init__(self, model: Model, lock: RunLock | None = None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...plan.node_report import NodeReport
 from ...plan.program import MemoryReport
 from ..execute.memory.slot_memory import ArenaRegion, arena_regions
-from ..execute.run_trace import Ran
+from ..execute.run_trace import RunRecord
 
 
 @dataclass
@@ -97,11 +97,11 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(device: str, ran: Ran) -> Explanation:
+def explain(device: str, run_record: RunRecord) -> Explanation:
     """The placement of everything that a run used."""
-    found = Explanation(device, notes=list(ran.notes))
-    found.queueing = list(dict.fromkeys(executable.queueing for executable in ran.executables))
-    for item in ran.items:
+    found = Explanation(device, notes=list(run_record.notes))
+    found.queueing = list(dict.fromkeys(executable.queueing for executable in run_record.executables))
+    for item in run_record.items:
         if isinstance(item, NodeReport):
             found.nodes.append(item)
         else:

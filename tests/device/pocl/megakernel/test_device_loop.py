@@ -76,7 +76,7 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
     end = time.monotonic() + PATIENCE_S
     while True:
         session.run(None, feeds)
-        (executable,) = session._ran.executables
+        (executable,) = session._run_record.executables
         if executable._megakernel_builder.is_over:
             time.sleep(background_throttle.TURNS_S)  # runs make room for whoever planned it, who may go on with that
             return session.run(None, feeds), executable  # it may have ended after the last run had looked
@@ -188,7 +188,7 @@ def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) ->
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     for _ in range(4):
         session.run(None, {"x": noise(1, 3, 12, 10)})
-    (executable,) = session._ran.executables
+    (executable,) = session._run_record.executables
     assert executable._megakernel_builder.is_over
     assert executable._megakernel is None
 
@@ -393,7 +393,7 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
         session.run(None, feeds)
     assert session.settle(PATIENCE_S)
     session.run(None, feeds)
-    (executable,) = session._ran.executables
+    (executable,) = session._run_record.executables
     assert executable._megakernel_builder.is_over
     assert executable._megakernel is not None
 
@@ -403,7 +403,7 @@ def test_a_loop_that_is_there_serves_runs_of_some_times_its_length(
 ) -> None:
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     session.run(None, {"x": noise(1, 3, 12, 10)})
-    (executable,) = session._ran.executables
+    (executable,) = session._run_record.executables
     program = executable.program
     other = replace(program)  # the same steps for another size
     short = megakernel_builder.SHORT_S
@@ -620,7 +620,7 @@ def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypa
         bound.bind_output("d", "opencl")
         bindings.append(bound)
     end = time.monotonic() + PATIENCE_S
-    (executable,) = session._ran.executables
+    (executable,) = session._run_record.executables
     while executable.last is executable.plain:
         session.run_with_iobinding(bindings[0])
         assert time.monotonic() < end, "nothing was linked"

@@ -143,7 +143,7 @@ def test_a_closed_session_forgets_what_was_under_way(
         go.set()
     np.testing.assert_allclose(answers[0], by_onnxruntime(classifier(), NEW)[0], rtol=1e-4, atol=1e-5)
     assert session._last_repeat is None
-    assert not session._ran.executables
+    assert not session._run_record.executables
 
 
 def test_values_between_segments_outlast_another_thread_s_run(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

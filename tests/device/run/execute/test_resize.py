@@ -189,7 +189,7 @@ def test_many_sizes_keep_no_more_sub_buffers_than_some(rt: Runtime) -> None:
     for _ in range(50):  # of other objects, so that each is another size
         executable.resize(Program(**{name: getattr(plain, name) for name in plain.__dataclass_fields__}))
         executable.run([sizes.feed(*shape)])
-    assert len(executable._kept) == executables.SIZES_KEPT
+    assert len(executable._instances) == executables.SIZES_KEPT
 
 
 # Step loops

@@ -190,4 +190,4 @@ def test_a_trace_keeps_no_memory_of_the_device(open_session: Open) -> None:
     session = open_session(classifier())
     session.run(None, X)
     session.run(None, X)
-    assert session.last_trace.ran is None
+    assert session.last_trace.run_record is None

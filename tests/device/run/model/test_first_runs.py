@@ -108,7 +108,7 @@ def first(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, ...]]:
 
 def built(session: opalite.InferenceSession) -> set[tuple[str, ...]]:
     """What the session's last run was made of."""
-    return {(s.text, s.options) for e in session._ran.executables for s in e.program.sources}
+    return {(s.text, s.options) for e in session._run_record.executables for s in e.program.sources}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -159,7 +159,7 @@ def test_halves_that_overflow(
             assert session.last_timing.tier in ("generic", "")
             assert built(session) <= first
         assert session.overflowed is overflows
-        assert ("own half tensors overflowed" in str(session._ran.notes)) is overflows
+        assert ("own half tensors overflowed" in str(session._run_record.notes)) is overflows
 
 
 @pytest.mark.parametrize("seed", range(40))

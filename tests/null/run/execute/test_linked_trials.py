@@ -10,13 +10,13 @@ import pytest
 from opalite.cl.programs.kernel_trials import Trial
 from opalite.plan.program import Slot, Storage
 from opalite.ptx.persistent_kernel import SYNC_BYTES, Shape
-from opalite.run.execute.strategies.linked_ptx_kernels import LinkedKernels, LinkError, Place, Stretch
+from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkedKernels, LinkError, Stretch
 from opalite.run.execute.strategies.persistent_kernel_strategy import LinkedKernelCache
 
 WEIGHTS, MORE, ARENA = SimpleNamespace(size=4096), SimpleNamespace(size=512), SimpleNamespace(size=256)
 SLOTS = [Slot(0, 64, Storage.STATIC), Slot(1, 64, Storage.DYNAMIC), Slot(2, 64, Storage.STATIC)]
 PROGRAM: Any = SimpleNamespace(slots=SLOTS)
-PLACES: Any = {0: Place(WEIGHTS, 0, 64), 1: Place(ARENA, 0, 64), 2: Place(MORE, 0, 64)}
+PLACES: Any = {0: BufferRange(WEIGHTS, 0, 64), 1: BufferRange(ARENA, 0, 64), 2: BufferRange(MORE, 0, 64)}
 
 
 class Trials:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.runtime import Runtime
 from ....errors import DeviceError, DeviceLostError
-from ...execute.run_trace import Ran, RunTrace
+from ...execute.run_trace import RunRecord, RunTrace
 from ...model.run_request import RunRequest
 from ..options.execution_providers import ProviderRequest, check_providers
 from ..process.session_process import SessionProcess
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...model.kv_cache.kv_cache_runs import KVCacheRuns
     from ...model.kv_cache.multi_step_runs import MultiStepRuns
 
-Found = tuple[list[Any], RunTrace, Ran]
+Found = tuple[list[Any], RunTrace, RunRecord]
 
 
 class Recovery(RepeatConcurrentRuns):
@@ -77,7 +77,7 @@ class Recovery(RepeatConcurrentRuns):
         outputs = self._fallback_process.run(None, values)
         self._trace = RunTrace(strategy="process")
         self._trace.total_s = time.perf_counter() - started
-        return outputs, self._trace, Ran()
+        return outputs, self._trace, RunRecord()
 
     def _is_lost_by(self, error: DeviceError, rt: Runtime) -> bool:
         """Whether a run failed because the context has ended, and may be repeated."""

@@ -29,7 +29,7 @@ from ....ir.device.device_info import DeviceInfo
 from ....ir.precision import PrecisionPolicy
 from ...execute.launch_batches import Recorder
 from ...execute.memory.io_transfer import Target
-from ...execute.run_trace import Ran, RunTrace
+from ...execute.run_trace import RunRecord, RunTrace
 from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions
@@ -134,7 +134,7 @@ class InferenceSession(Recovery, SessionTools):
         }
         self._fallback = bool(enable_fallback)
         self._lock = RunLock()
-        self._record_lock = threading.Lock()  # guards the records of runs: _trace, _ran, _other_runs
+        self._record_lock = threading.Lock()  # guards the records of runs: _trace, _run_record, _other_runs
         self._recovery_lock = threading.Lock()
         self._lock.beside.on_drop = weakref.WeakMethod(self._drop_replica)
         self._generation = 0  # incremented by loading and closing
@@ -165,7 +165,7 @@ class InferenceSession(Recovery, SessionTools):
         self._hints = hints
         self._load_s = time.perf_counter() - started
         self._trace = RunTrace()  # of the last run
-        self._ran = Ran()  # the executables of the last run
+        self._run_record = RunRecord()  # the executables of the last run
         self._repeats, self._other_runs = counters.runs, counters.others
         self._reported_runs = 0  # runs in the statistics written so far
         log_at_exit(self)
@@ -298,7 +298,7 @@ class InferenceSession(Recovery, SessionTools):
 
     def _execute_here(
         self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
-    ) -> tuple[list[Any], RunTrace, Ran]:
+    ) -> tuple[list[Any], RunTrace, RunRecord]:
         """Run the model in this process; see `Recovery._execute`."""
         check_fork()
         if not isinstance(input_feed, Mapping):
@@ -323,20 +323,20 @@ class InferenceSession(Recovery, SessionTools):
                 self._first_s = trace.total_s + self._load_s
             trace.first_s = self._first_s
             # The caller may keep the trace, which must not hold device memory.
-            ran, trace.ran = trace.ran or Ran(), None
+            run_record, trace.run_record = trace.run_record or RunRecord(), None
             self._trace = trace
             self._overflowed = self._overflowed or trace.overflowed
             self._other_runs[trace.tier] += trace.runs
             if self._generation == age:
-                self._record_ran(ran, request)
+                self._record_ran(run_record, request)
             if self._profiler is not None:
                 self._profiler.add_run(started_ns)
-        return outputs, trace, ran
+        return outputs, trace, run_record
 
-    def _record_ran(self, ran: Ran, request: RunRequest) -> None:
+    def _record_ran(self, run_record: RunRecord, request: RunRequest) -> None:
         """Record the executables of a run, and its fast path."""
-        self._ran, self._has_run = ran, True
-        steady: RepeatRun | None = ran.steady if request.recorder is None else None
+        self._run_record, self._has_run = run_record, True
+        steady: RepeatRun | None = run_record.steady if request.recorder is None else None
         self._last_repeat = steady
         if steady is not None and steady.key is not None:
             self._repeat_runs[steady.key] = steady
@@ -414,7 +414,7 @@ class InferenceSession(Recovery, SessionTools):
         with self._lock, self._record_lock:
             self._generation += 1
             self._forget_repeats()
-            self._ran = Ran()
+            self._run_record = RunRecord()
             self._has_run = False
 
     def _report_stats(self) -> None:

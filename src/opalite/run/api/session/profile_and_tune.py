@@ -20,7 +20,7 @@ from ....ir.precision import PrecisionPolicy
 from ....knobs import LEVELS
 from ....plan.bundle.bundle import is_bundle
 from ...execute.compile_queue import Job, compile_queue
-from ...execute.run_trace import Ran, RunTrace, Timing
+from ...execute.run_trace import RunRecord, RunTrace, Timing
 from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
 from ...model.run_request import RunRequest, TuneRequest
@@ -51,7 +51,7 @@ class SessionTools(SessionApi):
     _counters: SessionCounters
     _auto: AutoModel | None
     _trace: RunTrace
-    _ran: Ran
+    _run_record: RunRecord
     _has_run: bool
     _repeats: Counter[str]
     _other_runs: Counter[str]
@@ -65,7 +65,7 @@ class SessionTools(SessionApi):
         """The parameters of a run besides its inputs."""
 
     @abstractmethod
-    def _execute(self, input_feed: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace, Ran]:
+    def _execute(self, input_feed: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace, RunRecord]:
         """Run the model; returns all outputs in order, the trace, and the executables used."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class SessionTools(SessionApi):
         """
         check_fork()
         with self._lock:
-            executables = self._ran.executables
+            executables = self._run_record.executables
         jobs: list[Job] = [job for e in executables for job in e.jobs]
         for owner in (self._background, self._auto):
             jobs += [] if owner is None else owner.jobs
@@ -113,13 +113,13 @@ class SessionTools(SessionApi):
         Raises OpaliteError if the program has host steps, InputError before the first run.
         """
         check_fork()
-        if any(e.is_released for e in self._ran.executables):
+        if any(e.is_released for e in self._run_record.executables):
             self.settle()  # until the replacement is built
         with self._lock.alone():
             if not self._has_run:
                 raise InputError("the model has not run yet; run it once before replay()")
             started = time.perf_counter()
-            for executable in self._ran.executables:
+            for executable in self._run_record.executables:
                 with executable.entered() as is_there:
                     if not is_there:
                         raise InputError("other programs have replaced those of the last run; run the model again")
@@ -133,15 +133,15 @@ class SessionTools(SessionApi):
         """
         check_fork()
         if input_feed is not None:
-            ran = self._execute(input_feed, self._request(waits=True))[2]
+            run_record = self._execute(input_feed, self._request(waits=True))[2]
         elif self._has_run:
-            ran = self._ran
+            run_record = self._run_record
         else:
             with self._unchecked():
-                ran = self._execute(self._example_feeds(), self._request(waits=True))[2]
-        found = explain(self.device.name, ran)
+                run_record = self._execute(self._example_feeds(), self._request(waits=True))[2]
+        found = explain(self.device.name, run_record)
         jobs = [] if self._background is None else self._background.jobs
-        found.tier = describe_tier([e.tier for e in ran.executables], len(jobs), self.stats().faults)
+        found.tier = describe_tier([e.tier for e in run_record.executables], len(jobs), self.stats().faults)
         found.precision = self.explain_precision()
         refused = self._rt.hints_refused
         found.notes.extend([refused] if refused else hint_properties(self._hints, self.device).sentences)
@@ -237,11 +237,11 @@ class SessionTools(SessionApi):
         with self._unchecked():
             for i in range(max(iterations, 1)):
                 recorder.start(i)
-                _, trace, ran = self._execute(input_feed, self._request(recorder=recorder, waits=True))
+                _, trace, run_record = self._execute(input_feed, self._request(recorder=recorder, waits=True))
                 profile.wall_s.append(trace.total_s)
         with self._lock.alone():
             profile.peaks = measure_peaks(self._rt)
-        profile.queueing = [e.queueing for e in ran.executables]
+        profile.queueing = [e.queueing for e in run_record.executables]
         return profile
 
     def tune(

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ...execute.executable import Executable
-from ...execute.run_trace import Ran, RunTrace
+from ...execute.run_trace import RunRecord, RunTrace
 from ...model.repeat_run_fast_path import RepeatRun, types_key
 from ...model.run_lock import RunLock
 from ..values.host_memory_errors import out_of_memory
@@ -21,7 +21,7 @@ class RepeatConcurrentRuns:
 
     _lock: RunLock
     _record_lock: threading.Lock
-    _ran: Ran
+    _run_record: RunRecord
     _last_repeat: RepeatRun | None
     _repeat_runs: WeakValueDictionary[Hashable, RepeatRun]
     _first_s: float | None
@@ -61,14 +61,14 @@ class RepeatConcurrentRuns:
     def _drop_replica(self, executable: Executable, twin: Executable) -> None:
         """Let go of the twin of an executable."""
         with self._record_lock:
-            self._ran.forget(twin, executable)
+            self._run_record.forget(twin, executable)
 
     def _replace_executable(self, old: Executable, new: Executable) -> None:
         """Drop references to an executable that another one has replaced."""
         with self._lock, self._record_lock:
             if self._last_repeat is not None and not self._last_repeat.is_current:
                 self._last_repeat = None
-            self._ran.replace(old, new)
+            self._run_record.replace(old, new)
 
     def _forget_repeats(self) -> None:
         self._last_repeat = None

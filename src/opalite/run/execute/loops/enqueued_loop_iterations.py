@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..strategies.queue_strategy import Queue
 
 Array = np.ndarray[Any, Any]
-Place = tuple[int, np.dtype[Any], tuple[int, ...]]
+TypedSlot = tuple[int, np.dtype[Any], tuple[int, ...]]
 """A slot on the device, and the type and shape of its value."""
 
 
@@ -44,7 +44,11 @@ class EnqueuedLoopIterations:
     how = "one after the other on the device's queue"
 
     def __init__(
-        self, queue: Queue, plan: LoopCarryPlan, inputs: Sequence[Sequence[Place]], outputs: Sequence[Place | None]
+        self,
+        queue: Queue,
+        plan: LoopCarryPlan,
+        inputs: Sequence[Sequence[TypedSlot]],
+        outputs: Sequence[TypedSlot | None],
     ) -> None:
         """inputs, outputs: the places of the program's inputs and outputs; an input may have several or none."""
         self.iteration_s = 0.0
@@ -53,20 +57,20 @@ class EnqueuedLoopIterations:
         self._launches = [p for p in queue.phases if isinstance(p, LaunchSequence)]
         self._constants = _constants(queue.prepared.program)
 
-        def place_of(source: Source) -> Place:
+        def slot_of(source: Source) -> TypedSlot:
             found = outputs[source.index] if isinstance(source, FromOutput) else inputs[source.index][0]
             assert found is not None, "checked by enqueued_iterations_of"
             return found
 
-        self._condition = None if plan.condition is None else place_of(FromOutput(plan.condition))
-        self._rows = [place_of(source) for source in plan.rows]
-        self._states = [place_of(source) for source, _ in plan.states]
+        self._condition = None if plan.condition is None else slot_of(FromOutput(plan.condition))
+        self._rows = [slot_of(source) for source in plan.rows]
+        self._states = [slot_of(source) for source, _ in plan.states]
         # Inputs of an iteration that are read after the next one's are written.
         self._held: dict[int, Any] = {}
         for source, _ in plan.states:
             if isinstance(source, FromInput):
-                slot = place_of(source)[0]
-                self._held.setdefault(slot, self._rt.allocate(_nbytes(place_of(source))))
+                slot = slot_of(source)[0]
+                self._held.setdefault(slot, self._rt.allocate(_nbytes(slot_of(source))))
         self._moves = [
             (number, place)
             for number, (_, target) in enumerate(plan.states)
@@ -163,7 +167,7 @@ class EnqueuedLoopIterations:
     def _buffer(self, slot: int) -> Any:
         return self._exchange.memory(slot).buffer
 
-    def _memory(self, source: Source, place: Place) -> Any:
+    def _memory(self, source: Source, place: TypedSlot) -> Any:
         """The buffer of a state after an iteration."""
         return self._held[place[0]] if isinstance(source, FromInput) else self._buffer(place[0])
 
@@ -183,13 +187,13 @@ def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIte
     program = queue.prepared.program
     if not all(isinstance(p, LaunchSequence | UploadStep | DownloadStep) for p in queue.phases):
         return HOSTED
-    inputs: list[list[Place]] = []
+    inputs: list[list[TypedSlot]] = []
     for port in program.inputs:
         steps = (s for s in program.steps if isinstance(s, UploadStep) and s.host == port.host)
         inputs.append([(s.slot, s.dtype.np, tuple(port.shape)) for s in steps])
     downloads = {s.host: s for s in program.steps if isinstance(s, DownloadStep)}
     found = [downloads.get(port.host) for port in program.outputs]
-    outputs: list[Place | None] = [None if s is None else (s.slot, s.dtype.np, tuple(s.shape)) for s in found]
+    outputs: list[TypedSlot | None] = [None if s is None else (s.slot, s.dtype.np, tuple(s.shape)) for s in found]
     for source, target in loop_carried(plan):
         if isinstance(source, FromOutput):
             place = outputs[source.index]
@@ -206,7 +210,7 @@ def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIte
     return EnqueuedLoopIterations(queue, plan, inputs, outputs)
 
 
-def _nbytes(place: Place) -> int:
+def _nbytes(place: TypedSlot) -> int:
     return math.prod(place[2]) * place[1].itemsize
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from ....cl.queue.prepared_launch import LaunchSequence
 from ....cl.queue.replay import Replay
-from ..launch_batches import Prepared
+from ..launch_batches import LoadedProgram
 from .megakernel_strategy import MegakernelStrategy
 from .persistent_kernel_strategy import PersistentKernelSelector
 from .queue_strategy import Queue
 
 
 def describe_queueing(
-    prepared: Prepared, plain: Queue, megakernel: MegakernelStrategy | None, persistent: PersistentKernelSelector | None
+    prepared: LoadedProgram,
+    plain: Queue,
+    megakernel: MegakernelStrategy | None,
+    persistent: PersistentKernelSelector | None,
 ) -> str:
     """The sentence: one by one and why, joined, linked, or recorded and replayed.
 

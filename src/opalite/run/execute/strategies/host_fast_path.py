@@ -17,7 +17,7 @@ from ....cl.memory.device_tensor import DeviceTensor
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, HostStep, Program, ReferenceStep, UploadStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
-from ..launch_batches import Phase, Prepared
+from ..launch_batches import LoadedProgram, Phase
 from ..loops.loop_iterations import HOSTED, LoopCarryPlan, LoopIterations, iterations_of
 from ..run_trace import RunTrace
 from .megakernel_strategy import MegakernelStrategy
@@ -39,7 +39,7 @@ class HostFastPath:
     name = "host_fast_path"
 
     def __init__(
-        self, prepared: Prepared, loop: HostThreadLoop, phases: Sequence[Phase], inputs: Held, outputs: Held
+        self, prepared: LoadedProgram, loop: HostThreadLoop, phases: Sequence[Phase], inputs: Held, outputs: Held
     ) -> None:
         self.loop = loop
         self.inputs = inputs
@@ -129,7 +129,7 @@ class HostFastPath:
         self.loop.run()
 
 
-def make_host_fast_path(prepared: Prepared, megakernel: MegakernelStrategy) -> HostFastPath | None:
+def make_host_fast_path(prepared: LoadedProgram, megakernel: MegakernelStrategy) -> HostFastPath | None:
     """The fast path of `megakernel`; None if the program or its buffers do not fit."""
     host_loop = megakernel.host_thread_loop
     if host_loop is None:

@@ -60,7 +60,7 @@ class LinkError(OpaliteError):
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferRange:
     """The memory of a slot: bytes `first` to `last` of the buffer `whole`."""
 
     whole: Any
@@ -97,7 +97,7 @@ class LinkedKernels:
         program: Program,
         prepared: Mapping[int, PreparedLaunch],
         built: Sequence[Any],
-        places: Places,
+        places: BufferRanges,
         table: LaunchParameterBuffer | None = None,
         made: LinkedKernelCache | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class LinkedKernels:
         self._rt, self._table, self._made = rt, table, LinkedKernelCache() if made is None else made
         kept = [places[s.id] for s in program.slots if s.storage is Storage.RESERVED and s.id in places]
         # A program for the longest cache may name more bytes than the buffer has.
-        self._state_slices = [Place(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
+        self._state_slices = [BufferRange(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
         if sum(p.last - p.first for p in self._state_slices) > MAX_STATE_BYTES:
             raise LinkError(f"caches of more than {MAX_STATE_BYTES} bytes are too many to try it on")
         shared = MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED
@@ -120,7 +120,7 @@ class LinkedKernels:
         self.steps = self.kernels = 0
         self._sync = rt.allocate(SYNC_BYTES)  # barrier counters of all kernels
         rt.fill(self._sync, 0, SYNC_BYTES)
-        self._written: dict[int, Place] = {}  # by slot
+        self._written: dict[int, BufferRange] = {}  # by slot
         self._texts: set[str] = set()
         self._streams = sum(s.nbytes for s in program.slots if s.storage is Storage.STATIC) > MOST_KEPT
         pattern = find_pattern(program, prepared, places, {} if table is None else table.counts)
@@ -144,7 +144,7 @@ class LinkedKernels:
         program: Program,
         prepared: Mapping[int, PreparedLaunch],
         built: Sequence[Any],
-        places: Places,
+        places: BufferRanges,
         texts: dict[int, str],
     ) -> list[list[tuple[int, LinkedStep]]]:
         """Neighbouring steps that can be linked, by number."""
@@ -173,7 +173,7 @@ class LinkedKernels:
         step: Step,
         launch: PreparedLaunch | None,
         built: Sequence[Any],
-        places: Places,
+        places: BufferRanges,
         texts: dict[int, str],
     ) -> LinkedStep | None:
         if not isinstance(step, LaunchStep) or launch is None:
@@ -236,7 +236,7 @@ class LinkedKernels:
         stretches: Sequence[Stretch],
         program: Program,
         prepared: Mapping[int, PreparedLaunch],
-        places: Places,
+        places: BufferRanges,
     ) -> Sequence[Stretch]:
         """Run new kernels in child processes. Returns the stretches whose kernels ran; LinkError if one has none."""
         changing = {id(places[s.id].whole) for s in program.slots if s.id in places and s.storage is not Storage.STATIC}
@@ -255,7 +255,7 @@ class LinkedKernels:
             raise LinkError(f"a linked kernel is not launched: {why}")
         return [safe.get(s.text, s) for s in stretches]
 
-    def _trial(self, stretch: Stretch, changing: set[int], numbers: bytes, places: Places) -> Trial:
+    def _trial(self, stretch: Stretch, changing: set[int], numbers: bytes, places: BufferRanges) -> Trial:
         """A launch of a stretch on buffers of the same sizes, with all constants in one buffer."""
         sync, table, constant = 0, 1, 2
         sizes = [SYNC_BYTES, max(len(numbers), 1), 1]
@@ -282,7 +282,7 @@ class LinkedKernels:
         for text in self._texts:
             self._rt.trials.record_failure(text.encode(), why)
 
-    def _prepare(self, stretch: Stretch, places: Places) -> None:
+    def _prepare(self, stretch: Stretch, places: BufferRanges) -> None:
         """Make the launch of a stretch."""
         rt, programs = self._rt, self._made.programs
         if stretch.text not in programs:
@@ -345,22 +345,22 @@ class LinkedKernels:
         return True
 
 
-Places = Mapping[int, Place]
+BufferRanges = Mapping[int, BufferRange]
 """Memory of slots, by number."""
 
 
-def find_places(program: Program, placed: Placed) -> dict[int, Place]:
+def find_buffer_ranges(program: Program, placed: Placed) -> dict[int, BufferRange]:
     """The memory of the slots of a program that are buffers."""
     found = {}
     for slot in program.slots:
         if slot.image is None:
             whole, first = buffer_and_offset(*placed.locate(slot))
-            found[slot.id] = Place(whole, first, first + max(slot.nbytes, 1))
+            found[slot.id] = BufferRange(whole, first, first + max(slot.nbytes, 1))
     return found
 
 
 def find_pattern(
-    program: Program, prepared: Mapping[int, PreparedLaunch], places: Places, dynamic: Container[int]
+    program: Program, prepared: Mapping[int, PreparedLaunch], places: BufferRanges, dynamic: Container[int]
 ) -> object:
     """All that stretches depend on, except the program, its kernels and dynamic parameters.
 
@@ -380,7 +380,7 @@ def find_pattern(
     return tuple(lies), tuple(grids)
 
 
-def _argument(a: SlotArg | ScalarArg | LocalArg, places: Places) -> Number | Memory:
+def _argument(a: SlotArg | ScalarArg | LocalArg, places: BufferRanges) -> Number | Memory:
     """The argument in the linked program; parameters are numbered later."""
     if isinstance(a, LocalArg):
         raise PtxKernelError("it is given local memory, which was not tried")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ....cl.queue.prepared_launch import LaunchSequence
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
-from ..launch_batches import Prepared, make_phases
+from ..launch_batches import LoadedProgram, make_phases
 from .megakernel_builder import BuiltMegakernel
 from .queue_strategy import Queue
 
@@ -19,7 +19,7 @@ class MegakernelStrategy(Queue):
 
     name = "megakernel"
 
-    def __init__(self, prepared: Prepared, megakernel: BuiltMegakernel) -> None:
+    def __init__(self, prepared: LoadedProgram, megakernel: BuiltMegakernel) -> None:
         """megakernel: whose tables are those of the prepared program."""
         host_loop = megakernel.host_thread_loop
         super().__init__(

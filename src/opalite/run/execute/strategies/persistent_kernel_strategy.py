@@ -20,7 +20,7 @@ from ....cl.runtime import Runtime
 from ....errors import DeviceError, OpaliteError
 from ..ab_timing import PairedTimes
 from ..compile_queue import Job, compile_queue
-from ..launch_batches import Prepared, make_phases
+from ..launch_batches import LoadedProgram, make_phases
 from ..run_trace import RunTrace
 from .queue_strategy import Queue
 from .strategy import Strategy
@@ -85,7 +85,7 @@ class PersistentKernelStrategy(Queue):
 
     name = "persistent"
 
-    def __init__(self, prepared: Prepared, kernels: Kernels, plain: Callable[[], Queue]) -> None:
+    def __init__(self, prepared: LoadedProgram, kernels: Kernels, plain: Callable[[], Queue]) -> None:
         super().__init__(prepared, make_phases(prepared, kernels.launches))
         self.kernels = kernels
         self._plain = plain
@@ -134,7 +134,7 @@ class PersistentKernelSelector:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: LoadedProgram,
         plain: Callable[[], Queue],
         link: Callable[[], Kernels],
         known_times: PairedTimes | None = None,

@@ -13,7 +13,7 @@ from ....cl.queue.prepared_launch import LaunchSequence
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, LaunchStep, UploadStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
-from ..launch_batches import Phase, Prepared, Recorder, make_phases
+from ..launch_batches import LoadedProgram, Phase, Recorder, make_phases
 from ..loops.enqueued_loop_iterations import EnqueuedLoopIterations, enqueued_iterations_of
 from ..loops.loop_iterations import LoopCarryPlan
 from ..memory.output_ring_buffer import OutputRingBuffer
@@ -28,7 +28,7 @@ class Queue:
     meanwhile: Callable[[], None] | None = None
     """Called in a run while the device computes."""
 
-    def __init__(self, prepared: Prepared, phases: Sequence[Phase] | None = None) -> None:
+    def __init__(self, prepared: LoadedProgram, phases: Sequence[Phase] | None = None) -> None:
         self.prepared = prepared
         self.phases = make_phases(prepared) if phases is None else phases
         self._launches = prepared.launch_count
@@ -217,7 +217,7 @@ class Queue:
 class Profiled(Queue):
     """Launches one by one on the profiling queue, with the times of each reported to a recorder."""
 
-    def __init__(self, prepared: Prepared, phases: Sequence[Phase], recorder: Recorder) -> None:
+    def __init__(self, prepared: LoadedProgram, phases: Sequence[Phase], recorder: Recorder) -> None:
         super().__init__(prepared, phases)
         self._recorder = recorder
         self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}

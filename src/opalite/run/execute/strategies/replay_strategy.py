@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..launch_batches import Prepared, make_phases
+from ..launch_batches import LoadedProgram, make_phases
 from .queue_strategy import Queue
 
 
@@ -12,5 +12,5 @@ class ReplayStrategy(Queue):
     Its trace says 'queue' if nothing is replayed: a driver may refuse to record, and a single launch is not recorded.
     """
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: LoadedProgram) -> None:
         super().__init__(prepared, make_phases(prepared, replay=True))

@@ -14,7 +14,7 @@ from typing import Protocol
 from ....cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
 from ....plan.program import LaunchStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
-from ..launch_batches import Prepared
+from ..launch_batches import LoadedProgram
 from .megakernel_builder import least_seconds
 from .queue_strategy import Queue
 
@@ -42,7 +42,7 @@ class DeviceShare(Protocol):
 class TimeSlicedQueue(Queue):
     """A queue with slices. Nothing is recorded: that pays for runs that have the device alone."""
 
-    def __init__(self, prepared: Prepared, plain: Queue, share: DeviceShare) -> None:
+    def __init__(self, prepared: LoadedProgram, plain: Queue, share: DeviceShare) -> None:
         super().__init__(prepared, plain.phases)
         self._share = share
         self._steps = {id(launch): prepared.program.steps[i] for i, launch in prepared.launches.items()}

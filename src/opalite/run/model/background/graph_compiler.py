@@ -54,7 +54,7 @@ than that suggests of optimized ones, both plans are compared.
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PendingExecutable:
     """A program, its missing parts, and a function that makes its Executable once those are built."""
 
     program: Program
@@ -231,7 +231,7 @@ class Compiler:
         sizes: Sizes = (),
         on_built: OnBuilt | None = None,
         complete: Callable[[Planned], Planned] | None = None,
-    ) -> Prepared | None:
+    ) -> PendingExecutable | None:
         """Plan `graph`, which is consumed, for the sizes at hand; None if the plan serves no other sizes.
 
         complete: changes the plan before its Executable is made.
@@ -251,7 +251,7 @@ class Compiler:
         def make(before_weights: Callable[[], None]) -> Compiled:
             return self._make(graph, plan, trace, sizes, on_built, planned, counts)
 
-        return Prepared(planned.program, self.rt.programs.missing(specs(planned.program)), make)
+        return PendingExecutable(planned.program, self.rt.programs.missing(specs(planned.program)), make)
 
     def _planner(
         self, graph: Graph, sizes: Sizes, trace: RunTrace, tuning: TuneRequest, policy: Policy

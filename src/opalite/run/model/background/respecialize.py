@@ -27,7 +27,7 @@ from .respecialize_policy import Sizes
 
 if TYPE_CHECKING:
     from ...execute.executable import Executable
-    from .graph_compiler import Prepared
+    from .graph_compiler import PendingExecutable
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,9 @@ LARGEST = 128 << 20
 class Respecializer(CompileJob):
     """The job that makes and times the plan. Only `settle` waits for it."""
 
-    def __init__(self, prepare: Callable[[], Prepared | None], lock: RunLock, forget: Callable[[], None]) -> None:
+    def __init__(
+        self, prepare: Callable[[], PendingExecutable | None], lock: RunLock, forget: Callable[[], None]
+    ) -> None:
         """prepare: plans, and returns a function that makes the Executable (`Compiler.prepare`). forget: removes the
         plan that was stored for other processes.
         """

@@ -129,10 +129,10 @@ class LoopRunner:
         turn.pause()
         spent.tier = executable.tier
         self._trace.add(spent)
-        ran = self._trace.ran
-        if ran is not None:
-            ran.add(executable)
-            ran.note(*compiled.notes, *compiled.lasting, *at.notes)
+        run_record = self._trace.run_record
+        if run_record is not None:
+            run_record.add(executable)
+            run_record.note(*compiled.notes, *compiled.lasting, *at.notes)
         states = [result.states[s] if isinstance(s, int) else feeds[s] for s in handing.states]
         return trips.how, (result.made, result.continues, states, result.rows)
 

@@ -18,7 +18,7 @@ from ....plan.kv_cache_spec import KVCacheSpec
 from ....plan.template.dynamic_parameters import DynamicParameters
 from ...execute.dynamic_shape_runs import DynamicShapeRuns
 from ...execute.memory.io_transfer import Target
-from ...execute.run_trace import Ran, RunTrace
+from ...execute.run_trace import RunRecord, RunTrace
 from ...execute.strategies.inflight_runs import InflightRuns
 from ..executable_cache import Compiled
 from ..fp16_overflow_fallback import is_finite
@@ -316,9 +316,9 @@ class DecodeFastPath:
                 cache.length = length
 
     def _tell(self, trace: RunTrace) -> None:
-        trace.ran = Ran()
-        trace.ran.add(self._compiled.executable)
-        trace.ran.note(*self._compiled.notes, *self._compiled.lasting)
+        trace.run_record = RunRecord()
+        trace.run_record.add(self._compiled.executable)
+        trace.run_record.note(*self._compiled.notes, *self._compiled.lasting)
 
     def _outputs(self, found: Sequence[Any], feeds: Mapping[str, Any], given: Mapping[str, Any]) -> list[Any]:
         """The model's, of those that the program has."""

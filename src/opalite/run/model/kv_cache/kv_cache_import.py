@@ -14,7 +14,7 @@ from ....importer.walk.segments import Segment
 from ....ir.graph import Graph
 from ....plan.program import Program
 from ....plan.template.program_template import Template
-from ...execute.run_trace import Ran, RunTrace
+from ...execute.run_trace import RunRecord, RunTrace
 from ..executable_cache import Compiled
 from ..fp16_overflow_fallback import recover
 from ..imported_model import record_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def run_imported(runs: KVCacheRuns, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
     """As AppendingRuns.run; `feeds` are all of the model's, checked."""
     model = runs.imported
-    trace = RunTrace(ran=Ran())
+    trace = RunTrace(run_record=RunRecord())
     with RunLockHold(request.lock) as turn, ExitStack() as beside:
 
         def before_import() -> None:

@@ -19,7 +19,7 @@ from ....plan.kv_cache_spec import KVCacheSpec
 from ....plan.program import Program
 from ....plan.template.program_template import Template
 from ....plan.template.shape_tensors import ShapeTensors
-from ...execute.run_trace import Ran, RunTrace
+from ...execute.run_trace import RunRecord, RunTrace
 from ..cached_model import CachedModel
 from ..executable_cache import Compiled, ExecutableCache
 from ..fp16_overflow_fallback import is_finite
@@ -135,7 +135,7 @@ class KVCacheRuns:
         self, plan: KVCachePlan, sizes: tuple[int, ...], feeds: Mapping[str, Any], request: RunRequest
     ) -> tuple[list[Any], RunTrace] | None:
         """A run by a plan from the cache; None where halves did not hold what it computed, and nothing has changed."""
-        trace = RunTrace(ran=Ran())
+        trace = RunTrace(run_record=RunRecord())
         record, given = plan.record, plan.given
         with RunLockHold(request.lock) as turn:
             compiled = plan.compiled(sizes, trace)
@@ -173,10 +173,10 @@ class KVCacheRuns:
 
     def tell(self, trace: RunTrace, way: Way, sizes: tuple[int, ...], lengths: Mapping[str, int]) -> None:
         """A run of `sizes` is believed: caches are as long as it says."""
-        assert trace.ran is not None
+        assert trace.run_record is not None
         at = way.compiled.at(sizes)
-        trace.ran.add(way.compiled.executable)
-        trace.ran.note(*way.compiled.notes, *way.compiled.lasting, *(at.notes if at is not None else ()))
+        trace.run_record.add(way.compiled.executable)
+        trace.run_record.note(*way.compiled.notes, *way.compiled.lasting, *(at.notes if at is not None else ()))
         for name, length in lengths.items():
             self.caches[name].length = length
 

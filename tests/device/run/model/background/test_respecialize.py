@@ -88,7 +88,7 @@ def come_back(session: opalite.InferenceSession, x: Any, times: int = RETURNS) -
 def made_for(session: opalite.InferenceSession) -> tuple[int, ...]:
     """The sizes that the executable of the last run was made for."""
     steady = session._last_repeat
-    executable = session._ran.executables[0] if steady is None else steady.executable
+    executable = session._run_record.executables[0] if steady is None else steady.executable
     caches = session._model.caches
     return next(c.made_for for cache in caches for c in cache.all if c.executable is executable)
 
