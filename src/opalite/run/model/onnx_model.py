@@ -284,7 +284,7 @@ class OnnxModel:
         assert ready[0].job is not None
         with self.compiler.rt.programs.expedite_builds():
             ready[0].job.wait()
-        self.compiler.counters.add_wait("behind", time.perf_counter() - started)
+        self.compiler.counters.add_wait("optimized", time.perf_counter() - started)
         return self.executables.find(segment, sizes) or ready
 
 

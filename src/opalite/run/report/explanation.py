@@ -1,4 +1,4 @@
-"""Explanation: where every node runs, with which kernel, and why - what `session.explain()` returns."""
+"""Explanation: the placement and kernel of every node, as `session.explain()` returns it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ..execute.run_trace import RunRecord
 
 @dataclass
 class Explanation:
-    """Reports of all nodes of one compiled shape, segment after segment. `str()` is a readable table."""
+    """Reports of all nodes for one shape of the inputs, in order of execution. `str()` returns a table."""
 
     device: str
     nodes: list[NodeReport] = field(default_factory=list)
     memory: list[MemoryReport] = field(default_factory=list)
-    arenas: list[list[ArenaRegion]] = field(default_factory=list)  # what lies where and when, beside `memory`
+    arenas: list[list[ArenaRegion]] = field(default_factory=list)  # the tensors of each arena, parallel to `memory`
     notes: list[str] = field(default_factory=list)
-    precision: list[str] = field(default_factory=list)  # how float32 values are stored, and why
-    tier: str = ""  # which programs serve, in a sentence
-    queueing: list[str] = field(default_factory=list)  # how launches reach the device, a sentence for each segment
+    precision: list[str] = field(default_factory=list)  # sentences on the storage of float32 values
+    tier: str = ""  # a sentence on the tier of the programs
+    queueing: list[str] = field(default_factory=list)  # a sentence on the strategy of each segment
 
     @property
     def host_nodes(self) -> list[NodeReport]:
-        """Nodes that run on the host, transfers not counted."""
+        """Nodes that run on the host, without transfers."""
         return [n for n in self.nodes if n.target == "host"]
 
     @property
     def python_nodes(self) -> list[NodeReport]:
-        """Those of them that onnx's reference evaluator computes, in Python, which is slow."""
-        from ...ops.host import BY_PYTHON  # operators: a start from a plan or a bundle does without them
+        """Host nodes that onnx's reference evaluator computes in Python, which is slow."""
+        from ...ops.host import BY_PYTHON  # imports operators, which sessions from a plan or bundle do not need
 
         return [n for n in self.host_nodes if BY_PYTHON in n.why]
 
@@ -47,9 +47,9 @@ class Explanation:
         return sum(n.flops for n in self.nodes)
 
     def node(self, name: str) -> NodeReport:
-        """The report of what computes the node called `name` in the model, alone or fused with others.
+        """The report of the node that computes the model's node `name`, alone or fused with others.
 
-        KeyError if nothing does: there is no such node, or it was folded away.
+        Raises KeyError if there is no such node, or if it was folded.
         """
         of_others = (n for n in self.nodes if any(name == own for _, own in n.model_nodes))
         found = next((n for n in self.nodes if n.name == name), None) or next(of_others, None)
@@ -76,7 +76,7 @@ class Explanation:
         return "\n".join(lines)
 
     def details(self, name: str) -> str:
-        """Everything known of one node: parameters, candidates with their estimates, refusals."""
+        """A text on one node: parameters, candidate kernels with their times, refusals."""
         n = self.node(name)
         lines = [f"{n.origin or n.op} '{n.name}' -> {', '.join(n.outputs)}", f"  runs: {n.kernel or n.target}; {n.why}"]
         if len(n.model_nodes) > 1:
@@ -98,7 +98,7 @@ class Explanation:
 
 
 def explain(device: str, run_record: RunRecord) -> Explanation:
-    """The placement of everything that a run used."""
+    """Build the Explanation of a run on `device`."""
     found = Explanation(device, notes=list(run_record.notes))
     found.queueing = list(dict.fromkeys(executable.queueing for executable in run_record.executables))
     for item in run_record.items:
@@ -115,9 +115,9 @@ def explain(device: str, run_record: RunRecord) -> Explanation:
 
 
 def describe_tier(tiers: Sequence[str], pending: int, faults: Sequence[str]) -> str:
-    """Which programs serve (docs/tiers.md), and why general ones do; '' where none runs.
+    """A sentence on the tier of the programs (docs/tiers.md); '' if no program ran.
 
-    tiers: of each executable. pending: how many others are being made.
+    tiers: of each executable. pending: the number of optimized executables being built. faults: errors of building.
     """
     if not tiers:
         return ""
@@ -131,7 +131,7 @@ def describe_tier(tiers: Sequence[str], pending: int, faults: Sequence[str]) -> 
 
 
 def memory_line(m: MemoryReport) -> str:
-    """One sentence on a memory plan."""
+    """A sentence on a memory plan."""
     totals = ", ".join(f"{name} {total / 1e6:.2f}" for name, total in sorted(m.totals.items(), key=lambda t: t[1]))
     images = f", images {m.images / 1e6:.2f} MB" if m.images else ""
     nested = f", {m.nested} tensors inside others" if m.nested else ""

@@ -1,4 +1,4 @@
-"""Measured peaks of a device: multiply-add rate and copy bandwidth, for rooflines."""
+"""measure_peaks: measures a device's multiply-add rate and copy bandwidth, for rooflines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REPEATS = 5
 
 
 def measure_peaks(rt: Runtime) -> Peaks:
-    """Best of a few runs of independent vector multiply-adds, and of a large copy (bytes read and written)."""
+    """Measure the best of a few runs of independent vector multiply-adds, and of a large copy."""
     return Peaks(_measure_flops(rt), measure_bandwidth(rt))
 
 
@@ -42,7 +42,7 @@ def _measure_flops(rt: Runtime) -> float:
 
 
 def measure_bandwidth(rt: Runtime) -> float:
-    """Bytes a second of a large copy, those read and those written: the best of a few runs."""
+    """Measure the bytes read and written per second by a large copy, the best of a few runs."""
     nbytes = min(_COPY_BYTES, rt.info.max_alloc // 2)
     text = (
         "kernel void copy(global const float16 *x, global float16 *y) { const int i = get_global_id(0); y[i] = x[i]; }"

@@ -1,4 +1,4 @@
-"""Profile: every launch of some runs, summed by node and by kernel, against the device's measured peaks."""
+"""Profile: the times of all launches of some runs, by node and by kernel, and the device's measured peaks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...plan.program import LaunchStep
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One launch of one run."""
+    """One launch of one run. index: the position among the run's launches."""
 
     run: int
-    index: int  # position among the program's launches
+    index: int
     node: str
     kernel: str
     times: LaunchTimes
@@ -26,7 +26,7 @@ class LaunchRecord:
 
 @dataclass(frozen=True)
 class Row:
-    """Launches of one node or kernel: median seconds a run, share of the device time, work done a second."""
+    """The launches of one node or kernel: number, median seconds, share of the device time and work per run."""
 
     name: str
     launches: int
@@ -37,24 +37,24 @@ class Row:
 
     @property
     def gflops(self) -> float:
-        """GFLOP/s reached."""
+        """The GFLOP/s reached."""
         return self.flops / self.seconds / 1e9 if self.seconds else 0.0
 
     @property
     def gbytes(self) -> float:
-        """GB/s of necessary traffic."""
+        """The GB/s of necessary memory traffic."""
         return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """What the device reached in a measurement: multiply-add rate and copy bandwidth."""
+    """Measured rates of a device: FLOP/s of multiply-adds, and bytes per second of copies."""
 
     flops: float
     bandwidth: float
 
     def attainable(self, flops: float, nbytes: float) -> float:
-        """Least seconds that the work can take (roofline)."""
+        """The least seconds of the work by the roofline model."""
         return max(flops / self.flops, nbytes / self.bandwidth)
 
 
@@ -66,24 +66,24 @@ class Profile:
     records: list[LaunchRecord] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
     peaks: Peaks | None = None
-    queueing: list[str] = field(default_factory=list)  # how launches reach the device when nothing is profiled
+    queueing: list[str] = field(default_factory=list)  # sentences on the strategies of runs without profiling
 
     @property
     def runs(self) -> int:
-        """How many runs were recorded."""
+        """The number of recorded runs."""
         return len({r.run for r in self.records})
 
     @property
     def device_s(self) -> float:
-        """Median seconds a run that launches were running; 0 where nothing was launched."""
+        """The median over runs of the total seconds of launches; 0 without launches."""
         return median(sum_by_run(self.records) or [0.0])
 
     def by_node(self) -> list[Row]:
-        """One row a launch position, in execution order."""
+        """One row for each launch of a run, in execution order."""
         return self._rows(lambda r: (r.index, r.node), lambda key: str(key[1]), keep_order=True)
 
     def by_kernel(self) -> list[Row]:
-        """One row a kernel, the most expensive first."""
+        """One row for each kernel, the most expensive first."""
         return self._rows(lambda r: (0, r.kernel), lambda key: str(key[1]), keep_order=False)
 
     def _rows(
@@ -108,7 +108,7 @@ class Profile:
         return shared if keep_order else sorted(shared, key=lambda r: -r.seconds)
 
     def to_chrome_trace(self) -> str:
-        """JSON that chrome://tracing and Perfetto open: one track for waiting, one for running launches."""
+        """The profile as JSON for chrome://tracing and Perfetto: a track of queued and a track of running launches."""
         start = min((r.times.queued for r in self.records), default=0.0)
         events: list[dict[str, object]] = [
             {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": self.device}},
@@ -134,7 +134,7 @@ class Profile:
 
 
 class Recorder:
-    """Adds the launches of the present run to a profile."""
+    """Adds the launches of the current run to a profile."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -142,7 +142,7 @@ class Recorder:
         self._index = 0
 
     def start(self, run: int) -> None:
-        """Begin run number `run`."""
+        """Begin the run of index `run`."""
         self._run, self._index = run, 0
 
     def __call__(self, step: LaunchStep, times: LaunchTimes) -> None:
@@ -152,7 +152,7 @@ class Recorder:
 
 
 def sum_by_run(records: Iterable[LaunchRecord]) -> Sequence[float]:
-    """Seconds of the records of each run."""
+    """The total seconds of the records of each run."""
     sums: dict[int, float] = {}
     for r in records:
         sums[r.run] = sums.get(r.run, 0.0) + r.times.seconds

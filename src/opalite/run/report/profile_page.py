@@ -1,4 +1,4 @@
-"""A self-contained HTML page of a profile: timeline, roofline plot, tables, memory plan. No script, no download."""
+"""render_page: a profile as a self-contained HTML page with timeline, roofline plot, tables and memory plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLOURS = (
 
 
 def render_page(profile: Profile, explanation: Explanation) -> str:
-    """The page as one HTML text."""
+    """The HTML of the page. It has no scripts and loads nothing."""
     kernels = profile.by_kernel()
     colours = {r.name: _COLOURS[i % len(_COLOURS)] for i, r in enumerate(kernels)}
     wall = sorted(profile.wall_s)[len(profile.wall_s) // 2] if profile.wall_s else 0.0
@@ -122,7 +122,7 @@ def _roofline(profile: Profile, colours: dict[str, str]) -> str:
 
 
 def _arena(regions: Sequence[ArenaRegion]) -> str:
-    """Regions as boxes: steps run to the right, the arena's bytes upwards. Parts lie on what they are parts of."""
+    """Draw regions as boxes: x axis steps, y axis bytes of the arena. Views are drawn over the tensors they are in."""
     end = max((r.offset + r.nbytes for r in regions), default=0)
     if not end:
         return ""

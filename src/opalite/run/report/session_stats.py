@@ -1,4 +1,4 @@
-"""SessionStats: what a session did since it was opened, for those who operate it - what `session.stats()` returns."""
+"""SessionStats: the statistics of a session, as `session.stats()` returns them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ from ..model.executable_cache import ExecutableCache
 from ..model.run_lock import RunLock
 from ..model.session_counters import SessionCounters
 
-CAUSES = ("plan", "tune", "build", "same_size", "behind", "turn")
+CAUSES = ("plan", "tune", "build", "same_size", "optimized", "run_lock")
 
 
 @dataclass(frozen=True)
 class SessionStats:
-    """Counts since the session was opened, but for `bytes`, `sizes` and `pending`, which are as of now.
+    """Statistics of a session since it was opened; `bytes`, `sizes` and `pending` are current values.
 
-    runs: all; runs_by_tier: of them by 'optimized', 'generic' (docs/tiers.md), joined by '+' where the parts of a model
-        went through both, and 'host' where no program ran. runs_beside: those that did not wait for another thread's,
-        because they had memory of their own (docs/threads.md). tier: of the last run, '' before the first.
-    plans_made: programs planned from the model; plans_loaded: taken from the cache or a bundle.
-    programs_built: compiled while a caller waited; programs_built_behind: compiled while none did; programs_loaded:
-        read from the cache folder or a bundle; programs_shared: there already in this process.
-    fallbacks: what general executables, as they were made, had no general kernels for: launches of special kernels, by
-        kernel, and nodes that the host computes, as 'host: OPERATOR'.
-    nearer_plans: made behind for sizes that came back, far from those that a plan was made for, and faster there.
-    swaps: specialised executables that took a general one's place. pending: such that are being made.
-    faults: why specialised programs could not be made, where general ones go on.
-    waits, waits_ms: how often callers waited, and how long in all, by cause: 'plan' (import and planning), 'tune',
-        'build', 'same_size' (another thread compiled what this one wanted, too), 'behind' (for specialised programs,
-        by profile() and the like), 'turn' (another thread's run).
-    sizes: programs at hand, one for each part of the model and size of its inputs; an executable keeps several.
-    bytes: what those hold, with the memory of runs beside others, by kind: 'weights', 'arena' (intermediates),
-        'images', 'exchange' (inputs and outputs), and 'host' (constants that operators on the host read).
+    runs, runs_by_tier: the runs, in total and by 'optimized', 'generic' (docs/tiers.md), both joined by '+' if parts of
+        the model used different tiers, and 'host' if no program ran. tier: of the last run, '' before the first.
+    concurrent_runs: runs on a replica, which did not wait for another thread's run (docs/threads.md).
+    plans_made: plans made from the model. plans_loaded: plans from the cache or a bundle.
+    programs_built: compiled while a caller waited. programs_built_in_background: compiled otherwise. programs_loaded:
+        read from the cache folder or a bundle. programs_shared: already present in this process.
+    fallbacks: gaps of the generic tier: launches of optimized kernels, by kernel, and host nodes, as 'host: OPERATOR'.
+    respecialized_plans: faster plans made in the background for sizes far from those of the first plan.
+    swaps: optimized executables that have replaced generic ones. pending: optimized executables being built.
+    faults: errors of building optimized programs, where generic programs continue to serve.
+    waits, waits_ms: number and total milliseconds of callers' waits, by cause: 'plan' (import and planning), 'tune',
+        'build', 'same_size' (another thread compiled the same size), 'optimized' (for optimized programs, in profile()
+        and the like), 'run_lock' (another thread's run).
+    sizes: executables kept, one for each segment of the model and size of its inputs.
+    bytes: memory of the executables and their replicas: 'weights', 'arena' (intermediates), 'images',
+        'inputs_outputs', 'host' (constants of host operators).
     """
 
     runs: int = 0
@@ -61,11 +60,11 @@ class SessionStats:
     bytes: Mapping[str, int] = field(default_factory=dict)
 
     def to_raw(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The statistics as a dict of JSON types."""
         return {**asdict(self), "faults": list(self.faults)}
 
     def to_json(self) -> str:
-        """One line of JSON, keys in a fixed order."""
+        """The statistics as one line of JSON with a fixed order of keys."""
         return json.dumps(self.to_raw())
 
 
@@ -77,7 +76,7 @@ def make_stats(
     lock: RunLock,
     caches: Sequence[ExecutableCache],
 ) -> SessionStats:
-    """The figures of a session. runs: by tier. tier: of the last run. caches: of its models."""
+    """Collect the statistics. runs: by tier. tier: of the last run. caches: of the session's models."""
     compiled = [c for cache in caches for c in cache.all]
     kept = [*(c.executable for c in compiled), *lock.beside.executables]
     waits = _waits_of(counters, lock, caches)
@@ -109,18 +108,18 @@ def make_stats(
 def _waits_of(
     counters: SessionCounters, lock: RunLock, caches: Iterable[ExecutableCache]
 ) -> dict[str, tuple[int, float]]:
-    """How often callers waited, and how many seconds in all, by cause."""
+    """The number and total seconds of callers' waits, by cause."""
     with counters.lock:
         found = dict(counters.waits)
     same = list(caches)
     found["same_size"] = sum(c.waits for c in same), sum(c.waited_s for c in same)
-    found["turn"] = lock.waits, lock.waited_s
+    found["run_lock"] = lock.waits, lock.waited_s
     return {cause: found.get(cause, (0, 0.0)) for cause in CAUSES}
 
 
 def bytes_by_kind(executables: Iterable[Executable]) -> dict[str, int]:
-    """What executables hold, memory that they share counted once."""
-    found = dict.fromkeys(("weights", "arena", "images", "exchange", "host"), 0)
+    """Bytes of memory by kind; memory that executables share counts once."""
+    found = dict.fromkeys(("weights", "arena", "images", "inputs_outputs", "host"), 0)
     shared: dict[int, int] = {}
     host: dict[int, int] = {}
     for executable in executables:

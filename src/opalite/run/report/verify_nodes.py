@@ -1,8 +1,8 @@
-"""Verification: every node of a model on the device beside the operators' NumPy references.
+"""verify_model: compares every node of a model on the device with the operators' NumPy references.
 
-Each node is run by itself, on the inputs that the reference gives it, so that a fault shows where it is and nowhere
-else. What rewriting changed is found by comparing the graph before with the graph after, by references alone; what
-planning and execution changed, by a run of the whole model.
+Each node runs alone on the reference's inputs, so that an error does not spread to other nodes. Errors of rewrites are
+found by evaluating the graph before and after them with the references, errors of planning and execution by a run
+of the whole model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. `difference` is the largest absolute one, infinite if only one side is finite somewhere."""
+    """One comparison. difference: the largest absolute error, infinite if an element is finite on one side only."""
 
     what: str
     kernel: str
@@ -52,13 +52,13 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the difference is let pass."""
+        """Whether the difference is within the tolerance."""
         return not self.problem and self.difference <= self.allowed
 
 
 @dataclass
 class Verification:
-    """Every comparison: nodes in execution order, then what rewriting changed, then the model's outputs."""
+    """All comparisons: of nodes in execution order, of graph rewrites, and of the model's outputs."""
 
     device: str
     nodes: list[Check] = field(default_factory=list)
@@ -67,19 +67,19 @@ class Verification:
 
     @property
     def first_failure(self) -> Check | None:
-        """The first comparison that failed, nodes first: their faults explain the others."""
+        """The first comparison that failed, nodes first, because their errors cause the others."""
         return next((c for c in (*self.nodes, *self.rewrites, *self.outputs) if not c.passed), None)
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What is let pass: `absolute` plus `relative` times the largest magnitude; None takes the table's."""
+    """An error bound: `absolute` plus `relative` times the largest magnitude; None takes `relative` from the table."""
 
     absolute: float = 0.0
     relative: float | None = None
 
     def allowed(self, want: Array, what: str, stored: Column) -> float:
-        """The largest difference that is let pass where `want` is expected; the row `what` of the table."""
+        """The error bound for the expected array `want`. what, stored: row and column of the table of tolerances."""
         relative = tolerance(what, stored) if self.relative is None else self.relative
         return self.absolute + relative * magnitude(want)
 
@@ -93,19 +93,19 @@ def verify_model(
     memory: str = "auto",
     allowed: Tolerance | None = None,
 ) -> Verification:
-    """Compare every node, and the outputs, of an ONNX `model` on `feeds` with the references.
+    """Compare all nodes and outputs of an ONNX `model` on `feeds` with the references.
 
-    precision: 'auto' is what a session decides on `feeds`. InputError for a bundle, whose nodes are no longer known.
+    precision: 'auto' is decided on `feeds`. Raises InputError for a bundle, which has no ONNX nodes.
     """
     if not isinstance(model, bytes) and is_bundle(model):
-        raise InputError(f"{os.fspath(model)} is a bundle, whose nodes are no longer known; verify the .onnx file")
+        raise InputError(f"{os.fspath(model)} is a bundle, which has no ONNX nodes; verify the .onnx file")
     precision = parse_precision(precision)
     if precision == "auto":
         precision, _ = choose_precision(model, feeds, device=device, memory=memory)
     compiler = Compiler(find_runtime(device), CompileOptions(precision, memory))
     verifier = _Verifier(compiler, allowed or Tolerance())
     imported = ImportedModel(model)
-    wanted = verifier.walk(imported.importer, imported.check_feeds(feeds))
+    wanted = verifier.evaluate(imported.importer, imported.check_feeds(feeds))
     whole = open_onnx(model, compiler)
     got, _ = whole.run(whole.check_feeds(feeds))
     base = compiler.policy.precision
@@ -121,27 +121,27 @@ class _Verifier:
     def __init__(self, compiler: Compiler, tolerance: Tolerance) -> None:
         self.rt = compiler.rt
         self.found = Verification(compiler.rt.info.name)
-        self.rounds = False  # whether products round floats to 8 bits, as the model allows
+        self.rounds = False  # whether matmuls quantize activations to 8 bits
         self._compiler = compiler
         self._tolerance = tolerance
-        self._placed: dict[tuple[Segment, tuple[int, ...]], Graph] = {}  # by their symbols' sizes
+        self._placed: dict[tuple[Segment, tuple[int, ...]], Graph] = {}  # rewritten graphs by segment and symbol values
 
-    def walk(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
-        """The outputs by references; also the Runner of loop bodies. A segment is verified when it is first met."""
-        run = ImportRun(importer, feeds, self.walk)
+    def evaluate(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
+        """Compute the outputs by references, and verify each segment once. Also runs the bodies of ONNX loops."""
+        run = ImportRun(importer, feeds, self.evaluate)
         while run.segment is not None:
             segment = run.segment
             inputs = [np.asarray(a) for a in run.feeds]
             graph = self._placed.get((segment, run.sizes))
             if graph is None:
-                outputs = self._first(segment, run.sizes, inputs)
+                outputs = self._verify_segment(segment, run.sizes, inputs)
             else:
-                outputs = self._outputs(graph, inputs, compare=False)
+                outputs = self._run_references(graph, inputs, compare=False)
             run.advance(outputs)
         return run.outputs
 
-    def _first(self, segment: Segment, sizes: tuple[int, ...], inputs: Sequence[Array]) -> list[Array]:
-        """Verify a segment at its symbols' `sizes`; its outputs as the imported graph has them, which is consumed."""
+    def _verify_segment(self, segment: Segment, sizes: tuple[int, ...], inputs: Sequence[Array]) -> list[Array]:
+        """Verify a segment for the symbol values `sizes`; returns the outputs of the graph before rewrites."""
         graph = segment.graph_at(sizes)
         names = [v.name for v in graph.outputs]
         before = evaluate_graph(graph, inputs)
@@ -149,15 +149,15 @@ class _Verifier:
         prepare(graph, options, self.rt.info)
         place(graph, self.rt.info, memory=options.held_in(self.rt.info))
         self._placed[segment, sizes] = graph
-        after = self._outputs(graph, inputs, compare=True)
+        after = self._run_references(graph, inputs, compare=True)
         for name, want, got in zip(names, before, after, strict=True):
             if want.dtype.kind != "O":
                 what = f"rewriting, seen at '{name}'"
                 self.found.rewrites.append(self.check(what, "", got, want, "node", DType.of(want)))
         return before
 
-    def _outputs(self, graph: Graph, inputs: Sequence[Array], compare: bool) -> list[Array]:
-        """Outputs of a placed graph by references; with `compare` every node is run on the device beside them."""
+    def _run_references(self, graph: Graph, inputs: Sequence[Array], compare: bool) -> list[Array]:
+        """Compute the outputs of a rewritten graph by references. compare: also run every node on the device."""
         known: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
 
         def array(v: Value) -> Array:
@@ -205,7 +205,7 @@ class _Verifier:
         stored: Column,
         rounds: int = 0,
     ) -> Check:
-        """Compare by `row` and the column `stored` of the table of tolerances; integers may differ by `rounds`."""
+        """Compare two arrays with the bound of `row` and `stored` in the table; integers may differ by `rounds`."""
         text = f"{DType.of(want).short}{list(want.shape)}"
         if got.shape != want.shape or got.dtype != want.dtype:
             problem = f"got {got.dtype.name}{list(got.shape)}"
@@ -223,12 +223,12 @@ def _reference(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 def _as_stored(array: Array, v: Value) -> Array:
-    """`array` rounded to what the value's place can hold."""
+    """`array` rounded to the type in which the value is stored."""
     return array if v.type.storage is v.dtype else array.astype(v.type.storage.np).astype(v.dtype.np)
 
 
 def _rounds(node: Node, v: Value) -> int:
-    """1 where a float becomes an integer: one that falls on the other side of a rounding boundary is no fault."""
+    """The error allowed in integers: 1 if they are rounded floats, because floats near .5 may round either way."""
     from_float = any(i is not None and i.dtype.is_float for i in node.inputs)
     rounding = isinstance(node.op, Elementwise) or node.epilogue is not None
     return int(v.dtype.is_int and from_float and rounding)

@@ -95,13 +95,13 @@ class SlotMemory:
 
     @property
     def bytes_by_kind(self) -> dict[str, int]:
-        """Bytes, without weights: 'arena' (or buffers instead), 'images', and 'exchange' for inputs and outputs."""
+        """Bytes without weights, by kind: 'arena' (or separate buffers), 'images', 'inputs_outputs'."""
         layout = self._layout
         if layout is None:
             return {}
         io = sum(c.nbytes for slot, c in layout.staging_buffers.items() if slot not in layout.constants)
         images = sum(4 * w * h * dtype.size for w, h, dtype, _ in layout.images)
-        return {"arena": layout.nbytes - io, "images": images, "exchange": io}
+        return {"arena": layout.nbytes - io, "images": images, "inputs_outputs": io}
 
     @property
     def constants(self) -> list[Any]:

@@ -546,7 +546,7 @@ def test_stats_are_json(open_session: Open, tmp_path: Path, monkeypatch: pytest.
     assert set(raw) == set(SessionStats.__dataclass_fields__)
     assert raw["runs"] == 2
     assert raw["bytes"]["weights"] > 0
-    assert raw["bytes"]["exchange"] >= X["x"].nbytes
+    assert raw["bytes"]["inputs_outputs"] >= X["x"].nbytes
     assert raw["plans_made"] == 2
     session.close()
     session.close()
