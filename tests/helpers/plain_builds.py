@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opalite.cl.programs.compile_source import PLAIN
+from opalite.cl.programs.compile_source import NO_OPTIMIZATION
 from opalite.cl.programs.program_cache import ProgramCache, Spec
 from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import ProgramCounts
@@ -27,7 +27,9 @@ class PlainPrograms(ProgramCache):
     def _plain(self, spec: Spec) -> Spec:
         text, options, name = spec
         is_plain = name.startswith(self.sources) or (self.options is not None and self.options.search(options))
-        return text, f"{options} {PLAIN}".strip() if is_plain and PLAIN not in options else options, name
+        if is_plain and NO_OPTIMIZATION not in options:
+            options = f"{options} {NO_OPTIMIZATION}".strip()
+        return text, options, name
 
     def get(self, text: str, options: str, name: str = "", counts: ProgramCounts | None = None) -> Any:
         return super().get(*self._plain((text, options, name)), counts)

@@ -1,4 +1,4 @@
-"""Runtime: one device's context and queues, and the things made on them."""
+"""Runtime: context, queues, programs and memory of one OpenCL device."""
 
 from __future__ import annotations
 
@@ -58,30 +58,30 @@ class Runtime:
     """
 
     def __init__(self, found: FoundDevice, hints: HintProperties | None = None) -> None:
-        """hints: given with the context and every queue. DeviceError if the driver refuses a context without them."""
+        """hints: properties of the context and every queue. Raises DeviceError if the driver refuses a context."""
         self._found = found
         self.lost = ""
-        self._losing = threading.Lock()
-        self._successor: Runtime | None = None
-        self._has_successor = True  # or may have
+        self._lost_lock = threading.Lock()
+        self._replacement: Runtime | None = None
+        self._can_replace = True
         device = found.device
         if pocl.has_wrong_cpu_name(found.info.platform, found.info.version):
             pocl.fix_cpu_name(device.int_ptr, found.info.version)
         self.device = device
         self.info: DeviceInfo = found.info
         self.counters = Counters()
-        self.hints_refused = ""  # what the driver said to hints, which are then left out
+        self.hints_refused = ""  # the driver's error, if it refused the hints
         self._open(hints or HintProperties())
         if self.info.family == "pocl":
             release_pages()
         self._profiling_queue: cl.CommandQueue | None = None
         self._transfer_queue: cl.CommandQueue | None = None
-        self._replay: Replay | str | None = None  # None until asked
+        self._replay: Replay | str | None = None  # None until first used
         self._resident: weakref.ref[Any] | None = None
         store = None
         if (kept := usable_folder()) is not None:
             store = BinaryStore(kept, knobs.get("OPALITE_CACHE_MB") << 20, is_writable(kept))
-        self.fingerprint = fingerprint(self.info)  # what binaries depend on besides source and options
+        self.fingerprint = fingerprint(self.info)  # key of device and driver, for binaries
         self.programs = ProgramCache(
             self.context, device, self.info, self.fingerprint, store, self.counters, found.index
         )
@@ -104,14 +104,14 @@ class Runtime:
 
     @property
     def profiling_queue(self) -> cl.CommandQueue:
-        """A second in-order queue whose events carry times. Finish the one before using the other."""
+        """A second in-order queue, with profiling. Finish one queue before using the other."""
         if self._profiling_queue is None:
             self._profiling_queue = self.make_queue(cl.command_queue_properties.PROFILING_ENABLE)
         return self._profiling_queue
 
     @property
     def transfer_queue(self) -> cl.CommandQueue:
-        """The queue of copies that need not wait for launches: a second one on a device with memory of its own."""
+        """Queue of copies that need not wait for launches: a second one on a device with dedicated memory."""
         if self.info.on_host or self.info.unified_memory:
             return self.queue
         if self._transfer_queue is None:
@@ -119,13 +119,13 @@ class Runtime:
         return self._transfer_queue
 
     def make_queue(self, flags: int = 0) -> cl.CommandQueue:
-        """One more in-order queue, whose commands wait for nobody else's; flags: of CL_QUEUE_PROPERTIES."""
+        """Open another in-order queue. flags: of CL_QUEUE_PROPERTIES."""
         return open_queue(self.context, self.device, self.info.name, self.hints.queue, flags)
 
     # Programs and launches
 
     def build(self, text: str, options: str, name: str = "") -> cl._Program:
-        """The built program; equal text and options are built once. BuildError shows what the compiler said."""
+        """The built program, once for equal text and options. Raises BuildError with the compiler output."""
         return self.programs.get(text, options, name)
 
     def build_all(
@@ -134,11 +134,11 @@ class Runtime:
         progress: Callable[[int, int], None] | None = None,
         counts: ProgramCounts | None = None,
     ) -> list[cl._Program]:
-        """Programs of (text, options, name), built by several threads where the driver gains from it."""
+        """Programs of (text, options, name), built in parallel where that is faster."""
         return self.programs.get_all(specs, progress, counts)
 
     def exclude_kernels(self, kernels: Iterable[str]) -> None:
-        """Take no plan with these kernels from now on: their programs do not compile on this device."""
+        """Exclude kernels from later plans: their programs do not compile on this device."""
         self.info = replace(self.info, quirks=(*self.info.quirks, *(UNBUILT + name for name in kernels)))
 
     def prepare(
@@ -150,34 +150,34 @@ class Runtime:
         group: Grid | None = None,
         label: str = "",
     ) -> PreparedLaunch:
-        """A launch with its arguments set. `grid` must be a multiple of `group`, if there is one."""
+        """A launch with its arguments set. grid, group: global and local size; grid is a multiple of group."""
         return PreparedLaunch(
             program, entry, args, grid, group, label=label, device=self.info.name, counters=self.counters
         )
 
     @property
     def replay(self) -> Replay | str:
-        """How recorded launches are replayed on this device, or why they are enqueued one by one."""
+        """The device's replay extension, or the reason why launches are enqueued one by one."""
         wanted = knobs.get("OPALITE_REPLAY")
         if wanted is False:
-            return "OPALITE_REPLAY=0 says so"
+            return "OPALITE_REPLAY=0"
         if self._replay is None:
             self._replay = find_replay(self.device)
         if wanted is None and isinstance(self._replay, Replay) and not self.info.replay_pays:
-            return f"replay gains nothing on a CPU, though it has {self._replay} (OPALITE_REPLAY=1 turns it on)"
+            return f"{self._replay} gains nothing on a CPU (OPALITE_REPLAY=1 turns it on)"
         return self._replay
 
     @property
     def flush_every(self) -> int:
-        """Launches after which the queue is flushed, as OPALITE_FLUSH or the device asks; 0 leaves it to the driver."""
+        """Number of launches between flushes, by OPALITE_FLUSH or the device; 0 leaves flushing to the driver."""
         asked = knobs.get("OPALITE_FLUSH")
         return self.info.flush_every if asked is None else int(asked)
 
     def record(self, launches: Sequence[PreparedLaunch], *, replay: bool = False) -> LaunchSequence:
-        """Launches to run together on the queue, flushed as OPALITE_FLUSH or the device asks.
+        """A sequence of launches that run together on the queue.
 
-        replay: as a command buffer from the second run on, where the device has them. Whoever sets an argument of one
-        of the launches later must tell the recording (`LaunchSequence.invalidate`).
+        replay: record them at the second run, if the device has an extension for it. After setting an argument of a
+        launch, call `LaunchSequence.invalidate`.
         """
         found = self.replay if replay else ""
         return LaunchSequence(
@@ -191,7 +191,7 @@ class Runtime:
         )
 
     def finish(self) -> None:
-        """Wait until everything enqueued is done."""
+        """Wait until the queue is empty."""
         if process.is_child:
             check_fork()
         try:
@@ -203,13 +203,13 @@ class Runtime:
         """Return whether the context is dead, probed by a new command. False in forked processes (fork_guard.py)."""
         if process.is_child:
             return False
-        with self._losing:
-            if not self.lost and not self.answers():
+        with self._lost_lock:
+            if not self.lost and not self.is_responsive():
                 self.lost = error.message.partition("\n")[0]
             return bool(self.lost)
 
-    def answers(self) -> bool:
-        """Whether a new queue of the context takes a command and finishes it."""
+    def is_responsive(self) -> bool:
+        """Return whether a new queue of the context finishes a command."""
         try:
             queue = self.make_queue()
             buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, 4)
@@ -222,24 +222,24 @@ class Runtime:
         return True
 
     def replace_lost(self) -> Runtime | None:
-        """A Runtime in the place of this one, which is lost; None where the driver makes no other in this process."""
-        with self._losing:
-            if self._successor is None and self._has_successor:
+        """A Runtime that replaces this lost one; None if the driver opens no other context in this process."""
+        with self._lost_lock:
+            if self._replacement is None and self._can_replace:
                 with suppress(DeviceError, cl.Error):
                     made = Runtime(self._found, self.hints)
-                    self._successor = made if made.answers() else None
-                self._has_successor = self._successor is not None
-                goes_on = (
-                    "another context takes its place, models are loaded again and their runs repeated"
-                    if self._has_successor
-                    else "the driver makes no other in this process, so that runs go on in processes of their own, "
-                    "slower, until this one is started again"
+                    self._replacement = made if made.is_responsive() else None
+                self._can_replace = self._replacement is not None
+                outcome = (
+                    "a new context replaces it; models are loaded again and their runs repeated"
+                    if self._can_replace
+                    else "the driver opens no other in this process; runs continue in child processes, slower, until "
+                    "this process is restarted"
                 )
-                _log.warning("the context of %s is dead (%s): %s", self.info.name, self.lost, goes_on)
-            return self._successor
+                _log.warning("the context of %s is dead (%s): %s", self.info.name, self.lost, outcome)
+            return self._replacement
 
     def set_resident_worker(self, loop: Any) -> Any:
-        """Note that `loop`, or nobody for None, may keep a worker from now on; whose worker should leave, if any."""
+        """Make `loop` (None: no loop) the owner of spinning workers; returns the owner whose workers should leave."""
         before, self._resident = self._resident, None if loop is None else weakref.ref(loop)
         found = None if before is None else before()
         return None if found is loop else found
@@ -251,12 +251,12 @@ class Runtime:
         return self.allocator.buffer(nbytes, mapped=mapped)
 
     def pinned(self, nbytes: int) -> Array:
-        """Host memory as bytes, which a device with memory of its own copies without the driver's help."""
+        """Pinned host memory, as uint8 (`pinned_bytes`)."""
         return device_tensor.pinned_bytes(self, nbytes)
 
     @property
     def supports_inline_upload(self) -> bool:
-        """Whether runs in flight pass small values as kernel arguments (memory/inline_upload.py)."""
+        """Return whether in-flight runs can upload small values by memory/inline_upload.py."""
         return ADDRESSES in self.info.quirks
 
     def make_image(self, width: int, height: int, dtype: DType) -> cl.Image:
@@ -264,12 +264,12 @@ class Runtime:
         return self.allocator.image(width, height, dtype)
 
     def make_arena(self, regions: Sequence[tuple[int, int]]) -> Arena:
-        """Memory for regions (offset, nbytes) of one address space; `Arena.region` gives each."""
+        """Memory for regions (offset, nbytes) of one address space; `Arena.region` returns each."""
         return Arena(self.allocator, regions, self._address_of if ADDRESSES in self.info.quirks else None)
 
     def addresses_of(self, buffers: Sequence[cl.Buffer]) -> list[int]:
-        """Where buffers begin on the device, for one that takes addresses. Waits for the queue."""
-        with cl_errors("Asking for addresses", self.info.name):
+        """Device addresses of buffers, on devices with arguments by address. Waits for the queue."""
+        with cl_errors("Reading buffer addresses", self.info.name):
             return self._address_probe.find(buffers)
 
     def _address_of(self, buffer: cl.Buffer) -> int:
@@ -284,7 +284,7 @@ class Runtime:
         return BufferPool(self.allocator.buffer)
 
     def share_weight(self, array: Array | LazyArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
-        """Device memory of a constant that all sessions share (see WeightStore.get)."""
+        """Device memory of a constant, shared by all sessions (`WeightStore.get`)."""
         return self.weights.get(array, image=image, key=key)
 
     def _upload_weight(self, array: Array, image: bool) -> SharedWeight:
@@ -302,12 +302,12 @@ class Runtime:
 
     @cached_property
     def shares_memory(self) -> bool:
-        """Whether the device works on host memory itself, so that values cross without a command on the queue."""
+        """Return whether buffers are zero-copy: transfers need no queue command."""
         return device_tensor.shares_memory(self.context, self.queue, self.info.on_host)
 
     @property
     def maps_memory(self) -> bool:
-        """Whether the device is a GPU that works in the host's memory, where mapping a buffer copies nothing."""
+        """Return whether the device is an integrated GPU, where mapping a buffer copies nothing."""
         return self.info.unified_memory and not self.info.on_host
 
     # Transfers; on the queue, in order with launches, unless another is named
@@ -320,7 +320,7 @@ class Runtime:
         wait: bool = True,
         queue: cl.CommandQueue | None = None,
     ) -> cl.Event | None:
-        """Copy a C-contiguous `array` into `buffer` at byte `offset`; without `wait`, keep the event until finished."""
+        """Copy a C-contiguous `array` into `buffer` at byte `offset`. Without `wait`, keep the event until done."""
         self.counters.transfers += 1
         return copies.write_buffer(queue or self.queue, *buffer_and_offset(buffer, offset), array, wait, self.info.name)
 
@@ -375,11 +375,11 @@ _lock = threading.Lock()
 
 
 def find_runtime(request: str | None = None, hints: Hints | None = None) -> Runtime:
-    """The Runtime of the device that `request` means (see `devices.find_device`), with `hints`, else the environment's.
+    """The process's Runtime of the device that matches `request` (`find_device`), one for each device and hints.
 
-    One for each device and process, and for each choice of hints that the device takes.
+    hints: default by environment.
     """
-    check_fork()  # before the lock, which another thread may have had at that moment
+    check_fork()  # before the lock: another thread may have held it at the fork
     with _lock:
         found = find_device(request)
         given = hint_properties(make_hints() if hints is None else hints, found.info)
@@ -390,9 +390,9 @@ def find_runtime(request: str | None = None, hints: Hints | None = None) -> Runt
             runtime = _runtimes[found.info.id, given] = Runtime(found, given)
             if SOFTWARE in found.info.quirks:
                 _log.warning(
-                    "%s imitates a GPU on the processor, a hundred times slower than the processor could be: a large "
-                    "model takes minutes a run. `pip install pocl-binary-distribution` brings a driver for "
-                    "processors, which is then taken by default",
+                    "%s emulates a GPU on the CPU, about 100 times slower than a CPU driver: a large model takes "
+                    "minutes per run. `pip install pocl-binary-distribution` installs a CPU driver, "
+                    "which is then the default",
                     found.info.name,
                 )
         return runtime

@@ -1,4 +1,4 @@
-"""Counts of what a Runtime did, so that tests can assert that a steady state builds, allocates and sets nothing."""
+"""Counters of a Runtime's driver work: tests assert that repeated runs build, allocate and set nothing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 @dataclass
 class Counters:
-    """Totals since the Runtime was made. Subtract two snapshots to see what a stretch of work did.
+    """Totals since the Runtime was made. The difference of two snapshots counts the work between them.
 
-    Whoever adds to one reads nothing between reading and storing it, so that threads do not lose each other's counts;
-    programs are counted under their cache's lock.
+    `+=` on a field runs without a GIL release in between, so threads lose no counts. Programs are counted under their
+    cache's lock.
     """
 
     programs_built: int = 0  # compiled from source
-    programs_built_in_background: int = 0  # of those: while nobody waited for them
-    programs_loaded: int = 0  # taken from the binary cache
+    programs_built_in_background: int = 0  # of those: in the background
+    programs_loaded: int = 0  # loaded as binaries
     kernels_made: int = 0
     memory_objects: int = 0  # buffers, sub-buffers and images
     bytes_allocated: int = 0
@@ -27,7 +27,7 @@ class Counters:
     transfers: int = 0  # reads, writes, fills and copies
 
     def snapshot(self) -> Counters:
-        """The counts as they are now."""
+        """A copy of the current counts."""
         return replace(self)
 
     def __sub__(self, earlier: Counters) -> Counters:
@@ -36,10 +36,10 @@ class Counters:
 
 @dataclass
 class ProgramCounts:
-    """Where the programs came from that somebody asked for. Thread-safe.
+    """Counts requested programs by source. Thread-safe.
 
-    built: compiled from source; loaded: a binary of the cache folder or a bundle; shared: there in this process.
-    is_behind: nobody waits for them.
+    built: compiled; loaded: binaries of the cache folder or a bundle; shared: already in this process.
+    in_background: no caller waits for them.
     """
 
     built: int = 0
@@ -50,7 +50,7 @@ class ProgramCounts:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, built: int = 0, loaded: int = 0, shared: int = 0, build_s: float = 0.0) -> None:
-        """Count some more."""
+        """Add to the counts."""
         with self._lock:
             self.built += built
             self.loaded += loaded

@@ -45,7 +45,7 @@ def examine() -> list[doctor_checks.Finding]:
     findings += doctor_checks.check_permissions()
     devices: list[doctor_checks.Finding] = []
     platforms: list[str] = []
-    if not any(f.level == doctor_checks.BAD for f in loader) and not any(f.kills for f in findings):
+    if not any(f.level == doctor_checks.BAD for f in loader) and not any(f.is_fatal for f in findings):
         devices, platforms = doctor_checks.check_devices()
     findings += doctor_checks.check_gpus(platforms=platforms)
     findings += doctor_checks.check_pocl(platforms)

@@ -271,9 +271,9 @@ def test_image_limits_are_an_error(rt: Runtime) -> None:
 
 def test_pools_hand_out_device_memory(rt: Runtime) -> None:
     pool = rt.make_buffer_pool()
-    first = pool.take(1000)
-    pool.give_back(first)
-    assert pool.take(500) is first
+    first = pool.acquire(1000)
+    pool.release(first)
+    assert pool.acquire(500) is first
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "int64", "uint8", "bool", "bfloat16"])

@@ -1,4 +1,4 @@
-"""Contexts and queues with properties that pyopencl does not know: made by the loader's own calls, then pyopencl's."""
+"""Creation of contexts and queues with extension properties that pyopencl does not support."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _POINTER, _UINT = ctypes.c_void_p, ctypes.c_uint32
 
 
 def open_context(device: cl.Device, name: str, properties: Properties = ()) -> cl.Context:
-    """A context of `device`, whose name is `name`. DeviceError if the driver refuses it."""
+    """A context of `device`. name: of the device, in errors. Raises DeviceError if the driver refuses."""
     if not properties:
         with cl_errors("Opening a context", name):
             return cl.Context([device])
-    listed = _listed(ctypes.c_ssize_t, [(_PLATFORM, device.platform.int_ptr), *properties])
+    listed = _property_list(ctypes.c_ssize_t, [(_PLATFORM, device.platform.int_ptr), *properties])
     devices = (_POINTER * 1)(device.int_ptr)
-    made = _make("clCreateContext", (_POINTER, _UINT, _POINTER, _POINTER, _POINTER), name)(
+    made = _creator("clCreateContext", (_POINTER, _UINT, _POINTER, _POINTER, _POINTER), name)(
         listed, 1, devices, None, None
     )
     return cl.Context.from_int_ptr(made, False)
@@ -33,25 +33,25 @@ def open_context(device: cl.Device, name: str, properties: Properties = ()) -> c
 def open_queue(
     context: cl.Context, device: cl.Device, name: str, properties: Properties = (), flags: int = 0
 ) -> cl.CommandQueue:
-    """A queue of `context`; flags: of CL_QUEUE_PROPERTIES. DeviceError if the driver refuses it."""
+    """A queue of `context`. flags: of CL_QUEUE_PROPERTIES. Raises DeviceError if the driver refuses."""
     if not properties:
         with cl_errors("Opening a queue", name):
             return cl.CommandQueue(context, device, flags)
-    listed = _listed(ctypes.c_uint64, [*([(_QUEUE_FLAGS, flags)] if flags else []), *properties])
-    made = _make("clCreateCommandQueueWithProperties", (_POINTER, _POINTER, _POINTER), name)(
+    listed = _property_list(ctypes.c_uint64, [*([(_QUEUE_FLAGS, flags)] if flags else []), *properties])
+    made = _creator("clCreateCommandQueueWithProperties", (_POINTER, _POINTER, _POINTER), name)(
         context.int_ptr, device.int_ptr, listed
     )
     return cl.CommandQueue.from_int_ptr(made, False)
 
 
-def _listed(of: Any, pairs: Properties) -> Any:
-    """A list of properties as OpenCL reads it, with a zero at its end."""
+def _property_list(of: Any, pairs: Properties) -> Any:
+    """Zero-terminated property list."""
     flat = [number for pair in pairs for number in pair]
     return (of * (len(flat) + 1))(*flat, 0)
 
 
-def _make(routine: str, arguments: tuple[Any, ...], name: str) -> Any:
-    """A call that makes something; `arguments` are the types of all but the last, which takes the error code."""
+def _creator(routine: str, arguments: tuple[Any, ...], name: str) -> Any:
+    """The loader's create function; `arguments`: ctypes of all arguments but the last, a pointer to the error code."""
     call = find_call(routine, _POINTER, *arguments, _POINTER)
     if call is None:
         raise DeviceError(f"{name}: the OpenCL loader has no {routine}")

@@ -1,7 +1,6 @@
-"""What `opalite doctor` looks at: each check returns findings, and each finding that is wrong carries its exact fix.
+"""Checks of `opalite doctor`: each returns findings, and each bad finding has its exact fix.
 
-The checks of files take the folders to look in, so that they can be tried on made-up ones. Linux only looks at
-/etc, /dev and /sys; elsewhere those checks find nothing to say.
+Checks of files take the folders as arguments, for tests. Checks of /etc, /dev and /sys apply to Linux only.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ GOOD, NOTE, BAD = "good", "note", "bad"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report. `level` is good, note or bad; `fix` is a command or an instruction.
+    """One line of the doctor's report. level: good, note or bad. fix: a command or an instruction.
 
-    `device` is the id of a device that was seen to compute.
+    device: id of a device that computes.
     """
 
     level: str
     what: str
     fix: str = ""
     device: str = ""
-    kills: bool = False  # whether looking further would end this process
+    is_fatal: bool = False  # further checks would crash this process
 
 
 @dataclass(frozen=True)
 class _Driver:
-    """A driver library and how it is registered."""
+    """A driver library and its registration."""
 
     vendor: str
     library: str
@@ -69,7 +68,7 @@ _INSTALL = {
 
 
 def check_loader(maps: Path = Path("/proc/self/maps")) -> list[Finding]:
-    """pyopencl and the OpenCL loader that it uses."""
+    """Check pyopencl and the OpenCL loader."""
     try:
         import pyopencl
     except ImportError as e:
@@ -83,7 +82,7 @@ def check_loader(maps: Path = Path("/proc/self/maps")) -> list[Finding]:
 
 
 def icd_folders() -> list[Path]:
-    """Folders whose .icd files name the drivers: those of the environment, else the system's and pyopencl's own."""
+    """Folders with .icd files: those of the environment, else the system's and pyopencl's."""
     chosen = [Path(text) for name in ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH") if (text := knobs.foreign(name))]
     if chosen:
         return chosen
@@ -91,8 +90,8 @@ def icd_folders() -> list[Path]:
     return [Path("/etc/OpenCL/vendors"), *([Path(home) / ".libs"] if home else [])]
 
 
-def load_apart(library: str) -> None:
-    """Load `library` in a process of its own. OSError says why it does not load, ProcessLookupError that it crashed."""
+def load_in_child(library: str) -> None:
+    """Load `library` in a child process. Raises OSError if it fails to load, ProcessLookupError if it crashes."""
     code = "import ctypes, sys\ntry: ctypes.CDLL(sys.argv[1])\nexcept OSError as e: sys.exit(str(e))"
     command = [sys.executable, "-c", code, library]
     try:
@@ -105,8 +104,8 @@ def load_apart(library: str) -> None:
         raise OSError(done.stderr.strip().rpartition("\n")[2])
 
 
-def check_icds(folders: Sequence[Path], load: Callable[[str], object] = load_apart) -> list[Finding]:
-    """Every .icd file: does its library load? And whether there is any."""
+def check_icds(folders: Sequence[Path], load: Callable[[str], object] = load_in_child) -> list[Finding]:
+    """Check that there are .icd files and that their libraries load."""
     findings: list[Finding] = []
     for file in sorted(f for folder in folders if folder.is_dir() for f in folder.glob("*.icd")):
         try:
@@ -114,12 +113,12 @@ def check_icds(folders: Sequence[Path], load: Callable[[str], object] = load_apa
         except OSError as e:
             findings.append(Finding(BAD, f"{file} cannot be read: {e.strerror}", f"sudo chmod a+r {file}"))
             continue
-        beside = file.parent / library
+        relative = file.parent / library
         try:
-            load(str(beside) if beside.is_file() else library)
+            load(str(relative) if relative.is_file() else library)
         except ProcessLookupError as e:
-            what = f"{file} names {library}, which every program that uses OpenCL loads and does not survive: {e}"
-            findings.append(Finding(BAD, what, f"install that driver again, or `sudo rm {file}`", kills=True))
+            what = f"{file} names {library}, which crashes every program that uses OpenCL: {e}"
+            findings.append(Finding(BAD, what, f"install that driver again, or `sudo rm {file}`", is_fatal=True))
         except OSError as e:
             fix = f"install the driver again, or `sudo rm {file}` if it is gone"
             findings.append(Finding(BAD, f"{file} names {library}, which does not load: {e}", fix))
@@ -134,7 +133,7 @@ def check_icds(folders: Sequence[Path], load: Callable[[str], object] = load_apa
 def check_unregistered(
     folders: Sequence[Path], drivers: Sequence[_Driver] = _DRIVERS, library_folders: Sequence[str] = _LIBRARY_FOLDERS
 ) -> list[Finding]:
-    """Driver libraries that no .icd file names: usual in containers."""
+    """Check for driver libraries without an .icd file, which is common in containers."""
     named = " ".join(f.read_text() for folder in folders if folder.is_dir() for f in folder.glob("*.icd"))
     findings = []
     for driver in drivers:
@@ -154,7 +153,7 @@ def check_unregistered(
 
 
 def check_gpus(sys_folder: Path = Path("/sys/class/drm"), platforms: Iterable[str] = ()) -> list[Finding]:
-    """GPUs that the kernel shows and no OpenCL platform serves."""
+    """Check for GPUs without an OpenCL platform."""
     vendors = set()
     for file in sys_folder.glob("card*/device/vendor"):
         try:
@@ -172,7 +171,7 @@ def check_gpus(sys_folder: Path = Path("/sys/class/drm"), platforms: Iterable[st
 
 
 def check_permissions(folder: Path = Path("/dev/dri")) -> list[Finding]:
-    """Whether this user may open the GPU's render nodes; without that, drivers show no device and no error."""
+    """Check that this user may open the GPU's render nodes; otherwise drivers report neither device nor error."""
     findings = []
     for node in sorted(folder.glob("renderD*")):
         if os.access(node, os.R_OK | os.W_OK):
@@ -192,7 +191,7 @@ def _group_of(path: Path) -> str:
 
 
 def check_pocl(platforms: Iterable[str] = ()) -> list[Finding]:
-    """PoCL, which runs kernels on the CPU: its wheel, or another installation that shows among `platforms`."""
+    """Check that PoCL is installed: its wheel, or an installation among `platforms`."""
     version = _wheel()
     if version is None:
         if any(pocl.PLATFORM in p for p in platforms):
@@ -208,7 +207,7 @@ def check_pocl(platforms: Iterable[str] = ()) -> list[Finding]:
 
 
 def check_open_files() -> list[Finding]:
-    """Whether PoCL may open as many files as a build takes; nothing where there is no limit."""
+    """Check that PoCL may open enough files for a build; no finding without a limit."""
     found = process_limits.free_files()
     if found is None:
         return []
@@ -224,7 +223,7 @@ def check_open_files() -> list[Finding]:
 
 
 def check_linker() -> list[Finding]:
-    """What links the kernels that PoCL's wheel compiles."""
+    """Check the linker of PoCL's wheel."""
     if not provide_linker.is_needed() or _wheel() is None:
         return []
     try:
@@ -237,7 +236,7 @@ def check_linker() -> list[Finding]:
 
 
 def _wheel() -> str | None:
-    """The version of PoCL's wheel, if it is installed."""
+    """Version of PoCL's wheel; None if it is not installed."""
     try:
         return metadata.version("pocl-binary-distribution")
     except metadata.PackageNotFoundError:
@@ -245,9 +244,9 @@ def _wheel() -> str | None:
 
 
 def check_cache(folder: Path, enabled: bool, cap_mb: int) -> list[Finding]:
-    """Whether programs and plans can be kept, and how much there is. A session runs without, so it is no fault."""
+    """Check the cache folder: writability and size. Sessions run without one, so problems are notes."""
     if not enabled:
-        return [Finding(NOTE, "OPALITE_CACHE=0: programs are built again in each process", "unset OPALITE_CACHE")]
+        return [Finding(NOTE, "OPALITE_CACHE=0: each process builds its programs again", "unset OPALITE_CACHE")]
     if (fault := write_fault(folder)) is not None:
         fix = "export OPALITE_CACHE_DIR=/a/folder/that/you/own"
         is_filled = folder.is_absolute() and any(cache_entries(folder))
@@ -260,7 +259,7 @@ def check_cache(folder: Path, enabled: bool, cap_mb: int) -> list[Finding]:
 
 
 def check_devices() -> tuple[list[Finding], list[str]]:
-    """Every device computes a known sum; also the names of the platforms. Imports pyopencl."""
+    """Check that every device computes a known sum; returns findings and platform names. Imports pyopencl."""
     from ..runtime import Runtime
     from .enumerate_devices import list_all
 
@@ -272,10 +271,10 @@ def check_devices() -> tuple[list[Finding], list[str]]:
     ]
     for found in listing.devices:
         info = found.info
-        who = f"{info.id} ({info.name})"
+        device = f"{info.id} ({info.name})"
         if not found.usable:
             findings.append(
-                Finding(BAD, f"{who}: the driver says that it is not available", "install its driver again")
+                Finding(BAD, f"{device}: the driver says that it is not available", "install its driver again")
             )
             continue
         if pocl.has_wrong_cpu_name(info.platform, info.version):
@@ -288,11 +287,11 @@ def check_devices() -> tuple[list[Finding], list[str]]:
         try:
             _compute(Runtime(found))
         except OpaliteError as e:
-            # Other errors than of compiling say themselves what to do.
+            # Errors other than BuildError contain advice.
             fix = _fix_of(info.platform) if isinstance(e, BuildError) else ""
-            findings.append(Finding(BAD, f"{who} does not compute: {e}", fix))
+            findings.append(Finding(BAD, f"{device} does not compute: {e}", fix))
         else:
-            findings.append(Finding(GOOD, f"{who} compiles and computes", device=info.id))
+            findings.append(Finding(GOOD, f"{device} compiles and computes", device=info.id))
     if not listing.devices:
         findings.append(Finding(BAD, "no OpenCL device was found", device_advice()))
     return findings, listing.platforms

@@ -1,4 +1,4 @@
-"""Turns errors of the OpenCL driver into Opalite's, as sentences that say what to do."""
+"""Translation of OpenCL errors to DeviceError, with advice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ADVICE = {
     "INVALID_WORK_GROUP_SIZE": "the work-group does not divide the global size or is larger than this kernel allows",
     "INVALID_KERNEL_ARGS": "an argument of the kernel was never set",
     "DEVICE_NOT_AVAILABLE": "another process may hold the device, or it was reset; `opalite doctor` looks at it",
-    "INVALID_COMMAND_QUEUE": "an earlier kernel crashed the queue, and what lay on the device is lost",
+    "INVALID_COMMAND_QUEUE": "an earlier kernel crashed the queue, and the data on the device is lost",
 }
 
 
@@ -29,12 +29,12 @@ def code_name(code: int) -> str:
 
 
 def translate(error: cl.Error, doing: str, device: str) -> DeviceError:
-    """The DeviceError that says what was being done on which device; a DeviceMemoryError where memory ran out."""
+    """The DeviceError, or DeviceMemoryError, for `error` while `doing` (such as "Reading the output") on `device`."""
     return describe_code(error.code, error.routine or "an OpenCL call", doing, device)
 
 
 def describe_code(code: int, routine: str, doing: str, device: str) -> DeviceError:
-    """`translate` for a status code that `routine` returned."""
+    """As `translate`, for a status code that `routine` returned."""
     name = code_name(code)
     text = f"{doing} on {device}: {routine} failed with {name}"
     if code in _MEMORY_CODES:
@@ -44,7 +44,7 @@ def describe_code(code: int, routine: str, doing: str, device: str) -> DeviceErr
 
 @contextmanager
 def cl_errors(doing: str, device: str) -> Iterator[None]:
-    """Raise any OpenCL error inside the block as a DeviceError; `doing` starts the sentence ("Reading the output")."""
+    """Raise OpenCL errors inside the block as DeviceError; `doing` begins the message ("Reading the output")."""
     try:
         yield
     except cl.Error as e:

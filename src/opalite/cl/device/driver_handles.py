@@ -1,4 +1,4 @@
-"""The driver's objects by name, for code above cl/ that keeps them and passes them on."""
+"""Type names of pyopencl's objects, for code outside cl/."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Hints to the driver: how fast the device's clocks should be, and who comes first on it.
+"""Driver hints: clock speed (performance) and scheduling priority, by extensions of Qualcomm and Khronos.
 
-They are properties of a context (Qualcomm) or of a queue (Khronos), given to a device that lists their extension and
-to no other. Numbers: cl_ext_qcom.h and cl_ext.h. Tested with a double of the extensions
-(tests/device/cl/test_hints.py), never run on a device that has them.
+Hints are properties of a context (Qualcomm) or a queue (Khronos), set only if the device lists the extension. Numbers:
+cl_ext_qcom.h and cl_ext.h. Tested with an emulation (tests/device/cl/device/test_driver_hints.py), never on a real
+device.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from ...ir.device.device_info import DeviceInfo
 
 @dataclass(frozen=True)
 class Hints:
-    """'high', 'normal' or 'low' each; None leaves it to the driver. InputError for another word.
+    """'high', 'normal', 'low', or None for the driver's default. Raises InputError for other values.
 
-    performance: clocks that are fast, or that save power. priority: of this work beside that of others.
+    performance: fast or power-saving clocks. priority: of this process's work on the device.
     """
 
     performance: str | None = None
     priority: str | None = None
 
     def __post_init__(self) -> None:
-        for what, value in self.given(all_=True).items():
+        for what, value in self.values(all_=True).items():
             if value is not None and value not in knobs.HINTS:
-                raise InputError(f"{what} {value!r} is not known; choose {', '.join(knobs.HINTS)}")
+                raise InputError(f"{what} {value!r} is unknown; choose {', '.join(knobs.HINTS)}")
 
-    def given(self, all_: bool = False) -> dict[str, str | None]:
-        """By name; those that are None only with `all_`."""
+    def values(self, all_: bool = False) -> dict[str, str | None]:
+        """Values by name, without None unless `all_`."""
         both = {"performance": self.performance, "priority": self.priority}
         return both if all_ else {k: v for k, v in both.items() if v is not None}
 
 
 def make_hints(performance: str | None = None, priority: str | None = None) -> Hints:
-    """The hints given, else those of OPALITE_PERFORMANCE and OPALITE_PRIORITY."""
+    """The given hints; OPALITE_PERFORMANCE and OPALITE_PRIORITY are the defaults."""
     return Hints(
         knobs.get("OPALITE_PERFORMANCE") if performance is None else performance,
         knobs.get("OPALITE_PRIORITY") if priority is None else priority,
@@ -45,33 +45,33 @@ def make_hints(performance: str | None = None, priority: str | None = None) -> H
 
 
 @dataclass(frozen=True)
-class _Way:
-    """An extension that takes a hint, as a property `key` of a context or else of a queue."""
+class _HintExtension:
+    """An extension that takes a hint as property `key` of a context, else of a queue."""
 
-    extension: str
+    name: str
     of_context: bool
     key: int
     values: Mapping[str, int]
 
 
 _KHRONOS = {"high": 1, "normal": 2, "low": 4}
-_WAYS: dict[str, tuple[_Way, ...]] = {
+_EXTENSIONS: dict[str, tuple[_HintExtension, ...]] = {
     "performance": (
-        _Way("cl_qcom_perf_hint", True, 0x40C2, {"high": 0x40C3, "normal": 0x40C4, "low": 0x40C5}),
-        _Way("cl_khr_throttle_hints", False, 0x1097, _KHRONOS),  # high: "full throttle", costs power
+        _HintExtension("cl_qcom_perf_hint", True, 0x40C2, {"high": 0x40C3, "normal": 0x40C4, "low": 0x40C5}),
+        _HintExtension("cl_khr_throttle_hints", False, 0x1097, _KHRONOS),  # high: "full throttle", costs power
     ),
     "priority": (
-        _Way("cl_qcom_priority_hint", True, 0x40C9, {"high": 0x40CA, "normal": 0x40CB, "low": 0x40CC}),
-        _Way("cl_khr_priority_hints", False, 0x1096, _KHRONOS),
+        _HintExtension("cl_qcom_priority_hint", True, 0x40C9, {"high": 0x40CA, "normal": 0x40CB, "low": 0x40CC}),
+        _HintExtension("cl_khr_priority_hints", False, 0x1096, _KHRONOS),
     ),
 }
 
 
 @dataclass(frozen=True)
 class HintProperties:
-    """What hints come to on a device: pairs of a property and its value, and a sentence for each hint.
+    """Context and queue properties (key, value) of hints on a device, and a sentence on each hint.
 
-    Equal where the same reaches the driver.
+    Objects with equal properties are equal.
     """
 
     context: tuple[tuple[int, int], ...] = ()
@@ -83,26 +83,26 @@ class HintProperties:
 
 
 def hint_properties(hints: Hints, device: DeviceInfo) -> HintProperties:
-    """How `hints` are given to `device`: of each those that it lists an extension for."""
+    """The properties of `hints` for which `device` lists an extension."""
     context: list[tuple[int, int]] = []
     queue: list[tuple[int, int]] = []
     sentences = []
-    for what, value in hints.given().items():
+    for what, value in hints.values().items():
         assert value is not None
-        way = _find_way(what, device)
-        if way is None:
-            lacking = " nor ".join(w.extension for w in _WAYS[what])
+        extension = _find_extension(what, device)
+        if extension is None:
+            lacking = " nor ".join(e.name for e in _EXTENSIONS[what])
             sentences.append(f"{what} '{value}' has no effect: {device.name} lists neither {lacking}")
             continue
-        (context if way.of_context else queue).append((way.key, way.values[value]))
-        sentences.append(f"{what} '{value}' is given to the driver by {way.extension}")
+        (context if extension.of_context else queue).append((extension.key, extension.values[value]))
+        sentences.append(f"{what} '{value}' is given to the driver by {extension.name}")
     return HintProperties(tuple(context), tuple(queue), tuple(sentences))
 
 
 def supported_hints(device: DeviceInfo) -> Sequence[str]:
-    """The names of the hints that `device` lists an extension for."""
-    return [what for what in _WAYS if _find_way(what, device) is not None]
+    """Names of the hints for which `device` lists an extension."""
+    return [what for what in _EXTENSIONS if _find_extension(what, device) is not None]
 
 
-def _find_way(what: str, device: DeviceInfo) -> _Way | None:
-    return next((w for w in _WAYS[what] if device.has(w.extension)), None)
+def _find_extension(what: str, device: DeviceInfo) -> _HintExtension | None:
+    return next((e for e in _EXTENSIONS[what] if device.has(e.name)), None)

@@ -1,4 +1,4 @@
-"""Finds OpenCL devices, tolerant of drivers that fail, and picks one."""
+"""Enumeration and selection of OpenCL devices, tolerant of failing drivers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .fork_guard import check_fork
 from .query_device_info import describe, location, with_probed_features
 from .select_device import DeviceEntry, select, stable_ids
 
-_PYOPENCL_ROOM = 1 << 20  # bytes on the disk for pyopencl's own cache
+_PYOPENCL_CACHE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class FoundDevice(DeviceEntry):
-    """A candidate with its OpenCL device."""
+    """A device entry with its cl.Device."""
 
     device: cl.Device = None
 
 
 @dataclass(frozen=True)
 class BrokenPlatform:
-    """A platform that could not be asked for its devices."""
+    """A platform whose query for devices failed."""
 
     index: int
     name: str
@@ -40,22 +40,22 @@ class BrokenPlatform:
 
 @dataclass
 class Listing:
-    """Every device of every platform, and the platforms that failed."""
+    """All devices, and the platforms that failed."""
 
     devices: list[FoundDevice] = field(default_factory=list)
     broken: list[BrokenPlatform] = field(default_factory=list)
     platforms: list[str] = field(default_factory=list)  # name and version, in the loader's order
-    faults: list[str] = field(default_factory=list)  # of the machine, by which devices may be missing
+    faults: list[str] = field(default_factory=list)  # of the system; devices may be missing
 
 
 def list_all() -> Listing:
-    """Ask every platform for its devices. A platform or device that fails is noted and left out, never an error."""
+    """List the devices of every platform. A failing platform or device is recorded and skipped."""
     check_fork()
     listing = Listing()
     kept = usable_folder()
     if (fault := pocl.prepare_environment(kept if kept is not None and is_writable(kept) else None)) is not None:
         listing.faults.append(fault)
-    _spare_cache_of_pyopencl()
+    _disable_unwritable_pyopencl_cache()
     intel_cpu_runtime.prepare_environment()
     try:
         return _list_all(listing)
@@ -63,10 +63,10 @@ def list_all() -> Listing:
         pocl.restore_environment()
 
 
-def _spare_cache_of_pyopencl() -> None:
-    """Keep pyopencl from its own cache of generated code, without which it raises, where that cannot be written."""
+def _disable_unwritable_pyopencl_cache() -> None:
+    """Turn off pyopencl's disk cache if its folder cannot be written, where pyopencl would raise."""
     folder = user_folder("pytools")
-    if not knobs.has_foreign("PYOPENCL_NO_CACHE") and write_fault(folder, _PYOPENCL_ROOM) is not None:
+    if not knobs.has_foreign("PYOPENCL_NO_CACHE") and write_fault(folder, _PYOPENCL_CACHE_BYTES) is not None:
         cl._PYOPENCL_NO_CACHE = True
 
 
@@ -74,7 +74,7 @@ def _list_all(listing: Listing) -> Listing:
     try:
         platforms = cl.get_platforms()
     except cl.Error:
-        return listing  # the loader's way of saying that there is no platform
+        return listing  # the loader reports "no platform" as an error
     for p, platform in enumerate(platforms):
         name = f"platform {p}"
         try:
@@ -94,14 +94,14 @@ def _list_all(listing: Listing) -> Listing:
 
 
 def devices() -> list[DeviceInfo]:
-    """Every OpenCL device found, with the findings of trial builds."""
+    """Every OpenCL device, with probed features."""
     return [with_probed_features(found.device, found.info) for found in list_all().devices]
 
 
 def find_device(request: str | None = None) -> FoundDevice:
-    """The device that `request` means (see `select`); None takes OPALITE_DEVICE, else the best GPU, else the CPU.
+    """The device that matches `request` (see `select`). None: OPALITE_DEVICE, else the best GPU, else the CPU.
 
-    NoDeviceError lists the devices and platforms found and says what to do.
+    Raises NoDeviceError that lists the devices and platforms found, with advice.
     """
     listing = list_all()
     try:

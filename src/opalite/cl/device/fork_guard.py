@@ -1,9 +1,9 @@
-"""What becomes of OpenCL objects in a process forked from the one that made them: nothing at all.
+"""Fork guard: OpenCL objects are neither used nor released in a process forked from their own.
 
-A driver's threads do not exist in such a child, and a lock that one of them held at that moment stays locked. So any
-call may wait for ever there, the release of an object included. A child refuses to use what it inherited
+A driver's threads do not exist in the child, and locks that they held at the fork stay locked. So any call may block
+forever, even the release of an object. A child refuses to use what it inherited
 (`check_fork`), and never releases it: owners of OpenCL objects are registered by
-`keep_in_forked_children` and live until the child ends, which gives all its memory back when it ends.
+`keep_in_forked_children` and live until the child ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class _Process:
-    """started: whether OpenCL was called, here or before a fork. is_child: whether that was before a fork."""
+    """started: OpenCL was called in this process or before a fork. is_child: it was called before a fork."""
 
     __slots__ = ("is_child", "started")
 
@@ -28,11 +28,11 @@ class _Process:
 
 
 process = _Process()
-"""For what must not cost a call: `if process.is_child: check_fork()`, where OpenCL has been called before."""
+"""For hot paths after the first OpenCL call: `if process.is_child: check_fork()` saves a function call."""
 
 
 def check_fork() -> None:
-    """To be called before OpenCL is. DeviceError in a process that was forked after OpenCL was started."""
+    """Call this before OpenCL. Raises DeviceError in a process that was forked after OpenCL was started."""
     process.started = True
     if process.is_child:
         raise DeviceError(
@@ -42,17 +42,17 @@ def check_fork() -> None:
 
 
 def is_child() -> bool:
-    """Whether this process was forked after OpenCL was started."""
+    """Return whether this process was forked after OpenCL was started."""
     return process.is_child
 
 
 def keep_in_forked_children(owner: Any) -> None:
-    """Never let go of `owner`, and of what it holds, in processes forked from now on."""
+    """Keep `owner`, and thus its OpenCL objects, alive in processes forked from now on."""
     _owners.add(owner)
 
 
 def keep_forever(*things: Any) -> None:
-    """Never let go of `things`, not even when the interpreter ends."""
+    """Keep `things` alive, even beyond interpreter exit."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(list(things)))
 
 

@@ -1,4 +1,4 @@
-"""What to install for an OpenCL device, by system. Needs no OpenCL."""
+"""Installation advice for OpenCL devices, by operating system. Needs no OpenCL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ... import knobs
 
 
 def system() -> str:
-    """linux-x86_64, linux, wsl, android, macos, windows or other: what advice depends on."""
+    """Kind of system: linux-x86_64, linux, wsl, android, macos, windows or other."""
     if hasattr(sys, "getandroidapilevel") or knobs.foreign("ANDROID_ROOT"):
         return "android"
     if sys.platform == "linux":
@@ -35,17 +35,17 @@ _DEVICE = {
 
 
 def device_advice(where: str | None = None) -> str:
-    """How to get an OpenCL device on this system, or on the one that `where` names."""
+    """Advice on getting an OpenCL device on this system, or on `where` (`system`)."""
     return _DEVICE[where or system()]
 
 
 def loader_advice(error: ImportError) -> str | None:
-    """A sentence where `error` tells that pyopencl or the OpenCL loader is missing; None where it is another's."""
+    """Advice if `error` means that pyopencl or the OpenCL loader is missing; else None."""
     text = str(error)
     if "OpenCL" not in text and "pyopencl" not in text and (error.name or "").split(".")[0] != "pyopencl":
         return None
     return (
-        f"pyopencl, by which OpenCL is reached, cannot be loaded ({text}). Its wheels bring the loader, libOpenCL: "
-        "`pip install --force-reinstall pyopencl`. A pyopencl of your system or of conda needs the loader's "
-        "package besides (`apt install ocl-icd-libopencl1`, `dnf install ocl-icd`, `conda install ocl-icd`)"
+        f"pyopencl cannot be loaded ({text}). Its wheels contain the loader, libOpenCL: "
+        "`pip install --force-reinstall pyopencl`. A pyopencl of your system or of conda also needs the "
+        "loader's package (`apt install ocl-icd-libopencl1`, `dnf install ocl-icd`, `conda install ocl-icd`)"
     )

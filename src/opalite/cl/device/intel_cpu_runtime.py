@@ -1,4 +1,4 @@
-"""Keeps Intel's CPU runtime quick to compile for."""
+"""Environment of Intel's CPU runtime for fast compilation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ... import knobs
 
 
 def prepare_environment() -> None:
-    """Turn off the runtime's vectoriser across work-items. What the user has set stays.
+    """Turn off vectorization across work-items, unless the user has set it. Call this before the first OpenCL call.
 
-    To be called before the first OpenCL call. The kernels of Opalite have vectors of their own on CPUs, which that
-    vectoriser widens up to sixteen times for nothing. Measured with version 2026.2 in processor time: first runs of six
-    models take a third to a fifth, steady ones 0.94 to 1.01 (docs/portability.md). GPUs have settings of other names.
+    Opalite's CPU kernels are vectorized already; the runtime would widen their vectors up to 16 times without gain.
+    Without it first runs of six models take a third to a fifth of the CPU time, later ones 0.94 to 1.01 (version
+    2026.2, docs/portability.md).
     """
     knobs.default_foreign("CL_CONFIG_CPU_VECTORIZER_MODE", "1")

@@ -1,5 +1,4 @@
-"""Whether the driver takes what ptx/retarget_sm90a.py makes of a program: wgmma, and more than 48 KiB of local
-memory."""
+"""Probe of Hopper's wgmma and of more than 48 KiB of local memory, by ptx/retarget_sm90a.py."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from ...errors import OpaliteError
 from ...ptx.retarget_sm90a import retarget
 from ..programs.ptx_binary import assemble, ptx_of
 
-_BYTES, _PLACE = 98304, 81920  # of local memory, and where in it the right side lies
-_TRIAL = f"""
+_BYTES, _PLACE = 98304, 81920  # of local memory, and offset of the right operand in it
+_PROBE = f"""
 kernel void trial(global float4 *y, global const uint *a) {{
     local uint room[64] __attribute__((aligned(1024)));
     asm volatile("//hopper-local room {_BYTES}");
@@ -34,11 +33,11 @@ kernel void trial(global float4 *y, global const uint *a) {{
 
 
 def supports_wgmma(device: cl.Device) -> bool:
-    """Whether a product of 64 rows by ones comes out right on `device`."""
+    """Return whether `device` computes a wgmma product of 64 rows by ones correctly."""
     rows = np.arange(1, 9)
     try:
         context = cl.Context([device])
-        source = cl._Program(context, _TRIAL)
+        source = cl._Program(context, _PROBE)
         source._build(b"", [device])
         kernel = cl.Kernel(assemble(context, device, retarget(ptx_of(source))), "trial")
         queue = cl.CommandQueue(context)

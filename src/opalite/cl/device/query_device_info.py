@@ -1,4 +1,4 @@
-"""From an OpenCL device to DeviceInfo: what the driver says, what the names tell, and what a trial build finds."""
+"""DeviceInfo of an OpenCL device: driver queries, vendor and family by name, and features found by probe builds."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from ...ir.device.device_family import (
 from ...ir.device.device_info import SUB_GROUP_EXTENSIONS, DeviceInfo
 from ...pocl import cpu_workarounds as pocl
 from ..memory.device_pointers import supports_device_pointers
-from ..programs.missing_builtins import TRIAL
+from ..programs.missing_builtins import PROBE
 from .probe_wgmma import supports_wgmma
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_FP16_TRIAL = """
+_FP16_PROBE = """
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 kernel void trial(global half *x) { x[0] = x[0] * x[1] + (half)1; }
 """
 
-# What kernels with half sums use besides: include/common.cl with ACC_HALF.
-_HALF_VECTORS_TRIAL = """
+# Used by kernels that accumulate in half: include/common.cl with ACC_HALF.
+_HALF_VECTORS_PROBE = """
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 kernel void trial(global half *x, global const float *f) {
     half4 v = fma(vload4(0, x), convert_half4(vload4(0, f)), (half4)1);
@@ -60,8 +60,8 @@ kernel void trial(global half *x, global const float *f) {
 }
 """
 
-# What they use where include/half_math.cl brings those functions: arithmetic, and own functions on halves.
-_HALF_TYPES_TRIAL = """
+# Used with include/half_math.cl, which defines those functions: half arithmetic, and functions on half types.
+_HALF_TYPES_PROBE = """
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 typedef half4 half4_at __attribute__((aligned(2)));
 static inline half4 __attribute__((overloadable)) fma(half4 a, half4 b, half4 c) { return a * b + c; }
@@ -80,7 +80,7 @@ kernel void trial(global half *x, global float4 *f, global int4 *n) {
 }
 """
 
-_MMA_TRIAL = """
+_MMA_PROBE = """
 kernel void trial(global float4 *x, global const uint *a) {
     float a0 = x[0].x, a1 = x[0].y, a2 = x[0].z, a3 = x[0].w;
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -91,7 +91,7 @@ kernel void trial(global float4 *x, global const uint *a) {
 }
 """
 
-_DOT_TRIAL = """
+_DOT_PROBE = """
 kernel void trial(global int *x, global const uint *a) {
     int sum;
     asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a[0]), "r"(a[1]), "r"(x[0]));
@@ -99,9 +99,9 @@ kernel void trial(global int *x, global const uint *a) {
 }
 """
 
-# x86's instructions that sum products of bytes: pairs by Clang's names, fours in assembly, for PoCL compiles for the
-# processor that its library was built for. What the processor has is told by the system, which names it by flags.
-_BYTE_PAIRS_TRIAL = """
+# x86 dot products of bytes: pairs by Clang builtins, fours (VNNI) by assembly, since PoCL compiles for the processor of
+# its kernel library. The system's CPU flags tell whether the processor has the instruction.
+_BYTE_PAIRS_PROBE = """
 typedef char bytes __attribute__((ext_vector_type(WIDTH / 8)));
 typedef short pairs __attribute__((ext_vector_type(WIDTH / 16)));
 typedef int lanes __attribute__((ext_vector_type(WIDTH / 32)));
@@ -109,7 +109,7 @@ kernel void trial(global lanes *x, global const bytes *a) {
     x[0] = __builtin_ia32_pmaddwdWIDTH(__builtin_ia32_pmaddubswWIDTH(a[0], a[1]), (pairs)(short)1);
 }
 """
-_BYTE_FOURS_TRIAL = """
+_BYTE_FOURS_PROBE = """
 typedef int lanes __attribute__((ext_vector_type(WIDTH / 32)));
 kernel void trial(global lanes *x, global const lanes *a) {
     lanes s = x[0];
@@ -118,13 +118,13 @@ kernel void trial(global lanes *x, global const lanes *a) {
 }
 """
 
-# By generation of a CPU: bits of its vectors, its flag, the instruction for fours and the registers that it knows.
+# By CPU generation: vector bits, CPU flag, VNNI instruction, register constraint.
 _BYTE_DOTS = {
     "avx2": ("256", "avx_vnni", "%{vex%} vpdpbusd", "x"),
     "avx512": ("512", "avx512_vnni", "vpdpbusd", "v"),
 }
 
-_SUB_GROUPS_TRIAL = """
+_SUB_GROUPS_PROBE = """
 #ifdef cl_khr_subgroups
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 #endif
@@ -135,7 +135,7 @@ kernel void trial(global float *x) {
 """
 
 
-_BLOCK_LOADS_TRIAL = """
+_BLOCK_LOADS_PROBE = """
 kernel void trial(global float4 *x, global const float *a) {
     const float2 two = as_float2(intel_sub_group_block_read2((global const uint *)a));
     const float8 eight = as_float8(intel_sub_group_block_read8((global const uint *)a));
@@ -146,19 +146,19 @@ kernel void trial(global float4 *x, global const float *a) {
 
 
 def describe(device: cl.Device) -> DeviceInfo:
-    """What the driver reports of `device`, a query that fails giving the default. Half by extension list only."""
-    none = DeviceInfo()
-    ask = _Asker(device)
-    extensions = tuple(ask.text("extensions").split())
-    bits = ask(lambda d: d.type, 0)
+    """DeviceInfo by driver queries; a query that fails yields the default. fp16: by the extension list only."""
+    default = DeviceInfo()
+    query = _Query(device)
+    extensions = tuple(query.text("extensions").split())
+    bits = query(lambda d: d.type, 0)
     kind = "cpu" if bits & cl.device_type.CPU else "gpu" if bits & cl.device_type.GPU else "accelerator"
-    name, vendor, version = ask.text("name"), ask.text("vendor"), ask.text("version")
-    platform = str(ask(lambda d: d.platform.name, "")).strip()
-    images = bool(ask(lambda d: d.image_support, False))
-    width = max(1, ask(lambda d: d.native_vector_width_float, 1))
-    driver = ask.text("driver_version")
+    name, vendor, version = query.text("name"), query.text("vendor"), query.text("version")
+    platform = str(query(lambda d: d.platform.name, "")).strip()
+    images = bool(query(lambda d: d.image_support, False))
+    width = max(1, query(lambda d: d.native_vector_width_float, 1))
+    driver = query.text("driver_version")
     family = find_family(name, vendor, platform, version, kind, width, driver)
-    sizes = [*ask(lambda d: list(d.max_work_item_sizes), list(none.max_work_item_sizes)), 1, 1, 1]
+    sizes = [*query(lambda d: list(d.max_work_item_sizes), list(default.max_work_item_sizes)), 1, 1, 1]
     return DeviceInfo(
         name=name,
         vendor=vendor,
@@ -168,131 +168,134 @@ def describe(device: cl.Device) -> DeviceInfo:
         kind=kind,
         family=family.family,
         generation=family.generation,
-        wave_size=_wave_size(ask, family.wave_size),
+        wave_size=_wave_size(query, family.wave_size),
         full_wave=family.full_wave,
         lanes=family.lanes,
         quirks=family.quirks,
-        compute_units=ask(lambda d: d.max_compute_units, 1),
-        clock_mhz=ask(lambda d: d.max_clock_frequency, 0),
-        max_work_group_size=ask(lambda d: d.max_work_group_size, none.max_work_group_size),
+        compute_units=query(lambda d: d.max_compute_units, 1),
+        clock_mhz=query(lambda d: d.max_clock_frequency, 0),
+        max_work_group_size=query(lambda d: d.max_work_group_size, default.max_work_group_size),
         max_work_item_sizes=(sizes[0], sizes[1], sizes[2]),
-        local_mem=ask(lambda d: d.local_mem_size, none.local_mem),
-        local_mem_dedicated=ask(lambda d: d.local_mem_type == cl.device_local_mem_type.LOCAL, True),
-        global_mem=ask(lambda d: d.global_mem_size, none.global_mem),
-        max_alloc=ask(lambda d: d.max_mem_alloc_size, none.max_alloc),
-        base_align=max(1, ask(lambda d: d.mem_base_addr_align, 8 * none.base_align) // 8),
+        local_mem=query(lambda d: d.local_mem_size, default.local_mem),
+        local_mem_dedicated=query(lambda d: d.local_mem_type == cl.device_local_mem_type.LOCAL, True),
+        global_mem=query(lambda d: d.global_mem_size, default.global_mem),
+        max_alloc=query(lambda d: d.max_mem_alloc_size, default.max_alloc),
+        base_align=max(1, query(lambda d: d.mem_base_addr_align, 8 * default.base_align) // 8),
         image_support=images,
-        image2d_max=ask(lambda d: (d.image2d_max_width, d.image2d_max_height), (0, 0)) if images else (0, 0),
-        cache_bytes=ask(lambda d: d.global_mem_cache_size, 0),
+        image2d_max=query(lambda d: (d.image2d_max_width, d.image2d_max_height), (0, 0)) if images else (0, 0),
+        cache_bytes=query(lambda d: d.global_mem_cache_size, 0),
         native_float_width=width,
         fp16="cl_khr_fp16" in extensions,
-        fp64="cl_khr_fp64" in extensions or bool(ask(lambda d: d.double_fp_config, 0)),
-        unified_memory=bool(ask(lambda d: d.host_unified_memory, False)),
+        fp64="cl_khr_fp64" in extensions or bool(query(lambda d: d.double_fp_config, 0)),
+        unified_memory=bool(query(lambda d: d.host_unified_memory, False)),
         extensions=extensions,
     )
 
 
 def location(device: cl.Device) -> str:
-    """The device's place on the PCI bus where the driver tells it, else ''. Orders equal devices the same each time."""
-    ask = _Asker(device)
-    domain = ask(lambda d: d.pci_domain_id_nv, -1)
+    """PCI address of the device, '' if the driver does not report it. Gives equal devices a stable order."""
+    query = _Query(device)
+    domain = query(lambda d: d.pci_domain_id_nv, -1)
     if domain >= 0:
-        return f"{domain:04x}:{ask(lambda d: d.pci_bus_id_nv, 0):02x}:{ask(lambda d: d.pci_slot_id_nv, 0):02x}"
-    return str(ask(lambda d: f"{d.topology_amd.bus:02x}:{d.topology_amd.device:02x}.{d.topology_amd.function}", ""))
+        return f"{domain:04x}:{query(lambda d: d.pci_bus_id_nv, 0):02x}:{query(lambda d: d.pci_slot_id_nv, 0):02x}"
+    return str(query(lambda d: f"{d.topology_amd.bus:02x}:{d.topology_amd.device:02x}.{d.topology_amd.function}", ""))
 
 
 def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
-    """`info` with what the driver builds though it lists no such thing. The finding is kept on disk.
+    """Add features found by probe builds, cached on disk, to `info`.
 
-    That is half arithmetic and, where extensions tell of a PTX compiler, matrix units and dot products of bytes by
-    inline PTX, on Hopper those of its warpgroups; where sub-groups are listed, whether their reductions and block loads
-    build; where sub-buffers are slow, arguments by address; of llvmpipe, whether fma does not build. On CPUs with wide
-    vectors, sums of products of bytes, which PoCL's compiler is known to take: what it builds costs every new process a
-    quarter of a second.
+    GPUs: unlisted half arithmetic; with a PTX compiler, matrix units, byte dot products and wgmma (Hopper) by inline
+    PTX; with sub-groups, reductions and block loads; with slow sub-buffers, arguments by address. llvmpipe: whether fma
+    links. CPUs: byte dot products. PoCL is known to support these and is not probed, since a build costs each process
+    0.25 s.
     """
     if info.family == "pocl" and info.is_cpu:
-        return replace(info, quirks=(*info.quirks, *(q for q in _trials_on_cpus(info) if q not in info.quirks)))
-    trials = _trials_on_gpus(info) if info.kind == "gpu" else _trials_on_cpus(info) if info.is_cpu else {}
+        return replace(info, quirks=(*info.quirks, *(q for q in _cpu_probes(info) if q not in info.quirks)))
+    probes = _gpu_probes(info) if info.kind == "gpu" else _cpu_probes(info) if info.is_cpu else {}
     if info.family == "llvmpipe":
-        trials = {**trials, UNLINKED_FMA: TRIAL}
-    if not trials:
+        probes = {**probes, UNLINKED_FMA: PROBE}
+    if not probes:
         return info
     kept = usable_folder()
     known = kept / "facts.json" if kept is not None else None
     key = fingerprint(info)
     facts = _read_facts(known)
     found = facts.get(key, {})
-    missing = [quirk for quirk in trials if quirk not in found]
+    missing = [quirk for quirk in probes if quirk not in found]
     if missing:
-        facts[key] = {"name": info.name, **found, **{quirk: _holds(device, quirk, trials[quirk]) for quirk in missing}}
+        facts[key] = {
+            "name": info.name,
+            **found,
+            **{quirk: _has_feature(device, quirk, probes[quirk]) for quirk in missing},
+        }
         _write_facts(known, facts)
-    quirks = tuple(quirk for quirk in trials if facts[key].get(quirk))
-    # What takes addresses needs no sub-buffers.
+    quirks = tuple(quirk for quirk in probes if facts[key].get(quirk))
+    # Devices with arguments by address need no sub-buffers.
     own = tuple(q for q in info.quirks if q != SLOW_SUB_BUFFERS or ADDRESSES not in quirks)
     return replace(info, fp16=info.fp16 or FP16_UNLISTED in quirks, quirks=(*own, *quirks))
 
 
-def _trials_on_gpus(info: DeviceInfo) -> dict[str, str]:
-    """What to try by quirk: a program that builds, or '' for what is run."""
-    trials: dict[str, str] = {}
+def _gpu_probes(info: DeviceInfo) -> dict[str, str]:
+    """Probe programs by quirk; '' for probes that run a kernel."""
+    probes: dict[str, str] = {}
     if not info.fp16:
-        trials |= {FP16_UNLISTED: _FP16_TRIAL, HALF_VECTORS: _HALF_VECTORS_TRIAL, HALF_TYPES: _HALF_TYPES_TRIAL}
+        probes |= {FP16_UNLISTED: _FP16_PROBE, HALF_VECTORS: _HALF_VECTORS_PROBE, HALF_TYPES: _HALF_TYPES_PROBE}
     if any(e.startswith("cl_nv_") for e in info.extensions):
-        trials |= {PTX_MMA: _MMA_TRIAL, PTX_DOT: _DOT_TRIAL}
+        probes |= {PTX_MMA: _MMA_PROBE, PTX_DOT: _DOT_PROBE}
         if info.generation == "hopper":
-            trials[PTX_WGMMA] = ""
+            probes[PTX_WGMMA] = ""
     if any(info.has(e) for e in SUB_GROUP_EXTENSIONS):
-        trials[SUB_GROUPS] = _SUB_GROUPS_TRIAL
+        probes[SUB_GROUPS] = _SUB_GROUPS_PROBE
     if info.has("cl_intel_subgroups"):
-        trials[BLOCK_LOADS] = _BLOCK_LOADS_TRIAL
+        probes[BLOCK_LOADS] = _BLOCK_LOADS_PROBE
     if SLOW_SUB_BUFFERS in info.quirks:
-        trials[ADDRESSES] = ""
-    return trials
+        probes[ADDRESSES] = ""
+    return probes
 
 
-def _trials_on_cpus(info: DeviceInfo) -> dict[str, str]:
-    """Programs to build by quirk; an instruction of assembly only where the processor is known to have it."""
+def _cpu_probes(info: DeviceInfo) -> dict[str, str]:
+    """Probe programs by quirk; assembly only if the processor has the instruction."""
     if info.generation not in _BYTE_DOTS:
         return {}
     width, flag, fours, registers = _BYTE_DOTS[info.generation]
-    trials = {BYTE_PAIRS: _BYTE_PAIRS_TRIAL.replace("WIDTH", width)}
+    probes = {BYTE_PAIRS: _BYTE_PAIRS_PROBE.replace("WIDTH", width)}
     if info.assembly and flag in pocl.cpu_flags():
-        filled = _BYTE_FOURS_TRIAL.replace("WIDTH", width).replace("REGISTERS", registers)
-        trials[BYTE_FOURS] = filled.replace("FOURS", fours)
-    return trials
+        filled = _BYTE_FOURS_PROBE.replace("WIDTH", width).replace("REGISTERS", registers)
+        probes[BYTE_FOURS] = filled.replace("FOURS", fours)
+    return probes
 
 
 def fingerprint(info: DeviceInfo) -> str:
-    """Names everything about a device and its driver that decides what a compiled program looks like."""
-    # PoCL gives several processors one name.
+    """Key of all properties of device and driver that affect compiled programs."""
+    # PoCL uses one name for several processors.
     host = pocl.host_cpu_name() if info.on_host else ""
     return digest(info.platform, info.vendor, info.name, info.version, info.driver, host)
 
 
-class _Asker:
-    """Queries that a broken driver may refuse."""
+class _Query:
+    """Device queries that return a default if a broken driver fails."""
 
     def __init__(self, device: cl.Device) -> None:
         self._device = device
 
-    def __call__(self, query: Callable[[Any], Any], default: T) -> T:
+    def __call__(self, read: Callable[[Any], Any], default: T) -> T:
         try:
-            found: T = query(self._device)
+            found: T = read(self._device)
         except (cl.Error, AttributeError, UnicodeDecodeError, ValueError, IndexError):
             return default
         return found
 
     def text(self, name: str) -> str:
-        """A string query without the padding that some drivers add."""
+        """A string query, without the padding of some drivers."""
         return " ".join(str(self(lambda d: getattr(d, name), "")).replace("\0", " ").split())
 
 
-def _wave_size(ask: _Asker, by_name: int) -> int:
-    """What vendor extensions say, else what the name tells."""
-    return int(ask(lambda d: d.warp_size_nv, 0) or ask(lambda d: d.wavefront_width_amd, 0) or by_name)
+def _wave_size(query: _Query, by_name: int) -> int:
+    """Wave size by vendor extensions, else by name."""
+    return int(query(lambda d: d.warp_size_nv, 0) or query(lambda d: d.wavefront_width_amd, 0) or by_name)
 
 
-def _holds(device: cl.Device, quirk: str, source: str) -> bool:
+def _has_feature(device: cl.Device, quirk: str, source: str) -> bool:
     if quirk == PTX_WGMMA:
         with _muted():
             return supports_wgmma(device)
@@ -314,20 +317,20 @@ def _builds(device: cl.Device, source: str) -> bool:
 
 @contextmanager
 def _muted() -> Iterator[None]:
-    """What libraries write to stderr is dropped: NVIDIA's compiler counts there the errors of a trial that fails."""
+    """Discard stderr of libraries: NVIDIA's compiler prints the errors of failed probes there."""
     try:
         kept = os.dup(2)
     except OSError:  # closed
         yield
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(null, 2)
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)
+        os.close(null)
 
 
 def _read_facts(path: Path | None) -> dict[str, dict[str, Any]]:
@@ -338,7 +341,7 @@ def _read_facts(path: Path | None) -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as e:
-        _log.warning("%s cannot be read (%s): devices are tried again", path, e)
+        _log.warning("%s cannot be read (%s): devices are probed again", path, e)
         return {}
     if not isinstance(found, dict):
         return {}

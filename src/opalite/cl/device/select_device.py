@@ -1,4 +1,4 @@
-"""Which device a request means, and ids that name a device the same way each time. Pure: needs no OpenCL."""
+"""Selection of a device by a request string, and stable device ids. Needs no OpenCL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import NoDeviceError
 from ...ir.device.device_info import DeviceInfo
 from .install_advice import device_advice
 
-# Start of an id by platform name; the first match wins.
+# First part of an id by platform name; the first match wins.
 _PLATFORMS = (
     ("portable computing language", "pocl"),
     ("rusticl", "rusticl"),
@@ -26,13 +26,13 @@ _PLATFORMS = (
     ("imagination", "imagination"),
     ("apple", "apple"),
 )
-# Translation layers and debuggers show a device that a driver of its own may show too.
-_SECOND_CHOICE = ("rusticl", "clover", "clvk", "oclgrind")
+# Translation layers and debuggers; a native driver may report the same device.
+_LAYERS = ("rusticl", "clover", "clvk", "oclgrind")
 
 
 @dataclass(frozen=True)
 class DeviceEntry:
-    """A device that a request may mean. `index` is 'platform:device' in the order that the drivers report."""
+    """A selectable device. index: 'platform:device' in the loader's order."""
 
     info: DeviceInfo
     index: str
@@ -44,7 +44,7 @@ class DeviceEntry:
 
 
 def platform_slug(platform: str) -> str:
-    """Short name of a platform for ids: 'pocl', 'nvidia', 'intel'..."""
+    """Short platform name for ids: 'pocl', 'nvidia', 'intel'..."""
     lowered = platform.lower()
     for part, slug in _PLATFORMS:
         if part in lowered:
@@ -53,10 +53,10 @@ def platform_slug(platform: str) -> str:
 
 
 def stable_ids(candidates: Sequence[DeviceEntry]) -> list[str]:
-    """An id such as 'nvidia:gpu:0' for each candidate, in their order.
+    """An id such as 'nvidia:gpu:0' for each candidate, in order.
 
-    The number counts devices of one platform and kind by PCI address, then name, then the driver's order: it stays
-    when drivers are reordered and changes only when devices of that platform come or go.
+    Devices of one platform and kind are numbered by PCI address, then name, then the driver's order. So reordering the
+    drivers changes no id.
     """
     order = sorted(range(len(candidates)), key=lambda i: (candidates[i].location, candidates[i].info.name, i))
     counts: dict[str, int] = {}
@@ -70,11 +70,11 @@ def stable_ids(candidates: Sequence[DeviceEntry]) -> list[str]:
 
 
 def select(request: str | None, candidates: Sequence[DeviceEntry]) -> DeviceEntry:
-    """The candidate that `request` means.
+    """The best candidate that matches `request`.
 
-    An id ('nvidia:gpu:0'), an index ('0:1'), a kind ('cpu', 'gpu', 'accelerator') or one of a kind by its number
-    ('gpu:1'), else a vendor, family, platform or part of a name; of several the best. None or '' takes the
-    best GPU, else the best CPU. NoDeviceError lists what there is and what to do.
+    A request is an id ('nvidia:gpu:0'), an index ('0:1'), a kind ('cpu', 'gpu', 'accelerator'), a number within a kind
+    ('gpu:1'), or a vendor, family, platform or part of a name. None or '': the best GPU, else the best CPU. Raises
+    NoDeviceError that lists the devices found, with advice.
     """
     usable = [c for c in candidates if c.usable]
     if not usable:
@@ -110,12 +110,12 @@ def _matching(wanted: str, usable: Sequence[DeviceEntry]) -> list[DeviceEntry]:
 
 
 def _order(candidate: DeviceEntry) -> tuple[bool, str, str]:
-    """Devices of a kind by number: drivers of their own before layers, then by place on the bus, then by id."""
-    return platform_slug(candidate.info.platform) in _SECOND_CHOICE, candidate.location, candidate.info.id
+    """Order of the devices of one kind: native drivers before layers, then by PCI address, then by id."""
+    return platform_slug(candidate.info.platform) in _LAYERS, candidate.location, candidate.info.id
 
 
 def _rank(candidate: DeviceEntry) -> tuple[int, bool, bool, float]:
     info = candidate.info
     kind = {"gpu": 2, "accelerator": 1}.get(info.kind, 0)
-    first_choice = platform_slug(info.platform) not in _SECOND_CHOICE
-    return kind, first_choice, not info.unified_memory, info.peak_flops
+    is_native = platform_slug(info.platform) not in _LAYERS
+    return kind, is_native, not info.unified_memory, info.peak_flops

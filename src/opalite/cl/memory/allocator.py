@@ -1,4 +1,4 @@
-"""Device memory: buffers, images, and the arena that a plan's regions are cut from."""
+"""Allocator and Arena: buffers, images, and one arena for the regions of a memory plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .sub_buffers import SubBufferBlock, drop_released_blocks
 
 Array = np.ndarray[Any, Any]
 M = TypeVar("M")
-_SMALLEST = 16  # bytes: some drivers refuse empty buffers
+_MIN_BYTES = 16  # some drivers refuse empty buffers
 _MIB = 1 << 20
 
 
 class Allocator:
-    """Makes buffers and images on one context and counts them. Failures say how much was wanted and what there is."""
+    """Makes and counts buffers and images of one context. Errors state requested and available memory."""
 
     def __init__(self, context: cl.Context, info: DeviceInfo, counters: Counters) -> None:
         self.context = context
@@ -31,22 +31,21 @@ class Allocator:
         self.counters = counters
 
     def buffer(self, nbytes: int, *, mapped: bool = False) -> cl.Buffer:
-        """A read-write buffer of at least `nbytes`. DeviceMemoryError if the device has no room for it.
+        """A read-write buffer of at least `nbytes`. mapped: in host-accessible memory.
 
-        mapped: where the host reaches it best.
+        Raises DeviceMemoryError if the device is full.
         """
-        size = max(nbytes, _SMALLEST)
+        size = max(nbytes, _MIN_BYTES)
         if size > self.info.global_mem:
-            # NVIDIA's driver takes memory at the first use only and accepts any size here.
+            # NVIDIA's driver allocates at first use and accepts any size here.
             raise self._refused(f"a buffer of {size} bytes", size, None)
         flags = cl.mem_flags.READ_WRITE | (cl.mem_flags.ALLOC_HOST_PTR if mapped else 0)
         return self._made(lambda: cl.Buffer(self.context, flags, size), f"a buffer of {size} bytes", size)
 
     def wrapped(self, array: Array, *, writable: bool = False) -> cl.Buffer | None:
-        """A buffer that is the memory of `array` itself, or None where that would not work or not pay.
+        """A zero-copy buffer over `array`; None if the device is no CPU, or the array is empty or misaligned.
 
-        Only CPU devices: they read host memory directly, given alignment for their vectors. The array must outlive
-        the buffer and, unless it is `writable`, not change.
+        The array must outlive the buffer and must not change unless `writable`.
         """
         if not self.info.on_host or array.nbytes == 0 or not array.flags.c_contiguous:
             return None
@@ -62,9 +61,9 @@ class Allocator:
         return made
 
     def sub_buffer(self, block: SubBufferBlock, offset: int, nbytes: int) -> cl.Buffer:
-        """The region [offset, offset + nbytes) of `block`. `offset` must be a multiple of the device's base_align."""
+        """The range [offset, offset + nbytes) of `block`. `offset` is a multiple of the device's base_align."""
         try:
-            made = block.cut(offset, max(nbytes, _SMALLEST))
+            made = block.cut(offset, max(nbytes, _MIN_BYTES))
         except cl.Error as e:
             have = f"a buffer of {block.buffer.size} (alignment {self.info.base_align})"
             raise translate(e, f"Cutting {nbytes} bytes at {offset} from {have}", self.info.name) from e
@@ -74,7 +73,7 @@ class Allocator:
     def image(self, width: int, height: int, dtype: DType) -> cl.Image:
         """A read-write image2d of RGBA texels with channels of `dtype`, FLOAT32 or FLOAT16.
 
-        DeviceError if it exceeds the device's image limits, DeviceMemoryError if there is no room.
+        Raises DeviceError if it exceeds the device's image limits, DeviceMemoryError if the device is full.
         """
         if not self.info.fits_image(width, height):
             raise DeviceError(
@@ -95,7 +94,7 @@ class Allocator:
         return self._made(lambda: cl.Image(self.context, flags, kind, desc=description), what, size)
 
     def _made(self, make: Callable[[], M], what: str, nbytes: int) -> M:
-        """What `make` makes. Memory of closed arenas that is still held goes at the latest when there is no room."""
+        """Call `make`; if the device is full, free the memory of closed arenas and call it again."""
         drop_released_blocks()
         try:
             made = make()
@@ -126,10 +125,9 @@ class Allocator:
 
 
 class Arena:
-    """Memory for regions (offset, nbytes) that a planner placed in one address space; regions may overlap.
+    """Memory for regions (offset, nbytes) of one address space, as a memory plan places them; regions may overlap.
 
-    One buffer if the device allows its size. Else it is divided where no region crosses, so that each part is within
-    the device's largest buffer.
+    One buffer if the device allows its size; otherwise several, split at offsets that no region contains.
     """
 
     def __init__(
@@ -138,10 +136,10 @@ class Arena:
         regions: Sequence[tuple[int, int]],
         address: Callable[[cl.Buffer], int] | None = None,
     ) -> None:
-        """address: where a buffer begins on the device, if kernels take regions by their address."""
+        """address: returns the device address of a buffer, if kernels take regions as BufferSlice."""
         self._allocator = allocator
         self._address = address
-        self._starts: dict[int, int] = {}  # on the device, by where a part starts
+        self._addresses: dict[int, int] = {}  # device address of a part, by its offset
         self._parts: list[tuple[int, int, SubBufferBlock]] = []
         self._cut: dict[tuple[int, int], cl.Buffer | BufferSlice] = {}
         limit = allocator.info.max_alloc
@@ -155,11 +153,11 @@ class Arena:
 
     @property
     def sub_buffer_count(self) -> int:
-        """Sub-buffers made so far, which live as long as the arena."""
+        """Number of sub-buffers; they live as long as the arena."""
         return len(self._cut) if self._address is None else 0
 
     def region(self, offset: int, nbytes: int) -> cl.Buffer | BufferSlice:
-        """Memory of a region; equal regions share it. `offset` must be a multiple of base_align for a sub-buffer."""
+        """Memory of a region, shared by equal regions. A sub-buffer's `offset` is a multiple of base_align."""
         found = self._cut.get((offset, nbytes))
         if found is None:
             found = self._cut[offset, nbytes] = self._make(offset, nbytes)
@@ -169,12 +167,12 @@ class Arena:
         start, block = self._part(offset, nbytes)
         if self._address is None:
             return self._allocator.sub_buffer(block, offset - start, nbytes)
-        if start not in self._starts:
-            self._starts[start] = self._address(block.buffer)
-        return BufferSlice(block.buffer, self._starts[start], offset - start, nbytes)
+        if start not in self._addresses:
+            self._addresses[start] = self._address(block.buffer)
+        return BufferSlice(block.buffer, self._addresses[start], offset - start, nbytes)
 
     def locate(self, offset: int, nbytes: int) -> tuple[cl.Buffer, int]:
-        """The buffer that a region is a part of, and at which byte it begins there."""
+        """The buffer that contains a region, and the region's offset in it."""
         start, block = self._part(offset, nbytes)
         return block.buffer, offset - start
 
@@ -182,17 +180,17 @@ class Arena:
         for start, end, block in self._parts:
             if start <= offset and offset + nbytes <= end:
                 return start, block
-        raise DeviceError(f"region {offset}+{nbytes} lies in no part of the arena; it was not among its regions")
+        raise DeviceError(f"region {offset}+{nbytes} is not in the arena; it was not among its regions")
 
 
 def split_regions(regions: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
-    """Spans [start, end) that cover all `regions` (offset, nbytes) without cutting one, each within `limit` bytes.
+    """Spans [start, end) of at most `limit` bytes that cover all `regions` (offset, nbytes) without cutting one.
 
-    A single region over the limit gets a span of its own size: the driver then says whether it can.
+    A region above the limit gets its own span; the driver decides whether it fits.
     """
     spans: list[tuple[int, int]] = []
     for offset, nbytes in sorted(regions):
-        end = offset + max(nbytes, _SMALLEST)
+        end = offset + max(nbytes, _MIN_BYTES)
         if spans and offset < spans[-1][1]:  # overlaps: must share the span
             spans[-1] = (spans[-1][0], max(spans[-1][1], end))
         elif spans and end - spans[-1][0] <= limit:
@@ -203,7 +201,7 @@ def split_regions(regions: Sequence[tuple[int, int]], limit: int) -> list[tuple[
 
 
 def image_format(dtype: DType) -> cl.ImageFormat:
-    """RGBA with channels of `dtype`: FLOAT32 or FLOAT16, which every device with images can read and write."""
+    """RGBA format with channels of `dtype`: FLOAT32 or FLOAT16, which every device with images supports."""
     if dtype not in (DType.FLOAT32, DType.FLOAT16):
         raise DeviceError(f"an image holds f32 or f16 texels, not {dtype.short}")
     kind = cl.channel_type.HALF_FLOAT if dtype is DType.FLOAT16 else cl.channel_type.FLOAT

@@ -1,7 +1,4 @@
-"""Pools of buffers that are handed out and taken back: best fit, as MNN's BufferPool.
-
-Needs no OpenCL: a pool is given the function that makes an object.
-"""
+"""BufferPool: best-fit pool of reusable buffers, as MNN's BufferPool. Needs no OpenCL."""
 
 from __future__ import annotations
 
@@ -13,21 +10,21 @@ M = TypeVar("M")
 
 
 class BufferPool(Generic[M]):
-    """Buffers by size: `take` gives the smallest free one that is large enough, or makes one."""
+    """Buffers by size. `acquire` returns the smallest free one that is large enough, or makes one by `make(nbytes)`."""
 
     def __init__(self, make: Callable[[int], M]) -> None:
         self._make = make
         self._free: list[tuple[int, int]] = []  # (size, number), sorted
         self._all: list[tuple[int, M]] = []  # by number
-        self._numbers: dict[int, int] = {}  # id of an object to its number
+        self._numbers: dict[int, int] = {}  # by id of the buffer
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of every buffer made."""
+        """Bytes of all buffers made."""
         return sum(size for size, _ in self._all)
 
-    def take(self, nbytes: int, separate: bool = False) -> M:
-        """A buffer of at least `nbytes`. `separate` never reuses one: for memory that the caller keeps bound."""
+    def acquire(self, nbytes: int, separate: bool = False) -> M:
+        """A buffer of at least `nbytes`. separate: always make one, for memory that the caller keeps bound."""
         at = bisect.bisect_left(self._free, (nbytes, -1))
         if not separate and at < len(self._free):
             _, number = self._free.pop(at)
@@ -37,10 +34,10 @@ class BufferPool(Generic[M]):
         self._all.append((nbytes, made))
         return made
 
-    def give_back(self, buffer: M) -> None:
-        """Let a buffer of this pool be taken again; KeyError if it is not of this pool, ValueError if it is free."""
+    def release(self, buffer: M) -> None:
+        """Make a buffer free again. Raises KeyError for another pool's buffer, ValueError if it is free already."""
         number = self._numbers[id(buffer)]
         entry = (self._all[number][0], number)
         if entry in self._free:
-            raise ValueError("a buffer was given back twice")
+            raise ValueError("a buffer was released twice")
         bisect.insort(self._free, entry)

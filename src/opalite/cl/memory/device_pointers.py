@@ -1,10 +1,9 @@
-"""Arguments by address: parts of a buffer that launches take at no cost, where a driver lets a pointer be any address.
+"""BufferSlice: kernel arguments by device address (clSetKernelArgSVMPointer), for drivers with slow sub-buffers.
 
-NVIDIA's driver (580.159) takes 15 µs for a launch on sub-buffers that overlap others, and 5 on whole buffers; whole
-buffers from a pool take up to twice the memory of an arena, and no tensor can lie within another. But
-clSetKernelArgSVMPointer, which is meant for shared virtual memory, takes the address of any byte of the device's memory
-there, as fast as a buffer. A kernel tells where a buffer begins. Nothing in OpenCL promises this, so it is tried before
-it is relied upon, and only where sub-buffers are slow.
+With NVIDIA's driver (580.159) a launch on overlapping sub-buffers takes 15 µs, on whole buffers 5. Whole buffers take
+up to twice the memory of an arena and allow no aliasing. That driver accepts any device address as SVM pointer, as fast
+as a buffer; a kernel reads the base addresses of buffers. OpenCL does not guarantee this, so it is probed, and used only
+where sub-buffers are slow.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ import pyopencl as cl
 
 from ..queue.raw_opencl_calls import find_set_pointer
 
-_TELL = "kernel void tell(global char *x, global ulong *at, int i) { at[i] = (ulong)x; }"
-_TRIAL = "kernel void trial(global const int *x, global int *y) { *y += *x; }"
+_ADDRESS = "kernel void tell(global char *x, global ulong *at, int i) { at[i] = (ulong)x; }"
+_PROBE = "kernel void trial(global const int *x, global int *y) { *y += *x; }"
 
 
 class BufferSlice:
-    """`nbytes` of `buffer` from byte `offset` on, which kernels take by their address. Keeps the buffer."""
+    """`nbytes` of `buffer` from byte `offset` on, a kernel argument by address. Keeps the buffer alive."""
 
     __slots__ = ("address", "buffer", "nbytes", "offset")
 
     def __init__(self, buffer: cl.Buffer, start: int, offset: int, nbytes: int) -> None:
-        """start: the address of the buffer's first byte on the device."""
+        """start: device address of the buffer."""
         self.buffer = buffer
         self.address = start + offset
         self.offset = offset
@@ -36,23 +35,23 @@ class BufferSlice:
 
 
 def buffer_and_offset(memory: cl.Buffer | BufferSlice, offset: int) -> tuple[cl.Buffer, int]:
-    """The buffer in which byte `offset` of `memory` lies, and where."""
+    """The buffer that contains byte `offset` of `memory`, and the offset in that buffer."""
     return (memory.buffer, memory.offset + offset) if isinstance(memory, BufferSlice) else (memory, offset)
 
 
 class AddressProbe:
-    """Tells where buffers begin on a device."""
+    """A kernel that returns the device addresses of buffers."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
-        """Raises pyopencl's errors, as `find` does."""
+        """Build the kernel. Raises pyopencl's errors, as does `find`."""
         self._queue = queue
-        program = cl._Program(queue.context, _TELL)
+        program = cl._Program(queue.context, _ADDRESS)
         program._build(b"", [queue.device])
         self._kernel = cl.Kernel(program, "tell")
         self._lock = threading.Lock()
 
     def find(self, buffers: Sequence[cl.Buffer]) -> list[int]:
-        """The addresses of the first bytes of `buffers`. Waits for the queue."""
+        """Device addresses of `buffers`. Waits for the queue."""
         found = np.zeros(max(len(buffers), 1), np.uint64)
         at = cl.Buffer(self._queue.context, cl.mem_flags.READ_WRITE, found.nbytes)
         with self._lock:
@@ -64,14 +63,14 @@ class AddressProbe:
 
 
 def supports_device_pointers(device: cl.Device) -> bool:
-    """Whether launches on `device` read and write where an address given as SVM pointer says."""
-    point = find_set_pointer()
-    if point is None:
+    """Probe whether kernels on `device` read and write through addresses passed as SVM pointers."""
+    set_pointer = find_set_pointer()
+    if set_pointer is None:
         return False
     try:
         context = cl.Context([device])
         queue = cl.CommandQueue(context)
-        program = cl._Program(context, _TRIAL)
+        program = cl._Program(context, _PROBE)
         program._build(b"", [device])
         numbers = np.arange(1000, 1256, dtype=np.int32)
         buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=numbers)
@@ -80,7 +79,9 @@ def supports_device_pointers(device: cl.Device) -> bool:
         pairs = ((4, 8), (8, 200), (200, 8))
         for source, target in pairs:
             for i, number in enumerate((source, target)):
-                if point(ctypes.c_void_p(kernel.int_ptr), ctypes.c_uint32(i), ctypes.c_void_p(start + 4 * number)):
+                if set_pointer(
+                    ctypes.c_void_p(kernel.int_ptr), ctypes.c_uint32(i), ctypes.c_void_p(start + 4 * number)
+                ):
                     return False
             cl.enqueue_nd_range_kernel(queue, kernel, (1,), None)
             numbers[target] += numbers[source]

@@ -1,7 +1,7 @@
-"""Arrays that stay on the device, and host memory that it reaches by itself.
+"""DeviceTensor: an array in device memory. Also pinned host memory, and the zero-copy probe of CPU devices.
 
-A CPU device works on host memory itself: there a value crosses by a plain copy, without a command on the queue, which
-on PoCL costs 16 to 50 µs each (docs/running.md). `shares_memory` finds out by trial.
+A CPU device works on host memory itself: a transfer is a plain copy instead of a queue command, which costs 16 to 50 µs
+on PoCL (docs/running.md).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Array = np.ndarray[Any, Any]
 
 
 def pinned_bytes(rt: Runtime, nbytes: int) -> Array:
-    """Zeroed bytes of host memory that stay where they are, so that the device can copy them by itself.
+    """Zeroed, page-locked host memory, from which the device copies directly; ordinary memory for CPU devices.
 
-    Arrays of the caller's own are copied twice: into such memory of the driver's first (an H200 gets 11 GB/s from them,
-    54 from these). OpenCL has them as a buffer that is mapped for good; the array keeps it. Plain memory on a CPU.
+    The driver copies other arrays twice: an H200 reads them at 11 GB/s, and pinned memory at 54. The memory is a
+    permanently mapped OpenCL buffer, which the array keeps alive.
     """
     if rt.info.on_host or rt.info.unified_memory or not nbytes:
         return aligned_bytes(nbytes)
@@ -42,9 +42,9 @@ def pinned_bytes(rt: Runtime, nbytes: int) -> Array:
 
 
 def shares_memory(context: cl.Context, queue: cl.CommandQueue, is_cpu: bool) -> bool:
-    """Whether a buffer made of host memory is that memory: what either side writes, the other reads at once.
+    """Probe whether a CL_MEM_USE_HOST_PTR buffer is zero-copy: host and device see each other's writes without mapping.
 
-    OpenCL wants such memory mapped before the host touches it, since a device may keep a copy. Both ways are tried.
+    OpenCL guarantees that only for mapped memory, so both directions are tested.
     """
     if not is_cpu:
         return False
@@ -69,7 +69,7 @@ def shares_memory(context: cl.Context, queue: cl.CommandQueue, is_cpu: bool) -> 
 class DeviceTensor:
     """A row-major array of `shape` and `dtype` in device memory, for the sessions of one runtime.
 
-    NumPy takes it for an array, at the cost of a transfer.
+    NumPy functions accept it, at the cost of a download.
     """
 
     __slots__ = ("dtype", "rt", "shape", "staging")
@@ -77,62 +77,62 @@ class DeviceTensor:
     def __init__(
         self, rt: Runtime, shape: Sequence[int], dtype: np.dtype[Any], buffer: cl.Buffer | None = None
     ) -> None:
-        """Zeros, or what `buffer` holds. DeviceMemoryError if there is no room."""
+        """Allocate, or use `buffer`. Raises DeviceMemoryError if the device is full."""
         self.rt = rt
         self.shape = tuple(int(d) for d in shape)
         self.dtype = dtype
         self.staging = StagingBuffer(rt, self.nbytes, buffer)
 
     @classmethod
-    def over(cls, rt: Runtime, staging: StagingBuffer, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceTensor:
-        """A tensor in memory that exists, as long as that holds what it holds."""
+    def view_of(cls, rt: Runtime, staging: StagingBuffer, shape: Sequence[int], dtype: np.dtype[Any]) -> DeviceTensor:
+        """A tensor over an existing StagingBuffer, valid until that is reused."""
         tensor = cls.__new__(cls)
         tensor.rt, tensor.shape, tensor.dtype, tensor.staging = rt, tuple(shape), dtype, staging
         return tensor
 
     @property
     def buffer(self) -> cl.Buffer:
-        """The memory, as kernels take it."""
+        """The cl.Buffer, as kernel argument."""
         return self.staging.buffer
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def ndim(self) -> int:
-        """Axes."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.size * int(self.dtype.itemsize)
 
     def write(self, array: Any) -> None:
-        """Store `array`, whose shape must be this one's, and wait until that is done.
+        """Store `array` of equal shape, and wait.
 
-        Where there is a queue for transfers, launches go on meanwhile: those that run must not use this tensor.
+        With a transfer queue, launches continue meanwhile; running launches must not use this tensor.
         """
-        self._cross(lambda: self.staging.write(array, self.dtype, self.rt.transfer_queue))
+        self._transfer(lambda: self.staging.write(array, self.dtype, self.rt.transfer_queue))
 
     def copy_from(self, other: DeviceTensor) -> None:
-        """Enqueue a copy of `other`, of the same size and runtime, into this one."""
+        """Enqueue a copy of `other`, of equal size and runtime, into this tensor."""
         self.rt.copy(other.buffer, self.buffer, self.nbytes)
 
     def numpy(self) -> Array:
-        """The contents as a new array; launches that run must not write this tensor, as with `write`."""
+        """Download the contents into a new array; running launches must not write this tensor."""
         array: Array = np.empty(self.shape, self.dtype)
-        self._cross(lambda: self.staging.read(array, self.rt.transfer_queue))
+        self._transfer(lambda: self.staging.read(array, self.rt.transfer_queue))
         return array
 
-    def _cross(self, move: Callable[[], Any]) -> None:
+    def _transfer(self, enqueue: Callable[[], Any]) -> None:
         check_fork()
         rt = self.rt
         if rt.transfer_queue is rt.queue:
             rt.finish()
-        pending = move()
+        pending = enqueue()
         with cl_errors("Waiting for a transfer", rt.info.name):
             rt.transfer_queue.finish()
         del pending
@@ -143,10 +143,7 @@ class DeviceTensor:
 
 
 def wrap_handle(rt: Runtime, handle: int, nbytes: int) -> cl.Buffer:
-    """The buffer whose cl_mem is `handle`, of this runtime's context, holding `nbytes` at least.
-
-    DeviceError if it is of another context or too small.
-    """
+    """Wrap the cl_mem `handle` as a buffer. Raises DeviceError if it is smaller or belongs to another context."""
     with cl_errors(f"Looking at the memory object {handle:#x}", rt.info.name):
         buffer = cl.Buffer.from_int_ptr(handle, True)
         if buffer.context != rt.context:

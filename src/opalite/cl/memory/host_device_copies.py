@@ -1,6 +1,6 @@
-"""Copies between NumPy arrays and device memory, and the memory that a run's values cross through.
+"""Transfers between NumPy arrays and device memory, and StagingBuffer, the memory of a run's inputs and outputs.
 
-Arrays of the functions must be C-contiguous; sizes are bytes, offsets too.
+Arrays must be C-contiguous. Sizes and offsets are in bytes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 PAGE = 4096
 
-# What cl.enqueue_copy calls, which asks the driver first what it is given: half of what a small copy takes the host.
+# Called by cl.enqueue_copy, which first queries its arguments: half of the host time of a small copy.
 _enqueue_write, _enqueue_read = cl._cl._enqueue_write_buffer, cl._cl._enqueue_read_buffer
 
 
 def write_buffer(
     queue: cl.CommandQueue, buffer: cl.Buffer, offset: int, array: Array, wait: bool, device: str
 ) -> cl.Event | None:
-    """Copy `array` into `buffer` at `offset`. Without `wait` the array must stay unchanged until the queue finishes."""
+    """Copy `array` into `buffer` at `offset`. Without `wait` the array must not change until the queue finishes."""
     if array.nbytes == 0:
         return None
-    try:  # not cl_errors, for every run comes by here
+    try:  # instead of cl_errors, which is slower: every run passes here
         return _enqueue_write(queue, buffer, _contiguous(array), dst_offset=offset, is_blocking=wait)
     except cl.Error as e:
         raise translate(e, f"Writing {array.nbytes} bytes", device) from e
@@ -85,7 +85,7 @@ def copy_lines(
     target_pitch: int,
     device: str,
 ) -> None:
-    """Copy the first `nbytes` of each of `lines` lines, which are so many bytes apart, on the device."""
+    """Copy the first `nbytes` of each of `lines` lines, which are a pitch apart, on the device."""
     if nbytes == 0 or lines == 0:
         return
     with cl_errors(f"Copying {lines} lines of {nbytes} bytes", device):
@@ -102,7 +102,7 @@ def copy_lines(
 
 
 def write_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, source: Array, dtype: np.dtype[Any], device: str) -> None:
-    """Store `source` as `dtype`, row by row, in `buffer`, which the host reaches while it is mapped."""
+    """Store `source` as `dtype`, row-major, in the mapped `buffer`."""
     nbytes = source.size * dtype.itemsize
     with cl_errors(f"Mapping {nbytes} bytes", device):
         mapped = _map(queue, buffer, cl.map_flags.WRITE_INVALIDATE_REGION, nbytes)
@@ -113,7 +113,7 @@ def write_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, source: Array, dtype
 
 
 def read_mapped(queue: cl.CommandQueue, buffer: cl.Buffer, array: Array, device: str) -> None:
-    """Fill the C-contiguous `array` from `buffer`. Waits for what is on the queue."""
+    """Fill the C-contiguous `array` from the mapped `buffer`. Waits for the queue."""
     with cl_errors(f"Mapping {array.nbytes} bytes", device):
         mapped = _map(queue, buffer, cl.map_flags.READ, array.nbytes)
         try:
@@ -152,33 +152,32 @@ def _region(image: cl.Image, texels: Array) -> tuple[int, int]:
 def _contiguous(array: Array) -> Array:
     if not array.flags.c_contiguous:
         raise InputError(f"an array of shape {array.shape} is not C-contiguous; copy it with np.ascontiguousarray")
-    # NumPy gives no buffer for types that it did not define itself, such as bfloat16.
+    # NumPy exports no buffer of types that it does not define, such as bfloat16.
     return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view(np.uint8)
 
 
 def aligned_bytes(nbytes: int, alignment: int = PAGE) -> Array:
-    """Zeroed host memory that starts at a multiple of `alignment`."""
+    """Zeroed host memory whose address is a multiple of `alignment`."""
     raw = np.zeros(nbytes + alignment, np.uint8)
     start = -raw.__array_interface__["data"][0] % alignment
     return raw[start : start + nbytes]
 
 
 class StagingBuffer:
-    """A buffer of `nbytes` that arrays of that many bytes or fewer are written to and read from; `buffer` is what
-    kernels are given.
+    """A device buffer of `nbytes` to which arrays are written and from which they are read.
 
-    The caller sees to it that no enqueued launch uses the buffer at that time.
+    buffer: the cl.Buffer, as kernel argument. The caller ensures that no enqueued launch uses it during a transfer.
     """
 
-    __slots__ = ("__weakref__", "_content", "_host", "_is_open", "_maps", "_rt", "buffer", "nbytes")
+    __slots__ = ("__weakref__", "_content", "_host", "_has_other_writers", "_maps", "_rt", "buffer", "nbytes")
 
     def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
-        """Memory of its own unless there is a `buffer`. DeviceMemoryError if there is no room."""
+        """Allocate, or use `buffer`. Raises DeviceMemoryError if the device is full."""
         check_fork()
         keep_in_forked_children(self)
         self._rt = rt
-        self._content: Array | None = None  # what was written last, if it cannot change
-        self._is_open = buffer is not None  # whether others may write
+        self._content: Array | None = None  # the last array written, if it is immutable
+        self._has_other_writers = buffer is not None
         self._host: Array | None = None
         self.nbytes = nbytes
         if buffer is None and nbytes and rt.shares_memory:
@@ -186,13 +185,13 @@ class StagingBuffer:
             buffer = rt.allocator.wrapped(self._host, writable=True)
             if buffer is None:
                 self._host = None
-        # A GPU that works in the host's memory: what is written to mapped memory is not copied once more.
+        # An integrated GPU: a write to mapped memory is not copied again.
         self._maps = buffer is None and nbytes > 0 and rt.maps_memory
         self.buffer = rt.allocate(nbytes, mapped=self._maps) if buffer is None else buffer
 
     @property
     def address(self) -> int | None:
-        """Where the memory lies, where host and device share it."""
+        """Host address of the memory; None unless host and device share it."""
         return None if self._host is None else int(self._host.ctypes.data)
 
     def write(
@@ -202,14 +201,14 @@ class StagingBuffer:
         queue: cl.CommandQueue | None = None,
         uploads: InlineUpload | None = None,
     ) -> Any:
-        """Store `array` as `dtype`, row by row. What is returned must be kept until the queue has finished.
+        """Store `array` as `dtype`, row-major. The caller keeps the result until the queue has finished.
 
-        An array that nobody can change is not stored again while it is there. courier: what brings a small one.
+        An immutable array that is still stored is skipped. uploads: carries small arrays.
         """
         source = np.asarray(array)
         if source.size == 0 or source is self._content:
             return None
-        self._content = None if self._is_open or source.flags.writeable or source.base is not None else source
+        self._content = None if self._has_other_writers or source.flags.writeable or source.base is not None else source
         if self._maps:
             self._rt.counters.transfers += 1
             write_mapped(queue or self._rt.queue, self.buffer, source, dtype, self._rt.info.name)
@@ -227,7 +226,7 @@ class StagingBuffer:
         return None
 
     def copy_from(self, source: StagingBuffer, nbytes: int, uploads: InlineUpload | None = None) -> None:
-        """Have the first `nbytes` bytes of `source` here, copied on the queue, or by a courier."""
+        """Copy the first `nbytes` bytes of `source`, on the queue or by `uploads`."""
         self._content = None
         if uploads is not None and uploads.accepts(nbytes):
             uploads.add_device(source.buffer, self.buffer, nbytes)
@@ -235,15 +234,15 @@ class StagingBuffer:
         self._rt.copy(source.buffer, self.buffer, nbytes)
 
     def shared(self, dtype: np.dtype[Any], shape: Sequence[int]) -> Array | None:
-        """The memory as a row-major array, which is not empty, where host and device share it."""
+        """A row-major view of the memory; None if it is empty or not shared between host and device."""
         nbytes = math.prod(shape) * dtype.itemsize
         if self._host is None or not nbytes:
             return None
-        self._content, self._is_open = None, True
+        self._content, self._has_other_writers = None, True
         return self._host[:nbytes].view(dtype).reshape(tuple(shape))
 
     def read(self, array: Array, queue: cl.CommandQueue | None = None) -> Any:
-        """Fill the C-contiguous `array`. What is returned must be kept until the queue has finished."""
+        """Fill the C-contiguous `array`. The caller keeps the result until the queue has finished."""
         if array.size == 0:
             return None
         if self._maps:

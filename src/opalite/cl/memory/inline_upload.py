@@ -1,8 +1,8 @@
-"""InlineUpload: small pieces of memory brought to a device, and about it, as the argument of one launch.
+"""InlineUpload: small uploads and device copies, batched into the argument of one kernel launch.
 
-NVIDIA's driver (580.159) has the host wait for the queue in each clEnqueueWriteBuffer and clEnqueueReadBuffer, also of
-pinned memory and where nobody asked to wait: 9 and 13 µs a call on an H200, in which the device stands still, and runs
-cannot go ahead of the host. A launch behind another takes 3.3 µs, and its argument may have 4 KB.
+With NVIDIA's driver (580.159) every clEnqueueWriteBuffer and clEnqueueReadBuffer blocks the host until the queue is
+empty, 9 and 13 µs on an H200, even from pinned memory and without blocking flag. So the device idles and the host
+cannot enqueue runs ahead. A further launch takes 3.3 µs, and its argument has up to 4 KB.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 PIECES = 16
-"""Of one launch."""
-_MOST = 4096  # bytes of an argument
-_LARGEST = 2  # launches for one piece, for which a write takes as long
+"""Copies of one launch."""
+_MAX_ARGUMENT_BYTES = 4096
+_MAX_LAUNCHES = 2  # of one copy: more take longer than a buffer write
 _ITEMS = 256
 _WORD = 4
 _SOURCE = """
 typedef struct { ulong to, from; uint at, nbytes; } Piece;
-typedef struct { ulong count; Piece pieces[PIECES]; uint load[WORDS]; } Freight;
+typedef struct { ulong count; Piece pieces[PIECES]; uint data[WORDS]; } Uploads;
 
-kernel void carry(const Freight freight) {
+kernel void inline_upload(const Uploads uploads) {
     const uint item = get_local_id(0);
-    for (ulong p = 0; p < freight.count; ++p) {
-        global uint *to = (global uint *)freight.pieces[p].to;
-        global const uint *from = (global const uint *)freight.pieces[p].from;
-        const uint at = freight.pieces[p].at, nbytes = freight.pieces[p].nbytes, words = nbytes / 4, rest = nbytes % 4;
-        for (uint i = item; i < words; i += ITEMS) to[i] = from ? from[i] : freight.load[at + i];
+    for (ulong p = 0; p < uploads.count; ++p) {
+        global uint *to = (global uint *)uploads.pieces[p].to;
+        global const uint *from = (global const uint *)uploads.pieces[p].from;
+        const uint at = uploads.pieces[p].at, nbytes = uploads.pieces[p].nbytes, words = nbytes / 4, rest = nbytes % 4;
+        for (uint i = item; i < words; i += ITEMS) to[i] = from ? from[i] : uploads.data[at + i];
         if (item < rest) {
-            const uint last = from ? 0 : freight.load[at + words] >> (8 * item);
+            const uint last = from ? 0 : uploads.data[at + words] >> (8 * item);
             ((global uchar *)(to + words))[item] = from ? ((global const uchar *)(from + words))[item] : (uchar)last;
         }
     }
@@ -51,39 +51,40 @@ kernel void carry(const Freight freight) {
 
 
 class InlineUpload:
-    """Pieces are collected by `add_host` and `move`, whose targets are all different, and on their way once `send` is
-    called: behind what is on the queue, before what comes on it."""
+    """Collects copies with disjoint targets by `add_host` and `add_device`; `flush` enqueues them, in queue order."""
 
     def __init__(self, rt: Runtime) -> None:
-        """For devices where memory is known by its address (cl/memory/device_pointers.py)."""
+        """Needs a device with buffer addresses (device_pointers.py)."""
         self._rt = rt
         head = 8 + PIECES * 24
-        self._room = (min(_MOST, rt.device.max_parameter_size - 64) - head) // 8 * 8  # bytes of a launch
+        self._capacity = (
+            (min(_MAX_ARGUMENT_BYTES, rt.device.max_parameter_size - 64) - head) // 8 * 8
+        )  # data bytes of a launch
         layout = np.dtype(
             [
                 ("count", "u8"),
                 ("pieces", [("to", "u8"), ("from", "u8"), ("at", "u4"), ("nbytes", "u4")], (PIECES,)),
-                ("load", "u1", (self._room,)),
+                ("data", "u1", (self._capacity,)),
             ]
         )
-        self._freight = np.zeros(1, layout)
-        self._pieces, self._load = self._freight["pieces"][0], self._freight["load"][0]
+        self._argument = np.zeros(1, layout)
+        self._pieces, self._data = self._argument["pieces"][0], self._argument["data"][0]
         self._count = self._used = 0
-        self._known: dict[int, tuple[Any, int]] = {}  # addresses; what lies there is kept
+        self._known: dict[int, tuple[Any, int]] = {}  # addresses by id of the buffer, which is kept alive
 
     def accepts(self, nbytes: int) -> bool:
-        """Whether that is so little that it is rather carried than written."""
-        return bool(nbytes <= _LARGEST * self._room)
+        """Return whether a copy of `nbytes` is faster this way than by a buffer write."""
+        return bool(nbytes <= _MAX_LAUNCHES * self._capacity)
 
     def add_host(self, target: cl.Buffer | BufferSlice, data: Array, offset: int = 0) -> None:
-        """The bytes of a C-contiguous array to `target` from byte `offset` on, a multiple of 4."""
+        """Add a copy of a C-contiguous array to `target` at byte `offset`, a multiple of 4."""
         data = data.reshape(-1).view(np.uint8)
         at = 0
         while at < data.size:
-            if self._count == PIECES or self._room - self._used < _WORD:
+            if self._count == PIECES or self._capacity - self._used < _WORD:
                 self.flush()
-            part = data[at : at + self._room - self._used]
-            self._load[self._used : self._used + part.size] = part
+            part = data[at : at + self._capacity - self._used]
+            self._data[self._used : self._used + part.size] = part
             self._add(self._address(target) + offset + at, 0, self._used // _WORD, part.size)
             self._used += -(-part.size // _WORD) * _WORD
             at += part.size
@@ -91,36 +92,36 @@ class InlineUpload:
     def add_device(
         self, source: cl.Buffer | BufferSlice, target: cl.Buffer | BufferSlice, nbytes: int, offset: int = 0
     ) -> None:
-        """The first bytes of `source` to `target` from byte `offset` on."""
+        """Add a copy of the first `nbytes` of `source` to `target` at byte `offset`."""
         if nbytes:
             if self._count == PIECES:
                 self.flush()
             self._add(self._address(target) + offset, self._address(source), 0, nbytes)
 
     def flush(self) -> None:
-        """Enqueue what was collected."""
+        """Enqueue the collected copies."""
         if not self._count:
             return
-        self._freight["count"][0] = self._count
+        self._argument["count"][0] = self._count
         self._count = self._used = 0
-        with cl_errors("Carrying small values", self._rt.info.name):
+        with cl_errors("Uploading small values", self._rt.info.name):
             if code := self._enqueue():
-                raise describe_code(code, "clEnqueueNDRangeKernel", "Carrying small values", self._rt.info.name)
+                raise describe_code(code, "clEnqueueNDRangeKernel", "Uploading small values", self._rt.info.name)
         self._rt.counters.enqueues += 1
 
     @cached_property
     def _enqueue(self) -> Callable[[], int]:
-        """Sets the argument and enqueues the launch; the driver's code."""
-        options = f"-DPIECES={PIECES} -DWORDS={self._room // _WORD} -DITEMS={_ITEMS}"
-        kernel = cl.Kernel(self._rt.build(_SOURCE, options, "courier"), "carry")
+        """A function that sets the argument and enqueues the launch; returns the driver's status code."""
+        options = f"-DPIECES={PIECES} -DWORDS={self._capacity // _WORD} -DITEMS={_ITEMS}"
+        kernel = cl.Kernel(self._rt.build(_SOURCE, options, "inline upload"), "inline_upload")
         set_arg, enqueue = find_set_arg(), find_enqueue()
-        handle, data, nbytes = kernel.int_ptr, self._freight.ctypes.data, self._freight.nbytes
+        handle, data, nbytes = kernel.int_ptr, self._argument.ctypes.data, self._argument.nbytes
         argument = ctypes.c_void_p(handle), ctypes.c_uint32(0), ctypes.c_size_t(nbytes), ctypes.c_void_p(data)
         launch = enqueue_args(self._rt.queue, kernel, (_ITEMS,), (_ITEMS,))
 
         def call() -> int:
             if set_arg is None or enqueue is None:
-                kernel.set_args(self._freight[0])
+                kernel.set_args(self._argument[0])
                 cl.enqueue_nd_range_kernel(self._rt.queue, kernel, (_ITEMS,), (_ITEMS,))
                 return 0
             return set_arg(*argument) or enqueue(*launch)  # through pyopencl both take 30 µs
@@ -134,6 +135,6 @@ class InlineUpload:
     def _address(self, memory: cl.Buffer | BufferSlice) -> int:
         if isinstance(memory, BufferSlice):
             return memory.address
-        if id(memory) not in self._known:  # what waits for the queue, once
+        if id(memory) not in self._known:  # waits for the queue, once for each buffer
             self._known[id(memory)] = memory, self._rt.addresses_of([memory])[0]
         return self._known[id(memory)][1]

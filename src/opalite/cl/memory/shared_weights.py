@@ -1,7 +1,7 @@
-"""Constants on the device, shared: sessions that hold equal weights hold the same memory.
+"""WeightStore: device memory of constants, shared by all sessions that use equal weights.
 
-An entry lives as long as someone keeps the SharedWeight that `get` returned. What is stored elsewhere is not read where
-it is known what it contains (ir/constants/content_hash.py), and the device has that.
+An entry lives as long as its SharedWeight. A lazy array whose content hash is known (ir/constants/content_hash.py) is
+read only if the device lacks that content.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Array = np.ndarray[Any, Any]
 
 
 class SharedWeight:
-    """Device memory of one constant. Keep it as long as the memory is in use."""
+    """Device memory of one constant; the memory lives as long as this object."""
 
     __slots__ = ("__weakref__", "array", "digest", "memory")
 
     def __init__(self, memory: Any, array: Array | None) -> None:
         self.memory = memory
-        self.array = array  # host memory that `memory` wraps, kept alive with it
-        self.digest = ""  # of the contents, where it is known
+        self.array = array  # host memory that `memory` wraps
+        self.digest = ""  # of the contents, if known
 
 
 class WeightStore:
-    """Constants of one context by content. Thread-safe."""
+    """Device constants of one context by content. Thread-safe."""
 
     def __init__(self, upload: Callable[[Array, bool], SharedWeight]) -> None:
-        """`upload(array, as_image)` puts an array on the device."""
+        """upload(array, as_image): copies an array to the device."""
         self._upload = upload
         self._held: weakref.WeakValueDictionary[tuple[str, bool], SharedWeight] = weakref.WeakValueDictionary()
         self._wrapped: weakref.WeakValueDictionary[int, SharedWeight] = weakref.WeakValueDictionary()  # by its array
@@ -44,20 +44,20 @@ class WeightStore:
         self.hits = 0
 
     def find(self, array: Array | LazyArray) -> SharedWeight | None:
-        """What holds the contents of `array`, where that is known without reading them; None if nothing does."""
+        """The device memory with the contents of lazy `array`, by its known digest; None if there is none."""
         digest = array.contents.digest if isinstance(array, LazyArray) else ""
         with self._lock:
             return (self._held.get((digest, False)) or self._held.get((digest, True))) if digest else None
 
     def has(self, array: Array | LazyArray) -> bool:
-        """Whether `find` finds any."""
+        """Return whether `find` finds any."""
         return self.find(array) is not None
 
     def get(self, array: Array | LazyArray, *, image: bool = False, key: str | None = None) -> SharedWeight:
-        """Memory holding `array`; uploaded unless an equal one is held. `image`: as texels [height, width, 4].
+        """Device memory with the contents of `array`, uploaded unless present. image: as texels [height, width, 4].
 
-        An array that lies elsewhere is brought to memory if it has to be uploaded, or nobody knows what it contains.
-        `key` names the content where the caller knows it already (a file's digest and an offset); it spares hashing.
+        A lazy array is read if it must be uploaded or its digest is unknown. key: identifies the content (a file's
+        digest and an offset) and saves hashing it.
         """
         if not isinstance(array, LazyArray):
             return self._get(lambda: array, "", image, key)
@@ -67,7 +67,7 @@ class WeightStore:
         return found
 
     def _get(self, read: Callable[[], Array], digest: str, image: bool, key: str | None) -> SharedWeight:
-        """digest: of the contents, where it is known; '' else."""
+        """digest: of the contents; '' if unknown."""
         array = None
         if not digest:
             array = read()

@@ -1,15 +1,15 @@
-"""What a process does beside running models - importing, planning, building - and the room that it leaves for runs.
+"""Throttling of background work (import, planning, compilation) so that concurrent runs keep their latency.
 
-Three things make a run wait that has its memory and its programs:
+Background work delays a run in three ways:
 
-- The interpreter. A thread that wants it back, as one does after each call of OpenCL's, waits until the thread that has
-  it gives it away, which one that plans does when it was asked to for `sys.getswitchinterval()` seconds: 5 ms, several
-  times what a small model takes. Beside runs that is TURN_S.
-- The garbage collector. The many objects that planning makes for a moment count as old ones to it, so that it looks
-  through all objects of the process, and nobody has the interpreter meanwhile: measured, 40 to 60 ms. And where it was
-  off meanwhile, it looks through all that were made, 10 to 20 ms, as soon as it is on.
-- The cores. A run whose steps several threads share waits for a thread whose core was given to another one, for 3 ms
-  and more at a time. `is_contended` tells who shares (pocl/megakernel/host_thread_loop.py) that others want the cores.
+- GIL. After each OpenCL call a thread has to get the GIL back. A planning thread releases it only after
+  `sys.getswitchinterval()`, by default 5 ms: several runs of a small model. `short_switch_interval` lowers the interval
+  to SWITCH_INTERVAL_S.
+- Garbage collection. The many short-lived objects of planning start full collections, which hold the GIL for 40 to
+  60 ms (measured). `background_planning` turns the collector off. Afterwards the new objects are moved to the oldest
+  generation, because collecting them at once takes 10 to 20 ms.
+- Cores. A megakernel run waits 3 ms and more for a worker thread that lost its core. `is_contended` lets
+  pocl/megakernel/host_thread_loop.py run without workers then.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-TURN_S = 2e-4
-PAUSE_S = 5e-4
-"""How long a thread that calls a driver again and again goes on without a pause."""
+SWITCH_INTERVAL_S = 2e-4
+YIELD_EVERY_S = 5e-4
+"""Time after which a thread that calls a driver in a loop releases the GIL."""
 
-_NAP_S = 1e-5
-TURNS_S = 0.02
-"""How long threads that took turns are expected to go on with it."""
+_YIELD_S = 1e-5
+CONTENTION_S = 0.02
+"""Time for which a reported contention counts."""
 
-_taken_turns_until = 0.0
+_contended_until = 0.0
 
 
-class _Users(AbstractContextManager[None]):
-    """How many threads are inside; the first and the last change something of the process's."""
+class _CountedScope(AbstractContextManager[None]):
+    """Counts the threads inside; the first to enter and the last to leave change a process-wide setting."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,46 +52,45 @@ class _Users(AbstractContextManager[None]):
                 self._end()
 
     def _begin(self) -> None:
-        """Nothing to change."""
+        """Called when the first thread enters."""
 
     def _end(self) -> None:
-        """Nothing to put back."""
+        """Called when the last thread leaves."""
 
 
-_MANY, _MOST = 5_000, 500_000
-_unseen = [0, 0]  # objects that grew old unseen since the last full collection, and the number of that
+_MIN_PROMOTED, _MAX_PROMOTED = 5_000, 500_000  # objects at once, and between two full collections
+_promoted = [0, 0]  # objects promoted since the last full collection, and that collection's number
 
 
-def _grow_old() -> None:
-    """Count what was made while the collector was off among the old objects, which it looks at more rarely: it would
-    look at all of them at once, during which nobody has the interpreter.
+def _promote_new_objects() -> None:
+    """Move objects that were made while the collector was off to the oldest generation.
 
-    Frozen objects are old ones when they thaw. Not where somebody else has frozen some, nor for ever without a full
-    collection, which finds those among them that are garbage.
+    Freezing and unfreezing does that. Nothing is promoted while other code has frozen objects. After _MAX_PROMOTED
+    objects a full collection has to come first: it frees the garbage among them.
     """
     young, full = gc.get_count()[0], gc.get_stats()[2]["collections"]
-    if full != _unseen[1]:
-        _unseen[:] = 0, full
-    if young < _MANY or _unseen[0] + young > _MOST or gc.get_freeze_count():
+    if full != _promoted[1]:
+        _promoted[:] = 0, full
+    if young < _MIN_PROMOTED or _promoted[0] + young > _MAX_PROMOTED or gc.get_freeze_count():
         return
-    _unseen[0] += young
+    _promoted[0] += young
     gc.freeze()
     gc.unfreeze()
 
 
-class _ShortTurns(_Users):
+class _ShortSwitchInterval(_CountedScope):
     _before = 0.0
 
     def _begin(self) -> None:
         self._before = sys.getswitchinterval()
-        sys.setswitchinterval(min(self._before, TURN_S))
+        sys.setswitchinterval(min(self._before, SWITCH_INTERVAL_S))
 
     def _end(self) -> None:
-        if abs(sys.getswitchinterval() - min(self._before, TURN_S)) < 1e-6:
+        if abs(sys.getswitchinterval() - min(self._before, SWITCH_INTERVAL_S)) < 1e-6:
             sys.setswitchinterval(self._before)
 
 
-class _NoCollector(_Users):
+class _NoCollector(_CountedScope):
     _was_on = False
 
     def _begin(self) -> None:
@@ -100,61 +99,57 @@ class _NoCollector(_Users):
 
     def _end(self) -> None:
         if self._was_on:
-            _grow_old()
+            _promote_new_objects()
             gc.enable()
 
 
-class _Crowds(_Users):
+class _BackgroundWork(_CountedScope):
     def _end(self) -> None:
-        report_contention()  # who planned is about to run, and plans again soon
+        report_contention()  # the thread is about to run, and will soon plan again
 
 
-_turns, _collector, _crowds = _ShortTurns(), _NoCollector(), _Crowds()
+_interval, _collector, _work = _ShortSwitchInterval(), _NoCollector(), _BackgroundWork()
 
 
 def yield_interpreter(since: float) -> float:
-    """Let another thread have the interpreter if the last pause, at `since` (of time.perf_counter), was long ago; when
-    the last one was.
+    """Release the GIL if the last release, at `since` (time.perf_counter), is over YIELD_EVERY_S ago.
 
-    For loops of short calls to a driver. Each gives the interpreter away for microseconds, in which nobody else wakes
-    up; yet who wants it begins to wait anew, and never asks for it: measured, for up to 6 ms.
+    Returns the time of the last release. For loops of short driver calls: each call releases the GIL for microseconds,
+    too short for a waiting thread to wake up, but long enough to restart its waiting time (up to 6 ms measured).
     """
     now = time.perf_counter()
-    if now - since < PAUSE_S:
+    if now - since < YIELD_EVERY_S:
         return since
-    time.sleep(_NAP_S)
+    time.sleep(_YIELD_S)
     return time.perf_counter()
 
 
 def short_switch_interval() -> AbstractContextManager[None]:
-    """Inside, whoever waits for the interpreter gets it after TURN_S. It costs a thread that nobody waits for nothing.
+    """Inside, a thread that waits for the GIL gets it after SWITCH_INTERVAL_S. Uncontended threads lose nothing.
 
-    The interval is the process's: one that is shorter already stays, and one that somebody else sets meanwhile, too.
+    The switch interval is process-wide. A shorter one stays, as does one that other code sets meanwhile.
     """
-    return _turns
+    return _interval
 
 
 @contextmanager
 def background_planning() -> Iterator[None]:
-    """Inside, where a thread imports or plans for milliseconds or more: short turns, cores that runs make room on, and
-    no garbage collection unless somebody asks for it; what planning makes goes without one.
-    """
-    with _turns, _crowds, _collector:
+    """Inside, a thread imports or plans: short switch interval, contended cores, no automatic garbage collection."""
+    with _interval, _work, _collector:
         yield
 
 
 def background_build() -> AbstractContextManager[None]:
-    """Inside, where other processes compile for this one: cores that runs make room on."""
-    return _crowds
+    """Inside, other processes compile for this one: cores count as contended."""
+    return _work
 
 
 def report_contention() -> None:
-    """A thread had to wait for another one's run, or did something beside it: several are at work, each with a core
-    that it had a moment ago."""
-    global _taken_turns_until
-    _taken_turns_until = time.perf_counter() + TURNS_S
+    """Record that several threads want cores: one waited for another's run, or worked during it."""
+    global _contended_until
+    _contended_until = time.perf_counter() + CONTENTION_S
 
 
 def is_contended(now: float) -> bool:
-    """Whether something beside the run that begins `now` (of time.perf_counter) wants the cores."""
-    return _crowds.count > 0 or now < _taken_turns_until
+    """Return whether background work or another thread wants the cores at `now` (time.perf_counter)."""
+    return _work.count > 0 or now < _contended_until

@@ -1,9 +1,9 @@
-"""Builds programs in worker processes, for drivers that compile one program at a time in a process (PoCL).
-Longer than 400 lines: the pool, a process of it and what is said between them know each other's states.
+"""BuildPool: compiles programs in worker processes, for drivers that compile one program at a time in a process (PoCL).
+Longer than 400 lines: pool, worker and their protocol share one state machine.
 
-Nothing here fails: what the workers do not deliver - they cannot start, are killed, hang, or the program does not
-compile - the caller builds itself. A program whose compiler ends the worker it runs in would end the caller, too: such
-programs are told apart.
+Builds never raise here. The caller compiles every program that the workers do not deliver: a worker may fail to start,
+be killed or hang, and a program may not compile. Programs that crash the compiler are reported apart, because they
+would crash the caller too.
 """
 
 from __future__ import annotations
@@ -30,66 +30,66 @@ from .background_throttle import background_build
 from .build_worker import ANSWER, READY, REQUEST
 from .process_priority import CoreShare, set_niceness
 
-START_S = 30.0  # a worker that is not ready by then is given up, as is one that takes BUILD_S for a program
-BUILD_S = 60.0
-_BACKGROUND = 10
-_EACH = 2  # programs at least for which one more process pays: it takes as long to start as two take to compile
+START_S = 30.0  # timeout until a worker is ready
+BUILD_S = 60.0  # timeout of one program
+_BACKGROUND_FACTOR = 10  # timeouts are so much longer in the background
+_PROGRAMS_PER_WORKER = 2  # a worker takes as long to start as two programs to compile
 _CHUNK = 1 << 16
-_LOOK_S = 0.1  # between two questions whether to stop, or whether somebody waits
-_STARVED = 0.5  # of a core: a worker that gets less is replaced where its priority cannot be raised
-_END_S = 5.0  # that a process which has closed its output may take to end
-_WORDS = 200  # characters of what it said last
-_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name == "posix" else ()
+_POLL_S = 0.1  # interval at which stop requests and priorities are checked
+_STARVED = 0.5  # core share below which a worker is replaced if its priority cannot be raised
+_EXIT_S = 5.0  # timeout of a process that has closed its output
+_MESSAGE_CHARACTERS = 200
+_EXTERNAL_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name == "posix" else ()
 
 
 class BuildPool:
     """Up to `limit` processes that build for the device at `index` ('platform:device') with `version`.
 
-    They start at the first `start` or `build` and end when they have had nothing to do for a while, at `close`, or with
-    this process, however it ends. is_hurried: whether somebody waits for the build, or has waited since it began.
+    They start at the first `start` or `build`. They end after IDLE_S without work, at `close`, or with this process.
+    is_expedited: whether a caller waits for the current build, or has waited since it began.
     """
 
     def __init__(self, index: str, version: str, limit: int, *, niceness: int = 0) -> None:
-        """niceness: of the processes, beside this one; with some, a program may take ten times as long."""
+        """niceness: of the workers, relative to this process. Timeouts are ten times as long unless it is 0."""
         self._niceness = niceness
-        self._is_patient = niceness > 0
+        self._in_background = niceness > 0
         self._index = index
         self._version = version
         self._limit = limit
         self._workers: list[_Worker] = []
-        self._busy = Lock()
+        self._lock = Lock()
         self._count_lock = Lock()
-        self._waiting = 0
+        self._waiters = 0
         self.is_expedited = False
         self._folder = ""
 
     @contextmanager
     def expedite_builds(self) -> Iterator[None]:
-        """Meanwhile somebody waits for what is being built: to the end of that build, no worker gives way to others.
+        """Inside, a caller waits for the current build: its workers run at normal priority until it ends.
 
-        Where the priority of a worker cannot be raised again, and it is starved, a new one takes over its program.
+        A starved worker whose priority cannot be raised is replaced by a new one, which builds its program again.
         """
         with self._count_lock:
-            self._waiting += 1
+            self._waiters += 1
             self.is_expedited = True
         try:
             yield
         finally:
             with self._count_lock:
-                self._waiting -= 1
+                self._waiters -= 1
 
     @property
     def workers(self) -> Sequence[_Worker]:
-        """The processes, those that have ended included."""
+        """All workers, including those that have ended."""
         return list(self._workers)
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers that run."""
+        """Process ids of the running workers."""
         return [w.process.pid for w in self._workers if w.is_alive]
 
     def start(self, count: int | None = None) -> None:
-        """Start workers that do not run yet, so that `count` (at most the limit) get ready for `build`."""
+        """Start workers until `count` run, by default up to the limit."""
         wanted = min(self._limit, self._limit if count is None else count)
         for worker in [w for w in self._workers if not w.is_alive]:
             worker.stop()
@@ -98,136 +98,133 @@ class BuildPool:
             return
         with suppress(OSError, DeviceError):
             prepare_linker()
-            # Where a worker would not survive, the caller says so, who builds by itself.
+            # A worker would crash without free files; the caller, who then builds, raises the error.
             check_files(BUILD_FILES, "compiling a program with PoCL")
             is_gone = self._folder and not os.path.isdir(self._folder)
-            if is_gone and all(w.task is None for w in self._workers):  # theirs is the only one that they know
+            if is_gone and all(w.task is None for w in self._workers):  # workers cannot change their folder
                 _stop_all(self._workers)
                 self._folder = ""
             if not self._folder:
                 self._folder = make_build_folder()
-                weakref.finalize(self, _end, self._workers, self._folder, os.getpid())
+                weakref.finalize(self, _clean_up, self._workers, self._folder, os.getpid())
             while len(self._workers) < wanted:
-                self._workers.append(_Worker(self._command(), self._folder, *self._patience))
+                self._workers.append(_Worker(self._command(), self._folder, *self._timeouts))
             for worker in self._workers:
-                worker.give_way(0 if self.is_expedited else self._niceness)
+                worker.set_niceness(0 if self.is_expedited else self._niceness)
 
     def build(
         self,
         specs: Sequence[tuple[str, str]],
         *,
         waits: bool = False,
-        lost: dict[int, str] | None = None,
+        crashed: dict[int, str] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, bytes]]:
-        """Binaries of (source, options) as they get ready, each with its number in `specs`; failures are left out.
+        """Yield (number in `specs`, binary) for each (source, options) that was built; failures are left out.
 
-        Nothing if another thread has the workers, unless it `waits` for them. `lost` is filled with the programs whose
-        compiler ended its process, and how it ended; other workers go on with the rest. `stop` is asked ten times a
-        second whether nobody wants the rest any more.
+        Yields nothing while another thread uses the pool, unless `waits`. crashed: receives the programs that crashed
+        the compiler, with a description of each crash. stop: called ten times a second; True ends the build.
         """
         if not specs:
             return
-        if (stop is not None and stop()) or not self._take(waits, stop):
+        if (stop is not None and stop()) or not self._acquire(waits, stop):
             return
         try:
             with self._count_lock:
-                self.is_expedited = self._waiting > 0
+                self.is_expedited = self._waiters > 0
             waiting = dict(enumerate(specs))
             while waiting:
-                self.start(max(1, len(waiting) // _EACH))
-                exchange = _Exchange(self, waiting, stop)
+                self.start(max(1, len(waiting) // _PROGRAMS_PER_WORKER))
+                scheduler = _Scheduler(self, waiting, stop)
                 with background_build():
-                    yield from exchange.run()
-                if lost is not None:
-                    lost.update(exchange.lost)
-                waiting = exchange.left if exchange.lost and not exchange.is_stopped else {}
+                    yield from scheduler.run()
+                if crashed is not None:
+                    crashed.update(scheduler.crashed)
+                waiting = scheduler.unstarted if scheduler.crashed and not scheduler.is_stopped else {}
         finally:
             for worker in self._workers:
                 if worker.task is not None:
                     worker.stop()
-            self._busy.release()
+            self._lock.release()
 
-    def _take(self, waits: bool, stop: Callable[[], bool] | None) -> bool:
-        """Whether the workers are this thread's now."""
+    def _acquire(self, waits: bool, stop: Callable[[], bool] | None) -> bool:
+        """Lock the pool for this thread; returns whether that succeeded."""
         if stop is None or not waits:
-            return self._busy.acquire(blocking=waits)
+            return self._lock.acquire(blocking=waits)
         while not stop():
-            if self._busy.acquire(timeout=_LOOK_S):
+            if self._lock.acquire(timeout=_POLL_S):
                 return True
         return False
 
     def take_over_workers(self, other: BuildPool) -> None:
-        """Take over idle processes of `other`, as many as this pool may have, rather than start some.
-
-        They give way to others as this pool's do from now on. `other` starts new ones when it needs some.
-        """
-        if not other._busy.acquire(blocking=False):
+        """Move idle workers of `other` to this pool, up to its limit, with this pool's niceness and timeouts."""
+        if not other._lock.acquire(blocking=False):
             return
         try:
-            if not self._busy.acquire(blocking=False):
+            if not self._lock.acquire(blocking=False):
                 return
             try:
                 for worker in [w for w in other._workers if w.is_alive]:
                     if len(self.pids) >= self._limit:
                         break
-                    worker.give_way(self._niceness)
-                    worker.extend_timeout(*self._patience)
+                    worker.set_niceness(self._niceness)
+                    worker.extend_timeout(*self._timeouts)
                     other._workers.remove(worker)
                     self._workers.append(worker)
             finally:
-                self._busy.release()
+                self._lock.release()
         finally:
-            other._busy.release()
+            other._lock.release()
 
-    def expect(self) -> None:
-        """Start workers up to the limit, unless a thread builds, which sees to that."""
-        if self._busy.acquire(blocking=False):
+    def prestart(self) -> None:
+        """Start workers up to the limit, unless a build is running: it starts its own."""
+        if self._lock.acquire(blocking=False):
             try:
                 self.start()
             finally:
-                self._busy.release()
+                self._lock.release()
 
     def lower_priority(self, niceness: int) -> None:
-        """Let processes give way to others as one of `niceness` does from the next start or build on."""
+        """Set the workers' niceness, effective from the next start or build."""
         self._niceness = niceness
 
     def replace(self, worker: _Worker) -> list[_Worker]:
-        """Start a worker in the place of one that has been ended; the new one, if it could be started."""
+        """Start a replacement of a stopped worker; returns it, or [] if it cannot start."""
         self._workers.remove(worker)
         known = list(self._workers)
         self.start(len(known) + 1)
         return [w for w in self._workers if w not in known]
 
     def close(self) -> None:
-        """End the workers; `start` and `build` start new ones."""
+        """Stop the workers. `start` and `build` start new ones."""
         _stop_all(self._workers)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""
 
     @property
-    def _patience(self) -> tuple[float, float]:
-        """Seconds that a process may take to start and for a program."""
-        return (START_S * _BACKGROUND, BUILD_S * _BACKGROUND) if self._is_patient else (START_S, BUILD_S)
+    def _timeouts(self) -> tuple[float, float]:
+        """Timeouts of a worker's start and of one program, in seconds."""
+        factor = _BACKGROUND_FACTOR if self._in_background else 1
+        return START_S * factor, BUILD_S * factor
 
     def _command(self) -> list[str]:
         return [sys.executable, "-P", "-m", f"{__package__}.build_worker", self._index, self._version]
 
 
 class _Worker:
-    """One process with what is on the way to and from it."""
+    """One worker process with its partial request and answer."""
 
     def __init__(self, command: list[str], folder: str, start_s: float, build_s: float) -> None:
-        """folder: for PoCL's files."""
+        """folder: for PoCL's files. start_s, build_s: timeouts."""
         self._build_s = build_s
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is stopped
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is stopped
         self.process = subprocess.Popen(
             command,
             env=worker_environment(folder),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -244,44 +241,44 @@ class _Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self.process.poll() is None
 
-    def give_way(self, niceness: int) -> bool:
-        """Let it be nicer than this process by `niceness`; whether it is now."""
+    def set_niceness(self, niceness: int) -> bool:
+        """Set the niceness relative to this process; returns whether that succeeded."""
         if niceness != self._niceness and set_niceness(self.process.pid, niceness):
             self._niceness = niceness
         return niceness == self._niceness
 
     @property
     def is_starved(self) -> bool:
-        """Whether it is at work, and gets less of a core than it could use; to be asked again and again."""
+        """Return whether the worker is busy and got less than half a core since the last call."""
         share = self._share.since_last()
         return self.is_busy and share is not None and share < _STARVED
 
     def extend_timeout(self, start_s: float, build_s: float) -> None:
-        """From now on it may take so long to start, and for a program."""
+        """Set the timeouts of start and build, in seconds."""
         self._build_s = build_s
         self.deadline = time.monotonic() + start_s
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is starting or building."""
+        """Return whether the worker is starting or building."""
         return self.task is not None or not self.ready
 
-    def give(self, task: int, text: str, options: str) -> None:
-        """Ask for the program (text, options), number `task`."""
+    def assign(self, task: int, text: str, options: str) -> None:
+        """Request the program (text, options) with number `task`."""
         raw_options, raw_text = options.encode(), text.encode()
         self.outgoing = REQUEST.pack(len(raw_options), len(raw_text)) + raw_options + raw_text
         self.task = task
         self.deadline = time.monotonic() + self._build_s
 
     def send(self) -> None:
-        """Write what fits of the request. OSError if the process is gone."""
+        """Write as much of the request as the pipe takes. Raises OSError if the process has ended."""
         self.outgoing = self.outgoing[os.write(self.stdin, self.outgoing) :]
 
     def receive(self) -> bytes | None:
-        """A whole answer, or None while there is none. EOFError if the process is gone."""
+        """Read; returns the answer once it is complete, else None. Raises EOFError if the process has ended."""
         part = os.read(self.stdout, _CHUNK)
         if not part:
             raise EOFError
@@ -295,80 +292,80 @@ class _Worker:
         del self._incoming[:end]
         return answer
 
-    def death(self) -> str:
-        """How the process ended, if that was its compiler's doing: its status and its last words; else ""."""
+    def crash(self) -> str:
+        """Status and last message of the process if its compiler crashed; else ""."""
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_END_S)
+            self.process.wait(_EXIT_S)
         status = self.process.returncode
-        if self.task is None or not status or -status in _FROM_OUTSIDE:
+        if self.task is None or not status or -status in _EXTERNAL_SIGNALS:
             return ""
-        self._said.seek(0)
-        words = self._said.read().decode(errors="replace").strip().splitlines()
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"exit status {status}"
-        return f"{name}, {words[-1][:_WORDS]!r}" if words else name
+        return f"{name}, {lines[-1][:_MESSAGE_CHARACTERS]!r}" if lines else name
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
-        self._said.close()
+        self._stderr.close()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
 
 
-class _Exchange:
-    """Hands programs to whichever worker is free and collects the binaries, in one thread."""
+class _Scheduler:
+    """Assigns programs to idle workers and collects the binaries, in one thread."""
 
     def __init__(self, pool: BuildPool, specs: Mapping[int, tuple[str, str]], stop: Callable[[], bool] | None) -> None:
         self._pool = pool
         self._stop = stop
         self.is_stopped = False
-        self.lost: dict[int, str] = {}  # programs whose compiler ended the worker, and how
+        self.crashed: dict[int, str] = {}  # programs that crashed the compiler, and how
         self._specs = specs
         self._waiting = deque(specs)
         self._open: set[_Worker] = set()
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> Iterator[tuple[int, bytes]]:
-        """(number, binary) of the programs that were built, until all are done or every worker is lost."""
+        """Yield (number, binary) of built programs until all are done or no worker is left."""
         with self._selector:
             for worker in self._pool.workers:
-                self._join(worker)
+                self._add(worker)
             while self._open and (self._waiting or any(w.task is not None for w in self._open)):
                 if self._stop is not None and self._stop():
                     self.is_stopped = True
                     return
-                self._hasten()
+                self._raise_priority()
                 yield from self._step()
 
-    def _join(self, worker: _Worker) -> None:
+    def _add(self, worker: _Worker) -> None:
         self._open.add(worker)
         self._selector.register(worker.stdout, selectors.EVENT_READ, worker)
         if worker.ready:
-            self._feed(worker)
+            self._assign_next(worker)
 
-    def _hasten(self) -> None:
-        """Where somebody waits, have no worker give way any more."""
+    def _raise_priority(self) -> None:
+        """Raise workers to normal priority while a caller waits; replace starved ones that cannot be raised."""
         if not self._pool.is_expedited:
             return
-        for worker in [w for w in self._open if not w.give_way(0) and w.is_starved]:
+        for worker in [w for w in self._open if not w.set_niceness(0) and w.is_starved]:
             if worker.task is not None:
                 self._waiting.appendleft(worker.task)
             self._drop(worker)
             for new in self._pool.replace(worker):
-                self._join(new)
+                self._add(new)
 
     @property
-    def left(self) -> dict[int, tuple[str, str]]:
-        """The programs that no worker has begun."""
+    def unstarted(self) -> dict[int, tuple[str, str]]:
+        """Programs that no worker has started."""
         return {number: self._specs[number] for number in self._waiting}
 
     def _step(self) -> Iterator[tuple[int, bytes]]:
-        """Wait for something to happen, and deal with it."""
+        """Wait for one batch of pipe events or a timeout, and handle it."""
         due = min(w.deadline for w in self._open if w.is_busy)
-        patience = max(0.0, due - time.monotonic())
-        events = self._selector.select(min(patience, _LOOK_S))
+        timeout = max(0.0, due - time.monotonic())
+        events = self._selector.select(min(timeout, _POLL_S))
         for key, _ in events:
             worker: _Worker = key.data
             if worker not in self._open:
@@ -377,11 +374,11 @@ class _Exchange:
                 if key.fd == worker.stdin:
                     self._send(worker)
                 elif (answer := worker.receive()) is not None:
-                    yield from self._take(worker, answer)
+                    yield from self._accept(worker, answer)
             except (OSError, EOFError):
-                task, death = worker.task, worker.death()
-                if task is not None and death:
-                    self.lost[task] = death
+                task, crash = worker.task, worker.crash()
+                if task is not None and crash:
+                    self.crashed[task] = crash
                 self._drop(worker)
         for worker in [w for w in self._open if w.is_busy and time.monotonic() > w.deadline]:
             self._drop(worker)
@@ -391,21 +388,21 @@ class _Exchange:
         if not worker.outgoing:
             self._selector.unregister(worker.stdin)
 
-    def _take(self, worker: _Worker, answer: bytes) -> Iterator[tuple[int, bytes]]:
+    def _accept(self, worker: _Worker, answer: bytes) -> Iterator[tuple[int, bytes]]:
         task, worker.task = worker.task, None
         worker.ready = worker.ready or answer == READY
-        self._feed(worker)
+        self._assign_next(worker)
         if task is not None and answer:
             yield task, answer
 
-    def _feed(self, worker: _Worker) -> None:
+    def _assign_next(self, worker: _Worker) -> None:
         if self._waiting:
             task = self._waiting.popleft()
-            worker.give(task, *self._specs[task])
+            worker.assign(task, *self._specs[task])
             self._selector.register(worker.stdin, selectors.EVENT_WRITE, worker)
 
     def _drop(self, worker: _Worker) -> None:
-        """Give up a worker, and with it the program that it had."""
+        """Stop a worker; its program is not built."""
         self._open.remove(worker)
         for descriptor in (worker.stdin, worker.stdout):
             with suppress(KeyError):
@@ -414,8 +411,8 @@ class _Exchange:
         worker.stop()
 
 
-def _end(workers: list[_Worker], folder: str, pid: int) -> None:
-    """What a pool that is gone leaves; in a process forked from its own, all of that is another's."""
+def _clean_up(workers: list[_Worker], folder: str, pid: int) -> None:
+    """Clean up after a collected pool, except in a forked child: workers and folder are the parent's."""
     if os.getpid() == pid:
         _stop_all(workers)
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,11 +1,11 @@
-"""A process that builds programs for another one (build_pool.py): PoCL compiles under one lock for a whole process.
+"""Build worker process: compiles programs for build_pool.py, because PoCL compiles one at a time in a process.
 
     python -m opalite.cl.programs.build_worker PLATFORM:DEVICE VERSION
 
-A request on standard input is REQUEST, options, source, or several of both with PART between them, to be linked. An
-answer on standard output is ANSWER and a program binary, of no bytes where the build failed. The first answer tells
-that the worker is ready: b"ready" if it found the device at that index with that version. The process ends with
-the one that started it, whatever it is doing then, or when nobody has asked for IDLE_S.
+A request on standard input is REQUEST, options, source. Several sources and options, with PART between them, are
+linked into one program. An answer on standard output is ANSWER and the program binary, empty if the build failed. The
+first answer is READY, once the worker has opened the device at that index with that version. The process ends with its
+parent, even in the middle of a build, and after IDLE_S without requests.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ANSWER = struct.Struct("<I")  # bytes of the binary
 READY = b"ready"
 PART = "\0"  # between the sources, and their options, of a program that is linked from several
 IDLE_S = 10.0
-_FIRST = "kernel void first(global int *x) { *x = 0; }"
+_WARM_UP = "kernel void first(global int *x) { *x = 0; }"
 
 
 def main(index: str, version: str) -> int:
-    """Exit status 0; 1 if the device is not the one that was meant."""
-    end_with_caller()
+    """Serve requests; returns the exit status: 0, or 1 if the device is missing or has another version."""
+    exit_with_parent()
     answers = os.dup(1)
-    os.dup2(2, 1)  # what drivers print must not get between answers
+    os.dup2(2, 1)  # drivers print to stdout, which would corrupt the answers
     try:
         device = CtypesDevice(*map(int, index.split(":")))
     except (CallError, IndexError, OSError, AttributeError):
@@ -43,7 +43,7 @@ def main(index: str, version: str) -> int:
         return 1
     if pocl.has_wrong_cpu_name(device.platform, device.version):
         pocl.fix_cpu_name(device.pointer, device.version)
-    build(device, "", _FIRST)  # PoCL loads its kernel library, which takes as long as two programs
+    build(device, "", _WARM_UP)  # makes PoCL load its kernel library, which takes as long as two builds
     _write(answers, READY)
     while (header := _read(REQUEST.size, IDLE_S)) is not None:
         sizes = REQUEST.unpack(header)
@@ -54,21 +54,21 @@ def main(index: str, version: str) -> int:
     return 0
 
 
-def end_with_caller() -> None:
-    """End this process as soon as nobody holds the other end of standard input, even while the driver compiles."""
+def exit_with_parent() -> None:
+    """End this process when its parent closes standard input or dies, even while the driver compiles."""
 
     def watch() -> None:
-        caller = select.poll()
-        caller.register(0, 0)  # the end of a pipe needs not be asked for
-        while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in caller.poll()):
+        parent = select.poll()
+        parent.register(0, 0)  # poll always reports a hang-up
+        while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in parent.poll()):
             pass
         os._exit(1)
 
-    threading.Thread(target=watch, name="opalite-caller", daemon=True).start()
+    threading.Thread(target=watch, name="opalite-parent", daemon=True).start()
 
 
 def build(device: CtypesDevice, options: str, text: str) -> bytes:
-    """The program's binary with every kernel compiled; b"" if it does not compile."""
+    """Compile a program; returns its binary, b"" if it does not compile."""
     try:
         return (
             build_with_pruned_header(device.build, text, options, CallError)
@@ -80,7 +80,7 @@ def build(device: CtypesDevice, options: str, text: str) -> bytes:
 
 
 def link(device: CtypesDevice, options: str, text: str) -> bytes:
-    """The binary of the program of several sources. CallError if they do not compile."""
+    """Compile several sources and link them; returns the binary. Raises CallError if that fails."""
     with ExitStack() as held:
         sources = zip(text.split(PART), options.split(PART), strict=True)
         parts = [build_with_pruned_header(partial(device.compile, held), *source, CallError) for source in sources]
@@ -88,7 +88,7 @@ def link(device: CtypesDevice, options: str, text: str) -> bytes:
 
 
 def _read(count: int, seconds: float | None = None) -> bytes | None:
-    """`count` bytes of standard input; None at its end, or if none come for `seconds`."""
+    """Read `count` bytes of standard input; None at its end or after `seconds` without input."""
     found = bytearray()
     while len(found) < count:
         if not select.select([0], [], [], seconds)[0]:
@@ -109,5 +109,5 @@ def _write(descriptor: int, answer: bytes) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main(*sys.argv[1:]))
-    except (BrokenPipeError, KeyboardInterrupt):  # the process that asked is gone
+    except (BrokenPipeError, KeyboardInterrupt):  # the parent is gone
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""SourceCompiler: a program compiled in this process, and what is said where it does not compile."""
+"""SourceCompiler: compiles OpenCL C in this process; its BuildError has the compiler output and the saved source."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from .missing_builtins import DEFINITIONS
 from .ptx_binary import assemble, ptx_of
 
 _log = logging.getLogger(__name__)
-_LOG_LINES = 40  # of the compiler's output that an error shows
+_LOG_LINES = 40  # of compiler output in an error
 
-PLAIN = "-cl-opt-disable"
+NO_OPTIMIZATION = "-cl-opt-disable"
 
 
 class SourceCompiler:
     """The driver's compiler for one device."""
 
     def __init__(self, context: cl.Context, device: cl.Device, info: DeviceInfo, store: BinaryStore | None) -> None:
-        """store: beside which sources that do not compile are saved."""
+        """store: sources that do not compile are saved in its folder."""
         self._context, self._device, self._info, self._store = context, device, info, store
 
-    def compile(self, text: str, options: str, name: str, key: str, death: str = "") -> cl._Program:
-        """The built program. BuildError shows options, compiler output and where the source was saved.
+    def compile(self, text: str, options: str, name: str, key: str, crash: str = "") -> cl._Program:
+        """Build a program. Raises BuildError with options, compiler output and the path of the saved source.
 
-        death: how other processes ended in which it was compiled.
+        crash: how this program crashed its compiler in a worker process; raises BuildError at once.
         """
-        if death:
+        if crash:
             raise BuildError(
-                f"the compiler of {self._info.name} ends its process ({death}) on {name or 'a program'} with options "
-                f"{options!r}, with {PLAIN} too. The source is saved as "
-                f"{_keep_source(text, options, key, self._store)}. A newer driver may compile it; "
-                "OPALITE_EXCLUDE_KERNELS leaves kernels out, by name"
+                f"the compiler of {self._info.name} crashes ({crash}) on {name or 'a program'} with options "
+                f"{options!r}, with {NO_OPTIMIZATION} too. The source is saved as "
+                f"{_save_source(text, options, key, self._store)}. A newer driver may compile it; "
+                "OPALITE_EXCLUDE_KERNELS excludes kernels by name"
             )
         program: cl._Program | None = None
         is_pocl = self._info.family == "pocl"
@@ -57,9 +57,11 @@ class SourceCompiler:
             return program
 
         try:
-            given = self.given(options)
+            full_options = self.full_options(options)
             whole = DEFINITIONS + text if UNLINKED_FMA in self._info.quirks else text
-            program = build_with_pruned_header(make, text, given, cl.Error) if is_pocl else make(whole, given)
+            program = (
+                build_with_pruned_header(make, text, full_options, cl.Error) if is_pocl else make(whole, full_options)
+            )
             if self._info.family == "nvidia" and is_marked(text):
                 program = self._retargeted(program, name)
         except cl.Error as e:
@@ -70,21 +72,21 @@ class SourceCompiler:
             shown = "\n".join(log.splitlines()[:_LOG_LINES]) or str(e)
             raise BuildError(
                 f"{name or 'a program'} did not compile for {self._info.name} with options {options!r}.\n"
-                f"The source is saved as {_keep_source(text, options, key, self._store)}. The compiler says:\n{shown}"
+                f"The source is saved as {_save_source(text, options, key, self._store)}. The compiler says:\n{shown}"
             ) from e
         if knobs.get("OPALITE_DEBUG") >= 4 and (log := self._compiler_output(program)):
             _log.warning("the compiler says of %s with %s:\n%s", name, options, log)
         return program
 
     def _retargeted(self, program: cl._Program, name: str) -> cl._Program:
-        """A program that has parts for Hopper, with these in force. BuildError if the driver does not take it."""
+        """Activate a program's sm_90a instructions (ptx/retarget_sm90a.py). Raises BuildError if the driver refuses."""
         try:
             return assemble(self._context, self._device, retarget(ptx_of(program)))
         except (RetargetError, DeviceError) as e:
             raise BuildError(f"{name or 'a program'} is for NVIDIA's Hopper, not for {self._info.name}: {e}") from e
 
-    def given(self, options: str) -> str:
-        """`options` as the compiler gets them: with the device's, and no warnings, which PoCL prints, unless wanted."""
+    def full_options(self, options: str) -> str:
+        """`options` with those of the device; without warnings, which PoCL prints, below OPALITE_DEBUG=4."""
         quiet = "" if knobs.get("OPALITE_DEBUG") >= 4 else "-w"
         return " ".join(part for part in (options, self._info.build_options, quiet) if part)
 
@@ -95,8 +97,8 @@ class SourceCompiler:
             return ""
 
 
-def _keep_source(text: str, options: str, key: str, store: BinaryStore | None) -> Path:
-    """Save a source that did not compile, with its options in the first line; returns where."""
+def _save_source(text: str, options: str, key: str, store: BinaryStore | None) -> Path:
+    """Save a source that did not compile, with its options in the first line; returns its path."""
     folders = [Path(tempfile.gettempdir())]
     if store is not None:
         folders.insert(0, store.folder / "failed")

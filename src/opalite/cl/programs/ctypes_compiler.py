@@ -1,7 +1,6 @@
-"""A device in a process that does nothing but build programs: the few calls of OpenCL that this takes, by ctypes.
+"""OpenCL compiler through ctypes, for build workers: importing pyopencl and NumPy takes 0.14 s more.
 
-Importing pyopencl and NumPy takes 0.14 s, a quarter of what such a process needs before its first program, and
-somebody may be waiting for that.
+That is a quarter of a worker's time to its first program.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class CallError(Exception):
-    """A call of OpenCL that failed, and its status."""
+    """An OpenCL call failed; the message has its status."""
 
 
 class CtypesDevice:
-    """A device with a context. pointer: its handle; platform: the name of its platform."""
+    """A device with a context. pointer: cl_device_id; platform: name of its platform; version: CL_DEVICE_VERSION."""
 
     def __init__(self, platform_number: int, device_number: int) -> None:
-        """Of those that pyopencl lists. CallError, IndexError or OSError if there is none."""
+        """Numbers as in pyopencl's lists. Raises CallError, IndexError or OSError if there is no such device."""
         self._cl = _open_loader()
         platforms = _handles(self._cl.clGetPlatformIDs)
         platform = platforms[platform_number]
@@ -64,25 +63,24 @@ class CtypesDevice:
         self._context: int | None = None
 
     def build(self, text: str, options: str) -> bytes:
-        """The binary of a program with every kernel compiled. CallError if it does not compile."""
+        """Compile and link a program; returns its binary. Raises CallError if it does not compile."""
         with ExitStack() as held:
             program = self._program(held, text)
             _check(self._cl.clBuildProgram(program, 1, self._devices, options.encode(), None, None))
             return self._binary(program)
 
     def compile(self, held: ExitStack, text: str, options: str) -> int:
-        """A program to be linked, for as long as `held` is open. CallError if it does not compile."""
+        """Compile a program for `link`; `held` releases it. Raises CallError if it does not compile."""
         program = self._program(held, text)
-        given = options.encode()
-        _check(self._cl.clCompileProgram(program, 1, self._devices, given, 0, None, None, None, None))
+        _check(self._cl.clCompileProgram(program, 1, self._devices, options.encode(), 0, None, None, None, None))
         return program
 
     def link(self, held: ExitStack, parts: Sequence[int]) -> bytes:
-        """The binary of what `compile` gave, joined. CallError if it cannot be."""
+        """Link compiled programs into one; returns its binary. Raises CallError if that fails."""
         status = c_int32()
-        given = (c_void_p * len(parts))(*parts)
+        inputs = (c_void_p * len(parts))(*parts)
         context = self._open_context()
-        program = self._cl.clLinkProgram(context, 1, self._devices, b"", len(parts), given, None, None, byref(status))
+        program = self._cl.clLinkProgram(context, 1, self._devices, b"", len(parts), inputs, None, None, byref(status))
         if program:
             held.callback(self._cl.clReleaseProgram, program)
         _check(status.value)
@@ -123,7 +121,7 @@ class CtypesDevice:
 
 
 def _open_loader() -> ctypes.CDLL:
-    """The OpenCL loader that pyopencl's module is linked with, in which a symbol is looked up, too."""
+    """Open pyopencl's extension module; symbol lookup includes the OpenCL loader that it links with."""
     package = importlib.util.find_spec("pyopencl")
     folders = () if package is None else package.submodule_search_locations or ()
     for path in (Path(folder) / f"_cl{suffix}" for folder in folders for suffix in EXTENSION_SUFFIXES):
@@ -136,15 +134,15 @@ def _open_loader() -> ctypes.CDLL:
     raise OSError("pyopencl has no module of the kind expected")
 
 
-def _handles(get: Any, *given: Any) -> list[int]:
-    """What clGetPlatformIDs or clGetDeviceIDs lists."""
+def _handles(get: Any, *arguments: Any) -> list[int]:
+    """Handles that clGetPlatformIDs or clGetDeviceIDs returns."""
     count = c_uint32()
-    status = get(*given, 0, None, byref(count))
+    status = get(*arguments, 0, None, byref(count))
     if status == _NO_DEVICE:
         return []
     _check(status)
     found = (c_void_p * count.value)()
-    _check(get(*given, count.value, found, None))
+    _check(get(*arguments, count.value, found, None))
     return [handle or 0 for handle in found]
 
 

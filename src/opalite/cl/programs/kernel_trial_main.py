@@ -1,11 +1,9 @@
-"""The process of a trial (kernel_trials.py): launches one kernel on memory of zeros a few times, in a context of its
-own.
+"""Trial process (kernel_trials.py): launches one kernel four times on zeroed buffers, in its own context.
 
     python -m opalite.cl.programs.kernel_trial_main PLATFORM:DEVICE VERSION
 
-Standard input has the request (`Trial.request`), and is closed by whoever asked no earlier than he has the answer.
-Standard output says BUILT once the program is compiled, and RAN once every launch has finished; FAULT and a reason
-where the driver reports one.
+Standard input is `Trial.request`; the parent keeps it open until it has the answer. Standard output is BUILT after
+compilation, RAN after the launches, or FAULT and a reason.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ BUILT, RAN, FAULT = "built", "ran", "fault: "
 
 
 def main(index: str, version: str) -> int:
-    """Exit status 0 if the kernel ran."""
-    given = json.loads(sys.stdin.buffer.readline())
-    program = sys.stdin.buffer.read(given["nbytes"])
-    threading.Thread(target=_end_with_the_caller, daemon=True).start()
+    """Run the trial; returns the exit status, 0 if the kernel ran."""
+    request = json.loads(sys.stdin.buffer.readline())
+    program = sys.stdin.buffer.read(request["nbytes"])
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     found = next((f for f in list_all().devices if f.index == index), None)
     if found is None or found.info.version != version:
         print(FAULT + "the device is another one", flush=True)
@@ -44,27 +42,27 @@ def main(index: str, version: str) -> int:
         queue = cl.CommandQueue(context)
         built = cl._Program(context, [device], [program])
         built._build(b"", [device])
-        kernel = cl.Kernel(built, given["kernel"])
-        buffers = [_buffer(queue, size, given["contents"].get(str(i))) for i, size in enumerate(given["sizes"])]
-        told = AddressProbe(queue).find(buffers)
-        kernel.set_arg(0, np.array([told[i] if i >= 0 else 0 for i in given["addresses"]], np.uint64))
+        kernel = cl.Kernel(built, request["kernel"])
+        buffers = [_buffer(queue, size, request["contents"].get(str(i))) for i, size in enumerate(request["sizes"])]
+        found_at = AddressProbe(queue).find(buffers)
+        kernel.set_arg(0, np.array([found_at[i] if i >= 0 else 0 for i in request["addresses"]], np.uint64))
     except (cl.Error, RuntimeError) as e:
-        print(FAULT + _in_a_line(e), flush=True)
+        print(FAULT + _one_line(e), flush=True)
         return 1
     print(BUILT, flush=True)
     try:
         for _ in range(RUNS):
-            cl.enqueue_nd_range_kernel(queue, kernel, (given["items"],), (given["group"],))
+            cl.enqueue_nd_range_kernel(queue, kernel, (request["items"],), (request["group"],))
             queue.finish()
     except cl.Error as e:
-        print(FAULT + _in_a_line(e), flush=True)
+        print(FAULT + _one_line(e), flush=True)
         return 1
     print(RAN, flush=True)
     return 0
 
 
 def _buffer(queue: cl.CommandQueue, nbytes: int, contents: str | None) -> cl.Buffer:
-    """Device memory of zeros, or of what is given."""
+    """A zeroed buffer, with `contents` (base64) at its beginning."""
     buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, nbytes)
     cl.enqueue_fill_buffer(queue, buffer, np.uint8(0), 0, nbytes)
     if contents is not None:
@@ -72,12 +70,12 @@ def _buffer(queue: cl.CommandQueue, nbytes: int, contents: str | None) -> cl.Buf
     return buffer
 
 
-def _in_a_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _end_with_the_caller() -> None:
-    """End as soon as standard input does, whatever the kernel does."""
+def _exit_with_parent() -> None:
+    """Exit at the end of standard input, even if the kernel hangs."""
     os.read(0, 1)
     os._exit(2)
 

@@ -1,10 +1,8 @@
-"""KernelTrials: a kernel that no compiler has checked is launched in a process of its own before it is launched here.
+"""KernelTrials: first launches of generated PTX kernels in a separate process, where a fault does no harm.
 
-A kernel that faults takes the context of its process: on NVIDIA's driver every queue and every other context of the
-process is dead from then on, and it makes no new one (measured on an H200; clCreateContext gives -9999 whatever is
-released before). In another process a fault costs nothing. That process also compiles the program, for seconds in which
-NVIDIA's driver lets launches of the same process wait. The driver keeps what any process has compiled and loads it
-here in milliseconds.
+With NVIDIA's driver a faulting kernel kills every context and queue of its process, and clCreateContext fails from then
+on (-9999, measured on an H200). The trial process also compiles the kernel, during which the driver would block this
+process's launches for seconds. The driver caches the compiled kernel, so it then loads here in milliseconds.
 """
 
 from __future__ import annotations
@@ -26,21 +24,20 @@ from ...ir.device.device_info import DeviceInfo
 from .build_parallelism import may_start_processes
 from .kernel_trial_main import BUILT, FAULT, RAN
 
-BUILD_S = 600.0
-RUN_S = 60.0
-"""Seconds in which the process must have compiled the program, and then have run it."""
-_RIGHT = b"ran"
-_known: dict[str, str] = {}  # what this process has found out, also for contexts that take the place of a dead one
-_WORDS = 300  # of what the process said last
+BUILD_S, RUN_S = 600.0, 60.0
+"""Timeouts of compilation and launches."""
+_PASSED = b"ran"  # store entry of a kernel that passed
+_known: dict[str, str] = {}  # fault by key, '' if passed; survives the replacement of a dead context
+_MESSAGE_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A launch to try.
+    """A kernel launch to try.
 
-    program: its binary, such as PTX. kernel: takes one argument, addresses of 64 bits. items, group: work-items of the
-    launch and of a work-group. sizes: bytes of buffers, which hold zeros. addresses: of the argument, in order, numbers
-    of buffers; -1 for 0. contents: what the first bytes of a buffer are, by its number.
+    program: binary (PTX). kernel: name; it takes one argument, a struct of 64-bit addresses. items, group: global and
+    local size. sizes: bytes of the zeroed buffers. addresses: buffer number of each address, -1 for a null pointer.
+    contents: initial bytes by buffer number.
     """
 
     program: bytes
@@ -52,8 +49,8 @@ class Trial:
     contents: Mapping[int, bytes] = field(default_factory=dict)
 
     def request(self) -> bytes:
-        """What the process reads: a line of JSON, and the program."""
-        given = {
+        """Input of the trial process: a line of JSON, then the program."""
+        fields = {
             "kernel": self.kernel,
             "items": self.items,
             "group": self.group,
@@ -62,44 +59,44 @@ class Trial:
             "contents": {str(i): base64.b64encode(raw).decode() for i, raw in self.contents.items()},
             "nbytes": len(self.program),
         }
-        return json.dumps(given).encode() + b"\n" + self.program
+        return json.dumps(fields).encode() + b"\n" + self.program
 
 
 class KernelTrials:
-    """What was tried on a device, by this process or an earlier one with the same cache. Thread-safe."""
+    """Results of trials on one device, in this process and in earlier ones with the same cache. Thread-safe."""
 
     def __init__(self, index: str, info: DeviceInfo, fingerprint: str, store: BinaryStore | None) -> None:
-        """index: of the device, 'platform:device'. fingerprint: of device and driver."""
+        """index: of the device, 'platform:device'. fingerprint: identifies device and driver."""
         self._index, self._info, self._fingerprint, self._store = index, info, fingerprint, store
 
     def fault(self, trial: Trial) -> str:
-        """Why the kernel is not to be launched here, from a trial now or earlier; '' where it ran."""
+        """Reason not to launch the kernel in this process, from a trial now or earlier; '' if it passed."""
         key = self._key(trial.program)
         if key not in _known and self._store is not None and (kept := self._store.get(key)) is not None:
-            _known[key] = "" if kept == _RIGHT else kept.decode(errors="replace")
+            _known[key] = "" if kept == _PASSED else kept.decode(errors="replace")
         if key in _known:
             return _known[key]
-        why, is_sure = self._run(trial)
-        if is_sure:
-            self._keep(key, why)
+        why, is_final = self._run(trial)
+        if is_final:
+            self._record(key, why)
         return why
 
     def record_failure(self, program: bytes, why: str) -> None:
-        """Note that a kernel that passed its trial has failed here."""
-        self._keep(self._key(program), why)
+        """Record that a kernel failed in this process although it passed its trial."""
+        self._record(self._key(program), why)
 
-    def _keep(self, key: str, why: str) -> None:
+    def _record(self, key: str, why: str) -> None:
         _known[key] = why
         if self._store is not None:
-            self._store.put(key, why.encode() or _RIGHT, replace=bool(why))
+            self._store.put(key, why.encode() or _PASSED, replace=bool(why))
 
     def _key(self, program: bytes) -> str:
         return digest(str(FORMAT), self._fingerprint, "trial", program.decode("latin-1"))
 
     def _run(self, trial: Trial) -> tuple[str, bool]:
-        """What `fault` says, and whether it holds for ever."""
+        """Run a trial; returns (`fault`, whether the result may be stored)."""
         if not (self._index and sys.executable and may_start_processes()):
-            return "it cannot be tried, for no process may run beside this one", False
+            return "it cannot be tried: no background process may start", False
         command = [sys.executable, "-P", "-m", f"{__package__}.kernel_trial_main", self._index, self._info.version]
         path = os.pathsep.join(p or os.getcwd() for p in sys.path)
         try:
@@ -113,23 +110,23 @@ class KernelTrials:
         except OSError as e:
             return f"it cannot be tried: {e}", False
         with process:
-            said = _Said(process)
+            output = _Output(process)
             try:
                 with suppress(BrokenPipeError):
                     assert process.stdin is not None
                     process.stdin.write(trial.request())
                     process.stdin.flush()
-                if not said.wait_for(BUILT, BUILD_S):
-                    return f"it cannot be tried: {said.end()}", False
-                if said.wait_for(RAN, RUN_S):
+                if not output.wait_for(BUILT, BUILD_S):
+                    return f"it cannot be tried: {output.ending()}", False
+                if output.wait_for(RAN, RUN_S):
                     return "", True
-                return f"it does not survive its trial: {said.end()}", True
+                return f"it does not survive its trial: {output.ending()}", True
             finally:
                 process.kill()
 
 
-class _Said:
-    """What a process says, line by line."""
+class _Output:
+    """Lines that a process prints, read by a thread."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -150,19 +147,19 @@ class _Said:
             self._changed.notify_all()
 
     def wait_for(self, word: str, seconds: float) -> bool:
-        """Whether it says `word`, which it must do within `seconds`."""
+        """Wait for the line `word`; returns whether it came within `seconds`."""
         with self._changed:
             self._changed.wait_for(lambda: word in self._lines or self._is_done, seconds)
             return word in self._lines
 
-    def end(self) -> str:
-        """How it ended, or that it did not."""
+    def ending(self) -> str:
+        """Description of how the process ended."""
         if not self._is_done:
             return "it does not end"
         status = self._process.wait()
         fault = next((line for line in self._lines if line.startswith(FAULT)), "")
         if fault:
-            return fault.removeprefix(FAULT)[:_WORDS]
+            return fault.removeprefix(FAULT)[:_MESSAGE_CHARACTERS]
         if status < 0:
             return f"it ends the process by signal {-status}"
-        return " ".join(self._lines)[-_WORDS:] or f"the process ends with status {status}"
+        return " ".join(self._lines)[-_MESSAGE_CHARACTERS:] or f"the process ends with status {status}"

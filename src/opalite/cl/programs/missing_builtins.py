@@ -1,10 +1,10 @@
-"""fma, sin, cos and tan in OpenCL C, for a driver that declares them and does not link them.
+"""OpenCL C definitions of fma, sin, cos and tan for drivers that declare but do not link these builtins.
 
-Mesa's rusticl 26 with LLVM's own libclc: each of them ends in `nir_shader not fully linked`. The text goes in front of
-every program for such a device (quirk `unlinked_fma`).
+Mesa's rusticl 26 with LLVM's libclc fails with `nir_shader not fully linked`. Devices with the quirk `unlinked_fma` get
+DEFINITIONS in front of every program.
 
-fma is exact but for the last of its two roundings: the product's error by Dekker's method, the sum's by Knuth's. Sine
-and cosine multiply by 2/pi in 96 bits (Payne and Hanek), then take polynomials: within 2.4 units in the last place.
+fma computes the product's error by Dekker's method and the sum's by Knuth's; only its last rounding is inexact. Sine
+and cosine reduce the argument by 2/pi in 96 bits (Payne and Hanek), then evaluate polynomials: within 2.4 ULP.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _text() -> str:
 
 
 DEFINITIONS = _text()
-"""What comes in front of a program."""
+"""Text in front of a program."""
 
-TRIAL = "kernel void f(global float *x) { x[0] = fma(x[1], x[2], sin(x[3])); }"
-"""A program that such a driver does not build."""
+PROBE = "kernel void f(global float *x) { x[0] = fma(x[1], x[2], sin(x[3])); }"
+"""A program that fails to build on such a driver."""

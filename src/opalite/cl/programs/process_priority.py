@@ -1,4 +1,4 @@
-"""The priority of a process that builds for this one: lowered at will, and raised again where the system permits."""
+"""Scheduling priority (niceness) and core share of child processes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ import time
 
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")  # size, policy, flags, niceness, priority, slice in ns, deadline, period
-_SLICE_NS = 100_000_000  # the longest
-_MOST = 19
-_SPAN_S = 0.05
-"""Shorter spans tell nothing of the share of a core."""
+_SLICE_NS = 100_000_000  # the longest time slice that Linux permits
+_MAX_NICENESS = 19
+_MIN_INTERVAL_S = 0.05  # the core share of a shorter interval means nothing
 
 
 def set_niceness(pid: int, niceness: int) -> bool:
-    """Let the process `pid` be nicer than this one by `niceness` (0 to 19); whether it is now.
+    """Set the niceness of process `pid` to this process's plus `niceness` (0 to 19). Return whether that succeeded.
 
-    To lower it again takes a right that ordinary users lack by default (RLIMIT_NICE).
-
-    A nicer process gives up its core as soon as another one wakes up. Linux from 6.6 on lets it finish its slice of
-    about 3 ms first, which is several runs of a small model, unless who wakes up asked for a shorter slice. From 6.12
-    on a process may have a longer one.
+    Lowering a niceness needs a right that ordinary users lack by default (RLIMIT_NICE). Since Linux 6.6 a process with
+    a higher niceness finishes its time slice of about 3 ms before another process preempts it, unless the other process
+    has a shorter slice. So builders get the longest slice, which Linux supports since 6.12.
     """
     try:
-        wanted = min(os.getpriority(os.PRIO_PROCESS, os.getpid()) + niceness, _MOST)
+        wanted = min(os.getpriority(os.PRIO_PROCESS, os.getpid()) + niceness, _MAX_NICENESS)
         number = _SCHED_SETATTR.get(platform.machine())
         if sys.platform == "linux" and number is not None:
             attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, 0, wanted, 0, _SLICE_NS if niceness else 0, 0, 0)
@@ -40,21 +37,20 @@ def set_niceness(pid: int, niceness: int) -> bool:
 
 
 class CoreShare:
-    """How much of a core a process gets."""
+    """Measures the share of a core that a process gets."""
 
     def __init__(self, pid: int) -> None:
-        self._clock = ~pid << 3 | 2  # of a process's processor time, as Linux numbers clocks
-        self._seen: tuple[float, float] | None = None
+        self._clock = ~pid << 3 | 2  # Linux's number of the process's CPU-time clock
+        self._last: tuple[float, float] | None = None
 
     def since_last(self) -> float | None:
-        """The part of a core that it got since this was asked last; None at first, too soon, and where the
-        system does not tell."""
+        """Core share (0 to 1) since the last call; None at the first call, within 50 ms, and without such a clock."""
         try:
             now = time.monotonic(), time.clock_gettime(self._clock)
         except OSError:
             return None
-        seen = self._seen
-        if seen is not None and now[0] - seen[0] < _SPAN_S:
+        last = self._last
+        if last is not None and now[0] - last[0] < _MIN_INTERVAL_S:
             return None
-        self._seen = now
-        return None if seen is None else (now[1] - seen[1]) / (now[0] - seen[0])
+        self._last = now
+        return None if last is None else (now[1] - last[1]) / (now[0] - last[0])

@@ -1,9 +1,8 @@
-"""Programs of one context: equal sources are compiled once in a process, and once for all processes through the store.
-Longer than 400 lines: of the places that a program may come from, one decides.
+"""ProgramCache: built programs of one context. Sources: this process, bundles, the disk store, workers, the compiler.
+Longer than 400 lines: one class decides between the sources of a program.
 
-Compiling for PoCL costs a few tenths of a second for each program, and one program at a time: where many are missing,
-worker processes build them (build_pool.py), with the part of PoCL's header that each needs (pocl/prune_header.py).
-Measured with PoCL 3.0: 1.2 ms to load a binary, 0.3 s to make it.
+PoCL compiles one program at a time, in 0.3 s each; loading a binary takes 1.2 ms (measured with PoCL 3.0). If many
+programs are missing, worker processes build them (build_pool.py) with pruned headers (pocl/prune_header.py).
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ from ..runtime_counters import Counters, ProgramCounts
 from .build_parallelism import may_start_processes, worker_count
 from .build_pool import BuildPool
 from .build_worker import PART
-from .compile_source import PLAIN, SourceCompiler
+from .compile_source import NO_OPTIMIZATION, SourceCompiler
 
 _log = logging.getLogger(__name__)
-_FEW = 2  # programs that are built here rather than by workers, which take as long to start
-_LINKS, _FIRST, _URGENT, _CALM = 0, 1, 5, 15  # niceness of processes that build while others run
+_FEW = 2  # missing programs up to which this process compiles: workers take as long to start
+_NICE_LINK, _NICE_FIRST, _NICE_URGENT, _NICE_BACKGROUND = 0, 1, 5, 15  # of worker processes
 
 Spec = tuple[str, str, str]
-"""Source text, build options, and a name for messages."""
+"""Source text, build options, name in messages."""
 
 Part = tuple[str, str]
-"""Source text and options of a part of a program that is linked."""
+"""Source text and build options of one translation unit of a linked program."""
 
 
 @dataclass
 class CacheStats:
-    """Where programs came from."""
+    """Counts programs by their source."""
 
     memory_hits: int = 0
-    from_bundle: int = 0  # taken from a bundle
+    from_bundle: int = 0
     disk_hits: int = 0
     misses: int = 0
     saved: int = 0
@@ -57,9 +56,9 @@ class CacheStats:
 
 
 class ProgramCache:
-    """Built programs by source and options. Thread-safe: equal requests at once build once.
+    """Built programs by source and options. Thread-safe: concurrent equal requests build once.
 
-    is_serving: some session runs by the programs made for its model, at full speed, which what is built should spare.
+    is_serving: some session already runs optimized programs; background builds then get a lower priority.
     """
 
     def __init__(
@@ -72,9 +71,9 @@ class ProgramCache:
         counters: Counters,
         index: str = "",
     ) -> None:
-        """`fingerprint` names everything but source and options that decides the binary; no `store`: memory only.
+        """fingerprint: identifies device and driver. store: None keeps programs in memory only.
 
-        `index` of the device ('platform:device') lets worker processes build for it.
+        index: of the device, 'platform:device'; without it no worker process builds.
         """
         self.stats = CacheStats()
         self._context = context
@@ -84,13 +83,13 @@ class ProgramCache:
         self._store = store
         self._counters = counters
         self._programs: dict[tuple[str, str], Future[cl._Program]] = {}
-        self._delivered: dict[tuple[str, str], bytes] = {}  # binaries that workers made
-        self._deadly: dict[tuple[str, str], str] = {}  # programs that end the process that compiles them, and how
-        self._offered: dict[tuple[str, str], Callable[[], bytes]] = {}  # binaries of bundles
+        self._worker_binaries: dict[tuple[str, str], bytes] = {}
+        self._crashes: dict[tuple[str, str], str] = {}  # programs that crash the compiler, and how
+        self._bundled: dict[tuple[str, str], Callable[[], bytes]] = {}  # readers of binaries in bundles
         self._lock = threading.Lock()
         self.is_serving = False
         self._has_linked = False
-        self._linking: dict[str, threading.Lock] = {}  # programs that are linked, or were
+        self._link_locks: dict[str, threading.Lock] = {}  # by key of the linked program
         self._pool: BuildPool | None = None
         self._link_pool: BuildPool | None = None
         self._background_pool: BuildPool | None = None
@@ -101,54 +100,53 @@ class ProgramCache:
         if self._serial and index and os.name == "posix":
             if worker_count() > 1 or self._fragile:
                 self._pool = BuildPool(index, info.version, worker_count())
-            # Linking takes as long as all the builds, beside a program that runs and should not be slowed down: even
-            # where there is one core, a worker does it.
+            # Linking takes as long as all builds together. A worker does it, even on a single core, so that runs are
+            # not slowed down.
             if self._pool is not None or may_start_processes():
-                self._link_pool = BuildPool(index, info.version, 1, niceness=_CALM)
-                self._background_pool = BuildPool(index, info.version, worker_count(), niceness=_CALM)
+                self._link_pool = BuildPool(index, info.version, 1, niceness=_NICE_BACKGROUND)
+                self._background_pool = BuildPool(index, info.version, worker_count(), niceness=_NICE_BACKGROUND)
 
     def prestart_workers(self, count: int | None = None) -> None:
-        """Get worker processes ready where that pays and nothing is stored yet, so that all programs are missing.
-
-        count: of the processes; as many as there may be by default.
-        """
+        """Start `count` workers (default: the limit) if the store is empty, so that every program is missing."""
         if self._pool is not None and (self._store is None or self._store.is_empty()):
             self._pool.start(count)
 
     def prestart_for_generic(self) -> None:
-        """Get a worker process ready where that pays, unless a process has seen all general programs in the store.
+        """Start one worker, unless the store is marked as holding all generic programs (`report_generic`).
 
-        Finding out which are missing takes as long as a worker takes to start. Where some have gone since, or another
-        version has others, one starts when it is needed. A second one would be ready no sooner than the first has built
-        a program or two, which are all that most models need.
+        Finding the missing programs takes as long as starting a worker, so the worker starts first. One suffices: most
+        models need one or two programs, which it builds before a second worker would be ready.
         """
-        is_there = self._store is not None and self._store.path(self._general_key).exists()
-        if self._pool is not None and not is_there:
+        if self._pool is not None and not self._has_all_generic:
             self._pool.start(1)
 
     def report_generic(self) -> None:
-        """All general programs are in the store."""
-        if self._store is not None and not self._store.path(self._general_key).exists():
-            self._store.put(self._general_key, b"all")
+        """Mark the store as holding all generic programs."""
+        if self._store is not None and not self._has_all_generic:
+            self._store.put(self._generic_key, b"all")
+
+    @property
+    def _has_all_generic(self) -> bool:
+        return self._store is not None and self._store.path(self._generic_key).exists()
 
     def add_bundled(self, binaries: Mapping[tuple[str, str], Callable[[], bytes]]) -> None:
-        """Binaries by (text, options), made for this device and driver; each is read when its program is needed."""
+        """Add a bundle's binaries by (text, options), for this device and driver; each is read on demand."""
         with self._lock:
-            self._offered |= {k: read for k, read in binaries.items() if k not in self._programs}
+            self._bundled |= {k: read for k, read in binaries.items() if k not in self._programs}
 
     def binary(self, text: str, options: str, name: str = "") -> bytes:
-        """The driver's binary of a program, built if it is not yet; b"" where the driver gives none.
+        """The driver's binary of a program, built if missing; b"" if the driver returns none.
 
-        It is the stored one where there is one, so that all processes that share the cache give the same bytes.
+        A stored binary comes first, so that all processes with one cache return the same bytes.
         """
         program = self.get(text, options, name)
         stored = None if self._store is None else self._store.get(self._key(text, options))
         return stored or self._binary_of(program)
 
     def get(self, text: str, options: str, name: str = "", counts: ProgramCounts | None = None) -> cl._Program:
-        """The built program. BuildError shows options, compiler output and where the source was saved.
+        """The built program. Raises BuildError with options, compiler output and the path of the saved source.
 
-        tally: of whoever asks.
+        counts: the caller's, updated.
         """
         with self._lock:
             future = self._programs.get((text, options))
@@ -171,15 +169,15 @@ class ProgramCache:
         return future.result()
 
     def missing(self, specs: Sequence[Spec]) -> list[Spec]:
-        """Those that would have to be compiled, each once."""
+        """The programs that would have to be compiled, without repetitions."""
         with self._lock:
             made = {k for k, future in self._programs.items() if future.done()}
         distinct = {spec[:2]: spec for spec in specs}
-        return [spec for key, spec in distinct.items() if key not in made and not self._is_at_hand(key)]
+        return [spec for key, spec in distinct.items() if key not in made and not self._is_stored(key)]
 
     @contextmanager
     def expedite_builds(self) -> Iterator[None]:
-        """Meanwhile somebody waits for what is built behind, or linked: it gives way to nobody any more."""
+        """Inside, a caller waits for background builds or linking: they run at normal priority."""
         with ExitStack() as entered:
             for pool in (self._background_pool, self._link_pool):
                 if pool is not None:
@@ -188,7 +186,7 @@ class ProgramCache:
 
     @property
     def may_build_in_background(self) -> bool:
-        """Whether programs can be compiled while others run, without taking more of them than their share of time."""
+        """Return whether programs can be compiled in the background without blocking runs."""
         return not self._serial or self._background_pool is not None
 
     def build_in_background(
@@ -198,27 +196,27 @@ class ProgramCache:
         counts: ProgramCounts,
         urgent: bool = False,
     ) -> None:
-        """Compile what is missing, in processes that let others go first where there are any, until `stop`.
+        """Compile missing programs at low priority, in workers if there are any, until `stop()` is true.
 
-        urgent: what runs meanwhile is slow without these programs, so they get as much of a busy core as it (a quarter
-        where `is_serving`), not a thirtieth. What does not compile is left to `get`, which says why.
+        urgent: the session is slow without these programs. They get an equal share of a busy core (a quarter if
+        `is_serving`), otherwise a thirtieth. Programs that fail are left to `get`, which raises the error.
         """
         missing = self.missing(specs)
         if self._background_pool is not None and missing:
-            lost: dict[int, str] = {}
-            given = [(text, self._compiler.given(options)) for text, options, _ in missing]
+            crashed: dict[int, str] = {}
+            builds = [(text, self._compiler.full_options(options)) for text, options, _ in missing]
             started = time.perf_counter()
             self._background_pool.lower_priority(self._niceness(urgent))
             if self._pool is not None:
-                self._background_pool.take_over_workers(self._pool)  # which have read the driver's library
-            for number, binary in self._background_pool.build(given, waits=True, lost=lost, stop=stop):
+                self._background_pool.take_over_workers(self._pool)  # they have loaded the driver already
+            for number, binary in self._background_pool.build(builds, waits=True, crashed=crashed, stop=stop):
                 text, options, name = missing[number]
-                self._delivered[text, options] = binary
+                self._worker_binaries[text, options] = binary
                 self.get(text, options, name, counts)
             counts.add(build_s=time.perf_counter() - started)
-            for number, death in lost.items():
+            for number, crash in crashed.items():
                 if self._pool is not None and not stop():
-                    self._build_plain(missing[number][:2], death)
+                    self._build_unoptimized(missing[number][:2], crash)
             return
         for spec in missing:
             if stop():
@@ -227,10 +225,9 @@ class ProgramCache:
                 self.get(*spec, counts)
 
     def prestart_background_workers(self, may_link: bool) -> None:
-        """Get as many processes ready as build urgently, for what is found out to be missing.
+        """Start workers for urgent background builds.
 
-        may_link: a program may be linked beside others, which takes one process as long as these take all; it has one
-        that is ready.
+        may_link: a program may be linked at the same time, so the link pool takes over one ready worker first.
         """
         if self._background_pool is None or self._link_pool is None:
             return
@@ -239,21 +236,21 @@ class ProgramCache:
             if may_link and not self._has_linked:
                 self._link_pool.lower_priority(self._link_niceness)
                 self._link_pool.take_over_workers(self._pool)
-            self._background_pool.take_over_workers(self._pool)  # which have read the driver's library
-        self._background_pool.expect()
+            self._background_pool.take_over_workers(self._pool)  # they have loaded the driver already
+        self._background_pool.prestart()
 
     @property
     def _link_niceness(self) -> int:
-        """Of a process that links: one links what several build meanwhile."""
+        """Niceness of the link worker: the first link of a process is urgent."""
         if self._has_linked:
-            return _CALM
-        return _URGENT if self.is_serving else _LINKS
+            return _NICE_BACKGROUND
+        return _NICE_URGENT if self.is_serving else _NICE_LINK
 
     def _niceness(self, is_urgent: bool) -> int:
-        """Of processes that build: where nothing runs as fast as it may yet, all wait for these."""
+        """Niceness of background workers. Urgent ones get more while no session runs at full speed."""
         if not is_urgent:
-            return _CALM
-        return _URGENT if self.is_serving else _FIRST
+            return _NICE_BACKGROUND
+        return _NICE_URGENT if self.is_serving else _NICE_FIRST
 
     def get_all(
         self,
@@ -261,23 +258,23 @@ class ProgramCache:
         progress: Callable[[int, int], None] | None = None,
         counts: ProgramCounts | None = None,
     ) -> list[cl._Program]:
-        """`get` for every spec, several at once (OPALITE_BUILD_THREADS); `progress(done, total)` is told of each."""
+        """`get` for every spec, in parallel (OPALITE_BUILD_THREADS). Calls progress(done, total) after each."""
         done = 0
 
-        def tell(more: int) -> None:
+        def report(more: int) -> None:
             nonlocal done
             done += more
             if progress is not None and more:
                 progress(done, len(specs))
 
-        told = self._build_outside(specs, tell)
+        from_workers = self._build_by_workers(specs, report)
         threads = 1 if self._serial or SERIAL_BUILDS in self._info.quirks else min(worker_count(), len(specs))
         built: list[cl._Program] = []
-        if threads > 1 and self._build_by_threads(threads, specs, counts, tell, built):
+        if threads > 1 and self._build_by_threads(threads, specs, counts, report, built):
             return built
         for spec in specs[len(built) :]:
             built.append(self.get(*spec, counts))
-            tell(spec[:2] not in told)
+            report(spec[:2] not in from_workers)
         return built
 
     def _build_by_threads(
@@ -285,20 +282,20 @@ class ProgramCache:
         threads: int,
         specs: Sequence[Spec],
         counts: ProgramCounts | None,
-        tell: Callable[[int], None],
+        report: Callable[[int], None],
         built: list[cl._Program],
     ) -> bool:
-        """Append the programs of `specs` to `built`; False where no thread can be started, so that some are missing."""
+        """Append the programs of `specs` to `built`. False if a thread cannot start: some are then missing."""
         with ThreadPoolExecutor(threads, "opalite-build") as pool:
             try:
                 futures = [pool.submit(self.get, *spec, counts) for spec in specs]
-            except RuntimeError:  # a limit on threads, as containers set
+            except RuntimeError:  # thread limit of a container
                 pool.shutdown(cancel_futures=True)
                 return False
             try:
                 for future in futures:
                     built.append(future.result())
-                    tell(1)
+                    report(1)
             except BaseException:
                 for future in futures:
                     future.cancel()
@@ -306,17 +303,13 @@ class ProgramCache:
         return True
 
     def link(self, parts: Sequence[Part]) -> cl._Program | None:
-        """One program of several (text, options), compiled apart, whose functions may call each other.
+        """Link several (text, options), compiled separately, into one program, in a worker process.
 
-        A worker process does the work, one program after the other, and the calling thread waits; who asks for the same
-        waits with it. None where there is no worker or the parts do not build: the caller has another way. The first
-        one of a process is urgent.
+        None without a worker, or if the parts do not build. Concurrent equal requests link once.
         """
         text, options, key = self._linked(parts)
-        with self._lock:
-            linking = self._linking.setdefault(key, threading.Lock())
-        with linking:
-            program = self._find(key) or self._accept(self._delivered.pop((text, options), b""))
+        with self._link_lock(key):
+            program = self._find(key) or self._accept(self._worker_binaries.pop((text, options), b""))
             count_lookup("programs", program is not None)
             if program is not None:
                 self._count(None, loaded=1)
@@ -327,24 +320,26 @@ class ProgramCache:
         return program
 
     def link_in_background(self, parts: Sequence[Part], stop: Callable[[], bool]) -> None:
-        """Have the program linked that somebody will ask `link` for, until `stop`."""
+        """Link a program in advance for a later `link`, until `stop()` is true."""
         text, options, key = self._linked(parts)
-        with self._lock:
-            linking = self._linking.setdefault(key, threading.Lock())
-        with linking:
+        with self._link_lock(key):
             if self._store is not None and self._store.path(key).exists():
                 return
             binary = self._link(text, options, key, stop)
             if binary and (self._store is None or not self._store.path(key).exists()):
-                self._delivered[text, options] = binary
+                self._worker_binaries[text, options] = binary
+
+    def _link_lock(self, key: str) -> threading.Lock:
+        with self._lock:
+            return self._link_locks.setdefault(key, threading.Lock())
 
     def _linked(self, parts: Sequence[Part]) -> tuple[str, str, str]:
-        """Text and options of the program that `parts` are linked into, and its key."""
-        text, options = PART.join(t for t, _ in parts), PART.join(self._compiler.given(o) for _, o in parts)
+        """Joined texts, joined options and key of a linked program."""
+        text, options = PART.join(t for t, _ in parts), PART.join(self._compiler.full_options(o) for _, o in parts)
         return text, options, self._key(text, options)
 
     def _link(self, text: str, options: str, key: str, stop: Callable[[], bool] | None = None) -> bytes:
-        """The binary of a linked program, stored; b"" if there is none."""
+        """Link in a worker and store the binary; b"" if that fails."""
         if self._link_pool is None:
             return b""
         self._link_pool.lower_priority(self._link_niceness)
@@ -355,51 +350,53 @@ class ProgramCache:
             return binary
         return b""
 
-    def _build_outside(self, specs: Sequence[Spec], tell: Callable[[int], None]) -> set[tuple[str, str]]:
-        """Have worker processes build what is missing, if it is much; returns what they delivered to `get`."""
+    def _build_by_workers(self, specs: Sequence[Spec], report: Callable[[int], None]) -> set[tuple[str, str]]:
+        """Let workers build missing programs if there are many; returns the programs built."""
         if self._pool is None:
             return set()
         keys = [(text, options) for text, options, _ in specs]
-        missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_at_hand(k)]
+        missing = [k for k in dict.fromkeys(keys) if k not in self._programs and not self._is_stored(k)]
         if not missing or (len(missing) <= _FEW and not self._fragile and not self._pool.pids):
             return set()
-        # The longest first: one that is begun last would be waited for alone.
+        # Longest first: a long program started last would be waited for alone.
         missing.sort(key=lambda key: len(key[0]), reverse=True)
         started = time.perf_counter()
-        delivered = set()
-        for key in self._deliver(missing):
-            delivered.add(key)
-            tell(keys.count(key))
+        built = set()
+        for key in self._build_in_pool(missing):
+            built.add(key)
+            report(keys.count(key))
         self.stats.build_s += time.perf_counter() - started
-        return delivered
+        return built
 
-    def _deliver(self, missing: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Have worker processes build `missing`, and tell which they built."""
+    def _build_in_pool(self, missing: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Let workers build `missing`; yields each program when it is built."""
         assert self._pool is not None
-        lost: dict[int, str] = {}
-        given = [(text, self._compiler.given(options)) for text, options in missing]
-        for number, binary in self._pool.build(given, waits=self._fragile, lost=lost):
-            self._delivered[missing[number]] = binary
+        crashed: dict[int, str] = {}
+        builds = [(text, self._compiler.full_options(options)) for text, options in missing]
+        for number, binary in self._pool.build(builds, waits=self._fragile, crashed=crashed):
+            self._worker_binaries[missing[number]] = binary
             yield missing[number]
-        for number, death in lost.items():
-            self._build_plain(missing[number], death)
+        for number, crash in crashed.items():
+            self._build_unoptimized(missing[number], crash)
 
-    def _build_plain(self, program: tuple[str, str], death: str) -> None:
-        """Have a worker build what ended another one (`death` says how) without optimisation, which ends fewer."""
+    def _build_unoptimized(self, program: tuple[str, str], crash: str) -> None:
+        """Let a worker build a program that crashed the compiler (`crash`: how) without optimization."""
         assert self._pool is not None
         text, options = program
-        for _, binary in self._pool.build([(text, f"{self._compiler.given(options)} {PLAIN}")], waits=True):
-            self._delivered[program] = binary
+        for _, binary in self._pool.build(
+            [(text, f"{self._compiler.full_options(options)} {NO_OPTIMIZATION}")], waits=True
+        ):
+            self._worker_binaries[program] = binary
             _log.warning(
-                "the compiler of %s ended its process (%s) on a program with options %r; it is built with %s",
-                *(self._info.name, death, options, PLAIN),
+                "the compiler of %s crashed (%s) on a program with options %r; it is built with %s",
+                *(self._info.name, crash, options, NO_OPTIMIZATION),
             )
             return
-        self._deadly[program] = death
+        self._crashes[program] = crash
 
-    def _is_at_hand(self, program: tuple[str, str]) -> bool:
-        """Whether its binary lies in the store or in a bundle."""
-        if program in self._offered:
+    def _is_stored(self, program: tuple[str, str]) -> bool:
+        """Return whether the program's binary is in a bundle or the store."""
+        if program in self._bundled:
             return True
         text, options = program
         return self._store is not None and self._store.path(self._key(text, options)).exists()
@@ -408,8 +405,8 @@ class ProgramCache:
         return digest(str(FORMAT), self._fingerprint, options, text)
 
     @property
-    def _general_key(self) -> str:
-        return digest(str(FORMAT), self._fingerprint, "general programs")
+    def _generic_key(self) -> str:
+        return digest(str(FORMAT), self._fingerprint, "generic programs")
 
     def _count(self, counts: ProgramCounts | None, built: int = 0, loaded: int = 0) -> None:
         with self._lock:
@@ -421,7 +418,7 @@ class ProgramCache:
             counts.add(built, loaded)
 
     def _make(self, text: str, options: str, name: str, counts: ProgramCounts) -> cl._Program:
-        program = self._accept(self._offered.pop((text, options), bytes)())
+        program = self._accept(self._bundled.pop((text, options), bytes)())
         if program is not None:
             self.stats.from_bundle += 1
             count_lookup("programs", True)
@@ -435,16 +432,16 @@ class ProgramCache:
             self._count(counts, loaded=1)
             return program
         self.stats.misses += 1
-        known = (text, options) in self._delivered or (text, options) in self._deadly
+        known = (text, options) in self._worker_binaries or (text, options) in self._crashes
         if self._fragile and self._pool is not None and not known:
-            list(self._deliver([(text, options)]))
-        # Of what a worker made the binary is at hand. PoCL, asked for it, would load each kernel once more, and it
-        # keeps 128 of those that it has loaded: with more, each launch opens a library.
-        binary = self._delivered.pop((text, options), b"")
+            list(self._build_in_pool([(text, options)]))
+        # A worker's binary is stored as it is. Asking PoCL for it would load each kernel again, and PoCL keeps 128
+        # loaded kernels at most: beyond that, each launch opens a library.
+        binary = self._worker_binaries.pop((text, options), b"")
         program = self._accept(binary)
         if program is None:
             started = time.perf_counter()
-            program = self._compiler.compile(text, options, name, key, self._deadly.get((text, options), ""))
+            program = self._compiler.compile(text, options, name, key, self._crashes.get((text, options), ""))
             self.stats.build_s += time.perf_counter() - started
             binary = self._binary_of(program) if self._store is not None else b""
         self._count(counts, built=1)
@@ -452,7 +449,7 @@ class ProgramCache:
         return program
 
     def _find(self, key: str) -> cl._Program | None:
-        """The program stored under `key`, if there is one that the driver takes."""
+        """The program stored under `key`; None if there is none or the driver refuses it."""
         binary = self._store.get(key) if self._store is not None else None
         if binary is None or self._store is None:
             return None
@@ -466,13 +463,13 @@ class ProgramCache:
             return None
 
     def _accept(self, binary: bytes) -> cl._Program | None:
-        """The program of a worker's or a bundle's `binary`; None if it is empty, or the driver refuses it."""
+        """Load a worker's or a bundle's binary; None if it is empty or the driver refuses it."""
         if not binary:
             return None
         try:
             return self._load(binary)
         except (cl.Error, UnloadableError) as e:
-            _log.warning("%s refuses a program that was built for it elsewhere: %s", self._info.name, e)
+            _log.warning("%s refuses a binary from a worker or a bundle: %s", self._info.name, e)
             return None
 
     def _load(self, binary: bytes) -> cl._Program:
@@ -494,7 +491,7 @@ class ProgramCache:
             return b""
 
     def close(self) -> None:
-        """End worker processes."""
+        """Stop the worker processes."""
         for pool in (self._pool, self._link_pool, self._background_pool):
             if pool is not None:
                 pool.close()

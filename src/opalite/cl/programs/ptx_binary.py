@@ -1,4 +1,4 @@
-"""Programs as the PTX that NVIDIA's driver gives and takes for their binaries."""
+"""PTX of OpenCL programs: NVIDIA's driver returns and accepts PTX text as program binary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..device.driver_errors import cl_errors
 
 
 def ptx_of(program: cl._Program) -> str:
-    """The text that a built program was compiled to; '' where the driver gives something else."""
+    """PTX text of a built program; '' if the driver's binary is not PTX."""
     with cl_errors("Asking for a program's PTX", ""):
         binaries = program.get_info(cl.program_info.BINARIES)
     try:
@@ -20,10 +20,10 @@ def ptx_of(program: cl._Program) -> str:
 
 
 def assemble(context: cl.Context, device: cl.Device, text: str) -> cl._Program:
-    """The program of a text of PTX. DeviceError if the driver does not take it."""
+    """Build a program from PTX text. Raises DeviceError if the driver refuses it."""
     try:
         program = cl._Program(context, [device], [text.encode()])
         program._build(b"", [device])
         return program
     except (cl.Error, RuntimeError) as e:
-        raise DeviceError(f"the driver does not take the changed program: {str(e)[:500]}") from e
+        raise DeviceError(f"the driver refuses the changed PTX: {str(e)[:500]}") from e

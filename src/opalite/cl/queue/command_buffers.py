@@ -1,8 +1,6 @@
-"""Command buffers (cl_khr_command_buffer): launches recorded once, enqueued again by a single call.
+"""CommandBuffers: replay by cl_khr_command_buffer, called through ctypes because pyopencl does not wrap it.
 
-The extension is provisional and its calls have changed between versions, so a version is used only once it has been
-tried with a driver (TRIED); elsewhere `find_command_buffers` says why not. pyopencl does not wrap the extension: its
-functions are asked of the platform and called through ctypes.
+The extension is provisional and its calls change between versions. Only the versions in TESTED are used.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
     from .prepared_launch import PreparedLaunch
 
 EXTENSION = "cl_khr_command_buffer"
-TRIED = ((0, 9, 4),)
-"""Versions that were tried with a driver: PoCL 5.0 and 6.0 report 0.9.4."""
+TESTED = ((0, 9, 4),)
+"""Versions tested with a driver: PoCL 5.0 and 6.0 report 0.9.4."""
 
 _CAPABILITIES = 0x12A9  # CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR
 _REQUIRED_PROPERTIES = 0x12AA  # CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES_KHR
@@ -44,26 +42,26 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, arguments
 }
 
 
-def why_not(version: tuple[int, int, int] | None, required_properties: int) -> str:
-    """Why a device that lists the extension in `version` is not used for replay; '' if it is.
+def refusal_of(version: tuple[int, int, int] | None, required_properties: int) -> str:
+    """Reason not to use `version` of the extension; '' if it can be used.
 
-    required_properties: what the device asks of a queue, as clCreateCommandQueue's properties; ours has none.
+    required_properties: queue properties that the device requires for replay; our queues have none.
     """
     if version is None:
-        return f"the driver does not tell which version of {EXTENSION} it has"
+        return f"the driver does not report its version of {EXTENSION}"
     text = ".".join(map(str, version))
-    if version not in TRIED:
-        tried = ", ".join(".".join(map(str, v)) for v in TRIED)
-        return f"{EXTENSION} {text} has not been tried (tried: {tried})"
+    if version not in TESTED:
+        tested = ", ".join(".".join(map(str, v)) for v in TESTED)
+        return f"{EXTENSION} {text} is untested (tested: {tested})"
     if required_properties:
-        return f"{EXTENSION} asks for a queue with properties {required_properties:#x}"
+        return f"{EXTENSION} requires a queue with properties {required_properties:#x}"
     return ""
 
 
 class CommandBuffers(Replay):
-    """The extension's functions on one device. `overlaps`: a buffer may be enqueued again before it has finished."""
+    """The extension's functions on one device. overlaps: a buffer may be enqueued again while it runs."""
 
-    least = 2
+    min_launches = 2
     noun = "command buffer"
 
     def __init__(self, version: tuple[int, int, int], overlaps: bool, calls: dict[str, Callable[..., Any]]) -> None:
@@ -79,19 +77,19 @@ class CommandBuffers(Replay):
         return f"{EXTENSION} {'.'.join(map(str, self.version))}"
 
     def record(self, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str) -> CommandBuffer:
-        """As Replay.record."""
+        """Record launches, as `Replay.record`."""
         return CommandBuffer(self, queue, launches, device)
 
 
 def find_command_buffers(device: cl.Device) -> CommandBuffers | str:
-    """The calls to record and replay launches with on `device`, or why there are none."""
+    """The extension's calls on `device`, or the reason why it cannot be used."""
     try:
         if EXTENSION not in device.extensions.split():
             return f"the device has no {EXTENSION}"
     except cl.Error:
-        return "the driver does not tell its extensions"
+        return "the driver does not list its extensions"
     version = _version(device)
-    reason = why_not(version, query_device(device, _REQUIRED_PROPERTIES, ctypes.c_uint64))
+    reason = refusal_of(version, query_device(device, _REQUIRED_PROPERTIES, ctypes.c_uint64))
     if version is None or reason:
         return reason
     calls = _find_calls(device.platform)
@@ -124,16 +122,16 @@ def _find_calls(platform: cl.Platform) -> dict[str, Callable[..., Any]] | str:
 
 
 class CommandBuffer(RecordedLaunches):
-    """Launches recorded with their present arguments."""
+    """A recorded command buffer."""
 
     def __init__(
         self, replay: CommandBuffers, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str
     ) -> None:
-        """DeviceError if the driver refuses to record one of `launches`, none of which may be empty."""
+        """Record non-empty `launches`. Raises DeviceError if the driver refuses one."""
         self._replay = replay
         self._queue = queue
         self._device = device
-        self._launches = tuple(launches)  # what was recorded is kept alive
+        self._launches = tuple(launches)  # kept alive
         self._handle = None
         code = ctypes.c_int32()
         properties = (ctypes.c_uint64 * 3)(_FLAGS, _OVERLAPS if replay.overlaps else 0, 0)
@@ -150,7 +148,7 @@ class CommandBuffer(RecordedLaunches):
         self._check(replay.finalize(self._handle), "clFinalizeCommandBufferKHR", "Closing a command buffer")
 
     def run(self) -> None:
-        """As Recorded.run."""
+        """Enqueue the buffer, as `RecordedLaunches.run`."""
         replay = self._replay
         if not replay.overlaps:
             self._queue.finish()

@@ -1,4 +1,4 @@
-"""Times of one launch, as the device counted them."""
+"""Device timestamps of one launch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..device.driver_errors import cl_errors
 
 @dataclass(frozen=True)
 class LaunchTimes:
-    """Seconds on the device's clock: enqueued by the host, submitted to the device, started, ended."""
+    """Profiling times in seconds on the device's clock: enqueued, submitted, started, ended."""
 
     queued: float
     submitted: float
@@ -19,18 +19,18 @@ class LaunchTimes:
 
     @property
     def seconds(self) -> float:
-        """Time the launch ran."""
+        """Run time of the launch."""
         return self.end - self.start
 
 
 def wait_for(event: Any, device: str) -> None:
-    """Return when `event` is complete. DeviceError if the launch failed."""
+    """Wait until `event` is complete. Raises DeviceError if the launch failed."""
     with cl_errors("Waiting for a launch", device):
         event.wait()
 
 
 def read_times(event: Any, device: str) -> LaunchTimes:
-    """Times of a finished event from a profiling queue. DeviceError if the driver kept none."""
+    """Times of a finished event of a profiling queue. Raises DeviceError if the driver has none."""
     with cl_errors("Reading the times of a launch", device):
         p = event.profile
         return LaunchTimes(p.queued * 1e-9, p.submit * 1e-9, p.start * 1e-9, p.end * 1e-9)

@@ -1,8 +1,8 @@
-"""Calls of the OpenCL loader past pyopencl, where that is worth it.
+"""Direct ctypes calls of the OpenCL loader, where pyopencl's overhead matters.
 
-clEnqueueNDRangeKernel without an event object: on an NVIDIA H200 3.4 µs this way, as from C, and 4.35 µs through
-pyopencl; on PoCL 3.0 0.9 and 0.75 µs, but pyopencl wants kernel objects that take it 60 (kernel_object.py).
-clSetKernelArg: 0.4 µs this way and 8 through pyopencl on PoCL 3.0; a new size sets hundreds.
+clEnqueueNDRangeKernel without an event: 3.4 µs on an NVIDIA H200, as from C (pyopencl: 4.35); 0.9 µs on PoCL 3.0
+(pyopencl: 0.75, but its kernel objects take 60 µs each, see kernel_object.py). clSetKernelArg: 0.4 µs on PoCL 3.0
+(pyopencl: 8); a new shape sets hundreds of arguments.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyopencl as cl
 
 @cache
 def find_loader() -> ctypes.CDLL | None:
-    """The OpenCL loader that pyopencl itself is linked to, or None if it cannot be had."""
+    """The OpenCL loader that pyopencl is linked to; None if it cannot be opened."""
     try:
-        # On Linux and macOS a symbol is also looked up in the libraries that pyopencl's module was linked with.
+        # On Linux and macOS symbol lookup includes the libraries that pyopencl's module is linked with.
         library = ctypes.CDLL("OpenCL.dll" if sys.platform == "win32" else cl._cl.__file__)
         library.clEnqueueNDRangeKernel.restype = ctypes.c_int32
         library.clGetDeviceInfo.restype = ctypes.c_int32
@@ -34,7 +34,7 @@ def find_loader() -> ctypes.CDLL | None:
 
 
 def find_call(name: str, result: Any, *arguments: Any) -> Callable[..., Any] | None:
-    """The loader's function `name`, which takes and gives these ctypes, or None if it cannot be had."""
+    """The loader's function `name` with these ctypes; None if the loader lacks it."""
     loader = find_loader()
     try:
         return None if loader is None else ctypes.CFUNCTYPE(result, *arguments)((name, loader))
@@ -43,9 +43,9 @@ def find_call(name: str, result: Any, *arguments: Any) -> Callable[..., Any] | N
 
 
 def find_extension(platform: cl.Platform, name: str, result: Any, *arguments: Any) -> Callable[..., Any] | None:
-    """An extension's function `name` on `platform`, as `find_call`: by its address, else as the loader's own.
+    """An extension's function `name` on `platform`, by clGetExtensionFunctionAddressForPlatform, else as `find_call`.
 
-    On Android the loader is often the driver itself, which need not tell addresses.
+    On Android the loader is often the driver itself, which may return no addresses.
     """
     find = find_call("clGetExtensionFunctionAddressForPlatform", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
     address = None if find is None else find(platform.int_ptr, name.encode())
@@ -55,7 +55,7 @@ def find_extension(platform: cl.Platform, name: str, result: Any, *arguments: An
 
 
 def query_device(device: cl.Device, name: int, kind: Any) -> int:
-    """A property of the device that pyopencl does not know, of ctypes' type `kind`; 0 where it cannot be had."""
+    """A device property that pyopencl lacks, as ctypes type `kind`; 0 if the query fails."""
     loader = find_loader()
     value = kind()
     if loader is None:
@@ -72,8 +72,11 @@ def query_device(device: cl.Device, name: int, kind: Any) -> int:
 
 @cache
 def find_enqueue(*, holds_gil: bool = False) -> Callable[..., int] | None:
-    """The loader's clEnqueueNDRangeKernel, or None if it cannot be had. holds: it keeps the interpreter meanwhile,
-    which another thread may not give back for milliseconds; for drivers that do no more than note the launch."""
+    """The loader's clEnqueueNDRangeKernel; None if the loader cannot be opened.
+
+    holds_gil: the call keeps the GIL, which another thread could otherwise hold for milliseconds; for drivers that only
+    queue the launch.
+    """
     loader = find_loader()
     if loader is None or not holds_gil:
         return None if loader is None else loader.clEnqueueNDRangeKernel
@@ -81,18 +84,18 @@ def find_enqueue(*, holds_gil: bool = False) -> Callable[..., int] | None:
 
 
 def find_set_arg() -> Callable[..., int] | None:
-    """The loader's clSetKernelArg, or None if it cannot be had."""
+    """The loader's clSetKernelArg; None if the loader cannot be opened."""
     loader = find_loader()
     return None if loader is None else loader.clSetKernelArg
 
 
 def find_set_pointer() -> Callable[..., int] | None:
-    """The loader's clSetKernelArgSVMPointer of OpenCL 2.0, or None if it cannot be had."""
+    """The loader's clSetKernelArgSVMPointer (OpenCL 2.0); None if the loader lacks it."""
     return getattr(find_loader(), "clSetKernelArgSVMPointer", None)
 
 
 def arg_bytes(value: Any) -> tuple[int, Any]:
-    """(size, memory) of an argument for clSetKernelArg: of a number of a NumPy type, or of memory by its handle."""
+    """(size, value) of an argument for clSetKernelArg: a NumPy scalar, or a memory object by its handle."""
     if isinstance(value, np.generic):
         raw = value.tobytes()
         return len(raw), raw
@@ -100,17 +103,17 @@ def arg_bytes(value: Any) -> tuple[int, Any]:
 
 
 class KernelHandle(Protocol):
-    """A kernel object, whoever made it."""
+    """Any object with a cl_kernel handle."""
 
     @property
     def int_ptr(self) -> int:
-        """The driver's own number of it."""
+        """The cl_kernel handle."""
 
 
 def enqueue_args(
     queue: cl.CommandQueue, kernel: KernelHandle, grid: tuple[int, ...], group: tuple[int, ...] | None
 ) -> Any:
-    """Arguments for `find_enqueue`'s function, made once. Queue and kernel must be kept alive by the caller."""
+    """Prebuilt arguments of clEnqueueNDRangeKernel. The caller keeps queue and kernel alive."""
     sizes = ctypes.c_size_t * len(grid)
     return (
         ctypes.c_void_p(queue.int_ptr),

@@ -1,9 +1,8 @@
-"""Recordable queues (cl_qcom_recordable_queues): launches recorded once on a queue of their own, replayed on another.
+"""RecordableQueues: replay by cl_qcom_recordable_queues, Qualcomm's extension on Adreno 6xx and later.
 
-Qualcomm's answer to command buffers, on Adreno from 6xx on. A queue made with one property records what is enqueued on
-it and computes nothing; the recording is then enqueued on the usual queue by one call, which may also give arguments
-other values. Names and numbers: cl_ext_qcom.h. Tested with a double of the extension over PoCL
-(tests/device/cl/test_recordable_queues.py), never run on a device that has it.
+Launches enqueued on a recordable queue are recorded, not run. One call enqueues the recording on the usual queue and
+may change arguments. Names and numbers: cl_ext_qcom.h. Tested with an emulation of the extension over PoCL
+(tests/device/cl/queue/test_recordable_queues.py), never on a real device.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 EXTENSION = "cl_qcom_recordable_queues"
 LACKING = f"the device has no {EXTENSION}"
-RECORDABLE = 1 << 30  # CL_QUEUE_RECORDABLE_QCOM; drivers refuse it beside any other property
-MOST_LAUNCHES = 0x41DE  # CL_DEVICE_RECORDABLE_QUEUE_MAX_SIZE
+RECORDABLE = 1 << 30  # CL_QUEUE_RECORDABLE_QCOM; drivers refuse other properties with it
+MAX_LAUNCHES = 0x41DE  # CL_DEVICE_RECORDABLE_QUEUE_MAX_SIZE
 
 _POINTER, _INT, _UINT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
-_OF_EXTENSION: dict[str, tuple[Any, ...]] = {  # result, arguments
+_EXTENSION_CALLS: dict[str, tuple[Any, ...]] = {  # result, arguments
     "clNewRecordingQCOM": (_POINTER, _POINTER, _POINTER),
     "clEndRecordingQCOM": (_INT, _POINTER),
     "clReleaseRecordingQCOM": (_INT, _POINTER),
@@ -39,7 +38,7 @@ _OF_EXTENSION: dict[str, tuple[Any, ...]] = {  # result, arguments
         *(_UINT, _POINTER, _POINTER),
     ),
 }
-_OF_LOADER: dict[str, tuple[Any, ...]] = {
+_LOADER_CALLS: dict[str, tuple[Any, ...]] = {
     "clCreateCommandQueue": (_POINTER, _POINTER, _POINTER, ctypes.c_uint64, _POINTER),
     "clReleaseCommandQueue": (_INT, _POINTER),
     "clEnqueueNDRangeKernel": (
@@ -50,81 +49,81 @@ _OF_LOADER: dict[str, tuple[Any, ...]] = {
 
 
 class ChangedArgument(ctypes.Structure):
-    """cl_array_arg_qcom: argument `index` of launch `dispatch` of a recording becomes the `size` bytes at `value`."""
+    """cl_array_arg_qcom: sets argument `index` of recorded launch `dispatch` to the `size` bytes at `value`."""
 
     _fields_ = (("dispatch", _UINT), ("index", _UINT), ("size", _SIZE), ("value", _POINTER))
 
 
 class RecordableQueues(Replay):
-    """The extension's functions on one device. most: launches that one recording holds."""
+    """The extension's functions on one device. max_launches: of one recording."""
 
     # A public measurement on an Adreno 830: 32 us for a replay of one launch, 9 us for a launch on the queue.
-    least = 8
+    min_launches = 8
     noun = "recording"
 
-    def __init__(self, most: int, calls: dict[str, Callable[..., Any]]) -> None:
-        self.most = most
+    def __init__(self, max_launches: int, calls: dict[str, Callable[..., Any]]) -> None:
+        self.max_launches = max_launches
         self.calls = calls
 
     def __str__(self) -> str:
         return EXTENSION
 
     def record(self, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str) -> QueueRecordings:
-        """As Replay.record."""
+        """Record launches, as `Replay.record`."""
         return QueueRecordings(self, queue, launches, device)
 
 
 def find_recordable_queues(device: cl.Device) -> RecordableQueues | str:
-    """The calls to record and replay with on `device`, or why there are none."""
+    """The extension's calls on `device`, or the reason why it cannot be used."""
     try:
         if EXTENSION not in device.extensions.split():
             return LACKING
     except cl.Error:
-        return "the driver does not tell its extensions"
-    most = query_device(device, MOST_LAUNCHES, _UINT)
-    if not most:
+        return "the driver does not list its extensions"
+    max_launches = query_device(device, MAX_LAUNCHES, _UINT)
+    if not max_launches:
         return f"the driver lists {EXTENSION} but records no launch"
     calls: dict[str, Callable[..., Any]] = {}
-    for name, (result, *arguments) in _OF_EXTENSION.items():
+    for name, (result, *arguments) in _EXTENSION_CALLS.items():
         found = find_extension(device.platform, name, result, *arguments)
         if found is None:
             return f"the driver lists {EXTENSION} but has no {name}"
         calls[name] = found
-    for name, (result, *arguments) in _OF_LOADER.items():
+    for name, (result, *arguments) in _LOADER_CALLS.items():
         found = find_call(name, result, *arguments)
         if found is None:
             return f"the OpenCL loader has no {name}"
         calls[name] = found
-    return RecordableQueues(most, calls)
+    return RecordableQueues(max_launches, calls)
 
 
 class QueueRecordings(RecordedLaunches):
-    """Launches recorded with their present arguments, in as many recordings as the device needs for them."""
+    """Recorded launches, split into recordings of at most `max_launches`."""
 
     can_update = True
 
     def __init__(
         self, replay: RecordableQueues, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str
     ) -> None:
-        """DeviceError if the driver refuses to record one of `launches`, none of which may be empty."""
+        """Record non-empty `launches`. Raises DeviceError if the driver refuses one."""
         self._replay = replay
         self._queue = queue
         self._device = device
-        self._launches = tuple(launches)  # what was recorded is kept alive
+        self._launches = tuple(launches)  # kept alive
         self._recorded = [launch.arguments for launch in launches]
-        self._held = list(self._recorded)  # those that it has now
-        self._changed: dict[tuple[int, int], tuple[int, Any]] = {}  # launch, argument: bytes and memory of its value
+        self._current = list(self._recorded)  # arguments in force
+        self._changed: dict[tuple[int, int], tuple[int, Any]] = {}  # by launch and argument: size and value
         self._updates: list[Any] = []
         self._handles: list[int] = []
-        self._recorder = 0  # the queue that records, kept as long as what it recorded
-        self._runs = False  # whether it may still be running
-        parts = [self._launches[i : i + replay.most] for i in range(0, len(launches), replay.most)]
+        self._recorder = 0  # the recording queue; must outlive its recordings
+        self._may_run = False  # whether the last replay may still be running
+        parts = [self._launches[i : i + replay.max_launches] for i in range(0, len(launches), replay.max_launches)]
         self._recorder = self._open()
         try:
             for part in parts:
                 self._record(part)
         except BaseException:
-            self._release()  # the error may be kept, and this with it
+            self._release()  # the error may keep this object alive
             raise
         self._updates = [None] * len(self._handles)
 
@@ -153,29 +152,26 @@ class QueueRecordings(RecordedLaunches):
         self._check(found, "clEndRecordingQCOM", "Ending a recording")
 
     def update(self) -> bool:
-        """As Recorded.update: changed arguments go with every later replay.
-
-        Whether a driver keeps what it was given with an earlier one does not matter so.
-        """
+        """Pass changed arguments with every later replay: a driver need not remember those of earlier replays."""
         for i, launch in enumerate(self._launches):
-            for index, wanted in launch.changed_since(self._held[i]):
+            for index, wanted in launch.changed_since(self._current[i]):
                 if not isinstance(wanted, np.generic | cl.MemoryObjectHolder):
                     return False
                 self._changed[i, index] = arg_bytes(wanted)
-            self._held[i] = launch.arguments
-        most = self._replay.most
+            self._current[i] = launch.arguments
+        size = self._replay.max_launches
         parts: list[list[ChangedArgument]] = [[] for _ in self._handles]
         for (i, index), (size, memory) in self._changed.items():
             address = ctypes.cast(memory, _POINTER).value
-            parts[i // most].append(ChangedArgument(i % most, index, size, address))
+            parts[i // size].append(ChangedArgument(i % size, index, size, address))
         self._updates = [(ChangedArgument * len(p))(*p) if p else None for p in parts]
         return True
 
     def run(self) -> None:
-        """As Recorded.run. Nobody says that a recording may be enqueued while it runs, so it waits for the last one."""
-        if self._runs:
+        """Enqueue, as `RecordedLaunches.run`, after the last replay has finished: the extension allows no overlap."""
+        if self._may_run:
             self._queue.finish()
-        self._runs = True
+        self._may_run = True
         queue, enqueue = self._queue.int_ptr, self._replay.calls["clEnqueueRecordingQCOM"]
         for handle, updates in zip(self._handles, self._updates, strict=True):
             count = 0 if updates is None else len(updates)

@@ -1,6 +1,6 @@
-"""Replay: launches recorded once and enqueued again by a single call, by whichever extension a device has for it.
+"""Replay: interface of extensions that record launches once and enqueue them again by a single call.
 
-What it gains is in docs/running.md; `DeviceInfo.replay_pays` decides by it.
+docs/running.md has the gains; `DeviceInfo.replay_pays` decides by them.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 
 class RecordedLaunches(ABC):
-    """Launches recorded with their present arguments; later changes of arguments do not reach it by themselves."""
+    """Launches recorded with their current arguments. Later changes of arguments need `update`."""
 
     can_update: ClassVar[bool] = False
-    """Whether `update` may give it other arguments."""
+    """Whether `update` can change arguments."""
 
     @abstractmethod
     def run(self) -> None:
-        """Enqueue everything recorded; does not wait for it. DeviceError names the launches if the driver refuses."""
+        """Enqueue the recording without waiting. Raises DeviceError that names the launches if the driver refuses."""
 
     def update(self) -> bool:
-        """Take the arguments that the launches have now; False where that needs another recording."""
+        """Adopt the launches' current arguments; False if the launches must be recorded again."""
         return False
 
 
 class Replay(ABC):
-    """A device's way to replay. str() names the extension.
+    """A device's extension for replay; str() is its name.
 
-    least: launches from which on a replay pays. noun: what is replayed.
+    min_launches: number of launches from which replay pays. noun: name of a recording in reports.
     """
 
-    least: ClassVar[int]
+    min_launches: ClassVar[int]
     noun: ClassVar[str]
 
     @abstractmethod
     def record(self, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str) -> RecordedLaunches:
-        """`launches`, none of them empty, to be replayed on `queue`. DeviceError if the driver refuses one."""
+        """Record non-empty `launches` for replay on `queue`. Raises DeviceError if the driver refuses one."""

@@ -1,4 +1,4 @@
-"""Which way of replaying launches a device has."""
+"""Selection of a device's replay extension."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from .replay import Replay
 
 
 def find_replay(device: cl.Device) -> Replay | str:
-    """How to record and replay launches on `device`, or the reason why they are enqueued one by one.
-
-    Command buffers, else recordable queues.
-    """
+    """The replay extension of `device`, command buffers before recordable queues, or the reason why it has none."""
     buffers = find_command_buffers(device)
     if not isinstance(buffers, str):
         return buffers

@@ -224,8 +224,8 @@ def test_nothing_is_left_running(rt: Runtime, tmp_path: Path, end: str) -> None:
 def test_a_worker_ends_with_its_caller_though_it_compiles() -> None:
     code = """
 import ctypes
-from opalite.cl.programs.build_worker import end_with_caller
-end_with_caller()
+from opalite.cl.programs.build_worker import exit_with_parent
+exit_with_parent()
 print("begun", flush=True)
 ctypes.CDLL(None).sleep(100_000)
 """
@@ -282,7 +282,7 @@ def deadly(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     monkeypatch.setattr(
         BuildPool, "_command", lambda pool: [sys.executable, "-c", DEADLY_WORKER, pool._index, pool._version]
     )
-    monkeypatch.setattr(compile_source, "_keep_source", lambda *args: "somewhere")
+    monkeypatch.setattr(compile_source, "_save_source", lambda *args: "somewhere")
     return rt
 
 
@@ -298,7 +298,7 @@ def test_a_program_that_ends_its_compiler_is_built_without_optimisation(
 
 def test_a_program_that_always_ends_its_compiler_is_an_error(deadly: Runtime) -> None:
     wanted = [*specs(), (f"// ALWAYS DEADLY\n{SOURCE}", "-DVALUE=1", "p-deadly")]
-    with pytest.raises(BuildError, match=r"ends its process \(SIGABRT, 'LLVM ERROR: no fixpoint'\) on p-deadly"):
+    with pytest.raises(BuildError, match=r"crashes \(SIGABRT, 'LLVM ERROR: no fixpoint'\) on p-deadly"):
         deadly.build_all(wanted)
     assert values(deadly, deadly.build_all(specs())) == list(range(COUNT))
 
@@ -352,8 +352,8 @@ print(os.getpriority(os.PRIO_PROCESS, 0), failed or _ATTRIBUTES.unpack(memory.ra
 
 POLITE_WORKER = """
 import os, sys, time
-from opalite.cl.programs.build_worker import REQUEST, READY, _read, _write, end_with_caller
-end_with_caller()
+from opalite.cl.programs.build_worker import REQUEST, READY, _read, _write, exit_with_parent
+exit_with_parent()
 _write(1, READY)
 while (header := _read(REQUEST.size)) is not None:
     options, text = (_read(size) for size in REQUEST.unpack(header))

@@ -99,7 +99,7 @@ def test_what_hangs_is_given_up(rt: Runtime, device_id: str | None, monkeypatch:
 @pytest.mark.parametrize(
     ("index", "changes", "why"),
     [
-        ("", {}, "no process may run beside this one"),
+        ("", {}, "no background process may start"),
         ("77:0", {}, "the device is another one"),
         (None, {"sizes": (1 << 60, 8)}, "cannot be tried"),
     ],
@@ -114,4 +114,4 @@ def test_what_cannot_be_tried_is_not_held_against_it(
 
 def test_one_process_is_all_that_the_user_allows(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_BUILD_THREADS", "1")
-    assert "no process may run beside" in made(rt, None).fault(trial(rt, WRITES))
+    assert "no background process may start" in made(rt, None).fault(trial(rt, WRITES))

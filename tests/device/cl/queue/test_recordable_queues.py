@@ -257,7 +257,7 @@ def open_session(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> opalite.Infere
 @pytest.mark.parametrize("most", [1000, 4])
 def test_sessions_replay_with_equal_results(rt: Runtime, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, RecordingDriver(most))
-    monkeypatch.setattr(RecordableQueues, "least", 2)
+    monkeypatch.setattr(RecordableQueues, "min_launches", 2)
     monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     shapes = [(1, 3, 16, 16), (2, 3, 9, 7), (1, 3, 16, 16)]
     feeds = [noise(*shapes[i // 4], seed=i) for i in range(12)]
@@ -278,7 +278,7 @@ def test_sessions_replay_with_equal_results(rt: Runtime, most: int, monkeypatch:
 
 def test_bound_outputs_are_replayed_into_other_memory(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = use(monkeypatch, RecordingDriver())
-    monkeypatch.setattr(RecordableQueues, "least", 2)
+    monkeypatch.setattr(RecordableQueues, "min_launches", 2)
     monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     session = open_session(rt, monkeypatch)
     feeds = [noise(1, 3, 8, 8, seed=i) for i in range(6)]

@@ -78,7 +78,9 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
         session.run(None, feeds)
         (executable,) = session._run_record.executables
         if executable._megakernel_builder.is_over:
-            time.sleep(background_throttle.TURNS_S)  # runs make room for whoever planned it, who may go on with that
+            time.sleep(
+                background_throttle.CONTENTION_S
+            )  # runs make room for whoever planned it, who may go on with that
             return session.run(None, feeds), executable  # it may have ended after the last run had looked
         assert time.monotonic() < end, "nothing was linked"
         time.sleep(0.01)
@@ -324,7 +326,7 @@ def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypat
     loop = loop_of(executable)
     decide(loop, True)
     loop._gives_way = True
-    monkeypatch.setattr(background_throttle, "_taken_turns_until", 0.0)
+    monkeypatch.setattr(background_throttle, "_contended_until", 0.0)
     session.run(None, feeds)
     assert loop._call[loop._workers] == loop._count + 1
     with background_throttle.background_build():
@@ -335,7 +337,7 @@ def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypat
     np.testing.assert_array_equal(found[0], expected[0])
     session.run(None, feeds)
     assert loop._call[loop._workers] == 1, "what was built may be followed by more"
-    monkeypatch.setattr(background_throttle, "_taken_turns_until", 0.0)
+    monkeypatch.setattr(background_throttle, "_contended_until", 0.0)
     session.run(None, feeds)
     assert loop._call[loop._workers] == loop._count + 1
     background_throttle.report_contention()

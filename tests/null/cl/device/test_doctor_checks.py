@@ -230,7 +230,7 @@ def test_a_driver_that_crashes_is_named_and_not_loaded_here(tmp_path: Path) -> N
         raise ProcessLookupError("it ends the process by signal 11")
 
     bad = only(doctor_checks.check_icds([tmp_path], crash), BAD)
-    assert bad.kills
+    assert bad.is_fatal
     assert "does not survive: it ends the process by signal 11" in bad.what
     assert f"sudo rm {tmp_path / 'bad.icd'}" in bad.fix
 

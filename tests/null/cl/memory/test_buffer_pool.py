@@ -24,31 +24,31 @@ class Memory:
 
 def test_buffer_pool_gives_the_smallest_that_fits() -> None:
     pool = BufferPool(Memory)
-    small, middle, large = (pool.take(n) for n in (100, 200, 300))
+    small, middle, large = (pool.acquire(n) for n in (100, 200, 300))
     for buffer in (large, small, middle):
-        pool.give_back(buffer)
-    assert pool.take(150) is middle
-    assert pool.take(150) is large
-    assert pool.take(100) is small
-    assert pool.take(50) not in (small, middle, large)
+        pool.release(buffer)
+    assert pool.acquire(150) is middle
+    assert pool.acquire(150) is large
+    assert pool.acquire(100) is small
+    assert pool.acquire(50) not in (small, middle, large)
     assert pool.total_bytes == 650
 
 
 def test_a_separate_buffer_is_always_new() -> None:
     pool = BufferPool(Memory)
-    first = pool.take(100)
-    pool.give_back(first)
-    assert pool.take(100, separate=True) is not first
+    first = pool.acquire(100)
+    pool.release(first)
+    assert pool.acquire(100, separate=True) is not first
 
 
 def test_giving_back_twice_or_elsewhere_is_an_error() -> None:
     pool = BufferPool(Memory)
-    buffer = pool.take(8)
-    pool.give_back(buffer)
+    buffer = pool.acquire(8)
+    pool.release(buffer)
     with pytest.raises(ValueError, match="twice"):
-        pool.give_back(buffer)
+        pool.release(buffer)
     with pytest.raises(KeyError):
-        pool.give_back(Memory(8))
+        pool.release(Memory(8))
 
 
 def test_arena_is_one_span_within_the_limit() -> None:

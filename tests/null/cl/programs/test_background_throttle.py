@@ -16,7 +16,7 @@ from opalite.cl.programs import background_throttle
 @pytest.fixture(autouse=True)
 def _nobody_else() -> Iterator[None]:
     deadline = time.monotonic() + 60
-    while background_throttle._turns.count or background_throttle._crowds.count:  # threads of other tests
+    while background_throttle._interval.count or background_throttle._work.count:  # threads of other tests
         assert time.monotonic() < deadline
         time.sleep(0.01)
     interval = sys.getswitchinterval()
@@ -52,11 +52,11 @@ def test_planning_collects_no_garbage(was_on: bool) -> None:
 def test_what_planning_made_is_not_looked_through_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.enable()
     gc.collect()
-    monkeypatch.setattr(background_throttle, "_unseen", [0, gc.get_stats()[2]["collections"]])
+    monkeypatch.setattr(background_throttle, "_promoted", [0, gc.get_stats()[2]["collections"]])
     with background_throttle.background_planning():
-        made = [[i] for i in range(2 * background_throttle._MANY)]
-    assert gc.get_count()[0] < background_throttle._MANY
-    assert background_throttle._unseen[0] >= len(made)
+        made = [[i] for i in range(2 * background_throttle._MIN_PROMOTED)]
+    assert gc.get_count()[0] < background_throttle._MIN_PROMOTED
+    assert background_throttle._promoted[0] >= len(made)
     assert gc.get_freeze_count() == 0
     old = gc.get_objects(generation=2)
     assert any(o is made for o in old)
@@ -69,7 +69,7 @@ def test_garbage_among_it_is_found_at_last(monkeypatch: pytest.MonkeyPatch) -> N
     gc.enable()
     gc.collect()
     with background_throttle.background_planning():
-        made = [[i] for i in range(2 * background_throttle._MANY)]
+        made = [[i] for i in range(2 * background_throttle._MIN_PROMOTED)]
         node = Node()
         node.me = node  # type: ignore[attr-defined]
         gone = weakref.ref(node)
@@ -84,16 +84,16 @@ def test_garbage_among_it_is_found_at_last(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_collector_s_own_way_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     gc.enable()
     gc.collect()
-    unseen = background_throttle._MOST if case.startswith("long") else 0
-    monkeypatch.setattr(background_throttle, "_unseen", [unseen, gc.get_stats()[2]["collections"]])
+    unseen = background_throttle._MAX_PROMOTED if case.startswith("long") else 0
+    monkeypatch.setattr(background_throttle, "_promoted", [unseen, gc.get_stats()[2]["collections"]])
     if case.startswith("somebody"):
         gc.freeze()
     try:
         frozen = gc.get_freeze_count()
         with background_throttle.background_planning():
-            made = [[i] for i in range(2 * background_throttle._MANY)]
+            made = [[i] for i in range(2 * background_throttle._MIN_PROMOTED)]
         assert gc.get_freeze_count() == frozen
-        assert background_throttle._unseen[0] == unseen
+        assert background_throttle._promoted[0] == unseen
         assert made
     finally:
         gc.unfreeze()
@@ -105,7 +105,7 @@ def test_an_error_puts_everything_back() -> None:
         raise ValueError("wrong")
     assert gc.isenabled()
     assert sys.getswitchinterval() == pytest.approx(before)
-    assert not background_throttle._crowds.count
+    assert not background_throttle._work.count
 
 
 def test_cores_are_wanted_while_something_is_built_and_for_a_moment_after_a_wait() -> None:
@@ -126,7 +126,7 @@ def test_a_loop_of_calls_pauses_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(background_throttle.time, "sleep", naps.append)
     since = 1.0
     for _ in range(10):
-        now[0] += background_throttle.PAUSE_S / 4
+        now[0] += background_throttle.YIELD_EVERY_S / 4
         since = background_throttle.yield_interpreter(since)
     assert len(naps) == 2
-    assert all(0 < nap < background_throttle.PAUSE_S for nap in naps)
+    assert all(0 < nap < background_throttle.YIELD_EVERY_S for nap in naps)

@@ -140,7 +140,7 @@ class KVCaches:
         old, new = self._prepared.pop(name, (None, None))
         if old is not cache or new is None or (new.capacity, new.stored) != (capacity, cache.stored):
             return cache.copy(capacity)
-        new.follow(cache)
+        new.append_from(cache)
         return new
 
     def _enlarge_ahead(self, caches: Mapping[str, GrowableDeviceTensor], grown: int) -> None:

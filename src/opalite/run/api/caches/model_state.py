@@ -350,7 +350,7 @@ class State:
             if picked.min() < 0 or picked.max() >= size:
                 raise InputError(f"indices of sequences go from 0 to {size - 1}, got {indices!r}")
             made[p.past] = (
-                value.picked(picked.tolist(), p.batch)
+                value.gather(picked.tolist(), p.batch)
                 if isinstance(value, GrowableDeviceTensor)
                 else np.take(value, picked, p.batch)
             )

@@ -130,14 +130,14 @@ class IoTransfer:
         step = self._bindable.get(port.host)
         if step is None or 0 in port.shape:
             return None
-        return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
+        return DeviceTensor.view_of(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
     def input_view(self, port: Port) -> DeviceTensor | None:
         """A tensor over the input's own buffer, which only uploads write; None if it is stored in another type."""
         step = self._uploads.get(port.host)
         if step is None or step.dtype is not port.dtype or 0 in port.shape:
             return None
-        return DeviceTensor.over(self._rt, self._own[step.slot], port.shape, port.dtype.np)
+        return DeviceTensor.view_of(self._rt, self._own[step.slot], port.shape, port.dtype.np)
 
     def freeze_bindings(self) -> dict[int, StagingBuffer]:
         """Record the present bindings, by slot. The megakernel and linked kernels contain their addresses."""

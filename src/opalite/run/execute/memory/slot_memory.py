@@ -334,13 +334,13 @@ def pool_slots(program: Program, pool: BufferPool[M]) -> dict[int, M]:
         used = [s for s in dict.fromkeys(_slots_of(step)) if s in dynamic]
         for slot in used:
             if slot not in found:
-                found[slot] = pool.take(dynamic[slot])
+                found[slot] = pool.acquire(dynamic[slot])
         for slot in used:
             if last[slot] == i:
-                pool.give_back(found[slot])
+                pool.release(found[slot])
     for slot, nbytes in dynamic.items():
         if slot not in found:  # no step touches it
-            found[slot] = pool.take(nbytes)
+            found[slot] = pool.acquire(nbytes)
     return found
 
 

@@ -38,7 +38,7 @@ def describe_queueing(
         refusal = next((r.refusal for r in recordings if r.refusal), "") or rt.replay
         if persistent is not None and persistent.why:
             refusal = persistent.why
-        why = f"a replay pays from {refusal.least} on" if isinstance(refusal, Replay) else refusal
+        why = f"a replay pays from {refusal.min_launches} on" if isinstance(refusal, Replay) else refusal
         parts.append(f"enqueued one by one: {why}")
     if rt.flush_every:
         parts.append(f"flushed every {rt.flush_every}")

@@ -209,10 +209,10 @@ class KVCacheRuns:
         for port, (number, _) in zip(program.reserved, record.reserved, strict=True):
             cache = self.caches[record.inputs[number]]
             if port.dtype is not DType.of(cache.stored):
-                if not cache.is_own:
+                if not cache.owns_memory:
                     raise NoKVCacheRunError(f"the program stores the caches as {port.dtype}")
                 try:
-                    cache.store(port.dtype.np)
+                    cache.convert(port.dtype.np)
                 except OverflowError as e:
                     raise NoKVCacheRunError(str(e)) from e
             memory[port.slot] = cache.tensor.buffer
