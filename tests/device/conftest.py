@@ -39,7 +39,7 @@ def rt(device_id: str | None) -> Runtime:
 def _builders_get_their_share() -> Iterator[None]:
     """Test processes keep all cores busy: what is built behind one's runs would wait for all others."""
     with pytest.MonkeyPatch.context() as patch:
-        for niceness in ("_URGENT", "_CALM"):
+        for niceness in ("_NICE_URGENT", "_NICE_BACKGROUND"):
             patch.setattr(f"opalite.cl.programs.program_cache.{niceness}", 1)
         yield
 

@@ -51,10 +51,8 @@ Array = np.ndarray[Any, Any]
 class Runtime:
     """Context and in-order queue of one device, with its programs, memory and shared weights.
 
-    Sessions on one device with equal hints share one Runtime (`find_runtime`). Making things is thread-safe; a
-    PreparedLaunch belongs to one thread at a time.
-
-    lost: the error by which it showed that the context is dead; '' while it is not (`check_lost`).
+    Sessions on one device with equal hints share one Runtime (`find_runtime`). Its methods are thread-safe; a
+    PreparedLaunch belongs to one thread at a time. lost: the error that killed the context, else '' (`check_lost`).
     """
 
     def __init__(self, found: FoundDevice, hints: HintProperties | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What is PoCL's own: repairs, its folders and header, a linker for it, limits of a process that it does not survive.
+"""Workarounds for PoCL: CPU names, program folders, pruned headers, a linker, checks of process limits.
 
-`cl/` stands on this folder. Step loops, which stand on `cl/`, are in `loop/`.
+`cl/` imports this folder; only `megakernel/` imports `cl/`.
 """

@@ -1,8 +1,7 @@
-"""Whether the system's loader takes the machine code of a program binary: PoCL ends the process where it does not.
+"""Check that the dynamic loader accepts a program's machine code: otherwise PoCL ends the process.
 
-Opalite's linker (elf_linker.py) once wrote libraries without a header that says what stack they need. On x86-64 the
-loader then wants an executable one, and refuses that from glibc 2.41 on. Caches and bundles of then hold such
-libraries. Needs no OpenCL.
+Early versions of elf_linker.py wrote libraries without PT_GNU_STACK. For these the loader requests an executable stack,
+which glibc 2.41 and later refuse. Old caches and bundles contain such libraries. Needs no OpenCL.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from collections.abc import Mapping
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
-_MARK = b"\x7fELF\x02\x01"  # of 64 bits, the least significant byte first
+_MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
 _SHARED, _X86_64, _STACK, _EXECUTE = 3, 62, 0x6474E551, 1
 
 
 class UnloadableError(Exception):
-    """Why the system's loader refuses a program's machine code, which is to be made anew."""
+    """The dynamic loader refuses a program's machine code; the program must be built again."""
 
 
 def check_loadable(files: Mapping[str, memoryview]) -> None:
-    """UnloadableError if the loader refuses a library among a program's `files`, by path."""
+    """Raise UnloadableError if the loader would refuse a library among `files` (by path)."""
     for path, contents in files.items():
         fault = load_fault(contents) if path.endswith(".so") else None
         if fault is not None:
@@ -29,16 +28,16 @@ def check_loadable(files: Mapping[str, memoryview]) -> None:
 
 
 def load_fault(library: bytes | memoryview) -> str | None:
-    """What the headers of a shared library have that the loader refuses; None for nothing."""
+    """Reason why the loader would refuse a shared library, by its headers; None if it would not."""
     try:
         ident, kind, machine, _, _, first, _, _, _, size, count, *_ = _HEADER.unpack_from(library)
-        if ident[: len(_MARK)] != _MARK or kind != _SHARED or size != _SEGMENT.size:
+        if ident[: len(_MAGIC)] != _MAGIC or kind != _SHARED or size != _SEGMENT.size:
             return "it is no shared library"
         segments = [_SEGMENT.unpack_from(library, first + i * size) for i in range(count)]
     except struct.error:
         return "it is truncated"
     flags = [s[1] for s in segments if s[0] == _STACK]
-    # Other processors need no executable stack where nothing is said.
+    # Other processors default to a stack that is not executable.
     if (not flags and machine == _X86_64) or any(f & _EXECUTE for f in flags):
         return "it asks for an executable stack"
     return None

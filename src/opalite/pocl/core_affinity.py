@@ -1,7 +1,7 @@
-"""Which cores this process may use, and threads of a driver that stay on one of them each. Needs no OpenCL.
+"""Cores that this process may use, and pinning of driver threads to them. Needs no OpenCL.
 
-Drivers for CPUs start a thread for each core of the machine, whatever the process may use of it: PoCL's two workers on
-one core (taskset, a container) take each other's time, and spin while the other has it. So they are told how many.
+CPU drivers start a thread for each core of the machine. On fewer usable cores (taskset, a container) PoCL's threads
+preempt each other while spinning, so they are limited.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import threading
 from collections.abc import Collection
 from pathlib import Path
 
-_QUOTAS = (  # files with the processor time that a container may take, and the period of both versions of cgroups
+_QUOTAS = (  # files with CPU quota and period, of cgroups v2 and v1
     ("cpu.max",),
     ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"),
 )
 
 
 def allowed_cores() -> list[int]:
-    """The numbers of the cores that this process may run on (its affinity), in order; all where the system has none."""
+    """Sorted numbers of the cores in this process's affinity mask; all cores without such masks."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def core_limit(groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """How many threads can compute at once, by affinity and a container's quota; None if as many as cores exist."""
+    """Number of threads that can run at once, by affinity and CPU quota; None if that is every core."""
     count = len(allowed_cores())
     if (quota := _quota(groups)) is not None:
         count = min(count, max(1, math.ceil(quota)))
@@ -34,7 +34,7 @@ def core_limit(groups: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 def _quota(groups: Path) -> float | None:
-    """Processor time per time, in cores, that the control group of this process may take; None if any."""
+    """CPU quota of the control group, in cores; None without a quota."""
     for names in _QUOTAS:
         try:
             spent, period = " ".join((groups / name).read_text().strip() for name in names).split()
@@ -45,7 +45,7 @@ def _quota(groups: Path) -> float | None:
 
 
 def task_ids() -> set[int]:
-    """The numbers of this process's threads, those of drivers included; empty where the system does not tell."""
+    """Ids of all threads of this process; empty if the system does not list them."""
     try:
         return {int(name) for name in os.listdir("/proc/self/task")}
     except (OSError, ValueError):
@@ -53,9 +53,10 @@ def task_ids() -> set[int]:
 
 
 def pin(started: Collection[int], cores: Collection[int]) -> bool:
-    """Leave each of the threads `started` on a core of its own, if there are as many as `cores`; whether that is so.
+    """Pin each of the threads `started` to a core, if they are as many as `cores`; returns whether that succeeded.
 
-    Systems were seen to leave two workers on one core for seconds, at twice the time. Threads of Python's do not count.
+    Schedulers may otherwise leave two workers on one core for seconds, which doubles run times. Python threads are
+    ignored.
     """
     ours = {thread.native_id for thread in threading.enumerate()}
     tasks = sorted(set(started) - ours)

@@ -1,12 +1,9 @@
-"""Keeps PoCL usable and fast on processors that its LLVM does not know.
+"""PoCL on CPUs unknown to its LLVM: corrected CPU name. Also PoCL's environment, and checks before it builds or loads.
 
-PoCL's wheel (3.0, LLVM 14) guesses the name of such a processor. Its own compiler refuses the name 'generic', so every
-build fails. Any other name may lack features that PoCL's kernel library (avx512, avx2...) was compiled with; then no
-function of that library is inlined and every multiply-add is a call: measured on an Emerald Rapids, which it calls
-'icelake-client', MobileNetV1 takes 50 ms in place of 8. `fix_cpu_name` writes the LLVM name that
-the library was built for into PoCL's device record.
-
-PoCL also needs a folder for its files (folder.py), which `prepare_environment` tells it.
+PoCL's wheel (3.0, LLVM 14) guesses the name of an unknown CPU. Its compiler refuses the name 'generic', so every build
+fails. Another name may lack features of PoCL's kernel library (avx512, avx2...); then no library function is inlined
+and every multiply-add is a call. An Emerald Rapids, named 'icelake-client', runs MobileNetV1 in 50 ms instead of 8.
+`fix_cpu_name` writes the kernel library's CPU name into PoCL's device record.
 """
 
 from __future__ import annotations
@@ -31,19 +28,19 @@ from .program_folder import BUILDS, PoclFolder, open_folder
 from .provide_linker import linker_in, prepare_linker
 
 PLATFORM = "Portable Computing Language"
-_KEEP: list[Any] = []  # strings that PoCL's device records point to
-_folder: PoclFolder | None = None  # this process's
-_fault: DeviceError | None = None  # why it has none
-_user_folder = ""  # the one that the user has chosen, if any
+_CPU_NAMES: list[Any] = []  # strings that PoCL's device records point to
+_folder: PoclFolder | None = None  # of this process
+_fault: DeviceError | None = None  # the reason if there is no folder
+_user_folder = ""  # POCL_CACHE_DIR, if the user has set it
 _THREADS = "POCL_MAX_PTHREAD_COUNT"
 _SPECIALIZATION = "POCL_WORK_GROUP_SPECIALIZATION"
-_limited = ""  # what this process told PoCL of its threads
+_limited = ""  # the thread limit that this process set
 _RECORD_BYTES = 4096
 _NAMES = (("avx512f", "skylake-avx512"), ("avx2", "haswell"), ("avx", "sandybridge"), ("sse4_1", "penryn"))
 
 
 def has_wrong_cpu_name(platform_name: str, device_version: str) -> bool:
-    """Whether this is a CPU device of PoCL, as old as its wheel, whose processor's name is not its kernel library's."""
+    """Return whether an old PoCL (its wheel) names the CPU differently from its kernel library."""
     return (
         sys.platform == "linux"
         and platform.machine() == "x86_64"
@@ -54,22 +51,20 @@ def has_wrong_cpu_name(platform_name: str, device_version: str) -> bool:
 
 
 def processor_name(device_version: str) -> str:
-    """LLVM's name for the processor, which a PoCL device's version ends with: '...-linux-gnu-icelake-client'."""
+    """LLVM's CPU name at the end of a PoCL device version, such as '...-linux-gnu-icelake-client'."""
     return device_version.strip().rpartition("-gnu-")[2]
 
 
 def prepare_environment(cache_folder: Path | None) -> str | None:
-    """Tell PoCL where its files go: into `cache_folder`, or into temporary files for None. See `restore_environment`.
+    """Set PoCL's environment: its folder below `cache_folder` (None: a temporary one), threads, pinning.
 
-    To be called before the first OpenCL call. What the user has set stays. Returns why PoCL has no folder, or None;
-    other drivers do without one.
-    DeviceError if the limits of this process leave drivers too little memory, or PoCL no thread.
+    Call this before the first OpenCL call, and `restore_environment` after it. Settings of the user stay. Returns the
+    reason if PoCL has no folder, else None: other drivers need none. Raises DeviceError if the process limits leave too
+    little memory for drivers or no thread for PoCL.
 
-    PoCL starts as many threads as the process may use cores (core_affinity.py), each of which stays on a core of its
-    own: PoCL does that itself where it has every core of the machine, else `pin_threads`.
-
-    Kernels are not compiled again for each work-group size: one function serves them all, no slower by measurement, and
-    a program's binary holds it.
+    PoCL gets one thread for each usable core (core_affinity.py), pinned by PoCL if it has every core of the machine,
+    else by `pin_threads`. Specialization by work-group size is off: one function serves all sizes as fast, and is part
+    of the program's binary.
     """
     global _folder, _fault, _limited, _user_folder
     if _folder is not None:
@@ -95,7 +90,7 @@ def prepare_environment(cache_folder: Path | None) -> str | None:
 
 
 def restore_environment() -> None:
-    """To be called after the first OpenCL call. PoCL knows its folder and threads, which are no other process's."""
+    """Unset the folder and thread limit, which children must not inherit. Call after the first OpenCL call."""
     global _limited
     if _limited and knobs.foreign(_THREADS) == _limited:
         knobs.unset_foreign(_THREADS)
@@ -105,27 +100,26 @@ def restore_environment() -> None:
 
 
 def pin_threads(platform_name: str, started: set[int]) -> None:
-    """Keep PoCL's threads, which are among the tasks `started` since the platform was asked, to a core each.
+    """Pin PoCL's threads, which are among the tasks `started`, to one core each.
 
-    Only where they are as many as the cores that the process may use; POCL_AFFINITY says 1 where PoCL has done it, and
-    0 where the user does not want it.
+    No effect unless they are as many as the usable cores, or if POCL_AFFINITY is set: 1 if PoCL pins, 0 by the user.
     """
     if platform_name == PLATFORM and not knobs.foreign("POCL_AFFINITY"):
         core_affinity.pin(started, core_affinity.allowed_cores())
 
 
 def make_build_folder() -> str:
-    """A new folder for processes that only build; it goes with this process's own. DeviceError if there is no place."""
+    """Make a folder for build workers, removed with this process's folder. Raises DeviceError if that fails."""
     if _folder is None:
         return str(make_temporary("opalite-build-"))
-    _folder.keep()
+    _folder.ensure_exists()
     return tempfile.mkdtemp(prefix=BUILDS, dir=_folder.path)
 
 
 def prepare_binary(binary: bytes) -> bytes:
-    """To be called before PoCL is given `binary`: what to give it in its place.
+    """Return `binary` as PoCL should load it, after checks; call this before loading.
 
-    DeviceError if its files cannot be written, UnloadableError if it has to be built again.
+    Raises DeviceError if its files cannot be written, UnloadableError if the program must be built again.
     """
     _check_folder()
     binary = strip_bitcode(binary)
@@ -134,37 +128,37 @@ def prepare_binary(binary: bytes) -> bytes:
     process_limits.check_file(len(binary))
     process_limits.check_files(process_limits.LOAD_FILES, "loading a program of PoCL's")
     if _folder is not None:
-        _folder.take(binary)
+        _folder.install(binary)
     return binary
 
 
 def strip_bitcode(binary: bytes) -> bytes:
-    """`binary` without the bitcode of PoCL's, unless that is to compile kernels again for sizes of work-groups."""
+    """`binary` without bitcode, unless specialization by work-group size is on, which needs it."""
     return without_bitcode(binary) if knobs.foreign(_SPECIALIZATION) == "0" else binary
 
 
 def prepare_build() -> None:
-    """To be called before PoCL compiles anything. DeviceError if it would not survive that."""
+    """Check linker, folder and process limits. Raises DeviceError if a build would fail. Call before PoCL compiles."""
     _check_folder()
     prepare_linker()
     process_limits.check_build(str(_folder.path) if _folder is not None else knobs.foreign("POCL_CACHE_DIR"))
     if _folder is not None:
-        _folder.forget()
+        _folder.remove_unverified()
 
 
 def _check_folder() -> None:
-    """See to it that PoCL's folder is there. DeviceError if there is none."""
+    """Ensure that PoCL's folder exists. Raises DeviceError if there is none."""
     if _folder is None and _fault is not None:
         raise DeviceError(str(_fault))
     if _folder is not None:
-        _folder.keep()
+        _folder.ensure_exists()
     elif _user_folder:
-        with suppress(OSError):  # PoCL says so
+        with suppress(OSError):  # PoCL reports it
             os.makedirs(_user_folder, exist_ok=True)
 
 
 def _has_all_cores() -> bool:
-    """Whether PoCL's threads are as many as the machine's cores, which PoCL numbers from 0 when it pins them."""
+    """Return whether PoCL has a thread for every core of the machine: its pinning numbers cores from 0."""
     limit, count = knobs.foreign(_THREADS), os.cpu_count() or 1
     if limit and limit != str(count):
         return False
@@ -172,9 +166,9 @@ def _has_all_cores() -> bool:
 
 
 def worker_environment(folder: str) -> dict[str, str]:
-    """Environment of a process that only builds: this one's packages, PoCL's files in `folder`, one thread.
+    """Environment of a build worker: this process's packages, PoCL's files in `folder`, one thread.
 
-    OSError if `folder` cannot be written.
+    Raises OSError if `folder` cannot be written.
     """
     return knobs.environment(
         **{
@@ -191,13 +185,13 @@ def worker_environment(folder: str) -> dict[str, str]:
 
 @cache
 def host_cpu_name() -> str:
-    """LLVM's name for the kernel library that PoCL picks here; elsewhere than on x86 Linux the architecture."""
+    """LLVM's CPU name of the kernel library that PoCL selects here; the architecture unless on x86-64 Linux."""
     machine = platform.machine().lower() or "host"
     return llvm_cpu_name(cpu_flags()) if sys.platform == "linux" and machine == "x86_64" else machine
 
 
 def llvm_cpu_name(flags: set[str]) -> str:
-    """LLVM's name for the kernel library that PoCL picks on a processor with these /proc/cpuinfo flags."""
+    """LLVM's CPU name of the kernel library that PoCL selects for these /proc/cpuinfo flags."""
     for flag, name in _NAMES:
         if flag in flags:
             return name
@@ -205,21 +199,21 @@ def llvm_cpu_name(flags: set[str]) -> str:
 
 
 def fix_cpu_name(device_pointer: int, device_version: str) -> bool:
-    """Replace the processor's name in the record of the device at `device_pointer`; False where it was not found."""
+    """Replace the CPU name in PoCL's record of the device at `device_pointer`; False if it is not found."""
     wrong = processor_name(device_version).encode() + b"\0"
     record = _peek(device_pointer, _RECORD_BYTES)
     for offset in range(0, len(record), 8):
         target = int.from_bytes(record[offset : offset + 8], "little")
         if 4096 < target < 1 << 47 and _peek(target, len(wrong)) == wrong:
             name = ctypes.create_string_buffer(host_cpu_name().encode())
-            _KEEP.append(name)
+            _CPU_NAMES.append(name)
             ctypes.c_uint64.from_address(device_pointer + offset).value = ctypes.addressof(name)
             return True
     return False
 
 
 def _peek(address: int, count: int) -> bytes:
-    """Memory of this process, or b'' where it is not mapped (never a fault)."""
+    """Memory of this process; b'' if it is not mapped, without a fault."""
     try:
         with open("/proc/self/mem", "rb", buffering=0) as memory:
             memory.seek(address)
@@ -229,7 +223,7 @@ def _peek(address: int, count: int) -> bytes:
 
 
 def cpu_flags() -> set[str]:
-    """What the system says that an x86 processor has, by its names; empty where it does not say."""
+    """Flags of an x86 CPU in /proc/cpuinfo; empty on other systems."""
     try:
         with open("/proc/cpuinfo") as f:
             for line in f:

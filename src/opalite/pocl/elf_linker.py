@@ -1,15 +1,14 @@
-"""A linker for the one case that PoCL needs: a relocatable object of x86-64 becomes a shared library.
+"""A linker for PoCL: makes one x86-64 relocatable object a shared library, on systems without `ld`.
 
-Longer than 400 lines: one short program, which a process of its own runs for each kernel.
+Longer than 400 lines: a stand-alone program, started for each kernel.
 
-PoCL calls `ld` for every kernel, and aborts the process where there is none. This is an `ld` for such systems
-(provide_linker.py puts it in place). It knows what LLVM emits for position-independent code in the small code model;
-anything else is a LinkError. Standard library only, and little of it: a process runs it for each kernel.
+PoCL calls `ld` for every kernel, and aborts the process if there is none. provide_linker.py installs this program as
+`ld`. It supports LLVM's position-independent code in the small code model; other objects are a LinkError. It imports
+little of the standard library, because each kernel starts a process.
 
-The library has three segments, each on pages of its own: read-only (dynamic tables, constants), code (with a jump for
-each function of another library), and data (addresses of other libraries' symbols, the dynamic section, variables). Its
-header says that it needs no executable stack: from glibc 2.41 on the loader refuses a library that does not say so.
-Symbols that the object lacks are looked for in the C library and the compiler's, when the library is loaded.
+The library has three segments on separate pages: read-only (dynamic tables, constants), code (with a PLT entry for each
+external function), and data (GOT, dynamic section, variables). PT_GNU_STACK requests a stack that is not executable,
+which glibc 2.41 and later require. External symbols are resolved from the C library and libgcc at load time.
 
 Sources: System V ABI, chapters 4 and 5; its AMD64 supplement, section 4.4.
 """
@@ -21,7 +20,7 @@ from collections.abc import Sequence
 
 PAGE = 4096
 NEEDED = ("libc.so.6", "libm.so.6", "libgcc_s.so.1")
-SAYS = "Opalite's linker of PoCL's kernels"
+PROGRAM = "Opalite's linker of PoCL's kernels"
 
 _EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
 _PHDR = struct.Struct("<IIQQQQQQ")
@@ -51,11 +50,11 @@ _JUMP_BYTES = 8
 
 
 class LinkError(Exception):
-    """What the object has that this linker does not know."""
+    """The object uses a feature that this linker lacks."""
 
 
 class _Section:
-    """A section of the object that the library keeps."""
+    """An allocated section of the object."""
 
     def __init__(self, kind: int, flags: int, data: bytearray, size: int, align: int) -> None:
         self.kind = kind
@@ -63,11 +62,11 @@ class _Section:
         self.data = data
         self.size = size
         self.align = align
-        self.address = 0  # in the library, once it is placed
+        self.address = 0  # in the library, after placement
 
 
 class _Symbol:
-    """A symbol of the object's table; `section` is None where another library has it."""
+    """A symbol of the object. section: None if the symbol is external or absolute."""
 
     def __init__(self, name: bytes, info: int, visibility: int, value: int, size: int) -> None:
         self.name = name
@@ -80,22 +79,22 @@ class _Symbol:
 
     @property
     def address(self) -> int:
-        """Where it lies, once sections are placed."""
+        """Address in the library, after placement."""
         return self.value + (self.section.address if self.section is not None else 0)
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether the dynamic loader has to find it."""
+    def is_external(self) -> bool:
+        """Return whether the dynamic loader must resolve the symbol."""
         return self.section is None and not self.absolute
 
     @property
     def is_exported(self) -> bool:
-        """Whether the loader finds it here: global, and not hidden."""
-        return bool(self.name) and self.info >> 4 != _LOCAL and self.visibility in (0, 3) and not self.is_foreign
+        """Return whether the symbol is exported: global and not hidden."""
+        return bool(self.name) and self.info >> 4 != _LOCAL and self.visibility in (0, 3) and not self.is_external
 
 
 class _Relocation:
-    """A field at `offset` of `section`, to be computed from a symbol."""
+    """A relocation of the field at `offset` of `section`."""
 
     def __init__(self, section: _Section, offset: int, kind: int, symbol: _Symbol, addend: int) -> None:
         self.section = section
@@ -106,7 +105,7 @@ class _Relocation:
 
 
 class _Object:
-    """What a relocatable object holds."""
+    """A parsed relocatable object."""
 
     def __init__(self) -> None:
         self.sections: list[_Section] = []
@@ -115,7 +114,7 @@ class _Object:
 
 
 def link(raw: bytes) -> bytes:
-    """The shared library of the relocatable object `raw`. LinkError if it is none, or has what is not known here."""
+    """Link the relocatable object `raw` into a shared library. Raises LinkError if that is not supported."""
     try:
         return _Library(_read(raw)).bytes
     except (struct.error, IndexError, ValueError, OverflowError) as e:
@@ -187,12 +186,12 @@ def _width(relocation: _Relocation) -> int:
 
 
 class _Library:
-    """Places an object's sections, fills their fields, and writes the tables of the dynamic loader."""
+    """Places an object's sections, applies relocations, and writes the dynamic tables."""
 
     def __init__(self, made: _Object) -> None:
         self._object = made
-        self._entries: dict[int, int] = {}  # by id of the symbol: offset of its address in the table of addresses
-        self._jumps: dict[int, int] = {}  # by id of the symbol: offset of the jump to it
+        self._entries: dict[int, int] = {}  # GOT offset by id of the symbol
+        self._jumps: dict[int, int] = {}  # PLT offset by id of the symbol
         self._dynamic_rela: list[tuple[int, int, int]] = []
         self._list_symbols()
         self._list_entries()
@@ -203,17 +202,17 @@ class _Library:
         self.bytes = self._write()
 
     def _list_symbols(self) -> None:
-        """The loader's table of symbols: what other libraries have first, then what this one gives."""
-        used = {id(r.symbol): r.symbol for r in self._object.relocations if r.symbol.is_foreign}
-        foreign = list(used.values())
-        for symbol in foreign:
+        """Make the dynamic symbol table: external symbols, then exported ones."""
+        used = {id(r.symbol): r.symbol for r in self._object.relocations if r.symbol.is_external}
+        external = list(used.values())
+        for symbol in external:
             if not symbol.name:
                 raise LinkError("a relocation without a symbol, or against a section that is not kept")
-        self._dynamic = [*foreign, *(s for s in self._object.symbols if s.is_exported)]
+        self._dynamic = [*external, *(s for s in self._object.symbols if s.is_exported)]
         self._number = {id(s): 1 + i for i, s in enumerate(self._dynamic)}
-        self._foreign = len(foreign)
+        self._external = len(external)
         self._strings = bytearray(b"\0")
-        self._needed = [self._string(name.encode()) for name in NEEDED if foreign]
+        self._needed = [self._string(name.encode()) for name in NEEDED if external]
         self._names = [self._string(s.name) for s in self._dynamic]
 
     def _string(self, text: bytes) -> int:
@@ -222,9 +221,9 @@ class _Library:
         return at
 
     def _list_entries(self) -> None:
-        """Which symbols need an address in the table, and which a jump through it."""
+        """Assign GOT entries, and PLT entries for external functions."""
         for r in self._object.relocations:
-            jumps = r.kind == _PLT32 and r.symbol.is_foreign
+            jumps = r.kind == _PLT32 and r.symbol.is_external
             if jumps or r.kind in (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX):
                 self._entries.setdefault(id(r.symbol), 8 * len(self._entries))
             if jumps:
@@ -232,7 +231,7 @@ class _Library:
         self._entry_symbols = {id(r.symbol): r.symbol for r in self._object.relocations}
 
     def _place(self) -> None:
-        """Give every section and table its address, which is its place in the file too, but for what has no bytes."""
+        """Assign an address to every section and table; it equals the file offset, except for NOBITS sections."""
         count = len(self._dynamic) + 1
         relas = sum(r.kind == _ABS64 for r in self._object.relocations) + len(self._entries)
         at = _EHDR.size + _SEGMENTS * _PHDR.size
@@ -272,12 +271,12 @@ class _Library:
         if r.kind in (_GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX):
             target = self._table + self._entries[id(r.symbol)]
         elif r.kind in (_PC32, _PLT32, _PC64) and not r.symbol.absolute:
-            if not r.symbol.is_foreign:
+            if not r.symbol.is_external:
                 target = r.symbol.address
             elif r.kind == _PLT32:
                 target = self._jump_table + self._jumps[id(r.symbol)]
             else:
-                raise LinkError(f"the distance to {r.symbol.name!r}, which another library has")
+                raise LinkError(f"a relative address of the external {r.symbol.name!r}")
         else:
             raise LinkError(f"relocation of type {r.kind} against {r.symbol.name!r}")
         value = target + r.addend - place
@@ -291,8 +290,8 @@ class _Library:
             r.section.data[r.offset : r.offset + 8] = struct.pack("<q", r.symbol.value + r.addend)
             return
         if not r.section.flags & _SHF_WRITE:
-            raise LinkError(f"the address of {r.symbol.name!r} in a section that cannot be written")
-        if r.symbol.is_foreign:
+            raise LinkError(f"the address of {r.symbol.name!r} in a read-only section")
+        if r.symbol.is_external:
             self._dynamic_rela.append((place, self._number[id(r.symbol)] << 32 | _ABS64, r.addend))
         else:
             self._dynamic_rela.append((place, _RELATIVE, r.symbol.address + r.addend))
@@ -301,7 +300,7 @@ class _Library:
         self._table_bytes = bytearray(8 * len(self._entries))
         for key, offset in self._entries.items():
             symbol = self._entry_symbols[key]
-            if symbol.is_foreign:
+            if symbol.is_external:
                 self._dynamic_rela.append((self._table + offset, self._number[key] << 32 | _GLOB_DAT, 0))
             elif symbol.absolute:
                 struct.pack_into("<Q", self._table_bytes, offset, symbol.value)
@@ -342,12 +341,12 @@ class _Library:
         return bytes(out)
 
     def _write_symbols(self, out: bytearray) -> None:
-        """The symbols, and the table of hashes by which the loader finds them: one bucket a symbol."""
+        """Write the symbols and the loader's hash table, with one bucket per symbol."""
         buckets, chain = [0] * (len(self._dynamic) + 1), [0] * (len(self._dynamic) + 1)
         for i, (symbol, name) in enumerate(zip(self._dynamic, self._names, strict=True), 1):
-            # Any section number but 0 says that the symbol is here; there is no table of sections to number.
-            where = 0 if symbol.is_foreign else _SHN_ABS if symbol.absolute else 1
-            address, size = (0, 0) if symbol.is_foreign else (symbol.address, symbol.size)
+            # Any section number but 0 means "defined"; the library has no section table.
+            where = 0 if symbol.is_external else _SHN_ABS if symbol.absolute else 1
+            address, size = (0, 0) if symbol.is_external else (symbol.address, symbol.size)
             _SYM.pack_into(
                 out, self._symtab + i * _SYM.size, name, symbol.info, symbol.visibility, where, address, size
             )
@@ -376,7 +375,7 @@ def _up(number: int, multiple: int) -> int:
 
 
 def _hash(name: bytes) -> int:
-    """System V's hash of a symbol's name."""
+    """System V hash of a symbol name."""
     value = 0
     for byte in name:
         value = (value << 4) + byte
@@ -386,7 +385,7 @@ def _hash(name: bytes) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`ld` as clang calls it: -o OUT and one object; libraries and folders are passed over. Exit status 0 or 1."""
+    """Run as `ld` of clang: -o OUT and one object; libraries and folders are ignored. Returns the exit status."""
     objects, target, rest = [], "a.out", iter(arguments)
     for argument in rest:
         if argument == "-o":
@@ -404,7 +403,7 @@ def main(arguments: Sequence[str]) -> int:
             file.write(library)
         os.chmod(target, 0o755)
     except (LinkError, OSError) as e:
-        print(f"{SAYS}: {', '.join(objects)}: {e}", file=sys.stderr)
+        print(f"{PROGRAM}: {', '.join(objects)}: {e}", file=sys.stderr)
         return 1
     return 0
 

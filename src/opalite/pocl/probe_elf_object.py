@@ -1,14 +1,11 @@
-"""The smallest relocatable object of x86-64 that a linker makes a shared library of: one function, which returns.
-
-With it a linker is tried before PoCL uses it (provide_linker.py). Needs no OpenCL.
-"""
+"""A minimal x86-64 relocatable object with one empty function, to test a linker (provide_linker.py)."""
 
 from __future__ import annotations
 
 import struct
 
 NAME = "opalite_probe"
-"""The function's."""
+"""Name of the function."""
 
 _CODE = b"\xc3"  # ret
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -19,7 +16,7 @@ _TEXT, _STRINGS = 1, 4  # numbers of sections
 
 
 def make_object() -> bytes:
-    """The object's bytes."""
+    """Bytes of the object file."""
     strings = f"\0{NAME}\0".encode()
     symbols = _SYMBOL.pack(0, 0, 0, 0, 0, 0) + _SYMBOL.pack(1, 0x12, 0, _TEXT, 0, len(_CODE))
     # Name, type, flags, contents, link, info, alignment, size of an entry.

@@ -1,7 +1,7 @@
-"""Limits of the process that PoCL does not survive, looked at before it meets them, as sentences.
+"""Checks of process limits before PoCL reaches them: memory, file size, open files, threads, disk space.
 
-LLVM aborts where a file cannot be written to its end and crashes where memory cannot be had; PoCL aborts where a thread
-or `ld` cannot be started, or `ld` cannot open a file. Each check costs microseconds. Needs no OpenCL.
+LLVM aborts if a file cannot be written completely, and crashes if it cannot allocate memory. PoCL aborts if a thread or
+`ld` cannot start, or `ld` cannot open a file. Each check takes microseconds. Needs no OpenCL.
 """
 
 from __future__ import annotations
@@ -17,62 +17,58 @@ from ..errors import DeviceError, DeviceMemoryError
 from .core_affinity import core_limit
 
 FILE_BYTES = 2 << 20
-"""Largest file that PoCL may have to write when it builds a program; several times the largest seen."""
+"""Upper bound of the files of a build: several times the largest seen."""
 
 FREE_BYTES = 4 << 20
-"""What must be free on the disk for a build."""
+"""Free disk space for a build."""
 
 START_BYTES = 400 << 20
-"""Address space that the libraries of pyopencl, PoCL and LLVM take; measured with one thread: 172 MiB with PoCL 3.0 and
-301 with 5.0 and 6.0."""
+"""Address space of pyopencl, PoCL and LLVM. Measured with one thread: 172 MiB with PoCL 3.0, 301 with 5.0 and 6.0."""
 
 BUILD_BYTES = 400 << 20
-"""Address space for a build: crashes were seen with 250 MiB left, none with 350."""
+"""Address space for a build: it crashed with 250 MiB left, not with 350."""
 
 START_FILES = 4
-"""Files that must be free to be opened where drivers are loaded."""
+"""File descriptors for loading drivers."""
 
 BUILD_FILES = 10
-"""Files for a build: PoCL's, and those of the system's `ld`, which ended it with 5 left and not with 6."""
+"""File descriptors for a build, including `ld`: it failed with 5 left, not with 6."""
 
 LOAD_FILES = 3
-"""Files for a program that was built before; one was enough."""
+"""File descriptors for loading a binary; one was enough."""
 
-_SPARE = 3  # tasks besides PoCL's threads: the linker, and what starts it
-_STACK_BYTES = 2 << 20  # of a thread where a process's own stack has no limit (pthread_create(3))
-_ARENA_BYTES = 64 << 20  # that malloc sets aside for a thread, beside its stack, once it asks for memory
-_MANY = 4096  # limits from here on are nobody's concern
+_SPARE = 3  # tasks besides PoCL's threads: the linker and its parents
+_STACK_BYTES = 2 << 20  # of a thread, if the stack limit is unlimited (pthread_create(3))
+_ARENA_BYTES = 64 << 20  # address space that malloc reserves for a thread
+_MANY = 4096  # task limits from here on are ignored
 
 
 def check_start() -> None:
-    """DeviceMemoryError if the address space left (ulimit -v) is too small to load OpenCL drivers.
+    """Check the limits for loading drivers.
 
-    DeviceError if too few files may be opened.
+    Raises DeviceMemoryError for too little address space (ulimit -v), DeviceError for too few files (ulimit -n).
     """
     _check_memory(START_BYTES, "loading OpenCL drivers")
     check_files(START_FILES, "loading OpenCL drivers")
 
 
 def check_build(folder: str) -> None:
-    """DeviceError if PoCL, whose files lie in `folder`, cannot build a program within this process's limits."""
+    """Raise DeviceError if PoCL, with its files in `folder`, cannot build a program within the process limits."""
     check_files(BUILD_FILES, "compiling a program with PoCL")
     check_file(FILE_BYTES)
     _check_memory(BUILD_BYTES, "compiling a program with PoCL")
     if folder and os.path.isdir(folder) and not os.access(folder, os.W_OK):
-        raise DeviceError(
-            f"the folder {folder} cannot be written any more, and PoCL, which runs kernels on the CPU, writes files "
-            "there while it builds a program: let it be written, or start the process again"
-        )
+        raise DeviceError(f"PoCL's folder {folder} is no longer writable: make it writable, or restart the process")
     free = free_bytes(folder) if folder else None
     if free is not None and free < FREE_BYTES:
         raise DeviceError(
             f"the disk of {folder} is full ({free >> 10} KiB free), and PoCL, which runs kernels on the CPU, writes "
-            "files while it builds a program: make room, or set OPALITE_CACHE_DIR to a folder on another disk"
+            "files while it builds a program: free space, or set OPALITE_CACHE_DIR to a folder on another disk"
         )
 
 
 def check_file(nbytes: int) -> None:
-    """DeviceError if this process may not write files of `nbytes` (ulimit -f)."""
+    """Raise DeviceError if this process may not write files of `nbytes` (ulimit -f)."""
     limit = _limit("RLIMIT_FSIZE")
     if limit is not None and limit < nbytes:
         raise DeviceError(
@@ -82,7 +78,7 @@ def check_file(nbytes: int) -> None:
 
 
 def check_files(count: int, doing: str) -> None:
-    """DeviceError if this process may not open `count` files more (ulimit -n), as `doing` takes."""
+    """Raise DeviceError if this process cannot open `count` more files (ulimit -n) for `doing`."""
     found = free_files()
     if found is not None and found[0] < count:
         raise DeviceError(
@@ -92,12 +88,12 @@ def check_files(count: int, doing: str) -> None:
 
 
 def free_files() -> tuple[int, int] | None:
-    """How many files this process may open beside those that are, and how many it may have; None without a limit."""
+    """(free, total) file descriptors of this process; None without a limit."""
     limit = _limit("RLIMIT_NOFILE")
     if limit is None:
         return None
     try:
-        # One of them is the folder's own. Those that were opened before the limit was lowered may be past it.
+        # One is that of /dev/fd. Descriptors from before a lowering of the limit may exceed it.
         held = sum(int(name) < limit for name in os.listdir("/dev/fd")) - 1
     except OSError as e:
         return (0, limit) if e.errno == errno.EMFILE else None
@@ -119,7 +115,7 @@ def _check_memory(nbytes: int, doing: str) -> None:
 
 
 def _address_space() -> int:
-    """Bytes that this process has mapped; 0 where the system does not tell."""
+    """Mapped bytes of this process; 0 if the system does not report them."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -127,7 +123,7 @@ def _address_space() -> int:
 
 
 def _limit(name: str) -> int | None:
-    """The soft limit `name` of the resource module; None where there is none."""
+    """Soft limit `name` of the resource module; None if unlimited."""
     if os.name != "posix":
         return None
     import resource
@@ -137,7 +133,7 @@ def _limit(name: str) -> int | None:
 
 
 def task_limit(groups: Path = Path("/sys/fs/cgroup/pids.max")) -> int | None:
-    """How many tasks this user or container may have, where that is so few that it matters."""
+    """Task limit of the user or container; None if it is 4096 or more."""
     limits = [_limit("RLIMIT_NPROC")] if sys.platform == "linux" and os.geteuid() != 0 else []
     try:
         limits.append(int(groups.read_text()))
@@ -147,9 +143,9 @@ def task_limit(groups: Path = Path("/sys/fs/cgroup/pids.max")) -> int | None:
 
 
 def thread_limit() -> int | None:
-    """How many threads PoCL may start where cores, tasks or address space are few; None if one for each core there is.
+    """Number of threads for PoCL by limits of cores, tasks and address space; None for one per core.
 
-    DeviceError if not even one.
+    Raises DeviceError if no thread is possible.
     """
     cores = os.cpu_count() or 1
     found = (core_limit(), _task_threads(cores), _stack_threads())
@@ -157,7 +153,7 @@ def thread_limit() -> int | None:
 
 
 def _task_threads(cores: int) -> int | None:
-    """How many threads the limit of tasks leaves to PoCL; None where there is no limit."""
+    """Number of PoCL threads within the task limit; None without a limit."""
     if task_limit() is None:
         return None
     got = _try_threads(cores + _SPARE)
@@ -170,9 +166,9 @@ def _task_threads(cores: int) -> int | None:
 
 
 def _stack_threads() -> int | None:
-    """How many threads the limit of address space leaves room for; None where there is no limit.
+    """Number of threads within the limit of address space; None without a limit.
 
-    A thread does without an arena of its own, but those that run take theirs while PoCL starts others.
+    A thread can run without a malloc arena, but running threads reserve arenas while PoCL starts others.
     """
     limit = _limit("RLIMIT_AS")
     if limit is None:
@@ -182,7 +178,7 @@ def _stack_threads() -> int | None:
 
 
 def _try_threads(wanted: int) -> int:
-    """How many threads of `wanted` start at once."""
+    """Number of threads, up to `wanted`, that can exist at once; measured by starting them."""
     end = threading.Event()
     started: list[threading.Thread] = []
     try:

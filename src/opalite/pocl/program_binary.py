@@ -1,9 +1,9 @@
-"""What a program binary of PoCL's holds, and the same without what only a compiler would read.
+"""Parser of PoCL's program binaries, and removal of their LLVM bitcode.
 
-A binary is a header, the program as LLVM's bitcode, and of each kernel what is said of it and its machine code, as
-files with their paths. PoCL parses the bitcode whenever it loads a binary, and keeps it: 0.4 MB of memory for a small
-kernel, 10 MB for a step loop, and LLVM's own code with it. It needs it only to compile for one more size of
-work-groups, and says itself that it does without. Needs no OpenCL.
+A binary has a header, the program's bitcode, and for each kernel metadata and machine code, as files with paths. PoCL
+parses and keeps the bitcode of each loaded binary: 0.4 MB of memory for a small kernel, 10 MB for a megakernel, plus
+LLVM's own code. It needs bitcode only to compile for further work-group sizes, and supports binaries without. Needs no
+OpenCL.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import re
 import struct
 from pathlib import PurePosixPath
 
-_FORMATS = (8,)  # that are understood here
-_HEADER = struct.Struct("<8sQIIQ41s")  # mark, device, format, kernels, flags, name of the folder
-_KERNEL = struct.Struct("<QQ")  # bytes of all that is said of a kernel, and of its files, which come last
+_FORMATS = (8,)  # supported versions
+_HEADER = struct.Struct("<8sQIIQ41s")  # magic, device, format, kernels, flags, name of the folder
+_KERNEL = struct.Struct("<QQ")  # bytes of a kernel's record, and of the files at its end
 _COUNT = struct.Struct("<I")
 _NAME = re.compile(r"[A-P]{2}/[A-P]{37}|_UNCACHED_\w{6}")
 _BITCODE = "program.bc"
-_ANY_SIZE = re.compile(r"[^/]+/0-0-0/[^/]+\.so")  # machine code that serves every size of work-groups
-_NOTHING = (b"/program.none", b"\0")  # path and contents of what stands for the bitcode; PoCL wants a file there
+_ANY_SIZE = re.compile(r"[^/]+/0-0-0/[^/]+\.so")  # machine code for every work-group size
+_NO_BITCODE = (b"/program.none", b"\0")  # path and contents of the file in place of bitcode; PoCL needs one
 
 
 def unpack(binary: bytes) -> tuple[str, dict[str, memoryview]] | None:
-    """(the folder that a binary of PoCL's names, its files by path below that); None for what is not understood."""
+    """(folder name, files by path below it) of a binary; None for unknown formats."""
     found = _unpack_or_none(binary)
     return None if found is None else found[:2]
 
 
 def without_bitcode(binary: bytes) -> bytes:
-    """`binary` without bitcode if it is understood, and holds machine code of every kernel for any work-group."""
+    """`binary` without bitcode, unless the format is unknown or a kernel lacks code for every work-group size."""
     found = _unpack_or_none(binary)
     if found is None:
         return binary
@@ -37,7 +37,7 @@ def without_bitcode(binary: bytes) -> bytes:
     kernels = _HEADER.unpack_from(binary)[3]
     if next(iter(files)) != _BITCODE or sum(map(bool, map(_ANY_SIZE.fullmatch, files))) < kernels:
         return binary
-    first = b"".join(_COUNT.pack(len(text)) + text for text in _NOTHING)
+    first = b"".join(_COUNT.pack(len(text)) + text for text in _NO_BITCODE)
     return binary[: _HEADER.size] + first + binary[end:]
 
 
@@ -49,10 +49,10 @@ def _unpack_or_none(binary: bytes) -> tuple[str, dict[str, memoryview], int] | N
 
 
 def _unpack(view: memoryview) -> tuple[str, dict[str, memoryview], int]:
-    """Folder, files, and where the first one ends. ValueError and others for what is not understood."""
-    mark, _, version, kernels, _, raw_name = _HEADER.unpack_from(view)
+    """Folder, files, and end of the first file. Raises ValueError and others for unknown formats."""
+    magic, _, version, kernels, _, raw_name = _HEADER.unpack_from(view)
     name = raw_name.split(b"\0")[0].decode("ascii")
-    if mark != b"poclbin\0" or version not in _FORMATS or not _NAME.fullmatch(name):
+    if magic != b"poclbin\0" or version not in _FORMATS or not _NAME.fullmatch(name):
         raise ValueError("not a binary of a known format")
     path, contents, first = _file(view, _HEADER.size)
     files, at = {path: contents}, first

@@ -1,14 +1,13 @@
-"""The folder in which PoCL keeps the files of the programs it runs: this process's own, and checked before use.
+"""PoclFolder: the locked folder with the files of PoCL's programs of one process, verified before use.
 
-PoCL unpacks a program binary into a folder named in it, takes files that lie there already for good, and maps them as
-machine code: one byte changed, or a file that another process has only begun, ends the process or makes wrong numbers.
-So no two processes share a folder (a lock says whose it is, which the system lifts however a process ends), and before
-PoCL is given a binary, which was checked by whoever read it, its files are compared with the binary's and written where
-they differ. PoCL, which would wait for the disk at each file, then finds them. Nothing else that an earlier process
-left is kept once PoCL compiles anything. Needs no OpenCL.
+PoCL unpacks a program binary into a folder whose name the binary contains, trusts existing files there, and maps them
+as machine code. A damaged or incomplete file crashes the process or yields wrong results. So each process has its own
+folder, by a lock that the system releases when the process ends. Before PoCL loads a verified binary, differing files
+are rewritten; PoCL then need not write them, which would wait for the disk. Unverified files of earlier processes are
+removed before PoCL compiles. Needs no OpenCL.
 
-    pocl/0/  pocl/0.lock     the first process's; the next one to start takes it when that has ended
-    pocl/1/  pocl/1.lock     one that runs at the same time
+    pocl/0/  pocl/0.lock     of the first process; a later process takes over the folder of an ended one
+    pocl/1/  pocl/1.lock     of a concurrent process
 """
 
 from __future__ import annotations
@@ -34,34 +33,31 @@ from .program_binary import unpack
 _log = logging.getLogger(__name__)
 
 BUILDS = "build-"
-"""What folders in this one begin with that go when their process does."""
+"""Prefix of build workers' folders, which are removed with their process."""
 
-_MOST_PROCESSES = 4096
-_MOST_PROGRAMS = 512  # of earlier processes, in one folder
+_MAX_PROCESSES = 4096
+_MAX_PROGRAMS = 512  # of earlier processes in one folder
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-_USED = "last_accessed"  # an empty file of PoCL's own, by which a program's last use can be told
+_ACCESS_MARK = "last_accessed"  # an empty file that PoCL touches at each use of a program
 
 
 class PoclFolder:
-    """One process's folder. Thread-safe."""
+    """The PoCL folder of one process. Thread-safe."""
 
     def __init__(self, path: Path, lock: int | None = None) -> None:
-        """`lock`: the descriptor whose lock says that `path` is this process's; it stays open as long as that runs.
-
-        Without one the folder is new, and removed at the end of the process.
-        """
+        """lock: descriptor of the lock file, open until the process ends. None: a new folder, removed at exit."""
         self.path = path
         self.lock = lock
-        self._checked: set[str] = set()
-        self._is_own = lock is None  # whether nothing of an earlier process is left, or it was all checked
+        self._verified: set[str] = set()
+        self._is_clean = lock is None  # no unverified files of earlier processes
         self._lock = Lock()
         if lock is None:
             weakref.finalize(self, _remove, path, os.getpid())
 
-    def keep(self) -> None:
-        """Make the folder anew if it has gone, as PoCL, which runs, cannot be told of another one.
+    def ensure_exists(self) -> None:
+        """Recreate the folder if it was removed: a running PoCL cannot change its folder.
 
-        What lies in its place is removed: nothing but Opalite's own lies there. DeviceError if it cannot be made.
+        A file in its place is removed. Raises DeviceError if the folder cannot be made.
         """
         if os.path.isdir(self.path):
             return
@@ -75,57 +71,55 @@ class PoclFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
             except OSError as e:
                 raise DeviceError(
-                    f"the folder {self.path}, where PoCL keeps the files of this process, has gone and cannot be made "
-                    f"anew ({e.strerror or e}); let it be made, or start the process again"
+                    f"PoCL's folder {self.path} was removed and cannot be made again ({e.strerror or e}); make it "
+                    "writable, or restart the process"
                 ) from e
             if self.lock is not None:
-                with suppress(OSError, ImportError):  # another process that starts takes it if it finds no lock
+                with suppress(OSError, ImportError):  # without a lock a new process takes the folder
                     self.lock = try_lock(self.path.parent / f"{self.path.name}.lock") or self.lock
-        _log.warning(
-            "the folder %s, where PoCL keeps its files, had gone while this process runs; it is made anew", self.path
-        )
+        _log.warning("PoCL's folder %s was removed while this process runs; it is made again", self.path)
 
-    def take(self, binary: bytes) -> None:
-        """Make what lies here for `binary` what the binary holds. DeviceError if the files cannot be written."""
+    def install(self, binary: bytes) -> None:
+        """Make the files of `binary` here equal to its contents. Raises DeviceError if they cannot be written."""
         found = unpack(binary)
         if found is None:
-            self.forget()
+            self.remove_unverified()
             return
         name, files = found
         with self._lock:
             root = self.path / name
             try:
-                if not self._is_own and name not in self._checked:
+                if not self._is_clean and name not in self._verified:
                     _remove_others(root, files)
                 _write_all(root, files)
             except OSError as e:
                 raise DeviceError(
                     f"a program's files cannot be written to {self.path} ({e.strerror or e}), where PoCL needs them; "
-                    "make room there, or set OPALITE_CACHE_DIR to another folder"
+                    "free space there, or set OPALITE_CACHE_DIR to another folder"
                 ) from e
-            self._checked.add(name)
+            self._verified.add(name)
 
-    def forget(self) -> None:
-        """Remove what earlier processes left and nobody has checked: PoCL is about to look for files by itself."""
+    def remove_unverified(self) -> None:
+        """Remove unverified files of earlier processes, before PoCL compiles and looks for files by itself."""
         with self._lock:
-            if self._is_own:
+            if self._is_clean:
                 return
-            self._is_own = True
+            self._is_clean = True
             for child in _children(self.path):
                 if child.name.startswith(BUILDS):
                     continue
-                # Names of two parts share a folder of the first.
+                # PoCL nests programs in folders of two letters.
                 inner = _children(child) if re.fullmatch("[A-P]{2}", child.name) else [child]
                 for path in inner:
-                    if path.relative_to(self.path).as_posix() not in self._checked:
+                    if path.relative_to(self.path).as_posix() not in self._verified:
                         _discard(path)
 
 
 def open_folder(parent: Path | None) -> PoclFolder:
-    """A folder below `parent` that no other process has; a new one for temporary files if `parent` is None.
+    """Lock a folder below `parent`, or make a temporary one.
 
-    So too where `parent` cannot be written or locked, has no room, or nothing there may be executed. DeviceError if no
-    folder can be made anywhere.
+    A temporary one if `parent` is None, not writable, not lockable, full, or mounted noexec. Raises DeviceError if no
+    folder can be made.
     """
     if parent is not None and driver_fault(parent) is None:
         with suppress(OSError, ImportError):
@@ -135,19 +129,19 @@ def open_folder(parent: Path | None) -> PoclFolder:
 
 def _lock_folder(parent: Path) -> PoclFolder:
     parent.mkdir(parents=True, exist_ok=True)
-    for number in range(_MOST_PROCESSES):
+    for number in range(_MAX_PROCESSES):
         descriptor = try_lock(parent / f"{number}.lock")
         if descriptor is None:
             continue
         path = parent / str(number)
         try:
-            if path.is_symlink() or len(_children(path)) > _MOST_PROGRAMS:
+            if path.is_symlink() or len(_children(path)) > _MAX_PROGRAMS:
                 _discard(path)
             path.mkdir(exist_ok=True)
-            # PoCL leaves an empty file at each start, and a process that was killed what its workers built.
+            # PoCL leaves an empty file at each start; killed processes leave their build folders.
             for left in (*path.glob("tempfile*"), *path.glob(f"{BUILDS}*")):
                 _discard(left)
-            # A folder that can be read but not written must be found out now, and not by PoCL.
+            # Detect a read-only folder here rather than in PoCL.
             probe, name = tempfile.mkstemp(dir=path)
             os.close(probe)
             os.unlink(name)
@@ -162,24 +156,24 @@ def _lock_folder(parent: Path) -> PoclFolder:
 
 
 def _write_all(root: Path, files: Mapping[str, memoryview]) -> None:
-    """Make the files below `root` hold these contents."""
-    for again in (True, False):
+    """Write the files below `root` that differ from these contents."""
+    for may_retry in (True, False):
         try:
             for relative, contents in files.items():
                 path = root / relative
-                if not _holds(path, contents):
+                if not _has_contents(path, contents):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     temporary = path.with_name(f".tmp-{secrets.token_hex(4)}")
                     temporary.write_bytes(contents)
                     os.replace(temporary, path)
             return
         except OSError as e:
-            if not again or isinstance(e, FileNotFoundError) or e.errno in _FULL:
+            if not may_retry or isinstance(e, FileNotFoundError) or e.errno in _FULL:
                 raise
-            _discard(root)  # a file where a folder should be, or the reverse
+            _discard(root)  # a file in place of a folder, or the reverse
 
 
-def _holds(path: Path, contents: memoryview) -> bool:
+def _has_contents(path: Path, contents: memoryview) -> bool:
     try:
         with open(path, "rb", buffering=0) as f:
             return os.fstat(f.fileno()).st_size == len(contents) and f.read() == contents
@@ -188,21 +182,21 @@ def _holds(path: Path, contents: memoryview) -> bool:
 
 
 def _remove_others(root: Path, files: Mapping[str, memoryview]) -> None:
-    """Remove links, and what lies below `root` and is none of `files`, which PoCL would take too."""
+    """Remove links and files below `root` that are not in `files`: PoCL would use them."""
     if root.is_symlink() or root.is_file():
         _discard(root)
 
-    def look(folder: Path, prefix: str) -> None:
+    def visit(folder: Path, prefix: str) -> None:
         with os.scandir(folder) as found:
             for entry in list(found):
                 name = prefix + entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    look(Path(entry.path), f"{name}/")
-                elif entry.is_symlink() or (name not in files and name != _USED):
+                    visit(Path(entry.path), f"{name}/")
+                elif entry.is_symlink() or (name not in files and name != _ACCESS_MARK):
                     _discard(Path(entry.path))
 
     with suppress(FileNotFoundError):
-        look(root, "")
+        visit(root, "")
 
 
 def _children(folder: Path) -> list[Path]:
@@ -220,5 +214,5 @@ def _discard(path: Path) -> None:
 
 
 def _remove(path: Path, pid: int) -> None:
-    if os.getpid() == pid:  # a process forked from that one has the same object
+    if os.getpid() == pid:  # not in a forked child
         shutil.rmtree(path, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The `ld` that PoCL calls for every kernel it compiles; without one it aborts the process.
+"""Provides the `ld` that PoCL calls for every kernel; without one PoCL aborts the process.
 
-PoCL's wheel brings a compiler and no linker. Its clang calls `ld -shared kernel.o -lgcc -lgcc_s -lc`, which needs a
-compiler's files besides binutils. Where a system lacks any of that, as slim images do, clang is led to an `ld`
-of our own (elf_linker.py) by COMPILER_PATH, the list of folders in which it looks for programs first.
+PoCL's wheel has a compiler but no linker. Its clang calls `ld -shared kernel.o -lgcc -lgcc_s -lc`, which needs binutils
+and a compiler's libraries. If the system lacks these, as slim images do, COMPILER_PATH (the folders that clang searches
+first) points to elf_linker.py as `ld`.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from . import process_limits
 from .check_loadable import load_fault
 from .probe_elf_object import NAME, make_object
 
-# Where Linux distributions have what clang tells `ld` to link with.
+# Libraries that clang passes to `ld`, in Linux distributions.
 _COMPILER_LIBRARY = ("/usr/lib/gcc/*/*/libgcc.a", "/usr/lib64/gcc/*/*/libgcc.a")
 _C_LIBRARY = ("/usr/lib/*-linux-gnu/libc.so", "/usr/lib64/libc.so", "/usr/lib/libc.so")
-_LONGEST = 120  # bytes of a script's first line that every kernel of the system reads
-_PATIENCE_S = 30.0
+_MAX_SHEBANG = 120  # bytes of a script's first line that every Linux kernel supports
+_TIMEOUT_S = 30.0
 
 _lock = threading.Lock()
 _ready = False
 _own_script: Path | None = None
-_own = False  # whether it is elf_linker.py, in a folder of this process's
+_uses_own = False  # whether PoCL uses elf_linker.py
 
 
 def prepare_linker() -> None:
-    """See to it that PoCL finds a linker that works. To be called before it compiles; costs milliseconds once.
+    """Ensure that PoCL finds a working linker; takes milliseconds at the first call. Call this before PoCL compiles.
 
-    DeviceError if there is none: PoCL must not compile then. Opalite's own, if it has gone since, is written anew.
+    Raises DeviceError if there is none. Rewrites Opalite's own linker if its file was removed.
     """
     global _ready
     if _ready and _own_script is not None and not _own_script.exists():
         try:
-            _write(_own_script)  # whoever tidies temporary folders has removed it
+            _write(_own_script)  # removed by a cleanup of temporary files
         except OSError as e:
             raise DeviceError(
-                f"Opalite's linker {_own_script} has gone, and cannot be written anew ({e.strerror})"
+                f"Opalite's linker {_own_script} was removed and cannot be written again ({e.strerror})"
             ) from e
     if _ready or not is_needed():
         return
@@ -61,9 +61,11 @@ def prepare_linker() -> None:
 
 
 def linker_in(folder: str) -> Mapping[str, str]:
-    """Settings by which another process's PoCL finds a linker, also after this one has ended: Opalite's own, if the
-    system's is of no use, as a file in `folder`. OSError if that cannot be written."""
-    if not _own:
+    """Environment in which a child process's PoCL finds a linker, even after this process has ended.
+
+    Writes Opalite's own linker into `folder` if the system's does not work. Raises OSError if that fails.
+    """
+    if not _uses_own:
         return {}
     put = Path(folder) / "linker"
     script = put / "ld"
@@ -73,12 +75,12 @@ def linker_in(folder: str) -> Mapping[str, str]:
 
 
 def is_needed() -> bool:
-    """Whether this is a system for which PoCL's wheel is made, the only PoCL known to need an `ld`."""
+    """Return whether PoCL's wheel exists for this system: it is the only PoCL that needs an `ld`."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 def system_linker() -> str | None:
-    """The system's `ld`, if it works and has all that clang tells it to link with; costs a process that links."""
+    """Path of the system's `ld` if it works and has its libraries, tested by linking; else None."""
     found = shutil.which("ld")
     if found is None or not all(any(glob.glob(p) for p in each) for each in (_COMPILER_LIBRARY, _C_LIBRARY)):
         return None
@@ -90,7 +92,7 @@ def _find() -> None:
     choice = knobs.get("OPALITE_LINKER")
     if choice != "own" and system_linker() is not None:
         return
-    fault = "OPALITE_LINKER=system takes no other" if choice == "system" else _put_own()
+    fault = "OPALITE_LINKER=system allows no other" if choice == "system" else _install_own()
     if fault is not None:
         raise DeviceError(
             f"PoCL, which runs kernels on the CPU, links each with `ld`, and no `ld` works here: {fault}. Install the "
@@ -98,10 +100,10 @@ def _find() -> None:
         )
 
 
-def _put_own() -> str | None:
-    """Put elf_linker.py where clang looks for `ld`; returns why that is not possible, or None."""
-    global _own, _own_script
-    _own = True
+def _install_own() -> str | None:
+    """Install elf_linker.py as clang's `ld`; returns the reason if that fails, else None."""
+    global _uses_own, _own_script
+    _uses_own = True
     if not sys.executable or getattr(sys, "frozen", False):
         return "Opalite's own needs a Python interpreter to run it"
     folder = make_temporary("opalite-ld-")
@@ -119,31 +121,31 @@ def _put_own() -> str | None:
 
 
 def _write(script: Path) -> None:
-    """Write Opalite's own `ld`."""
+    """Write elf_linker.py's start script as `ld`."""
     script.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     script.write_text(_script(sys.executable, Path(__file__).parent))
     script.chmod(0o700)
 
 
 def _remove(folder: Path, pid: int) -> None:
-    if os.getpid() == pid:  # a process forked from that one ends earlier
+    if os.getpid() == pid:  # not in a forked child
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _script(python: str, package: Path) -> str:
-    """A program that runs elf_linker.py of the folder `package`, and starts in the 15 ms that Python alone needs."""
+    """Script that runs elf_linker.py of the folder `package`, started in 15 ms as plain Python."""
     code = (
         f"import sys\nsys.path.append({str(package)!r})\nimport elf_linker\nsys.exit(elf_linker.main(sys.argv[1:]))\n"
     )
-    if len(python) <= _LONGEST and not any(c.isspace() for c in python):
+    if len(python) <= _MAX_SHEBANG and not any(c.isspace() for c in python):
         return f"#!{python} -IS\n{code}"
     quoted = python.replace("'", "'\\''")
-    # The system reads a shorter first line, without spaces: a shell starts Python, which skips that line.
+    # The path is too long or has spaces for a first line: a shell starts Python, which ignores the second line.
     return f"#!/bin/sh\n'''exec' '{quoted}' -IS \"$0\" \"$@\"\n' '''\n{code}"
 
 
 def _fault(program: str) -> str | None:
-    """Why `program` does not link, or why this system's loader refuses what it links; None if all is well."""
+    """Reason why `program` fails to link a library that this system loads; None if it works."""
     try:
         folder = make_temporary("opalite-probe-")
     except DeviceError as e:
@@ -161,7 +163,7 @@ def _link_and_load(program: str, folder: Path) -> str | None:
     source.write_bytes(make_object())
     command = [program, "-shared", "-o", str(library), str(source)]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.SubprocessError) as e:
         return f"{program} cannot be started ({getattr(e, 'strerror', None) or e})"
     said = (done.stdout + done.stderr).decode(errors="replace").strip()
@@ -176,4 +178,4 @@ def _link_and_load(program: str, folder: Path) -> str | None:
             _ctypes.dlclose(loaded._handle)
         except OSError as e:
             fault = str(e)
-    return f"what {program} links cannot be loaded ({fault})" if fault is not None else None
+    return f"the output of {program} cannot be loaded ({fault})" if fault is not None else None

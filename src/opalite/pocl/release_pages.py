@@ -1,9 +1,8 @@
-"""Gives back pages of the driver's libraries that only its start has read.
+"""Releases resident pages of PoCL's libraries that only their initialization has read. Linux only.
 
-libpocl holds LLVM. While it is loaded, the system's loader reads its tables, and constructors of LLVM run all over its
-code: 26 MB of the file are in the process's memory then, and hardly any of them is read again by a process that leaves
-compiling to others. They are pages as they lie in the file, so the system may have them back at once, and what is
-needed after all is mapped again from its cache, 16 pages at a time. Linux only. Needs no OpenCL.
+libpocl contains LLVM, whose relocations and constructors make 26 MB of the file resident. A process that lets workers
+compile hardly reads them again. The pages are unmodified file pages, so the system reloads needed ones from its page
+cache. Needs no OpenCL.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-_LEAST = 64  # KiB of a mapping for which a call pays
+_MIN_KIB = 64  # smallest mapping that is worth a call
 _DONT_NEED = 4  # MADV_DONTNEED, of Linux on every architecture
-# A private mapping of a library, not to be written, with what is in memory of it and how much of that is a copy, in
-# memory or swapped out.
+# A private read-only mapping of a library, with its resident, anonymous (copied) and swapped KiB.
 _MAPPING = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) r-[-x]p [^/\n]*/(?:[^/\n]*/)*(?:libpocl|libLLVM|libclang)[^/\n]*\n"
     r"(?:[A-Z]\w*:.*\n)*?Rss: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Anonymous: +(\d+) kB\n(?:[A-Z]\w*:.*\n)*?Swap: +(\d+) kB$",
@@ -27,9 +25,7 @@ _MAPPING = re.compile(
 
 @cache
 def release_pages() -> int:
-    """Give back what is in memory, unchanged, of the libraries' files; how many bytes that was. After their start, once
-    in a process.
-    """
+    """Release unmodified resident pages of the libraries, once in a process; returns the bytes. Call after loading."""
     if sys.platform != "linux":
         return 0
     try:
@@ -42,8 +38,9 @@ def release_pages() -> int:
 
 
 def unchanged_mappings(smaps: str) -> list[tuple[int, int, int]]:
-    """(first address, end, resident bytes) of the libraries' mappings that cannot be written, and of which no page is
-    a copy: not of the loader's making either, which writes addresses into some before it protects them.
+    """(start, end, resident bytes) of the libraries' read-only mappings without modified pages.
+
+    The loader modifies some read-only mappings (relocations) before it protects them.
     """
     mappings = [(int(m[1], 16), int(m[2], 16), int(m[3]), int(m[4]) + int(m[5])) for m in _MAPPING.finditer(smaps)]
-    return [(first, end, kib << 10) for first, end, kib, copied in mappings if not copied and kib >= _LEAST]
+    return [(first, end, kib << 10) for first, end, kib, copied in mappings if not copied and kib >= _MIN_KIB]

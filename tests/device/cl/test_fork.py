@@ -28,7 +28,7 @@ session.settle()
 session.run(None, feeds)
 loop = session._run_record.executables[0].host_thread_loop
 if loop is not None:
-    loop._joins = True  # whichever way is faster here
+    loop._uses_workers = True  # whichever way is faster here
 binding = session.io_binding()
 binding.bind_cpu_input("x", feeds["x"])
 binding.bind_output(session.get_outputs()[0].name)

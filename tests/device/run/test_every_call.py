@@ -16,7 +16,7 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
-from opalite.pocl.megakernel.host_thread_loop import may_stay
+from opalite.pocl.megakernel.host_thread_loop import supports_host_loop
 from opalite.run.execute.strategies import megakernel_builder
 
 from ...helpers.decoders import feeds_of, llama
@@ -114,7 +114,7 @@ def test_bound_values(open_session: Open) -> None:
 
 @pytest.mark.xfail(strict=True, reason="strategies keep addresses: bound values go launch by launch")
 def test_strategy_of_bound_values(open_session: Open, rt: Runtime) -> None:
-    if not may_stay(rt):
+    if not supports_host_loop(rt):
         pytest.skip("no megakernel on the host here")
     session = open_session(classifier())
     settle(session, lambda: session.run(None, X))
@@ -125,7 +125,7 @@ def test_strategy_of_bound_values(open_session: Open, rt: Runtime) -> None:
 
 @pytest.mark.xfail(strict=True, reason="each process finds out by itself what is worth joining")
 def test_strategy_of_the_first_run(open_session: Open, rt: Runtime, tmp_path: Path) -> None:
-    if not may_stay(rt):
+    if not supports_host_loop(rt):
         pytest.skip("no megakernel on the host here")
     path = tmp_path / "model.onnx"
     path.write_bytes(classifier().SerializeToString())

@@ -87,7 +87,7 @@ def test_what_is_not_understood_is_left_to_pocl(binary: bytes, tmp_path: Path, f
     assert unpack(binary) is None
     folder = open_(tmp_path / "a" / "pocl", folders)
     (folder.path / "_UNCACHED_zzzzzz").mkdir()
-    folder.take(binary)
+    folder.install(binary)
     assert list(folder.path.iterdir()) == [], "of what an earlier process left nobody knows whether it is whole"
     assert {p.name for p in tmp_path.rglob("*")} == {"a", "pocl", "0", "0.lock"}
 
@@ -111,7 +111,7 @@ def test_a_killed_process_leaves_its_folder(tmp_path: Path, folders: list[PoclFo
 
 def test_what_a_killed_process_had_under_way_goes(tmp_path: Path, folders: list[PoclFolder]) -> None:
     first = open_(tmp_path, folders)
-    first.take(make_binary(FILES))
+    first.install(make_binary(FILES))
     (first.path / f"{BUILDS}x").mkdir()
     (first.path / f"{BUILDS}x" / "half").write_bytes(b"x")
     (first.path / "tempfile_x").write_bytes(b"")
@@ -154,24 +154,24 @@ HOW = ["cut", "empty", "bit", "gone", "folder gone", "folder", "file for a folde
 @pytest.mark.parametrize("how", HOW)
 def test_what_an_earlier_process_left_is_made_whole(how: str, tmp_path: Path, folders: list[PoclFolder]) -> None:
     first = open_(tmp_path, folders)
-    first.take(make_binary(FILES))
+    first.install(make_binary(FILES))
     assert held(first) == FILES
     close(first)
     damage(first.path / NAME, how)
     second = open_(tmp_path, folders)
     assert second.path == first.path
-    second.take(make_binary(FILES))
+    second.install(make_binary(FILES))
     assert held(second) == FILES
     assert not any(p.is_symlink() for p in second.path.rglob("*"))
 
 
 def test_whole_files_are_not_written_again(tmp_path: Path, folders: list[PoclFolder]) -> None:
     first = open_(tmp_path, folders)
-    first.take(make_binary(FILES))
+    first.install(make_binary(FILES))
     before = {p: p.stat().st_ino for p in first.path.rglob("*")}
     close(first)
     second = open_(tmp_path, folders)
-    second.take(make_binary(FILES))
+    second.install(make_binary(FILES))
     assert {p: p.stat().st_ino for p in first.path.rglob("*")} == before
 
 
@@ -180,18 +180,18 @@ def test_what_nobody_checked_goes_before_anything_is_compiled(tmp_path: Path, fo
     first = open_(tmp_path, folders)
     source = "AB/" + "CDEFGHIJKLMNOPABCDE" + "CDEFGHIJKLMNOPABCD"
     other = make_binary(FILES, source)
-    first.take(make_binary(FILES))
-    first.take(other)
+    first.install(make_binary(FILES))
+    first.install(other)
     assert (first.path / source / "program.bc").is_file()
     (first.path / "left").write_bytes(b"x")
     close(first)
     second = open_(tmp_path, folders)
-    second.take(make_binary(FILES))
-    second.forget()
+    second.install(make_binary(FILES))
+    second.remove_unverified()
     assert [p.name for p in second.path.iterdir() if p.name != "AB"] == [NAME]
     assert not list((second.path / "AB").glob("*"))
     (second.path / "made").mkdir()
-    second.forget()
+    second.remove_unverified()
     assert (second.path / "made").is_dir(), "what this process compiled stays"
 
 
@@ -208,7 +208,7 @@ def test_files_that_cannot_be_written_are_told(tmp_path: Path, folders: list[Poc
     code = (
         "import resource, sys; from pathlib import Path; from opalite.pocl.program_folder import open_folder\n"
         "folder = open_folder(Path(sys.argv[1])); binary = open(sys.argv[2], 'rb').read()\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); folder.take(binary)"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); folder.install(binary)"
     )
     (tmp_path / "binary").write_bytes(make_binary(FILES))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -223,7 +223,7 @@ def test_without_a_cache_folder_files_are_temporary(tmp_path: Path, monkeypatch:
     code = (
         "import sys; from pathlib import Path; from opalite.pocl.program_folder import open_folder\n"
         "folder = open_folder(Path(sys.argv[1]) if sys.argv[1:] else None)\n"
-        "folder.take(open(sys.argv[-1], 'rb').read()) if sys.argv[1:] else None\n"
+        "folder.install(open(sys.argv[-1], 'rb').read()) if sys.argv[1:] else None\n"
         "print(folder.path.is_dir(), folder.path)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(tmp_path)}

@@ -13,7 +13,7 @@ def test_a_kernel() -> None:
     entry = parse_kernel(SCALE, "scale")
     assert entry.params[0] == Param("scale_param_0", "u64", "global")
     assert entry.params[2] == Param("scale_param_2", "f32", "")
-    assert not entry.meets
+    assert not entry.has_barrier
     assert not entry.has_warp_operations
 
 
@@ -21,7 +21,7 @@ def test_shared_memory() -> None:
     entry = parse_kernel(turn(64), "turn")
     assert entry.shared == (Shared("turn_$_seen", 4, 256),)
     assert ".shared .align" not in entry.body
-    assert entry.meets
+    assert entry.has_barrier
     assert not entry.has_warp_operations, "bar.sync is no instruction of a warp"
 
 

@@ -159,9 +159,9 @@ def test_independent_steps_run_beside_each_other() -> None:
     np.testing.assert_array_equal(after[3][:640].reshape(-1, 32), x[:640].reshape(-1, 32)[:, ::-1])
 
 
-def gated(source: int, target: int, walk: int, groups: int = 20, **more: Any) -> LinkedStep:
+def gated(source: int, target: int, partition: int, groups: int = 20, **more: Any) -> LinkedStep:
     """A step whose work-groups have their own part of x and y."""
-    step = replace(weighed(source, 1, target, 32, groups), walk=walk, **more)
+    step = replace(weighed(source, 1, target, 32, groups), partition=partition, **more)
     own = tuple(replace(a, is_own=not a.is_constant) if isinstance(a, Memory) else a for a in step.args)
     return replace(step, args=own)
 
@@ -189,12 +189,12 @@ def test_what_is_not_a_groups_own_is_waited_for() -> None:
     assert waits([before, after]) == [False, False]
     plain = replace(after, args=tuple(replace(a, is_own=False) for a in after.args if isinstance(a, Memory)))
     part = replace(after, args=tuple(replace(a, last=a.last - 4) for a in after.args if isinstance(a, Memory)))
-    others = [plain, part, replace(after, walk=8), replace(after, walk=-1), replace(after, groups=(19, 1, 1))]
+    others = [plain, part, replace(after, partition=8), replace(after, partition=-1), replace(after, groups=(19, 1, 1))]
     changed = after.entry.body.replace("ret;", "red.global.add.u32 [%rd1], 1;\n\tret;")
     others.append(replace(after, entry=replace(after.entry, body=changed)))
     for other in others:
         assert waits([before, other]) == [False, True]
-    assert waits([replace(before, walk=-1), replace(after, walk=-1)]) == [False, True]
+    assert waits([replace(before, partition=-1), replace(after, partition=-1)]) == [False, True]
     steps = [gated(0, 2, 7, 2), gated(0, 3, 7, 2), gated(2, 3, 7, 2)]
     assert waits(steps) == [False, False, True], "of two steps, which begin with different groups"
 
@@ -260,7 +260,9 @@ def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
     x, factor, shape = noise(), np.float32(1.5), Shape(groups=3, threads=96)
     entry, most = parse_kernel(SCALE, "scale"), (math.ceil(N / items), 1, 1)
     numbers = (DynamicNumber(8, 4), DynamicNumber(0, 4))
-    steps = [LinkedStep(entry, (*_memory(a, b), *numbers), most, (items, 1, 1), counts=16) for a, b in ((0, 1), (1, 2))]
+    steps = [
+        LinkedStep(entry, (*_memory(a, b), *numbers), most, (items, 1, 1), count_offset=16) for a, b in ((0, 1), (1, 2))
+    ]
     assert all(s.moves for s in steps)
     text = link(steps, 3, shape, find_step_order(steps), HEAD)
     assert text.count("// step") == 1, "steps that differ in their memory alone share code"

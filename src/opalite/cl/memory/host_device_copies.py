@@ -169,7 +169,7 @@ class StagingBuffer:
     buffer: the cl.Buffer, as kernel argument. The caller ensures that no enqueued launch uses it during a transfer.
     """
 
-    __slots__ = ("__weakref__", "_content", "_host", "_has_other_writers", "_maps", "_rt", "buffer", "nbytes")
+    __slots__ = ("__weakref__", "_content", "_has_other_writers", "_host", "_maps", "_rt", "buffer", "nbytes")
 
     def __init__(self, rt: Runtime, nbytes: int, buffer: cl.Buffer | None = None) -> None:
         """Allocate, or use `buffer`. Raises DeviceMemoryError if the device is full."""

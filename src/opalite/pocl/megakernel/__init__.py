@@ -1,1 +1,1 @@
-"""Step loops: many launches as one, whose workers, and the calling thread, walk down a table of steps."""
+"""Megakernels on PoCL: many launches as one kernel, whose workers and the calling thread execute a table of steps."""

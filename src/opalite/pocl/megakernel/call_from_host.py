@@ -1,10 +1,9 @@
-"""HostFunction: a function of a program that PoCL built, called by the host's own thread.
+"""HostFunction: machine code of a PoCL program, called as a function by a host thread.
 
-A kernel tells where the function lies (plan/megakernel_source.py). PoCL keeps each kernel in a shared library of its
-own and unloads some when it needs others, so the library is held as long as the function may be called. It may unload
-one that has only just run: it takes the one of longest ago that it counts as unused, and where launches of one kernel
-at several sizes overlapped, it counts that kernel as used for good; so these become all but the last few. Another
-library may then lie where the function lay.
+A kernel returns the function's address (plan/megakernel_source.py). PoCL has a shared library for each kernel and
+unloads libraries, even one that has just run: overlapping launches of a kernel at several sizes count as permanent uses
+and leave few candidates. So the library is pinned while the function may be called. Another library may have been
+loaded at the address before that, so the address is checked again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-_TRIES = 8  # to find a library where it lies, while others are loaded and unloaded
+_TRIES = 8  # to pin a library while others are loaded and unloaded
 
 
 class _Info(ctypes.Structure):
@@ -32,25 +31,24 @@ class _Info(ctypes.Structure):
 
 
 class HostFunction:
-    """take_part of plan/megakernel_source.py at an address: what it is called with, whether it leads, and its
-    number."""
+    """Function take_part(call, is_leader, worker) of plan/megakernel_source.py, at an address."""
 
     def __init__(self, address: int, library: int) -> None:
-        """library: a handle that dlopen gave, which is closed with this object."""
+        """library: handle of dlopen, closed with this object."""
         self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_bool, ctypes.c_uint32)(address)
         self.release = weakref.finalize(self, _loader().dlclose, library)
 
 
-def pin_host_function(tell: Callable[[], int]) -> HostFunction | None:
-    """The function whose address `tell` gives, by running the kernel; None where its library cannot be told and held.
+def pin_host_function(query: Callable[[], int]) -> HostFunction | None:
+    """Pin the library of the function whose address `query` returns by running the kernel; None if that fails.
 
-    The address is asked for again once a library is held, which thus was the function's if it still lies there.
+    An equal address after pinning proves that the library is the function's.
     """
-    address = tell()
+    address = query()
     for _ in range(_TRIES):
-        code, told = find_host_function(address), address
-        address = tell()
-        if code is not None and address == told:
+        code, before = find_host_function(address), address
+        address = query()
+        if code is not None and address == before:
             return code
         if code is not None:
             code.release()
@@ -58,9 +56,9 @@ def pin_host_function(tell: Callable[[], int]) -> HostFunction | None:
 
 
 def find_host_function(address: int) -> HostFunction | None:
-    """The function at `address`; None where its library cannot be told and held.
+    """The function at `address`; None if its library cannot be found and pinned.
 
-    Only safe while that library cannot be unloaded; else see `pin_host_function`.
+    Safe only while the library cannot be unloaded; see `pin_host_function`.
     """
     if not address or sys.platform != "linux":
         return None
@@ -72,7 +70,7 @@ def find_host_function(address: int) -> HostFunction | None:
 
 
 def current_core() -> int:
-    """The number of the core that the calling thread is on."""
+    """Number of the core on which the calling thread runs."""
     core: int = _loader().sched_getcpu()
     return core
 

@@ -1,8 +1,8 @@
-"""StepLoop: many launches as one, whose workers walk down a table of steps together.
+"""DeviceStepTable: the step table of a megakernel on the device, and launches over parts of it.
 
-PoCL wakes its threads for every launch and lets them sleep after it: measured, a launch that keeps two threads busy for
-4 µs each takes 10. Inside one launch the way from step to step is a counter in memory: 0.3 µs. The program comes from
-plan/megakernel_source.py; memory is handed over as addresses, so a StepLoop needs a device whose memory is the host's.
+PoCL wakes its threads for every launch: a launch of 4 µs of work for two threads takes 10 µs. Inside a megakernel the
+next step is a counter in memory, 0.3 µs. plan/megakernel_source.py has the program. Memory is passed by addresses, so
+the device must share the host's memory.
 """
 
 from __future__ import annotations
@@ -22,27 +22,24 @@ from .host_thread_loop import HostThreadLoop
 from .step_table import StepArrays
 
 Array = np.ndarray[Any, Any]
-_ASIDE = 256  # buffers that may go, and are held only because their addresses are known
-_CLOCK_S = 0.002  # between two looks at the processor's clock, to learn how fast it is
+_MAX_CACHED = 256  # buffers with cached addresses, besides the constants
+_CLOCK_S = 0.002  # interval in which the CPU's time stamp counter is calibrated
 
 
 class DeviceStepTable:
-    """The steps of one linked program on the device, from which loops over parts of them are made.
-
-    `take` says for which sizes; before that no loop must run.
-    """
+    """The steps of one megakernel on the device; `load` must come before the first run."""
 
     def __init__(self, rt: Runtime, program: Program, rows: StepArrays, label: str) -> None:
-        """rows: steps of some sizes; those of others are as many, with as many arguments."""
+        """rows: steps for some sizes; those for other sizes are as many, with as many arguments."""
         self._rt, self._program, self._label = rt, program, label
         self._rows: StepArrays | None = None
-        self._shared: list[Array] = []  # arrays that are the device's memory, where it shares the host's
+        self._shared: list[Array] = []  # zero-copy arrays
         self._args, self._shapes = self._memory(rows.args), self._memory(rows.shapes)
         self._counters = rt.allocate(rows.counter_bytes)
         rt.fill(self._counters, 0, rows.counter_bytes)
 
     def _memory(self, like: Array) -> Buffer:
-        """A buffer for an array; without a command, where that can be."""
+        """A buffer for an array, zero-copy if possible."""
         if self._rt.shares_memory:
             array = aligned_bytes(like.nbytes).view(like.dtype).reshape(like.shape)
             wrapped = self._rt.allocator.wrapped(array, writable=True)
@@ -51,8 +48,8 @@ class DeviceStepTable:
                 return wrapped
         return self._rt.allocate(like.nbytes)
 
-    def take(self, rows: StepArrays) -> None:
-        """Run these steps from now on. No run may be under way."""
+    def load(self, rows: StepArrays) -> None:
+        """Execute these steps from now on. No run may be active."""
         if rows is self._rows:
             return
         self._rows = rows
@@ -64,7 +61,7 @@ class DeviceStepTable:
             self._rt.write(self._shapes, rows.shapes)
 
     def loop(self, first: int, last: int) -> tuple[PreparedLaunch, PreparedLaunch]:
-        """The launch that runs rows `first` to `last`, and the one that sets their counters back after it."""
+        """The launch that executes rows [first, last), and the launch that resets their counters after it."""
         rt, workers = self._rt, self._rt.info.compute_units
         part = (np.uint32(first), np.uint32(last))
         args: list[StepArgument] = [self._args, self._shapes, self._counters, *part, np.uint32(workers)]
@@ -80,73 +77,73 @@ def make_host_thread_loop(
     words: Sequence[str],
     fields: Sequence[str],
     ticks: int,
-    stay_s: float,
+    spin_s: float,
     label: str,
 ) -> HostThreadLoop | None:
-    """A loop over all steps that the host walks too, alone where the device has one core.
+    """A loop over all steps for the calling thread, alone on a single core; None if it cannot call the program's code.
 
-    words: of 32 bits, a cache line each; fields: of 64 bits, side by side; as the program reads them. ticks: of the
-    processor's clock, in which it measures time. None where the host cannot call the program's code.
+    words: names of the 32-bit words, one per cache line; fields: names of the 64-bit words, adjacent; as in the
+    program. ticks: time stamp counts per unit of word STAY.
     """
     control, call = aligned_bytes(64 * len(words)).view(np.uint32), aligned_bytes(64 * len(fields)).view(np.uint64)
-    memory, given = rt.allocator.wrapped(control, writable=True), rt.allocator.wrapped(call, writable=True)
-    assert memory is not None, "asked for on a device that does not share memory"
-    assert given is not None, "asked for on a device that does not share memory"
+    memory, call_memory = (rt.allocator.wrapped(a, writable=True) for a in (control, call))
+    assert memory is not None, "the device does not share host memory"
+    assert call_memory is not None, "the device does not share host memory"
     call[fields.index("WORDS")] = addresses.of([memory])[0]
-    telling = rt.record([rt.prepare(program, "serve_steps", [given, np.uint32(1)], (1,), (1,))])
+    query = rt.record([rt.prepare(program, "serve_steps", [call_memory, np.uint32(1)], (1,), (1,))])
     clocks: list[tuple[float, int]] = []
 
-    def tell() -> int:
+    def query_address() -> int:
         time.sleep(_CLOCK_S if clocks else 0)
-        telling.run()
+        query.run()
         rt.finish()
         clocks.append((time.perf_counter(), int(call[fields.index("CLOCK")])))
         return int(call[fields.index("CODE")])
 
-    code = pin_host_function(tell)
+    code = pin_host_function(query_address)
     if code is None:
         return None
     (before_s, before), (after_s, after) = clocks[0], clocks[-1]
-    word = min(int(stay_s * (after - before) / (after_s - before_s) / ticks), 0xFFFFFFFF)
-    serve = rt.prepare(program, "serve_steps", [given, np.uint32(0)], (rt.info.compute_units,), (1,), label)
+    word = min(int(spin_s * (after - before) / (after_s - before_s) / ticks), 0xFFFFFFFF)
+    serve = rt.prepare(program, "serve_steps", [call_memory, np.uint32(0)], (rt.info.compute_units,), (1,), label)
     places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
-    return HostThreadLoop(rt, code, serve, call, control, places, word, stay_s, [memory])
+    return HostThreadLoop(rt, code, serve, call, control, places, word, spin_s, [memory])
 
 
 class BufferAddresses:
-    """Where buffers lie, as kernels see it: asked of one, once for each."""
+    """Device addresses of buffers, queried by a kernel and cached."""
 
     def __init__(self, rt: Runtime, program: Program, constants: Sequence[Buffer]) -> None:
-        """program: one of plan/megakernel_source.py. constants: buffers whose addresses are wanted again and again."""
+        """program: of plan/megakernel_source.py. constants: buffers whose addresses are always cached."""
         self._rt, self._program = rt, program
-        self._found: dict[int, tuple[Buffer, int]] = {}  # by id of the buffer, which is kept for that
+        self._found: dict[int, tuple[Buffer, int]] = {}  # by id of the buffer, which is kept alive
         self._launch: PreparedLaunch | None = None
-        self._ask({id(m): m for m in constants}.values())
+        self._query({id(m): m for m in constants}.values())
         self._constant = dict(self._found)
 
     def replica(self) -> BufferAddresses:
-        """The same for another thread, which asks for other buffers but the constants."""
+        """A copy for another thread, with the constants' addresses."""
         other = object.__new__(BufferAddresses)
         other._rt, other._program, other._constant = self._rt, self._program, self._constant
         other._found, other._launch = dict(self._constant), None
         return other
 
     def of(self, memory: Sequence[Buffer]) -> list[int]:
-        """The address of each."""
-        if len(self._found) > len(self._constant) + _ASIDE:
-            self.forget()
-        self._ask({id(m): m for m in memory if id(m) not in self._found}.values())
+        """Address of each buffer."""
+        if len(self._found) > len(self._constant) + _MAX_CACHED:
+            self.drop_buffers()
+        self._query({id(m): m for m in memory if id(m) not in self._found}.values())
         return [self._found[id(m)][1] for m in memory]
 
-    def forget(self) -> None:
-        """Let go of all buffers but the constants."""
+    def drop_buffers(self) -> None:
+        """Release all buffers but the constants."""
         self._found = dict(self._constant)
 
-    def _ask(self, memory: Collection[Buffer]) -> None:
+    def _query(self, memory: Collection[Buffer]) -> None:
         if not memory:
             return
         rt, found = self._rt, self._rt.allocate(8 * len(memory))
-        launch = self._launch  # kept, for making one takes a millisecond
+        launch = self._launch  # reused: a new launch takes a millisecond
         for i, m in enumerate(memory):
             args: list[StepArgument] = [m, found, np.uint32(i)]
             if launch is None:

@@ -1,10 +1,9 @@
-"""HostThreadLoop: a step loop that the calling thread walks itself, beside workers that stay for a while after a run.
+"""HostThreadLoop: a megakernel that the calling thread executes, alone or with spinning workers.
 
-Waking a thread costs 30 µs and more (measured on a virtual machine: 16 to 80, and milliseconds where the core has to
-be woken too). So the thread that asks for a run takes part in it, and what takes it little longer alone is left to it.
-Others look at a word in memory between runs that follow each other closely, where that was measured to be faster: one
-less than there are cores, so that nobody has to give way to the host. They do not yield meanwhile, or the system would
-leave the host on a worker's core. Only for devices whose memory is the host's, on x86 under Linux.
+Waking a thread costs 16 to 80 µs (measured on a virtual machine), milliseconds if its core sleeps. So the calling
+thread executes steps itself. If it is almost as fast alone, it gets no workers. Otherwise cores - 1 workers spin on a
+word in memory between back-to-back runs, so that the caller keeps a core. Spinning workers do not yield: the scheduler
+would leave the caller on a worker's core. Only for CPU devices that share host memory, on x86-64 Linux.
 """
 
 from __future__ import annotations
@@ -30,92 +29,90 @@ from .call_from_host import HostFunction, current_core
 from .step_table import StepArrays
 
 Array = np.ndarray[Any, Any]
-_TRIALS = 10  # runs of each way, alone and joined, before the faster one stays
-_ALONE_S = 200e-6  # a run that takes longer than this with all workers is not tried with one
-_SHORT_S = 60e-6  # nobody is woken for a run that takes less with one: it would be over by then
-_GAIN = 0.8  # times of joined runs vary more, so they must be clearly shorter
-_LONGEST_S = 0.01  # a gap counts as this at most, so that a pause is soon forgotten
-_WEIGHT = 0.25  # of the last gap between two runs
-_PAUSE, _LONGEST_PAUSE = 8, 4096  # runs without others after one that they delayed: twice as many each time
-_TABLES = 8  # of sizes used lately
-_STEPS, _TURN = 3, 4  # where they lie in a TABLE of plan/megakernel_source.py
-_NEVER = 0xFFFFFFFF
+_TRIALS = 10  # runs with and without workers before the faster way is chosen
+_ALONE_S = 200e-6  # a run that takes longer with workers is not tried without
+_SHORT_S = 60e-6  # a run that takes less without workers needs none: waking them takes as long
+_GAIN = 0.8  # times with workers vary more, so they must be clearly shorter
+_MAX_GAP_S = 0.01  # longer gaps count as this, so that one pause has little weight
+_WEIGHT = 0.25  # of the last gap in the moving average
+_MIN_BACKOFF, _MAX_BACKOFF = 8, 4096  # runs without workers after a delayed one: doubled each time
+_MAX_TABLES = 8  # for the most recent sizes
+_STEPS, _RUN = 3, 4  # words of a TABLE of plan/megakernel_source.py
+_NO_RUN = 0xFFFFFFFF
 
 
 class HostThreadLoop:
-    """Steps of a model, walked by the thread that calls `run`, one at a time, and by workers that see it in memory."""
+    """Steps of a program, executed by the thread that calls `run` and by workers. One thread calls `run` at a time."""
 
     def __init__(
         self,
         rt: Runtime,
         code: HostFunction,
-        others: PreparedLaunch,
+        worker_launch: PreparedLaunch,
         call: Array,
         words: Array,
         places: dict[str, int],
-        stay: int,
-        stay_s: float,
+        spin_ticks: int,
+        spin_s: float,
         kept: Sequence[Any],
     ) -> None:
-        """The function and the kernel are those of plan/megakernel_source.py.
+        """Function and kernel are those of plan/megakernel_source.py.
 
-        code: the host's part of a run, which is given `call`. others: the launch of a worker for each core, of whom the
-            one that is on the host's is spare.
-        call, words: shared with the workers, numbers of 64 and 32 bits; places: in which of them each name lies.
-        stay: the word that lets a worker stay for `stay_s`. kept: memory that a run needs.
+        code: the host's function, called with `call`. worker_launch: a worker for each core; the one on the caller's
+            core leaves.
+        call, words: memory shared with the workers, of 64 and 32-bit words; places: index of each word by name.
+        spin_ticks: value of word STAY that lets workers spin for `spin_s` seconds. kept: memory that a run needs.
         """
-        self._rt, self.others = rt, others
-        self._given = code, call, words, places, kept
+        self._rt, self.worker_launch = rt, worker_launch
+        self._shared = code, call, words, places, kept
         self._function, self._address = code.function, call.ctypes.data
         self._call, self._words = memoryview(call.data), memoryview(words.data)
         self._workers, self._left = places["WORKERS"], places["LEFT"]
         self._stay, self._leave = places["STAY"], places["LEAVE"]
-        self._present, self._inside, self._made = places["TABLE"], places["INSIDE"], places["MADE"]
+        self._current, self._inside, self._made = places["TABLE"], places["INSIDE"], places["MADE"]
         self._came, self._spare, self._core = places["CAME"], places["SPARE"], places["CORE"]
-        self._launched = math.prod(others.grid)
-        self._count = self._launched - 1  # the host has one of their cores
-        # A queue of its own: nobody else's commands wait behind a worker that stays.
+        self._launched = math.prod(worker_launch.grid)
+        self._count = self._launched - 1  # the caller uses one core
+        # A separate queue: other commands must not wait for spinning workers.
         self._queue = rt.make_queue()
         self._sent = 0
-        self._tables: OrderedDict[StepArrays, _Table] = OrderedDict()  # the present one last
+        self._tables: OrderedDict[StepArrays, _Table] = OrderedDict()  # least recently used first
         self._table: _Table | None = None
         self._times: dict[bool, list[float]] = {True: [], False: []}
-        self._joins: bool | None = None if self._count else False  # a single core is the host's
-        # One that waits for a single other worker, which may have to wait for a core, is better off without it.
-        self._gives_way = self._count == 1
-        self._pause = _PAUSE // 2
-        self._without = 0  # runs that go without others before the next one that they may join
-        self._ticks, self._stay_s = stay, stay_s
-        self._gap_s = 0.0  # from one run to the next, a mean of late
+        self._uses_workers: bool | None = None if self._count else False  # None while undecided
+        # On two contended cores a run is faster without its single worker, which may lack a core.
+        self._avoids_contention = self._count == 1
+        self._backoff = _MIN_BACKOFF // 2
+        self._runs_alone = 0  # runs without workers before the next one with workers
+        self._ticks, self._spin_s = spin_ticks, spin_s
+        self._gap_s = 0.0  # moving average of the time between runs
         self._ended = time.perf_counter()
         keep_in_forked_children(self)
-        # Workers may look at tables as long as they stay.
+        # Spinning workers read the tables.
         weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept, self._tables)
 
     def single_threaded(self) -> HostThreadLoop:
-        """Another loop over the same functions, with tables of its own, that the calling thread always walks alone:
-        two of them may be walked at once."""
-        code, call, words, places, kept = self._given
+        """A loop over the same functions with its own tables and without workers, for concurrent runs."""
+        code, call, words, places, kept = self._shared
         own_words = aligned_bytes(words.nbytes).view(words.dtype)
         own_call = aligned_bytes(call.nbytes).view(call.dtype)
         own_call[...] = call
         own_call[places["WORDS"]] = own_words.ctypes.data
         other = HostThreadLoop(
-            self._rt, code, self.others, own_call, own_words, places, self._ticks, self._stay_s, kept
+            self._rt, code, self.worker_launch, own_call, own_words, places, self._ticks, self._spin_s, kept
         )
-        other._joins = False
+        other._uses_workers = False
         return other
 
-    def use(self, rows: StepArrays) -> None:
-        """Walk these steps from the next run on. Those of sizes used lately are at hand."""
+    def set_table(self, rows: StepArrays) -> None:
+        """Execute these steps from the next run on. Tables of recent sizes are cached."""
         tables = self._tables
         table = tables.get(rows)
         if table is None:
-            if len(tables) < _TABLES:
+            if len(tables) < _MAX_TABLES:
                 table = _Table(rows)
             else:
-                # It has not been the present one for a whole run, so that nobody finds it any more; who found it before
-                # is about to leave it.
+                # The table has not been current for a whole run, so no worker enters it. Wait for workers inside.
                 _, table = tables.popitem(last=False)
                 while self._words[self._inside]:
                     time.sleep(0)
@@ -124,56 +121,56 @@ class HostThreadLoop:
         else:
             tables.move_to_end(rows)
         self._table = table
-        self._call[self._present] = table.address
+        self._call[self._current] = table.address
 
     @property
     def launches(self) -> list[PreparedLaunch]:
-        """What stands for the model's launches."""
-        return [self.others]
+        """The launches that replace the program's."""
+        return [self.worker_launch]
 
     @property
     def description(self) -> str:
-        """How a run goes, in words."""
-        if self._joins is None:
-            return "the calling thread walks it"
-        if self._joins:
-            return "the calling thread walks it beside workers that stay between runs"
-        return "the calling thread walks it alone"
+        """Description of a run's threads."""
+        if self._uses_workers is None:
+            return "executed by the calling thread"
+        if self._uses_workers:
+            return "executed by the calling thread and workers that spin between runs"
+        return "executed by the calling thread alone"
 
     def run(self) -> None:
-        """Run all steps once, and wait. What the host has written before is what they see."""
+        """Execute all steps once, and wait. The steps see the host's earlier writes."""
         started = time.perf_counter()
-        self._gap_s += _WEIGHT * (min(started - self._ended, _LONGEST_S) - self._gap_s)
-        crowded = self._gives_way and is_contended(started)
-        joins = self._joins if self._joins is not None else self._next_trial()
-        if joins and self._without:
-            joins = False
-            self._without -= 1
-        if crowded and joins:
-            joins = False
-            self.leave()
-        if joins:
-            self._send()
-        self._call[self._workers] = self._count + 1 if joins else 1
+        self._gap_s += _WEIGHT * (min(started - self._ended, _MAX_GAP_S) - self._gap_s)
+        contended = self._avoids_contention and is_contended(started)
+        with_workers = self._uses_workers if self._uses_workers is not None else self._next_trial()
+        if with_workers and self._runs_alone:
+            with_workers = False
+            self._runs_alone -= 1
+        if contended and with_workers:
+            with_workers = False
+            self.dismiss_workers()
+        if with_workers:
+            self._launch_workers()
+        self._call[self._workers] = self._count + 1 if with_workers else 1
         table = self._table
-        assert table is not None, "run before use"
-        table.next_turn()
+        assert table is not None, "run before set_table"
+        table.begin_run()
         self._function(self._address, True, 0)
         self._ended = time.perf_counter()
-        if self._joins is None:
-            if not crowded:
-                self._learn(joins, (self._ended - started) / self._call[self._made])
-        elif joins:
-            self._look_out(table, (self._ended - started) / self._call[self._made])
+        if self._uses_workers is None:
+            if not contended:
+                self._learn(with_workers, (self._ended - started) / self._call[self._made])
+        elif with_workers:
+            self._back_off(table, (self._ended - started) / self._call[self._made])
 
-    def run_iterations(self, trips: int, moves: Array, goes: int = 0) -> int:
-        """Run all steps up to `trips` times, and wait; how often it was.
+    def run_iterations(self, iterations: int, moves: Array, condition: int = 0) -> int:
+        """Execute all steps up to `iterations` times, and wait; returns the number of iterations executed.
 
-        moves: rows of MOVE of plan/megakernel_source.py, which are changed. goes: address of the byte that a trip sets
-        to zero where none is to follow; 0 for none.
+        moves: rows of MOVE of plan/megakernel_source.py, modified. condition: address of the byte that an iteration
+        sets to zero to end the loop; 0 for none.
         """
-        call, places = self._call, self._given[3]
-        call[places["TRIPS"]], call[places["GOES"]] = trips, goes
+        call, places = self._call, self._shared[3]
+        call[places["TRIPS"]], call[places["GOES"]] = iterations, condition
         call[places["MOVES"]], call[places["MOVED"]] = moves.__array_interface__["data"][0], len(moves)
         try:
             self.run()
@@ -182,89 +179,89 @@ class HostThreadLoop:
         made: int = call[self._made]
         return made
 
-    def leave(self) -> None:
-        """Have the workers that stay leave as soon as they have nothing to do."""
+    def dismiss_workers(self) -> None:
+        """Let spinning workers leave as soon as they are idle."""
         self._words[self._leave] = 1
 
-    def _send(self) -> None:
-        """Launch workers where none is there, and tell them how long to stay after the run."""
+    def _launch_workers(self) -> None:
+        """Launch workers unless they are spinning, and set how long they spin after the run."""
         words = self._words
         idle = self._rt.set_resident_worker(self)
-        # After the last trial with others they leave, so that the next may go without.
-        ends = self._joins is None and len(self._times[True]) >= _TRIALS - 1
-        words[self._stay] = self._ticks if not ends and self._gap_s < self._stay_s else 0
+        # After the last trial with workers they leave: the next trials run without.
+        ends = self._uses_workers is None and len(self._times[True]) >= _TRIALS - 1
+        words[self._stay] = self._ticks if not ends and self._gap_s < self._spin_s else 0
         if words[self._left] == self._sent:
-            words[self._leave] = 0  # not before: whoever wanted them to leave waits for it
+            words[self._leave] = 0  # not before: a dismissal waits for it
             words[self._came] = words[self._spare] = 0
             self._call[self._core] = current_core()
-            self.others.enqueue(self._queue)
-            self._sent = (self._sent + self._launched) & 0xFFFFFFFF  # only now: the driver may refuse
+            self.worker_launch.enqueue(self._queue)
+            self._sent = (self._sent + self._launched) & 0xFFFFFFFF  # after enqueue, which the driver may refuse
             self._queue.flush()
         if idle is not None:
-            idle.leave()  # only now: its threads then find this loop's launch, and need not be woken
+            idle.dismiss_workers()  # after the launch: the threads then find it without sleeping
 
-    def _look_out(self, table: _Table, seconds: float) -> None:
-        """Have the next runs go without others if these kept this one waiting for longer than it takes alone.
+    def _back_off(self, table: _Table, seconds: float) -> None:
+        """Run without workers for a while if they made a run slower than the caller alone.
 
-        A worker whose core another process has got holds work that nobody else may do, for milliseconds.
+        A preempted worker holds a claimed part of a step for milliseconds.
         """
         if seconds > self._launched * table.least_s:
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-            self._without = self._pause
-            self.leave()
+            self._backoff = min(2 * self._backoff, _MAX_BACKOFF)
+            self._runs_alone = self._backoff
+            self.dismiss_workers()
         else:
-            self._pause = max(self._pause // 2, _PAUSE // 2)
+            self._backoff = max(self._backoff // 2, _MIN_BACKOFF // 2)
             table.least_s = min(table.least_s, seconds)
 
     def _next_trial(self) -> bool:
-        """Whether others join the next run, while it is not known what is faster: at first, so that they may stay."""
+        """Return whether the next trial uses workers: these trials come first, so that the workers can spin."""
         return len(self._times[True]) < _TRIALS
 
-    def _learn(self, joins: bool, seconds: float) -> None:
+    def _learn(self, with_workers: bool, seconds: float) -> None:
         times = self._times
-        times[joins].append(seconds)
+        times[with_workers].append(seconds)
         if len(times[True]) >= _TRIALS and min(times[True]) > _ALONE_S:
-            self._joins = True
+            self._uses_workers = True
         elif times[False] and min(times[False]) < _SHORT_S:
-            self._joins = False
+            self._uses_workers = False
         elif len(times[False]) >= _TRIALS:
-            self._joins = min(times[True]) < _GAIN * min(times[False])
+            self._uses_workers = min(times[True]) < _GAIN * min(times[False])
 
 
 class _Table:
-    """A TABLE of plan/megakernel_source.py with what it names. least_s: of its runs beside workers."""
+    """A TABLE of plan/megakernel_source.py with its arrays. least_s: shortest run with workers, in seconds."""
 
     def __init__(self, rows: StepArrays) -> None:
         self._arrays = [aligned_bytes(a.nbytes).view(a.dtype).reshape(a.shape) for a in (rows.args, rows.shapes)]
         self._counters = aligned_bytes(rows.counter_bytes)
-        self._words = aligned_bytes(8 * (_TURN + 1)).view(np.uint64)
+        self._words = aligned_bytes(8 * (_RUN + 1)).view(np.uint64)
         self._words[:3] = [a.ctypes.data for a in (*self._arrays, self._counters)]
         self.address = self._words.ctypes.data
-        self._turn = memoryview(self._words.data)
+        self._header = memoryview(self._words.data)
         self.fill(rows)
 
     def fill(self, rows: StepArrays) -> None:
-        """Take other steps, as many and with as many arguments. Nobody may be reading."""
+        """Replace the steps by equally many with equally many arguments. No worker may be reading."""
         self.least_s = math.inf
-        self._turn[_TURN] = _NEVER
+        self._header[_RUN] = _NO_RUN
         self._counters[...] = 0
         for mine, new in zip(self._arrays, (rows.args, rows.shapes), strict=True):
             mine[...] = new
-        self._turn[_STEPS] = len(rows.shapes)
+        self._header[_STEPS] = len(rows.shapes)
 
-    def next_turn(self) -> None:
-        """Begin a run: who looks may take part."""
-        self._turn[_TURN] = (self._turn[_TURN] + 1) & _NEVER
+    def begin_run(self) -> None:
+        """Begin a run, which spinning workers then join."""
+        self._header[_RUN] = (self._header[_RUN] + 1) & _NO_RUN
 
 
-def may_stay(rt: Runtime) -> bool:
-    """Whether the host may take part: it and the device see each other's memory at once, and can run the same code."""
+def supports_host_loop(rt: Runtime) -> bool:
+    """Return whether the host can execute the device's code on shared memory."""
     return rt.shares_memory and sys.platform == "linux" and platform.machine().lower() in ("x86_64", "amd64")
 
 
 def _dismiss(words: Array, leave: int, queue: Queue, *kept: Any) -> None:
-    """To be called when nobody can ask any more: memory and code must live as long as a worker is there."""
-    if is_child():  # the workers are another process's
+    """Wait until the workers have left: they use the kept memory and code."""
+    if is_child():  # the workers are the parent's
         keep_forever(words, queue, kept)
         return
     words[leave] = 1

@@ -1,4 +1,4 @@
-"""StepArrays: the steps of one set of sizes as the tables that the program of a step loop reads."""
+"""StepArrays: host arrays of a megakernel's step table for one set of sizes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class StepArrays:
-    """args: of all steps, one after the other: addresses, and the 64 bits of numbers.
+    """Step table of a megakernel.
 
-    shapes: a row for each step: which function, where its arguments begin, how many work-groups, along x and y, and of
-    how many items each. counter_bytes: that their counters take.
+    args: arguments of all steps in order, 64 bits each: addresses and scalars. shapes: a row for each step: function,
+    offset of its arguments, number of work-groups (total, x, y), work-items of each. counter_bytes: of the steps'
+    counters.
     """
 
     args: Array

@@ -97,7 +97,7 @@ def test_where_threads_cannot_be_started_programs_are_built_one_by_one(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(rt.programs, "_serial", False)  # as GPUs' drivers, which compile several at once
-    monkeypatch.setattr(rt.programs, "_build_outside", lambda specs, tell: set())
+    monkeypatch.setattr(rt.programs, "_build_by_workers", lambda specs, report: set())
     monkeypatch.setattr(threading.Thread, "start", refuse)
     told: list[tuple[int, int]] = []
     assert values(rt, rt.build_all(specs(3), lambda done, total: told.append((done, total)))) == [0, 1, 2]

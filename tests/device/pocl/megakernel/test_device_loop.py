@@ -29,7 +29,7 @@ from opalite.errors import DeviceError
 from opalite.plan.megakernel_source import CALL
 from opalite.pocl.megakernel import host_thread_loop
 from opalite.pocl.megakernel.call_from_host import current_core, find_host_function
-from opalite.pocl.megakernel.host_thread_loop import HostThreadLoop, may_stay
+from opalite.pocl.megakernel.host_thread_loop import HostThreadLoop, supports_host_loop
 from opalite.run.execute.executable import Executable
 from opalite.run.execute.launch_batches import Phase
 from opalite.run.execute.strategies import megakernel_builder
@@ -101,13 +101,13 @@ def loop_of(executable: Executable) -> HostThreadLoop:
 
 def decide(loop: HostThreadLoop, joins: bool | None) -> None:
     """Have workers join all runs or none, however late they are on a busy machine."""
-    loop._joins, loop._without = joins, 0
-    loop._look_out = lambda table, seconds: None  # type: ignore[method-assign]
+    loop._uses_workers, loop._runs_alone = joins, 0
+    loop._back_off = lambda table, seconds: None  # type: ignore[method-assign]
 
 
 @pytest.fixture
 def staying(linking: Runtime) -> Runtime:
-    if not may_stay(linking):
+    if not supports_host_loop(linking):
         pytest.skip(f"{linking.info.name} cannot be spoken to through memory")
     return linking
 
@@ -216,7 +216,7 @@ def test_worker_that_stays_computes_every_run(
             time.sleep(0.2)  # the workers leave
     if joins is not None:
         assert staying.counters.enqueues - enqueued < 100  # most runs launched nothing
-    assert loop._joins is not None
+    assert loop._uses_workers is not None
 
 
 def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
@@ -230,9 +230,9 @@ def test_joining_is_decided_by_measurement(staying: Runtime) -> None:
         ([4e-5] * 10, [5.5e-5], False),
         ([7e-5] * 10, [9e-5], None),
     ):
-        loop._joins, loop._times = None, {True: list(joined[:-1]), False: list(alone)}
+        loop._uses_workers, loop._times = None, {True: list(joined[:-1]), False: list(alone)}
         loop._learn(True, joined[-1])
-        assert loop._joins is expected
+        assert loop._uses_workers is expected
     assert "joined by a megakernel" in executable.queueing
 
 
@@ -242,7 +242,7 @@ def test_runs_go_without_workers_that_keep_them_waiting(staying: Runtime, monkey
     feeds = {"x": noise(1, 3, 12, 10)}
     expected, executable = run_until_linked(session, feeds)
     loop = loop_of(executable)
-    loop._joins, loop._gives_way = True, False
+    loop._uses_workers, loop._avoids_contention = True, False
     now, takes = 0.0, 1.0
     walk = loop._function
 
@@ -279,12 +279,12 @@ def test_a_worker_that_never_comes_is_not_needed(staying: Runtime, monkeypatch: 
     feeds = {"x": noise(1, 3, 12, 10)}
     expected, executable = run_until_linked(session, feeds)
     loop = loop_of(executable)
-    loop._joins, loop._gives_way = True, False
-    loop.leave()
+    loop._uses_workers, loop._avoids_contention = True, False
+    loop.dismiss_workers()
     while loop._words[loop._left] != loop._sent:
         time.sleep(0.001)
     launches: list[Any] = []
-    monkeypatch.setattr(loop, "others", SimpleNamespace(enqueue=launches.append))
+    monkeypatch.setattr(loop, "worker_launch", SimpleNamespace(enqueue=launches.append))
     sent = loop._sent
     for _ in range(30):
         for got, wanted in zip(session.run(None, feeds), expected, strict=True):
@@ -325,7 +325,7 @@ def test_the_host_walks_alone_where_cores_are_wanted(staying: Runtime, monkeypat
     expected, executable = run_until_linked(session, feeds)
     loop = loop_of(executable)
     decide(loop, True)
-    loop._gives_way = True
+    loop._avoids_contention = True
     monkeypatch.setattr(background_throttle, "_contended_until", 0.0)
     session.run(None, feeds)
     assert loop._call[loop._workers] == loop._count + 1
@@ -645,7 +645,7 @@ def test_workers_leave_when_they_are_told(staying: Runtime, monkeypatch: pytest.
     for _ in range(30):
         loop.run()
     assert loop._words[loop._left] != loop._sent  # it is there
-    loop.leave()
+    loop.dismiss_workers()
     end = time.monotonic() + PATIENCE_S / 4
     while loop._words[loop._left] != loop._sent:
         assert time.monotonic() < end, "the workers stayed"

@@ -16,7 +16,7 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
-from opalite.pocl.megakernel.host_thread_loop import may_stay
+from opalite.pocl.megakernel.host_thread_loop import supports_host_loop
 from opalite.run.execute.strategies import megakernel_builder
 
 from ....helpers.small_models import classifier, make_model, noise, port
@@ -101,7 +101,7 @@ def test_by_a_loop(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
     for _ in range(3):
         session.run(None, X)
     check_short(session, X)
-    assert session.last_trace.strategy == ("host_fast_path" if may_stay(rt) else "megakernel")
+    assert session.last_trace.strategy == ("host_fast_path" if supports_host_loop(rt) else "megakernel")
     np.testing.assert_allclose(session.run(None, X)[0], want, rtol=1e-5)
 
 

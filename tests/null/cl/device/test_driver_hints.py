@@ -75,5 +75,5 @@ def test_the_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("what", ["performance", "priority"])
 def test_other_words_are_refused(what: str) -> None:
-    with pytest.raises(InputError, match=f"{what} 'turbo' is not known; choose high, normal, low"):
+    with pytest.raises(InputError, match=f"{what} 'turbo' is unknown; choose high, normal, low"):
         Hints(**{what: "turbo"})

@@ -26,7 +26,7 @@ from ....plan.program import LaunchStep, LocalArg, Program, ScalarArg, SlotArg, 
 from ....ptx.find_written_params import written
 from ....ptx.inline_kernel import pointers_of
 from ....ptx.parse_kernel import PtxKernelError, parse_kernel
-from ....ptx.persistent_kernel import NAME, SYNC_BYTES, Shape, head_of, link, refusal
+from ....ptx.persistent_kernel import NAME, SYNC_BYTES, GridShape, head_of, link, refusal
 from ....ptx.step_dependencies import (
     SHARED,
     DynamicNumber,
@@ -113,7 +113,7 @@ class LinkedKernels:
         if sum(p.last - p.first for p in self._state_slices) > MAX_STATE_BYTES:
             raise LinkError(f"caches of more than {MAX_STATE_BYTES} bytes are too many to try it on")
         shared = MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED
-        self.shape = Shape(rt.info.compute_units, THREADS, shared)
+        self.shape = GridShape(rt.info.compute_units, THREADS, shared)
         self._memory: list[Any] = []  # kept alive for the addresses in kernels
         self.launches: dict[int, list[PreparedLaunch]] = {}
         self.reasons: dict[str, str] = {}  # by kernel
@@ -229,7 +229,7 @@ class LinkedKernels:
             raise LinkError(str(e)) from e
         numbers = [i for i, _ in stretch]
         label = f"{len(stretch)} steps from {program.steps[numbers[0]].node}"
-        return Stretch(numbers, list(memory.values()), wrote, text, write, any(s.moves for s in steps), label)
+        return Stretch(numbers, list(memory.values()), wrote, text, write, any(s.is_dynamic for s in steps), label)
 
     def _tried(
         self,

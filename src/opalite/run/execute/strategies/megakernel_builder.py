@@ -30,7 +30,7 @@ from ....plan.megakernel_source import (
 )
 from ....plan.program import LaunchStep, LocalArg, Program, Step
 from ....pocl.megakernel.device_loop import BufferAddresses, DeviceStepTable, make_host_thread_loop
-from ....pocl.megakernel.host_thread_loop import HostThreadLoop, may_stay
+from ....pocl.megakernel.host_thread_loop import HostThreadLoop, supports_host_loop
 from ....pocl.megakernel.step_table import StepArrays
 from ..compile_queue import Job, compile_queue
 from ..rng_keys import draws
@@ -144,7 +144,7 @@ class MegakernelBuilder:
         is_whole = len(self._stretches) == 1 and len(self._stretches[0]) == len(self._steps)
         local = [sum(a.nbytes for a in s.args if isinstance(a, LocalArg)) for s in self._steps]
         self._stay_us = float(knobs.get("OPALITE_SPIN_US"))
-        can_stay = self._stay_us > 0 and may_stay(self._rt) and max(local) <= MOST_LOCAL
+        can_stay = self._stay_us > 0 and supports_host_loop(self._rt) and max(local) <= MOST_LOCAL
         self._stays = is_whole and self._is_short and can_stay
         if not is_whole:
             self._stretches = [stretch for stretch in self._stretches if len(stretch) > 1]
@@ -228,7 +228,7 @@ class BuiltMegakernel:
     def use(self, rows: StepArrays) -> None:
         """Execute these steps from now on."""
         if self.host_thread_loop is not None:
-            self.host_thread_loop.use(rows)
+            self.host_thread_loop.set_table(rows)
             return
         if self._table is None:
             self._table = DeviceStepTable(self._rt, self._linked, rows, self._label)
@@ -238,11 +238,11 @@ class BuiltMegakernel:
                 self.launches[stretch[0]] = list(self._table.loop(first, last))
                 self.launches.update((i, []) for i in stretch[1:])
                 first = last
-        self._table.take(rows)
+        self._table.load(rows)
 
     def forget_addresses(self) -> None:
         """Drop the addresses of memory that programs no longer have."""
-        self._addresses.forget()
+        self._addresses.drop_buffers()
 
 
 def _working_steps(program: Program) -> list[LaunchStep]:
