@@ -1,1 +1,1 @@
-"""What is kept between processes: the folder, its stores and keys, the counters. Needs no OpenCL."""
+"""Persistent caches: cache folder, program store, keys, locks, hit counters. Needs no OpenCL."""

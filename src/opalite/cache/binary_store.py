@@ -1,9 +1,8 @@
-"""On-disk store of program binaries that several processes may use and be killed in at any moment.
+"""BinaryStore: on-disk store of program binaries, safe for concurrent processes and for kills at any time.
 
-An entry is one file: a header that names its key and the digest of its contents, then the binary. Writers make a
-temporary file and rename it, so a reader sees a whole entry or none. An entry that does not check out (truncated,
-damaged, of another version, or put there by someone else) is removed with one log line and counts as a miss.
-Needs no OpenCL.
+An entry is one file: a header with its key and the digest of its contents, then the binary. Writers rename a temporary
+file, so a reader sees a whole entry or none. An invalid entry (truncated, damaged, another version or key) is removed
+with one log line and counts as a miss. Needs no OpenCL.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from .cache_folder import trim
 
 _log = logging.getLogger(__name__)
 
-# Part of every key: raise it when the header or the meaning of a key changes, or when earlier binaries are wrong.
+# Part of every key. Raise it if the header or the meaning of a key changes, or if earlier binaries are wrong.
 FORMAT = 2
 _MAGIC = b"OPALBIN\0"
 _HEADER = struct.Struct("<8sII32s32sQ")  # magic, format, reserved, key, digest of the contents, their length
 
 
 class BinaryStore:
-    """Binaries by key in `folder`/programs, at most about `cap_bytes` with the rest of the cache folder."""
+    """Binaries by key in `folder`/programs. cap_bytes: size limit of the whole cache folder."""
 
     def __init__(self, folder: Path, cap_bytes: int, writable: bool = True) -> None:
         self.folder = folder
         self.cap_bytes = cap_bytes
         self.healed = 0  # damaged entries removed
         self._writable = writable
-        self._unchecked = cap_bytes  # bytes written since the last trim; so the first write trims
+        self._untrimmed = cap_bytes  # bytes written since the last trim; the first write trims
 
     def path(self, key: str) -> Path:
-        """File of the entry `key`."""
+        """Path of entry `key`."""
         return self.folder / "programs" / key[:2] / f"{key}.bin"
 
     def is_empty(self) -> bool:
-        """Whether no binary at all is stored."""
+        """Return whether the store has no entry."""
         return next((self.folder / "programs").glob("*/*.bin"), None) is None
 
     def get(self, key: str) -> bytes | None:
@@ -55,16 +54,15 @@ class BinaryStore:
         if fault is not None:
             self.discard(key, fault)
             return None
-        with suppress(OSError):  # a read-only cache serves all the same
-            os.utime(path)  # the entry's last use, for eviction
+        with suppress(OSError):  # a read-only cache is usable
+            os.utime(path)  # last use, for eviction
         return raw[_HEADER.size :]
 
     def put(self, key: str, binary: bytes, replace: bool = False) -> bool:
-        """Store `binary`, unless another process has stored one since, or in place of that with `replace`; False (and
-        one log line for the first time) if the folder cannot be written.
+        """Store `binary`; returns False, with one log line the first time, if the folder cannot be written.
 
-        Drivers give two builds of a program two binaries (PoCL writes random names into them): the first one stays, so
-        that all who ask for it afterwards get the same bytes.
+        An existing entry stays unless `replace`: two builds of a program differ (PoCL writes random names), and all
+        processes should get the same bytes.
         """
         if not self._writable:
             return False
@@ -79,23 +77,23 @@ class BinaryStore:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             if path.exists():
-                return True  # Windows: another process holds the same entry open
+                return True  # Windows: another process has the entry open
             self._writable = False
             _log.warning(
-                "the program cache %s cannot be written (%s): programs will be built again in the next process; "
+                "the program cache %s cannot be written (%s): the next process builds its programs again; "
                 "set OPALITE_CACHE_DIR to a writable folder or OPALITE_CACHE=0",
                 self.folder,
                 e,
             )
             return False
-        self._unchecked += len(header) + len(binary)
-        if self._unchecked > self.cap_bytes // 8:
-            self._unchecked = 0
+        self._untrimmed += len(header) + len(binary)
+        if self._untrimmed > self.cap_bytes // 8:
+            self._untrimmed = 0
             trim(self.folder, self.cap_bytes)
         return True
 
     def discard(self, key: str, fault: str) -> None:
-        """Remove an entry that cannot be used, with one log line saying why."""
+        """Remove an invalid entry, with the reason in one log line."""
         self.healed += 1
         _log.warning("removed entry %s… of the program cache: %s; it will be built again", key[:12], fault)
         with suppress(OSError):  # the next put replaces it
@@ -103,19 +101,19 @@ class BinaryStore:
 
 
 def _put_first(temporary: Path, path: Path) -> None:
-    """Have the file `temporary` be `path`, unless there is one by then."""
+    """Rename `temporary` to `path` unless that exists."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         pass
-    except OSError:  # a file system without links
+    except OSError:  # no hard links
         os.replace(temporary, path)
         return
     temporary.unlink(missing_ok=True)
 
 
 def _fault(raw: bytes, key: str) -> str | None:
-    """What is wrong with an entry's bytes, or None."""
+    """Reason why an entry's bytes are invalid; None if they are valid."""
     if len(raw) < _HEADER.size:
         return f"it is truncated ({len(raw)} bytes)"
     magic, version, _, stored_key, contents, length = _HEADER.unpack_from(raw)

@@ -1,4 +1,4 @@
-"""The cache folder: where it is, what lies in it, and how it is kept below its cap.
+"""The cache folder: its path, its entries, and eviction above its size limit.
 
     programs/AB/<key>.bin     program binaries (binary_store.py)
     plans/AB/<key>/….opal     plans of .onnx models (run/model/plans/plan_cache.py)
@@ -6,13 +6,13 @@
     plans/AB/<key>/weights/….weight  large constants of those plans (plan/weights/weight_files.py)
     plans/AB/<key>/files.json        names of the model's data files (run/model/plans/external_data_files.py)
     contents/<key>.json       digests of data files (the same)
-    plans/AB/<key>/….vain     sizes for which a plan of their own is no faster (run/model/background/respecialize.py)
-    bundles/AB/<key>.safetensors     programs emitted again of bundles (run/model/bundle_reemitter.py)
-    precision/AB/<key>.json   what precision 'auto' decided (run/precision/precision_choice_cache.py)
-    pocl/<number>/…           PoCL's files, a folder for each process at a time (pocl/program_folder.py)
-    failed/<key>.cl           sources that did not compile, for messages (cl/programs/program_cache.py)
-    facts.json                what trial builds found out about devices (cl/device/query_device_info.py)
-    counts.txt                hits and misses of all caches (stats.py)
+    plans/AB/<key>/….vain     sizes without gain by a specialized plan (run/model/background/respecialize.py)
+    bundles/AB/<key>.safetensors     re-emitted programs of bundles (run/model/bundle_reemitter.py)
+    precision/AB/<key>.json   decision of precision 'auto' (run/precision/precision_choice_cache.py)
+    pocl/<number>/…           PoCL's files, a folder for each running process (pocl/program_folder.py)
+    failed/<key>.cl           sources that did not compile (cl/programs/compile_source.py)
+    facts.json                results of probe builds by device (cl/device/query_device_info.py)
+    counts.txt                hits and misses of all caches (hit_counters.py)
 
 Needs no OpenCL.
 """
@@ -37,7 +37,7 @@ from .temporary_folders import user_folder, write_fault
 
 _log = logging.getLogger(__name__)
 
-_FRESH_S = 3600  # temporary files younger than this may be in use
+_FRESH_S = 3600  # younger temporary files may be in use
 
 
 def cache_folder() -> Path:
@@ -47,30 +47,30 @@ def cache_folder() -> Path:
 
 
 def _expanded(path: Path) -> Path:
-    with suppress(RuntimeError):  # no home: whoever writes there says so
+    with suppress(RuntimeError):  # no home: writers report it
         path = path.expanduser()
     return path if path.parts[:1] == ("~",) else path.absolute()
 
 
 def usable_folder() -> Path | None:
-    """The cache folder, if anything can be kept or found there; None where all stays in memory.
+    """The cache folder if it is usable; None keeps everything in memory.
 
-    So it does under OPALITE_CACHE=0, for a user without a home, and where the folder can neither be written nor holds
-    anything. The first time in a process that a folder cannot be written, one log line says why, and what to do.
+    None with OPALITE_CACHE=0, without a home folder, and for a folder that is neither writable nor readable. A folder
+    that cannot be written is logged once per process, with advice.
     """
-    return _kept(cache_folder()) if knobs.get("OPALITE_CACHE") else None
+    return _if_usable(cache_folder()) if knobs.get("OPALITE_CACHE") else None
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether `folder`, which kept_folder gave, can be added to."""
+    """Return whether `folder`, a `usable_folder`, is writable."""
     return _write_fault(folder) is None
 
 
-_write_fault = cache(write_fault)  # asked once: a process works with what it found at its start
+_write_fault = cache(write_fault)  # once per process
 
 
 @cache
-def _kept(folder: Path) -> Path | None:
+def _if_usable(folder: Path) -> Path | None:
     fault = _write_fault(folder)
     if fault is None:
         return folder
@@ -87,7 +87,7 @@ def _kept(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """What is kept or removed as a whole: a binary, a plan, a large constant of plans, PoCL's folder of one process."""
+    """A unit of eviction: a binary, a plan, a large constant of plans, PoCL's folder of one process..."""
 
     path: Path
     kind: str  # program, plan, weight, data, vain, bundle, choice, pocl or failed
@@ -110,7 +110,7 @@ _FILES = (
 
 
 def cache_entries(folder: Path) -> Iterator[CacheEntry]:
-    """Everything in the cache `folder` that eviction may remove; files that vanish meanwhile are skipped."""
+    """Yield all entries of the cache `folder`; files that vanish are skipped."""
     for pattern, kind in _FILES:
         for path in _matches(folder, pattern):
             if (stat := _stat(path)) is not None:
@@ -123,9 +123,9 @@ def cache_entries(folder: Path) -> Iterator[CacheEntry]:
 
 
 def trim(folder: Path, cap_bytes: int) -> int:
-    """Remove the least recently used units until nine tenths of the cap are left; returns the bytes freed.
+    """Remove least recently used entries until 90 % of the cap is left, if it is exceeded; returns the bytes freed.
 
-    Nothing happens below the cap. PoCL's folders of processes that run stay. Temporary files go after an hour.
+    Keeps PoCL's folders of running processes. Temporary files are removed after an hour.
     """
     now = time.time()
     for pattern in (
@@ -145,28 +145,28 @@ def trim(folder: Path, cap_bytes: int) -> int:
     freed = 0
     if total <= cap_bytes:
         return 0
-    for unit in found:
+    for entry in found:
         if total - freed <= cap_bytes * 9 // 10:
             break
-        freed += _remove(unit)
+        freed += _remove(entry)
     return freed
 
 
 def clear(folder: Path) -> int:
-    """Remove every unit but PoCL's folders of processes that run; returns the bytes freed."""
+    """Remove all entries but PoCL's folders of running processes; returns the bytes freed."""
     return sum(map(_remove, list(cache_entries(folder))))
 
 
-def _remove(unit: CacheEntry) -> int:
-    """Remove a unit if it may go; returns the bytes freed."""
-    if unit.kind == "pocl" and not remove_unused(unit.path):
+def _remove(entry: CacheEntry) -> int:
+    """Remove an entry unless it is in use; returns the bytes freed."""
+    if entry.kind == "pocl" and not remove_unused(entry.path):
         return 0
-    discard(unit.path)
-    return unit.nbytes
+    discard(entry.path)
+    return entry.nbytes
 
 
 def _matches(folder: Path, pattern: str) -> Iterator[Path]:
-    """Paths that match; unlike Path.glob it passes over folders that another process removes meanwhile."""
+    """Paths that match. Unlike Path.glob, ignores folders that another process removes meanwhile."""
     for name in glob.iglob(pattern, root_dir=folder):
         yield folder / name
 
@@ -179,11 +179,11 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def discard(path: Path) -> None:
-    """Remove one unit, and the folder that it leaves empty."""
+    """Remove an entry, and its folder if that becomes empty."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
         return
-    with suppress(OSError):  # held open by another process (Windows): the next trim gets it
+    with suppress(OSError):  # open in another process (Windows): the next trim removes it
         path.unlink(missing_ok=True)
         if path.suffix in (".opal", ".weight"):
-            path.parent.rmdir()  # refused unless it is empty
+            path.parent.rmdir()  # fails unless it is empty

@@ -1,4 +1,4 @@
-"""Keys of what is cached."""
+"""Hash keys of cache entries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 
 
 def digest(*parts: str) -> str:
-    """Key of `parts` (hexadecimal sha256); their borders count, so ("ab", "c") is not ("a", "bc")."""
+    """Hexadecimal sha256 of `parts`; ("ab", "c") and ("a", "bc") differ."""
     sha = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "surrogatepass")

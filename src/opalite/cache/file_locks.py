@@ -1,4 +1,4 @@
-"""Folders that one process has at a time: a lock says whose each is, which the system lifts however a process ends."""
+"""Lock files of folders that one process uses at a time; the system releases them when the process ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def remove_unused(path: Path) -> bool:
-    """Remove the folder `path` unless a process has it; whether it is gone."""
+    """Remove the folder `path` unless a process has locked it; returns whether it is removed."""
     try:
         descriptor = try_lock(path.with_name(f"{path.name}.lock"))
     except (OSError, ImportError):
@@ -16,12 +16,12 @@ def remove_unused(path: Path) -> bool:
     if descriptor is None:
         return False
     shutil.rmtree(path, ignore_errors=True)
-    os.close(descriptor)  # the file stays: another process may be about to lock it
+    os.close(descriptor)  # keep the file: another process may be locking it
     return not path.exists()
 
 
 def try_lock(path: Path) -> int | None:
-    """A descriptor of the file `path`, locked; None if another process has the lock."""
+    """Lock the file `path`; returns its descriptor, None if another process has the lock."""
     import fcntl
 
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""How often caches had what was asked for: in this process, and in all that share the cache folder.
+"""Hit and miss counters of caches, of this process and of all processes with the same cache folder.
 
-A process that ends adds one line to counts.txt in the cache folder; one that is killed adds nothing. A line is one
-short append, so lines of several processes do not mix, and what is no such line is passed over. Needs no OpenCL.
+A process appends one line to counts.txt at its end; a killed process adds nothing. Short appends of several processes
+do not mix. Invalid lines are ignored. Needs no OpenCL.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from .cache_folder import usable_folder
 
 CACHES = ("programs", "plans", "tuning", "weights")
-_LONG = 1 << 16  # bytes of the file from which on its lines are summed up to one
+_COMPACT_BYTES = 1 << 16  # file size from which the lines are merged into one
 
 
 @dataclass(frozen=True)
 class Count:
-    """Lookups of one cache that found something, and that did not."""
+    """Hits and misses of one cache."""
 
     hits: int = 0
     misses: int = 0
@@ -31,28 +31,28 @@ class Count:
 
 
 Counts = dict[str, Count]
-"""By name of the cache, every one of CACHES."""
+"""Count by name, for all of CACHES."""
 
 _own: Counts = {}
 _lock = threading.Lock()
 
 
 def count_lookup(cache: str, hit: bool) -> None:
-    """Count one lookup of `cache`, one of CACHES."""
+    """Count a lookup of `cache`, one of CACHES."""
     with _lock:
         if not _own:
-            atexit.register(_keep, os.getpid())
+            atexit.register(_save, os.getpid())
         _own[cache] = _own.get(cache, Count()) + (Count(1, 0) if hit else Count(0, 1))
 
 
 def process_counts() -> Counts:
-    """Lookups of this process."""
+    """Counts of this process."""
     with _lock:
         return {name: _own.get(name, Count()) for name in CACHES}
 
 
 def all_counts(folder: Path) -> Counts:
-    """Lookups of the processes that have ended since the cache in `folder` was cleared."""
+    """Counts of ended processes since the cache in `folder` was cleared."""
     try:
         return _parse((folder / "counts.txt").read_text(errors="replace"))
     except OSError:
@@ -60,25 +60,25 @@ def all_counts(folder: Path) -> Counts:
 
 
 def add_counts(folder: Path, counts: Counts) -> None:
-    """Add to what is kept in `folder`, if it exists; what cannot be written is not counted."""
+    """Add to the counts in `folder`. Ignored if that fails."""
     path = folder / "counts.txt"
     with suppress(OSError):
         _append(path, counts)
-        if path.stat().st_size > _LONG:
-            aside = folder / f".tmp-counts-{os.getpid()}"
-            os.replace(path, aside)  # fails for all but one of several processes
-            _append(path, _parse(aside.read_text(errors="replace")))
-            aside.unlink()
+        if path.stat().st_size > _COMPACT_BYTES:
+            moved = folder / f".tmp-counts-{os.getpid()}"
+            os.replace(path, moved)  # fails for all but one of several processes
+            _append(path, _parse(moved.read_text(errors="replace")))
+            moved.unlink()
 
 
 def forget_counts(folder: Path) -> None:
-    """Count from nought again."""
+    """Reset the counts in `folder`."""
     with suppress(OSError):
         (folder / "counts.txt").unlink(missing_ok=True)
 
 
-def _keep(pid: int) -> None:
-    """Write this process's counts; a process forked from it, where `pid` is another's, has none of its own."""
+def _save(pid: int) -> None:
+    """Write this process's counts, unless it is a child forked from process `pid`."""
     if os.getpid() == pid and (kept := usable_folder()) is not None:
         add_counts(kept, process_counts())
 

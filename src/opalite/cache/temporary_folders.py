@@ -1,7 +1,7 @@
-"""Folders in which this process can write, and temporary ones in which PoCL can work.
+"""Checks of writable folders, and temporary folders for PoCL.
 
-A machine may have no writable home, a read-only tree, a full disk, or folders from which nothing may be executed (PoCL
-loads the kernels that it wrote as libraries). Needs no OpenCL.
+A machine may have no writable home, a read-only file system, a full disk, or noexec mounts, from which PoCL cannot load
+its kernels. Needs no OpenCL.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .. import knobs
 from ..errors import DeviceError
 
 ROOM = 32 << 20
-"""Bytes that must be free where PoCL writes. A program takes some hundred KiB, a step loop some MiB."""
+"""Free bytes that PoCL's folder needs. A program takes some hundred KiB, a megakernel some MiB."""
 
 
-def write_fault(folder: Path, room: int = 0) -> str | None:
-    """Why `room` bytes cannot be written to `folder`, which is made if need be; None if they can.
+def write_fault(folder: Path, nbytes: int = 0) -> str | None:
+    """Reason why `nbytes` cannot be written to `folder`, which is made if missing; None if they can.
 
-    A home folder that does not exist is not made, nor anything in it.
+    Makes nothing below a missing home folder.
     """
     if not folder.is_absolute() or _lacks_home(folder):
         return "this user has no home folder"
@@ -39,33 +39,33 @@ def write_fault(folder: Path, room: int = 0) -> str | None:
         with suppress(OSError):
             probe.unlink(missing_ok=True)
     free = free_bytes(folder)
-    return None if free is None or free >= room else f"no room: {free >> 20} MiB are free"
+    return None if free is None or free >= nbytes else f"only {free >> 20} MiB are free"
 
 
 def _lacks_home(folder: Path) -> bool:
-    """Whether `folder` lies in the user's home folder, and there is none."""
+    """Return whether `folder` is below a home folder that does not exist."""
     home = os.path.expanduser("~")
     return os.path.isabs(home) and folder.is_relative_to(home) and not os.path.isdir(home)
 
 
 def user_folder(name: str) -> Path:
-    """The user's cache folder of program `name`; not absolute for a user who has no home."""
+    """The user's cache folder of program `name`; not absolute for a user without home."""
     try:
         return Path(platformdirs.user_cache_dir(name, appauthor=False))
-    except RuntimeError:  # what platformdirs raises then, or gives a path with ~
+    except RuntimeError:  # platformdirs without home folder
         return Path("~") / ".cache" / name
 
 
 def driver_fault(folder: Path) -> str | None:
-    """Why PoCL cannot work in `folder`, which is made if need be; None if it can."""
+    """Reason why PoCL cannot use `folder`, which is made if missing; None if it can."""
     fault = write_fault(folder, ROOM)
     if fault is None and hasattr(os, "statvfs") and os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
-        return "nothing there may be executed (mounted with noexec)"
+        return "it is mounted with noexec"
     return fault
 
 
 def free_bytes(folder: Path | str) -> int | None:
-    """Bytes that this user may still write to the disk of `folder`; None where the system does not tell."""
+    """Free bytes of the disk of `folder` for this user; None if the system does not report them."""
     if not hasattr(os, "statvfs"):
         return None
     try:
@@ -76,7 +76,7 @@ def free_bytes(folder: Path | str) -> int | None:
 
 
 def make_temporary(prefix: str) -> Path:
-    """A new folder in which PoCL can work, which the caller removes. DeviceError if there is no place for one."""
+    """Make a folder that PoCL can use; the caller removes it. Raises DeviceError if there is none."""
     faults = []
     for parent in _parents():
         fault = driver_fault(parent) if parent.is_dir() else "it does not exist"
@@ -85,12 +85,12 @@ def make_temporary(prefix: str) -> Path:
         faults.append(f"{parent}: {fault}")
     raise DeviceError(
         f"PoCL, which runs kernels on the CPU, needs a folder where it can write {ROOM >> 20} MiB and execute them, "
-        f"and there is none ({'; '.join(faults)}): make room, or set TMPDIR to such a folder"
+        f"and there is none ({'; '.join(faults)}): free space, or set TMPDIR to such a folder"
     )
 
 
 def _parents() -> Iterator[Path]:
-    """Where temporary folders may go: the user's choice, the system's, memory, the user's cache, the current folder."""
+    """Candidates for temporary folders: environment, system, memory, user cache, current folder."""
     if os.name != "posix":
         yield Path(tempfile.gettempdir())
         return

@@ -1,1 +1,1 @@
-"""NVIDIA's intermediate language, in which its driver gives programs: read, and linked into one kernel."""
+"""PTX, NVIDIA's intermediate language: parsing of kernels, and linking of several into one persistent kernel."""

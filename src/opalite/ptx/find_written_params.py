@@ -1,7 +1,7 @@
-"""Which of a kernel's parameters point to memory that it writes, or reads at first, by where addresses flow in its PTX.
+"""Data flow of pointers in a PTX kernel: parameters whose memory it writes, or reads before it waits.
 
-Not by the path that is taken: a register that is ever computed from a pointer counts as an address in what it points
-to, everywhere. Where a pointer goes that cannot be followed, its memory counts as written.
+The analysis ignores control flow: a register that is ever computed from a pointer counts as an address in its memory
+everywhere. Memory of pointers that cannot be tracked counts as written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def written(entry: PtxKernel) -> frozenset[str]:
         known = op.startswith(_WRITES)
         registers = _REGISTER.findall(rest)
         if not known and not op.startswith(("st.shared", "st.local", "red.shared", "atom.shared")):
-            found |= pointers  # into memory that is not told
+            found |= pointers  # unknown address space
         for r in registers:
             found |= holds.get(r, frozenset())
     return frozenset(found)
@@ -45,24 +45,26 @@ def written(entry: PtxKernel) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def read_first(entry: PtxKernel) -> frozenset[str] | None:
-    """Names of the parameters whose memory kernel `entry` reads before it awaits other launches; None where it does not
-    say where that is, or does something else before."""
+    """Names of the parameters whose memory kernel `entry` reads before it waits for other launches.
+
+    None if it has no AWAITS, or does anything but reading before it.
+    """
     before, mark, after = entry.body.partition(AWAITS)
     if not mark or AWAITS in after:
         return None
     labels = set(_LABEL.findall(before))
     if not set(_TARGET.findall(before)) <= labels or labels & set(_TARGET.findall(after)):
-        return None  # not every work-item comes by, once
+        return None  # some work-item may skip or repeat AWAITS
     holds = _holds(entry)
     found: set[str] = set()
     for m in _STATEMENT.finditer(before):
         op, rest = m["op"], m["rest"]
         if op.startswith(("ld.global", *_COPIES)):
-            read = _ADDRESS.findall(rest)[op.startswith(_COPIES) :]  # a copy names where it goes first
-            told = [holds.get(r, frozenset()) for r in read]
-            if not told or not all(told):
+            read = _ADDRESS.findall(rest)[op.startswith(_COPIES) :]  # the first address of a copy is its target
+            sources = [holds.get(r, frozenset()) for r in read]
+            if not sources or not all(sources):
                 return None
-            found.update(*told)
+            found.update(*sources)
         elif op.startswith(_ELSEWHERE) and not op.startswith("ld.param"):
             return None
     return frozenset(found)
@@ -70,7 +72,7 @@ def read_first(entry: PtxKernel) -> frozenset[str] | None:
 
 @lru_cache(maxsize=256)
 def streamed(entry: PtxKernel, names: frozenset[str]) -> str:
-    """The kernel's body with loads from the memory of parameters `names` alone as what the caches should not keep."""
+    """The kernel's body with streaming loads (ld.global.cs) from the memory of parameters `names`."""
     holds = _holds(entry)
 
     def load(m: re.Match[str]) -> str:
@@ -82,7 +84,7 @@ def streamed(entry: PtxKernel, names: frozenset[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _holds(entry: PtxKernel) -> Mapping[str, frozenset[str]]:
-    """Parameters that registers may point into."""
+    """Pointer parameters by register: those that it may be computed from."""
     pointers = {p.name for p in entry.params if p.space == "global"}
     holds: dict[str, frozenset[str]] = {}
     flows: list[tuple[str, list[str]]] = []
@@ -94,7 +96,7 @@ def _holds(entry: PtxKernel) -> Mapping[str, frozenset[str]]:
             if name in pointers:
                 holds[registers[0]] = holds.get(registers[0], frozenset()) | {name}
         elif op.startswith(("cp.async", "st.", "red.", "atom.", *_LOADS)):
-            continue  # what is loaded is a number: storing an address counts as writing to it
+            continue  # loaded values are no pointers: storing an address counts as a write to its memory
         elif registers:
             flows.append((registers[0], registers[1:]))
             if "|" in rest or rest.lstrip().startswith("{"):  # several results

@@ -1,4 +1,4 @@
-"""A kernel's PTX as a part of another kernel, where places in the grid are registers and numbers are constants."""
+"""Inlining of a PTX kernel into a persistent kernel: grid positions become registers, scalars constants."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from .step_dependencies import WARP, DynamicNumber, LinkedStep, Memory, is_strea
 
 _LOAD = re.compile(r"ld\.param\.(\w+)\s+(%\w+), \[(\w+)\];")
 _OTHER_LOAD = re.compile(r"ld\.param\S*\s[^;]*\[(?!linked_)")
-_OTHER_PLACE = re.compile(r"%(?:n?tid|n?ctaid)\b")
+_OTHER_POSITION = re.compile(r"%(?:n?tid|n?ctaid)\b")
 _SIZE = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4}
 _SIZE |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8}
 
 
 def barrier(items: int, come: str = "bar") -> str:
-    """Where the `items` of a work-group meet. come: `barrier` where threads of a warp may come apart (link.py)."""
+    """Barrier of the `items` of a work-group. come: `barrier` if the threads of a warp may arrive apart (`link`)."""
     return "bar.warp.sync %my_bar;" if items < WARP else f"{come}.sync %my_bar, {items};"
 
 
 SYNC, TABLE = 0, 1
-"""Of the addresses that a linked kernel is given: memory where groups meet, and the table of numbers that move."""
+"""Indices in a linked kernel's addresses: synchronization memory, and launch parameter buffer."""
 _FIRST = 2
 
 
 def pointers_of(sync: int, table: int, memory: Sequence[int]) -> list[int]:
-    """The addresses that a linked kernel is given, in order: one argument, since each costs the host half a
-    microsecond in every launch. table: 0 where no number moves."""
+    """Addresses of a linked kernel, in order, in one argument: each argument costs 0.5 µs per launch.
+
+    table: launch parameter buffer, 0 without dynamic numbers.
+    """
     return [sync, table, *memory]
 
 
 def place_in_block(number: int) -> str:
-    """Where a linked kernel finds one of its addresses."""
+    """PTX operand of address `number` of a linked kernel."""
     return f"[linked_memory+{8 * number}]"
 
 
 def pointer_text(register: str, a: Memory) -> str:
-    """What sets a register to where the memory of an argument begins."""
+    """PTX that sets `register` to the address of memory argument `a`."""
     load = f"ld.param.u64 {register}, {place_in_block(_FIRST + a.param)};"
     return f"{load} add.u64 {register}, {register}, {a.first};" if a.first else load
 
 
 def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str = "", streams: bool = False) -> str:
-    """What computes a work-group of step number `i`.
+    """PTX that computes a work-group of step number `i`.
 
-    memory: registers that its pointers are in, or nothing, if they come from the parameters. awaits: what stands where
-    the kernel says that it reads what others wrote. streams: large constants pass by. The text reads %my_tx
-    and so on (the work-item), %my_gx and so on (the work-group), %my_at and %my_at64 (where its shared memory begins)
-    and %my_bar, and ends at ONE_NEXT_i. EntryError if the kernel does something of its own kind.
+    memory: registers with its pointers; empty if they are loaded from the parameters. awaits: text in place of AWAITS.
+    streams: stream large constants. The text reads %my_tx... (work-item), %my_gx... (work-group), %my_at and %my_at64
+    (offset of its shared memory) and %my_bar, and ends at ONE_NEXT_i. Raises PtxKernelError for unsupported code.
     """
     entry = step.entry
     places = dict(zip((id(a) for a in memory_of(step)), memory, strict=True)) if memory else {}
@@ -81,35 +82,35 @@ def body_text(step: LinkedStep, i: int, memory: Sequence[str] = (), awaits: str 
         name = re.escape(s.name)
         taken = re.compile(rf"mov\.u(32|64)\s+(%\w+), {name}(?:\+(\d+))?;")
         text = taken.sub(lambda m, of=s.name: address(m[2], of, m[1] == "64", int(m[3] or 0)), text)  # type: ignore[misc]
-        known = re.compile(rf"\[{name}((?:\+\d+)?)\]")  # a place in it that is always the same
+        known = re.compile(rf"\[{name}((?:\+\d+)?)\]")  # a fixed offset in it
         if known.search(text):
             begin = address(f"%my_shared{j}", s.name, True)
             text = f"\t.reg .b64 %my_shared{j};\n\t{begin}\n" + known.sub(rf"[%my_shared{j}\1]", text)
         if re.search(rf"{name}(?!\w)", text):
-            raise PtxKernelError(f"it uses the address of {s.name} in a way of its own")
+            raise PtxKernelError(f"it uses the address of {s.name} in an unsupported way")
     for axis, n, g in zip("xyz", step.group, step.groups, strict=True):
         text = text.replace(f"%tid.{axis}", f"%my_t{axis}").replace(f"%ctaid.{axis}", f"%my_g{axis}")
         text = text.replace(f"%ntid.{axis}", str(n))
-        text = text.replace(f"%nctaid.{axis}", str(g) if step.counts < 0 else f"%my_n{axis}")
-    if _OTHER_PLACE.search(text):
-        raise PtxKernelError("it reads its place in the grid in a way of its own")
+        text = text.replace(f"%nctaid.{axis}", str(g) if step.count_offset < 0 else f"%my_n{axis}")
+    if _OTHER_POSITION.search(text):
+        raise PtxKernelError("it reads its place in the grid in an unsupported way")
     text = text.replace("__local_depot", f"linked_depot{i}_")
     text = re.sub(r"%envreg[0-5]\b", "0", text)  # where a grid that is cut in parts begins
     text = re.sub(r"\bbar\.sync\s+0;", barrier(step.group[0] * step.group[1] * step.group[2]), text)
     text = re.sub(r"\bret;", f"bra ONE_NEXT_{i};", text)
-    # What another group wrote in this launch must not come from the cache for what nobody writes.
+    # Results of other groups in this launch must not come from the read-only cache.
     return text.replace("ld.global.nc.", "ld.global.").replace(AWAITS, awaits)
 
 
 def _loaded(register: str, kind: str, argument: DynamicNumber) -> str:
-    """The instruction that loads a number of this run from the table of those."""
+    """PTX that loads a dynamic number from the launch parameter buffer."""
     if argument.nbytes != _SIZE.get(kind, 0):
         raise PtxKernelError(f"a number of {argument.nbytes} bytes is read as {kind}")
     return f"ld.global.{kind} {register}, [%one_table+{argument.at}];"
 
 
 def _constant(register: str, kind: str, raw: bytes) -> str:
-    """The instruction that sets a register to a number as loading it would."""
+    """PTX that sets a register to a constant, as loading it would."""
     if len(raw) != _SIZE.get(kind, 0):
         raise PtxKernelError(f"a number of {len(raw)} bytes is read as {kind}")
     if register.startswith("%fd"):

@@ -1,4 +1,4 @@
-"""PtxKernel: a kernel as the text of PTX that NVIDIA's driver compiled it to (PTX ISA 9.0), taken apart."""
+"""PtxKernel: a parsed kernel of the PTX text that NVIDIA's driver returns for a program (PTX ISA 9.0)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _BRACE = re.compile(r"[{}]")
 _PARAM = re.compile(r"^\.param \.(\w+)( \.ptr \.(\w+))?( \.align \d+)? (\w+)$")
 _SHARED = re.compile(r"^\t\.shared \.align (\d+) \.b8 (\S+)\[(\d+)\];$", re.MULTILINE)
 _OUTSIDE = re.compile(r"^(?:\.(?:visible|extern|weak) )?\.(const|global|shared|func|tex|local|callprototype)\b", re.M)
-_FOREIGN = (
+_UNSUPPORTED = (
     (re.compile(r"\bcall\b"), "it calls functions"),
     (re.compile(r"\b(tex|suld|sust|txq|suq)\."), "it reads or writes images"),
     (re.compile(r"\bbrx\.|\.branchtargets"), "it has a table of branches"),
-    (re.compile(r"%(warpid|nwarpid|smid|nsmid|gridid|ctarank|clusterid|pm)"), "it asks where it runs"),
-    (re.compile(r"\bbar\.(?!sync\s+0;)|\bbarrier\."), "it has barriers of a kind of its own"),
+    (re.compile(r"%(warpid|nwarpid|smid|nsmid|gridid|ctarank|clusterid|pm)"), "it reads where it runs"),
+    (re.compile(r"\bbar\.(?!sync\s+0;)|\bbarrier\."), "it has barriers other than bar.sync 0"),
     (
         re.compile(r"\bmbarrier\.|\bcp\.async\.bulk|\bwgmma\.|\bsetmaxnreg\."),
-        "it has instructions that count a whole kernel",
+        "it has instructions on whole kernels",
     ),
-    (re.compile(r"%envreg(?![0-5]\b)"), "it asks for sizes"),
+    (re.compile(r"%envreg(?![0-5]\b)"), "it reads launch sizes"),
     (re.compile(r"\bfence\.|\bld\.(?:relaxed|acquire|volatile\.global)"), "its groups wait for each other"),
 )
 _ELSEWHERE = (
@@ -45,26 +45,26 @@ _ELSEWHERE = (
         "exit",
     ),
 )
-"""Instructions before which launches must be done that a kernel depends on, loads from memory apart."""
+"""Instructions, besides loads, before which the launches that a kernel depends on must be done."""
 AWAIT = "//linked-await"
-"""A comment that a kernel writes where it begins to read what other launches wrote, and to use local memory."""
+"""PTX comment of a kernel before its first access to other launches' results or to local memory."""
 AWAITS = "ONE_AWAITS;"
-"""What stands there in the body of an Entry."""
-_NUMBERS = r"\.reg\b[^\n]*|(?!@|\{|ld\.(?!param)|(?:" + "|".join(_ELSEWHERE) + r")\b)[a-z][\w.:]*\s[^\n;{}]*;"
-_BEGIN = re.compile(rf"(?:[ \t]*(?:{_NUMBERS})?[ \t]*\n)*")
-"""Lines that compute numbers from where a work-item is, and from what its launch is given."""
+"""Replacement of AWAIT in `PtxKernel.body`."""
+_ARITHMETIC = r"\.reg\b[^\n]*|(?!@|\{|ld\.(?!param)|(?:" + "|".join(_ELSEWHERE) + r")\b)[a-z][\w.:]*\s[^\n;{}]*;"
+_BEGIN = re.compile(rf"(?:[ \t]*(?:{_ARITHMETIC})?[ \t]*\n)*")
+"""Leading lines that compute only on the work-item's position and scalar arguments."""
 _ATOMIC = re.compile(r"\b(?:atom|red)\.(?!shared)")
 _COMMENT = re.compile(r"^\s*//[^\n]*\n", re.MULTILINE)
 _WARP = re.compile(r"\.aligned\b|(?<!bar)\.sync\b|%laneid|%lanemask|\bvote\.|\bactivemask")
 
 
 class PtxKernelError(OpaliteError):
-    """The text cannot be taken for a part of another kernel."""
+    """The kernel cannot become part of another kernel."""
 
 
 @dataclass(frozen=True)
 class Param:
-    """type: of PTX, such as 'u32'. space: of what it points to, '' for a number."""
+    """A kernel parameter. type: PTX type such as 'u32'. space: state space of a pointer, '' for a scalar."""
 
     name: str
     type: str
@@ -73,7 +73,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Shared:
-    """A variable in a work-group's own memory."""
+    """A variable in shared memory (OpenCL's local memory)."""
 
     name: str
     align: int
@@ -82,26 +82,28 @@ class Shared:
 
 @dataclass(frozen=True)
 class PtxKernel:
-    """body: what stands between the braces, declarations of shared variables apart, with AWAITS where it begins to read
-    memory if it does not say itself where it begins to read what others wrote. meets: has barriers. is_warped: has
-    instructions that a whole warp of 32 takes together."""
+    """A parsed kernel.
+
+    body: text between the braces without declarations of shared variables. AWAITS stands at the kernel's own AWAIT
+    comment, else after the leading arithmetic. has_warp_operations: has instructions of a whole warp of 32.
+    """
 
     name: str
     params: tuple[Param, ...]
     shared: tuple[Shared, ...]
     body: str
-    meets: bool
+    has_barrier: bool
     has_warp_operations: bool
 
     @property
     def has_global_atomics(self) -> bool:
-        """Whether which work-group does what may be another in each run."""
+        """Return whether global atomics may distribute work among work-groups differently in each run."""
         return _ATOMIC.search(self.body) is not None
 
 
 @lru_cache(maxsize=256)
 def parse_kernel(text: str, name: str) -> PtxKernel:
-    """Kernel `name` of the PTX `text`. EntryError says why it cannot be a part of another kernel."""
+    """Parse kernel `name` of the PTX `text`. Raises PtxKernelError if it cannot become part of another kernel."""
     outside = _OUTSIDE.search(text)
     if outside is not None:
         raise PtxKernelError(f"its program has a {outside[1]} beside kernels")
@@ -112,10 +114,10 @@ def parse_kernel(text: str, name: str) -> PtxKernel:
     for line in filter(None, (s.strip() for s in found["params"].split(","))):
         match = _PARAM.match(line)
         if match is None:
-            raise PtxKernelError(f"its parameter '{line}' is not understood")
+            raise PtxKernelError(f"its parameter '{line}' is not supported")
         params.append(Param(match[5], match[1], match[3] or ""))
-    body = _COMMENT.sub("", _up_to_its_end(text[found.end() :]).replace(AWAIT, AWAITS))
-    for pattern, reason in _FOREIGN:
+    body = _COMMENT.sub("", _block_body(text[found.end() :]).replace(AWAIT, AWAITS))
+    for pattern, reason in _UNSUPPORTED:
         if pattern.search(body):
             raise PtxKernelError(reason)
     shared = tuple(Shared(m[2], int(m[1]), int(m[3])) for m in _SHARED.finditer(body))
@@ -127,8 +129,8 @@ def parse_kernel(text: str, name: str) -> PtxKernel:
     return PtxKernel(name, tuple(params), shared, body, "bar.sync" in body, bool(_WARP.search(body)))
 
 
-def _up_to_its_end(text: str) -> str:
-    """What stands before the brace that closes one which was open before `text`."""
+def _block_body(text: str) -> str:
+    """The text before the brace that closes the block in which `text` begins."""
     depth = 1
     for brace in _BRACE.finditer(text):
         depth += 1 if brace[0] == "{" else -1

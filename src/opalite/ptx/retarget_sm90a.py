@@ -1,9 +1,9 @@
-"""What Hopper alone has, in the PTX of OpenCL programs: instructions of target sm_90a, and local memory beyond 48 KiB.
+"""Hopper features in OpenCL programs: retargets PTX to sm_90a for wgmma, and for local memory beyond 48 KiB.
 
-NVIDIA's OpenCL compiler writes PTX for sm_90, in whose name ptxas refuses wgmma, and gives a work-group 48 KiB. But
-the driver takes the text that it gives for a program's binary back with another target in it, and with larger
-variables. So kernels write what is refused as comments into their inline PTX, where the compiler puts registers into
-their places, and this makes instructions of them. PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Instructions".
+NVIDIA's OpenCL compiler emits PTX for sm_90, for which ptxas refuses wgmma, and limits a work-group to 48 KiB. But the
+driver accepts its PTX back with another target and larger variables. So kernels contain these instructions as comments
+in inline PTX, in which the compiler substitutes registers. `retarget` turns the comments into instructions. PTX ISA
+9.0, "Asynchronous Warpgroup Level Matrix Instructions".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from ..errors import OpaliteError
 
 MARK = "//hopper"
-"""What such a comment begins with: `//hopper INSTRUCTION`, or `//hopper-local NAME BYTES`, a local variable's size."""
+"""Start of the comments `//hopper INSTRUCTION` and `//hopper-local NAME BYTES` (size of a local variable)."""
 
 _TARGET = re.compile(r"^(\.target sm_90)\b(?!a)", re.MULTILINE)
 _INSTRUCTION = re.compile(r"//hopper (?=\S)")
@@ -21,16 +21,16 @@ _SIZE = re.compile(r"//hopper-local (\w+) (\d+)")
 
 
 class RetargetError(OpaliteError):
-    """The text is not what can be changed to target sm_90a."""
+    """The text cannot be retargeted to sm_90a."""
 
 
 def is_marked(source: str) -> bool:
-    """Whether a program, in OpenCL C or PTX, has parts for Hopper."""
+    """Return whether a program, in OpenCL C or PTX, has Hopper instructions."""
     return MARK in source
 
 
 def retarget(text: str) -> str:
-    """The PTX `text` of a program with its marked parts in force, for sm_90a. RetargetError where it is another's."""
+    """The PTX `text` for sm_90a, with its Hopper comments as instructions. Raises RetargetError for another target."""
     text, count = _TARGET.subn(r"\1a", text)
     if count != 1:
         raise RetargetError("the program is not PTX for sm_90")
