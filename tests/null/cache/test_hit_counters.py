@@ -65,7 +65,7 @@ def test_what_is_no_count_is_passed_over(tmp_path: Path, rubbish: bytes) -> None
 
 
 def test_a_long_file_is_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_stats, "_LONG", 300)
+    monkeypatch.setattr(cache_stats, "_COMPACT_BYTES", 300)
     for _ in range(100):
         add_counts(tmp_path, ONE)
         assert (tmp_path / "counts.txt").stat().st_size <= 400

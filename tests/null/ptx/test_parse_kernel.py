@@ -38,13 +38,13 @@ def test_one_of_several() -> None:
     [
         ("call.uni _pow, (%r1);", "calls functions"),
         ("tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1, %r2}];", "images"),
-        ("bar.sync 1, 64;", "barriers of a kind of its own"),
-        ("bar.arrive 1, 64;", "barriers of a kind of its own"),
-        ("bar.warp.sync 15;", "barriers of a kind of its own"),
+        ("bar.sync 1, 64;", "barriers other than bar.sync 0"),
+        ("bar.arrive 1, 64;", "barriers other than bar.sync 0"),
+        ("bar.warp.sync 15;", "barriers other than bar.sync 0"),
         ("mov.u32 %r1, %smid;", "where it runs"),
-        ("mov.b32 %r1, %envreg6;", "asks for sizes"),
+        ("mov.b32 %r1, %envreg6;", "reads launch sizes"),
         ("ld.relaxed.gpu.global.u32 %r1, [%rd1];", "its groups wait for each other"),
-        ("cp.async.bulk.commit_group;", "count a whole kernel"),
+        ("cp.async.bulk.commit_group;", "instructions on whole kernels"),
     ],
 )
 def test_what_cannot_be_a_part(instruction: str, reason: str) -> None:
