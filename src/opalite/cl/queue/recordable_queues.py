@@ -159,11 +159,11 @@ class QueueRecordings(RecordedLaunches):
                     return False
                 self._changed[i, index] = arg_bytes(wanted)
             self._current[i] = launch.arguments
-        size = self._replay.max_launches
+        length = self._replay.max_launches
         parts: list[list[ChangedArgument]] = [[] for _ in self._handles]
         for (i, index), (size, memory) in self._changed.items():
             address = ctypes.cast(memory, _POINTER).value
-            parts[i // size].append(ChangedArgument(i % size, index, size, address))
+            parts[i // length].append(ChangedArgument(i % length, index, size, address))
         self._updates = [(ChangedArgument * len(p))(*p) if p else None for p in parts]
         return True
 

@@ -103,5 +103,5 @@ def test_providers_options_say_them_too(rt: Runtime, monkeypatch: pytest.MonkeyP
         classifier().SerializeToString(), providers=[("OpenCLExecutionProvider", options)], precision="fp32"
     )
     assert driver.contexts == [[(0x40C2, 0x40C4)]]
-    with pytest.raises(InputError, match="priority 'first' is not known"):
+    with pytest.raises(InputError, match="priority 'first' is unknown"):
         open_session(rt, priority="first")

@@ -116,13 +116,13 @@ def test_workers_that_are_ready_build_few_programs_too(rt: Runtime) -> None:
     """They were started for a session that expects builds; compiling here would take longer, and one at a time."""
     rt.programs.prestart_workers()
     asked: list[int] = []
-    given = rt.programs._deliver
+    given = rt.programs._build_in_pool
 
     def record(missing: Any) -> Any:
         asked.append(len(missing))
         return given(missing)
 
-    rt.programs._deliver = record  # type: ignore[method-assign]
+    rt.programs._build_in_pool = record  # type: ignore[method-assign]
     assert values(rt, rt.programs.get_all(specs(1))) == [0]
     assert asked == [1]
 
@@ -130,7 +130,7 @@ def test_workers_that_are_ready_build_few_programs_too(rt: Runtime) -> None:
 def test_the_longest_program_is_begun_first(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     monkeypatch.setattr(rt.programs, "_fragile", False)
-    monkeypatch.setattr(rt.programs, "_deliver", lambda missing: asked.append([len(t) for t, _ in missing]) or [])
+    monkeypatch.setattr(rt.programs, "_build_in_pool", lambda missing: asked.append([len(t) for t, _ in missing]) or [])
     texts = [SOURCE + " " * n for n in (3, 90, 7, 40)]
     rt.programs.get_all([(text, f"-DVALUE={k}", "p") for k, text in enumerate(texts)])
     assert asked == [[len(SOURCE) + n for n in (90, 40, 7, 3)]]
