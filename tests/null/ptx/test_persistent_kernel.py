@@ -17,7 +17,8 @@ import pytest
 
 from opalite.ptx.inline_kernel import place_in_block, pointers_of
 from opalite.ptx.parse_kernel import PtxKernelError, parse_kernel
-from opalite.ptx.persistent_kernel import COME, FAILED, LEFT, PATIENCE, Shape, head_of, link, refusal, slots_of
+from opalite.ptx.persistent_kernel import ARRIVED, LEFT, SPIN_LIMIT, TIMED_OUT, head_of, link, refusal, slots_of
+from opalite.ptx.persistent_kernel import GridShape as Shape
 from opalite.ptx.step_dependencies import (
     STREAMED,
     DynamicNumber,
@@ -74,11 +75,11 @@ def run(steps: Sequence[LinkedStep], buffers: Buffers, shape: Shape = SHAPE, mis
     for b, array in buffers.items():
         memory.update((BASE * (b + 1) + 4 * i, v) for i, v in enumerate(array))
     params = given([BASE * (b + 1) for b in buffers])
-    Machine(text.replace(f"{PATIENCE};", "1000;")).run(params, memory, shape.groups - missing)
+    Machine(text.replace(f"{SPIN_LIMIT};", "1000;")).run(params, memory, shape.groups - missing)
     after = {
         b: np.array([memory[BASE * (b + 1) + 4 * i] for i in range(len(a))], np.float32) for b, a in buffers.items()
     }
-    return after, {word: memory.get(SYNC + 4 * word, 0) for word in (FAILED, COME, LEFT)}
+    return after, {word: memory.get(SYNC + 4 * word, 0) for word in (TIMED_OUT, ARRIVED, LEFT)}
 
 
 def waits(steps: Sequence[LinkedStep]) -> list[bool]:
@@ -120,7 +121,7 @@ def test_a_place_in_shared_memory_that_is_always_the_same(items: int) -> None:
         after, _ = run([replace(third, entry=parse_kernel(form, "turn"))], {0: x, 1: x * 0})
         np.testing.assert_array_equal(after[1].reshape(-1, items), np.repeat(x.reshape(-1, items)[:, 2:3], items, 1))
     own = text.replace("\tret;", "\tmov.u64 \t%rd9, turn_$_seen-8;\n\tret;")
-    with pytest.raises(PtxKernelError, match=r"address of turn_\$_seen in a way of its own"):
+    with pytest.raises(PtxKernelError, match=r"address of turn_\$_seen in an unsupported way"):
         run([replace(third, entry=parse_kernel(own, "turn"))], {0: x, 1: x * 0})
 
 
@@ -263,7 +264,7 @@ def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
     steps = [
         LinkedStep(entry, (*_memory(a, b), *numbers), most, (items, 1, 1), count_offset=16) for a, b in ((0, 1), (1, 2))
     ]
-    assert all(s.moves for s in steps)
+    assert all(s.is_dynamic for s in steps)
     text = link(steps, 3, shape, find_step_order(steps), HEAD)
     assert text.count("// step") == 1, "steps that differ in their memory alone share code"
     memory: dict[Any, Any] = {TABLE: n, TABLE + 8: factor}
@@ -272,7 +273,7 @@ def test_numbers_that_are_others_in_each_run(items: int, n: int) -> None:
     for b, array in enumerate(buffers):
         memory.update((BASE * (b + 1) + 4 * i, v) for i, v in enumerate(array))
     params = given([BASE * (b + 1) for b in range(3)], TABLE)
-    Machine(text.replace(f"{PATIENCE};", "1000;")).run(params, memory, shape.groups)
+    Machine(text.replace(f"{SPIN_LIMIT};", "1000;")).run(params, memory, shape.groups)
     got = np.array([memory[BASE * 3 + 4 * i] for i in range(N)], np.float32)
     np.testing.assert_array_equal(got, np.where(np.arange(N) < n, x * factor * factor, 0))
 
@@ -288,15 +289,15 @@ def test_a_group_that_does_not_come() -> None:
     x = noise()
     steps = [scale(0, 1, 3.0), scale(1, 2, 0.5), scale(2, 0, 2.0)]
     _, words = run(steps, {0: x, 1: x * 0, 2: x * 0}, Shape(3, 32), missing=1)
-    assert words[FAILED] >= 1, "the others leave and say so"
-    assert words[COME] == 2
+    assert words[TIMED_OUT] >= 1, "the others leave and say so"
+    assert words[ARRIVED] == 2
 
 
 def test_a_group_that_does_not_come_to_steps_that_begin_early() -> None:
     x = noise()
     steps = [scale(0, 2, 3.0), weighed(2, 1, 3), weighed(3, 1, 2)]
     _, words = run(steps, {0: x, 1: x, 2: x * 0, 3: x * 0}, missing=1)
-    assert words[FAILED] >= 1, "the others leave and say so"
+    assert words[TIMED_OUT] >= 1, "the others leave and say so"
 
 
 def test_only_constants_are_read_early() -> None:

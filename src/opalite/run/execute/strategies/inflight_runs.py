@@ -60,7 +60,7 @@ class InflightRuns:
         io.bytes_up = io.bytes_down = 0
         resident = instance.prepared.rt.set_resident_worker(None)
         if resident is not None:
-            resident.leave()
+            resident.dismiss_workers()
 
     def add(self, values: Values, feeds: Sequence[Any]) -> bool:
         """Enqueue a run. Returns False if there is no room. values: dynamic parameters for its sizes."""

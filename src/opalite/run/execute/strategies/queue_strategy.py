@@ -55,7 +55,7 @@ class Queue:
             return self._run(host_values, on_device, pending, resident)
         except BaseException:
             if resident is not None:
-                resident.leave()
+                resident.dismiss_workers()
             with suppress(OpaliteError):
                 rt.finish()  # memory may go now, and must not be in use
             raise
@@ -82,7 +82,7 @@ class Queue:
                 finished = False
                 continue
             if resident is not None and not isinstance(phase, UploadStep):
-                resident.leave()
+                resident.dismiss_workers()
                 resident = None
             if isinstance(phase, UploadStep):
                 pending.append(io.upload(phase, host_values[phase.host]))
@@ -189,7 +189,7 @@ class Queue:
         """Enqueue launches. Returns whether they were replayed."""
         replayed = self._enqueue(recording)
         if resident is not None:
-            resident.leave()
+            resident.dismiss_workers()
         return replayed
 
     def _enqueue(self, recording: LaunchSequence) -> bool:
@@ -224,7 +224,7 @@ class Profiled(Queue):
 
     def _launch(self, recording: LaunchSequence, resident: HostThreadLoop | None) -> bool:
         if resident is not None:
-            resident.leave()
+            resident.dismiss_workers()
         rt = self.prepared.rt
         rt.finish()
         pairs = [(launch, launch.enqueue(rt.profiling_queue)) for launch in recording.launches]

@@ -54,7 +54,7 @@ class TimeSlicedQueue(Queue):
 
     def _launch(self, recording: LaunchSequence, resident: HostThreadLoop | None) -> bool:
         if resident is not None:
-            resident.leave()
+            resident.dismiss_workers()
         launches = recording.launches
         estimates = [self._estimate(launch) for launch in launches]
         first = 0
@@ -76,7 +76,7 @@ class TimeSlicedQueue(Queue):
         for launch in launches:
             launch.enqueue(rt.queue)
         if resident is not None:
-            resident.leave()  # its threads find the launches, and need not be woken
+            resident.dismiss_workers()  # its threads find the launches, and need not be woken
         rt.finish()
         took, pace = time.perf_counter() - started, self._share.pace
         # In small steps: the seconds include what other processes do.
