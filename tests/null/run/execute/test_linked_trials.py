@@ -9,7 +9,7 @@ import pytest
 
 from opalite.cl.programs.kernel_trials import Trial
 from opalite.plan.program import Slot, Storage
-from opalite.ptx.persistent_kernel import SYNC_BYTES, Shape
+from opalite.ptx.persistent_kernel import SYNC_BYTES, GridShape
 from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkedKernels, LinkError, Stretch
 from opalite.run.execute.strategies.persistent_kernel_strategy import LinkedKernelCache
 
@@ -36,7 +36,7 @@ def stretch(name: str) -> Stretch:
 
 def tried(trials: Trials, *names: str, known: tuple[str, ...] = ()) -> list[str]:
     linked = object.__new__(LinkedKernels)
-    linked._rt, linked._table, linked.shape = SimpleNamespace(trials=trials), None, Shape(3, 96)  # type: ignore[assignment]
+    linked._rt, linked._table, linked.shape = SimpleNamespace(trials=trials), None, GridShape(3, 96)  # type: ignore[assignment]
     linked._made = LinkedKernelCache(programs=dict.fromkeys(known))
     return [s.text for s in linked._tried([stretch(n) for n in names], PROGRAM, {}, PLACES)]
 
