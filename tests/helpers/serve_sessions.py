@@ -80,5 +80,5 @@ class Pair(Doubler):
 
 def pair(path: str, **options: Any) -> Pair:
     """Opens a Pair in a worker that has found out that two runs at once are fastest."""
-    worker_models.runs_at_once = lambda run, cores: 2
+    worker_models.best_concurrency = lambda run, cores: 2
     return Pair(path, **options)

@@ -69,14 +69,14 @@ def command(
     from ..serve.http.http_server import HttpFront
     from ..serve.run_servers import Front, run
     from ..serve.telemetry.access_log import LOGGER, EventLog, set_up_logs
-    from ..serve.telemetry.opentelemetry_spans import find_spans
+    from ..serve.telemetry.opentelemetry_spans import request_spans
 
     http = http_settings(**{name: given.pop(name) for name in _HTTP})
     over_grpc = grpc_settings(grpc_port, grpc_host, http)
     settings = server_settings(models, repository, given)
-    watchers: list[ServerObserver] = [EventLog(log_requests)]
-    if (spans := find_spans()) is not None:
-        watchers.append(spans)
+    observers: list[ServerObserver] = [EventLog(log_requests)]
+    if (spans := request_spans()) is not None:
+        observers.append(spans)
     more: list[Route] = []
     fronts: list[Front] = []
     if metrics:
@@ -85,7 +85,7 @@ def command(
         from ..serve.telemetry.prometheus_metrics import Metrics
 
         kept = Metrics()
-        watchers.append(kept)
+        observers.append(kept)
         more.append(metrics_route(kept))
         if metrics_port is not None:
             fronts.append(MetricsFront(kept, http.host, metrics_port))
@@ -97,4 +97,4 @@ def command(
         fronts.append(GrpcFront(over_grpc))
     set_up_logs(log_format)
     say: Callable[[str], None] = logging.getLogger(LOGGER).info if log_format == "json" else click.echo
-    run(lambda: Server(settings, ServerObservers(watchers)), fronts, grace, say)
+    run(lambda: Server(settings, ServerObservers(observers)), fronts, grace, say)

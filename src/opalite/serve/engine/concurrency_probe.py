@@ -1,8 +1,7 @@
-"""At once: how many runs of one session go on at the same time in a worker, tried when it warms up.
+"""best_concurrency: measures at warm-up how many concurrent runs of a session give the highest throughput.
 
-A run that several cores share waits at each layer for the slowest of them, and a core that reads requests is slow for
-that moment. Two runs that have a core each do not wait for each other: MobileNetV2 on two cores gives 1.1 times as many
-answers a second so, and more where the server works beside it. A request that comes alone has all cores as before.
+A run on several cores synchronises at each layer, and waits for a core that reads requests. Two runs on a core each do
+not: MobileNetV2 on two cores gives 1.1 times as many answers a second. A single request still has all cores.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 
 _SHORTEST_S, _LONGEST_S = 2e-4, 0.012
-"""Runs that take less are over before another request comes; longer ones lose by turns more than they gain."""
-_FIRST_S, _S = 0.2, 0.5  # until threads have found their ways, and after that
-_WINDOW_S = 0.2  # stretches beside a slow moment of the machine do not count
+"""Shorter runs end before another request arrives; longer ones lose more by time slicing than they gain."""
+_FIRST_S, _S = 0.2, 0.5  # warm-up of the threads, measurement
+_WINDOW_S = 0.2  # the best window counts, since the machine has slow phases
 _WORTH = 1.03
 _MOST = 3
 
 
-def runs_at_once(run: Callable[[], object], cores: int) -> int:
-    """How many threads that call `run` again and again are done most often; 1 unless more are clearly faster."""
+def best_concurrency(run: Callable[[], object], cores: int) -> int:
+    """The number of threads with the highest rate of `run`; 1 unless more are clearly faster."""
     alone = min(_seconds(run) for _ in range(5))
     if cores < 2 or not _SHORTEST_S < alone < _LONGEST_S:
         return 1
@@ -39,7 +38,7 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _rate(run: Callable[[], object], count: int) -> float:
-    """Runs a second in the best window."""
+    """Runs per second of `count` threads, in the best window."""
     started = time.perf_counter() + (_FIRST_S if count > 1 else 0.0)
     ends: list[float] = []
 
@@ -57,7 +56,7 @@ def _rate(run: Callable[[], object], count: int) -> float:
 
 
 def _best_rate(times: Sequence[float]) -> float:
-    """Of events at these times, in order: how many a second, in the window that has most; 0 for fewer than two."""
+    """The highest rate of events in a window, for sorted times; 0 for fewer than two events."""
     best, first = 0.0, 0
     for last, end in enumerate(times):
         while end - times[first] > _WINDOW_S:

@@ -1,4 +1,4 @@
-"""The OpenCL devices of this machine, found by a process of its own: drivers start threads where they are asked."""
+"""find_devices: enumerates OpenCL devices in a child process, since drivers start threads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ print(json.dumps([[f.info.id, f.info.on_host] for f in found]))
 
 
 class Device(NamedTuple):
-    """on_host: it computes with the machine's cores."""
+    """An OpenCL device. on_host: a CPU device."""
 
     id: str
     on_host: bool
 
 
 def find_devices(asked: Sequence[str]) -> tuple[Device, ...]:
-    """The devices `asked` for; else that which OPALITE_DEVICE names, else all. NotReady where one is not there."""
+    """The devices named in `asked`, else by OPALITE_DEVICE, else all. NotReady for a missing one."""
     named = tuple(asked) or tuple(filter(None, [knobs.get("OPALITE_DEVICE")]))
     command = [sys.executable, "-P", "-c", _CODE, str(Path(__file__).parents[3]), *named]
     done = subprocess.run(command, env=knobs.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)

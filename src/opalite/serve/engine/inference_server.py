@@ -1,4 +1,4 @@
-"""Server: the models of a repository in worker processes - what the fronts that speak a protocol call."""
+"""Server: the inference engine behind the HTTP and gRPC fronts, with models in worker processes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ EXTENSIONS = (
     "schedule_policy",
     "statistics",
 )
-_LOADED_AT_ONCE = 2
+_CONCURRENT_LOADS = 2
 
 _log = logging.getLogger("opalite.serve")
 
 
 class Server:
-    """Lives on one event loop: every call is made there."""
+    """Serves the models of a repository. All calls are made on one event loop."""
 
-    def __init__(self, settings: ServerSettings, watcher: ServerObserver | None = None) -> None:
-        """InputError for models that are not there."""
+    def __init__(self, settings: ServerSettings, observer: ServerObserver | None = None) -> None:
+        """InputError for missing models."""
         self.settings = settings
-        self.watchers = ServerObservers([] if watcher is None else [watcher])
+        self.observers = ServerObservers([] if observer is None else [observer])
         self._repository = Repository(settings)
         self._models: dict[str, Model] = {}
         self._devices: tuple[Device, ...] = ()
@@ -48,14 +48,14 @@ class Server:
         self._poller: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Load all models; returns when each is served, or has failed, as `index` says."""
+        """Load all models; return when each is ready or failed (see `index`)."""
         self._live = self._loading = True
         names = self._repository.names()
         if names and not self._devices:
             asked = self.settings.devices
             is_own = not self.settings.session_factory
             self._devices = await asyncio.to_thread(find_devices, asked) if is_own else (Device("cpu", True),)
-        gate = asyncio.Semaphore(_LOADED_AT_ONCE)
+        gate = asyncio.Semaphore(_CONCURRENT_LOADS)
 
         async def load(name: str) -> None:
             async with gate:
@@ -70,7 +70,7 @@ class Server:
             self._poller = asyncio.create_task(self._poll())
 
     async def close(self, grace_s: float) -> None:
-        """Refuse what is new, finish what was accepted within `grace_s`, then end the workers."""
+        """Refuse new requests, finish accepted ones within `grace_s`, then end the workers."""
         self._live = False
         end = time.monotonic() + grace_s
         if self._poller is not None:
@@ -79,70 +79,72 @@ class Server:
 
     @property
     def live(self) -> bool:
-        """Whether it was started and not closed; it may still be loading models."""
+        """Whether the server is started and not closed; it may still be loading models."""
         return self._live
 
     @property
     def ready(self) -> bool:
-        """Whether all models that should be served are."""
+        """Whether all models are loaded and ready."""
         return self._live and not self._loading and all(m.is_ready for m in self._models.values())
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices of models whose configuration names none; () before `start` has found them."""
+        """The default devices of models; () before `start`."""
         return tuple(d.id for d in self._devices)
 
     def metadata(self) -> ServerMetadata:
-        """Name, version and extensions."""
+        """Name, version and extensions of the server."""
         from ... import __version__
 
         return ServerMetadata("opalite", __version__, EXTENSIONS)
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Whether requests for it are taken; False for models that are not known."""
+        """Whether requests for a model are accepted; False for unknown models."""
         try:
             return self._find(name, version).is_ready
         except ServeError:
             return False
 
     def model_metadata(self, name: str, version: str = "") -> ModelMetadata:
-        """Inputs and outputs. NotFound, NotReady."""
+        """Inputs and outputs of a model. NotFound, NotReady."""
         found = self._find(name, version)
         return found.metadata(self._models[name].served_versions)
 
     def model_config(self, name: str, version: str = "") -> dict[str, Any]:
-        """Triton's ModelConfig, as its JSON form. NotFound, NotReady."""
+        """Triton's ModelConfig as JSON. NotFound, NotReady."""
         from .triton_config import config_to_json
 
         found = self._find(name, version)
         return config_to_json(found.config, found.metadata((found.version,)), found.is_text)
 
     def statistics(self, name: str = "", version: str = "") -> tuple[Statistics, ...]:
-        """Of a version, of all versions of a model, or of everything that is served. NotFound."""
+        """Statistics of a version, of all versions of a model, or of all models. NotFound."""
         if not name:
-            return tuple(v.tally.told(v.name, v.version) for m in self._models.values() for v in m.versions.values())
+            return tuple(
+                v.statistics.snapshot(v.name, v.version) for m in self._models.values() for v in m.versions.values()
+            )
         if version:
             found = self._find(name, version)
-            return (found.tally.told(name, found.version),)
+            return (found.statistics.snapshot(name, found.version),)
         self._find(name, "")
-        return tuple(v.tally.told(name, v.version) for v in self._models[name].versions.values())
+        return tuple(v.statistics.snapshot(name, v.version) for v in self._models[name].versions.values())
 
     def index(self, ready: bool = False) -> tuple[IndexEntry, ...]:
-        """All versions in the repository that were looked at, or those that are ready, by name and version."""
+        """The known versions of the repository, by name and version. ready: only those that are ready."""
         entries = [e for _, m in sorted(self._models.items()) for e in m.entries()]
         return tuple(e for e in entries if e.state == "READY" or not ready)
 
     async def load(self, name: str, config: Mapping[str, Any] | None = None) -> None:
-        """Load a model of the repository, or load it anew: requests go to the old workers until the new ones serve.
+        """Load or reload a model of the repository. On reload, old workers serve until the new ones are ready.
 
-        config: Triton's ModelConfig as JSON, for this load, in place of config.pbtxt.
-        NotFound, Invalid for a configuration that does not fit, Unsupported where clients may not.
+        config: Triton's ModelConfig as JSON, in place of config.pbtxt, for this load.
+        NotFound, Invalid for a configuration that contradicts the model, Unsupported unless clients may load.
         """
         self._check_control()
         await self._load(name, config)
 
     async def unload(self, name: str) -> None:
-        """Take no further requests for a model, and end its workers when they have answered. NotFound, Unsupported."""
+        """Refuse new requests for a model, finish accepted ones, end its workers. NotFound, Unsupported."""
         self._check_control()
         model = self._models.get(name)
         if model is None:
@@ -150,16 +152,16 @@ class Server:
         await model.unload()
 
     def admit(self, name: str, version: str = "") -> None:
-        """Whether a request for it would be taken now, before its body is read. NotFound, NotReady, Busy."""
-        self._for(name, version).admit()
+        """Admit a request before its body is read. NotFound, NotReady, Busy."""
+        self._route(name, version).admit()
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        """Run a model. Cancelling the task takes the request out of the queue. Raises a ServeError."""
-        return await self._for(request.model, request.version).infer(request)
+        """Run a model. Raises a ServeError. Cancelling the task removes the request from the queue."""
+        return await self._route(request.model, request.version).infer(request)
 
     async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
-        """The responses of a model that writes text, a piece each; other models give one. `aclose` ends the text."""
-        found = self._for(request.model, request.version)
+        """The responses of a text model, one for each piece; other models give one. `aclose` ends the text."""
+        found = self._route(request.model, request.version)
         if not found.is_text:
             yield await found.infer(request)
             return
@@ -174,11 +176,11 @@ class Server:
         """Model and version of each worker process."""
         return {pid: (v.name, v.version) for m in self._models.values() for v in m.versions.values() for pid in v.pids}
 
-    def _for(self, name: str, version: str) -> ServedVersion:
+    def _route(self, name: str, version: str) -> ServedVersion:
         try:
             return self._find(name, version)
         except ServeError as e:
-            self.watchers.rejected(name if name in self._models else "", "", e.kind)
+            self.observers.rejected(name if name in self._models else "", "", e.kind)
             raise
 
     def _find(self, name: str, version: str) -> ServedVersion:
@@ -216,10 +218,10 @@ class Server:
         await model.load(found)
 
     def _model(self, name: str) -> Model:
-        return Model(name, self.settings, self._devices, self.watchers, WorkerProcess)
+        return Model(name, self.settings, self._devices, self.observers, WorkerProcess)
 
     async def _poll(self) -> None:
-        """Follow the repository: what is new or changed is loaded, what is gone is unloaded."""
+        """Poll the repository: load new and changed models, unload removed ones."""
         while True:
             await asyncio.sleep(self.settings.poll_s)
             names = await asyncio.to_thread(self._repository.names)

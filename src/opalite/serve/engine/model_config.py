@@ -1,7 +1,6 @@
-"""ModelConfig: how a model is served, in the names of Triton's model configuration; ServerSettings: the server's own.
+"""ModelConfig: settings of a model, in Triton's names. ServerSettings: settings of the server.
 
-https://github.com/triton-inference-server/common/blob/main/protobuf/model_config.proto says
-what each field means there.
+Fields: https://github.com/triton-inference-server/common/blob/main/protobuf/model_config.proto
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from ...errors import OptionError
 
 @dataclass(frozen=True)
 class TensorConfig:
-    """An input or output as config.pbtxt declares it: checked against the model's, or what the model has if absent.
+    """An input or output declared in config.pbtxt, checked against the model.
 
-    dims: -1 for open; without the batch's dimension where max_batch_size is above 0.
+    dims: -1 for open; without the batch dimension if max_batch_size is above 0.
     """
 
     name: str
@@ -28,9 +27,9 @@ class TensorConfig:
 
 @dataclass(frozen=True)
 class QueuePolicy:
-    """How requests wait. timeout_action: what happens to one whose time is over: it fails, or waits behind the others.
+    """Limits of waiting requests. timeout_action: a timed-out request fails, or waits after all others.
 
-    max_queue_size: requests that wait at most, 0 for the server's setting. default_timeout_microseconds: 0 for none.
+    max_queue_size: 0 for the server's setting. default_timeout_microseconds: 0 for none.
     """
 
     timeout_action: Literal["REJECT", "DELAY"] = "REJECT"
@@ -47,10 +46,9 @@ class QueuePolicy:
 
 @dataclass(frozen=True)
 class DynamicBatching:
-    """Requests are joined as long as the oldest waits less than max_queue_delay_microseconds, and at once when a
-    preferred size is reached, or max_batch_size.
+    """Batches of queued requests, run at a preferred size, at max_batch_size, or after the maximal queue delay.
 
-    priority_levels: 0 for a single one; 1 is the first. priority_queue_policy: by level, where it is not the default.
+    priority_levels: 0 for a single one; 1 is the first. priority_queue_policy: by level, if not the default.
     """
 
     preferred_batch_size: tuple[int, ...] = ()
@@ -76,7 +74,7 @@ class DynamicBatching:
 
 @dataclass(frozen=True)
 class VersionPolicy:
-    """Which versions are served: the `latest` newest, all, or those listed in `specific`."""
+    """The served versions: the `latest` newest, all, or those in `specific`."""
 
     kind: Literal["latest", "all", "specific"] = "latest"
     latest: int = 1
@@ -92,14 +90,13 @@ class VersionPolicy:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """How a model is served. None, () and {} leave it to the server's settings or to the model.
+    """The configuration of a model. None, () and {} select the server's settings or the model's.
 
-    name: '' for the folder's. max_batch_size: 0 for a model that takes no batches, or that takes whatever a request
-        brings; None: a model whose inputs and outputs all begin with an open dimension takes batches of up to the
-        server's --max-batch-size. dynamic_batching: None joins no requests of several clients.
-    instances: worker processes on each device. devices: as InferenceSession's `device`. precision, memory, tune: as
-        InferenceSession's. warm_sizes: sizes of a batch that are run before a worker counts as ready; () leaves it to
-        the server. default_model_filename: '' for model.onnx or model.opal.
+    name: '' for the folder's. max_batch_size: 0 disables batches and accepts any first dimension; None: a model whose
+        inputs and outputs all begin with an open dimension takes batches of up to --max-batch-size.
+    dynamic_batching: None makes no batches of several requests. instances: worker processes on each device.
+    devices, precision, memory, tune: as InferenceSession's. warm_sizes: batch sizes run before a worker is ready; ()
+        for the server's. default_model_filename: '' for model.onnx or model.opal.
     """
 
     name: str = ""
@@ -137,21 +134,20 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What `opalite serve` was told. Times in seconds, sizes in bytes.
+    """The settings of `opalite serve`. Times in seconds, sizes in bytes.
 
-    models: files (.onnx, .opal) and folders of text models, by the name that they are served under. repository: a
-        folder of NAME/VERSION/model.onnx or model.opal.
-    devices: as InferenceSession's `device`; () for all OpenCL devices. precision, memory, tune: as InferenceSession's,
-        where a model's configuration says nothing.
-    model_control: 'none' refuses to load and unload, 'explicit' does what clients ask, 'poll' follows the folder each
-        poll_s. Whatever it is, all models are loaded at the start.
-    instances: workers on each device; several on one that computes with the machine's cores divide those.
-    max_batch_size: of models that take batches and have no configuration; 0 or 1 joins no requests; None: 4, and
-        they are joined on GPUs only, because a batch takes a CPU as long as its rows one by one.
-    max_queue_size: requests of a model that wait.
-    max_elements: of an input. max_input_bytes, max_output_bytes: of a request in all.
-    session_factory: 'package.module:function' that workers open models by in place of Opalite's sessions, for
-        benchmarks; never from a request.
+    models: files (.onnx, .opal) and folders of text models, by their served names. repository: a folder of
+        NAME/VERSION/model.onnx or model.opal.
+    devices: as InferenceSession's `device`; () for all OpenCL devices. precision, memory, tune: defaults of models.
+    model_control: 'none' refuses loading and unloading, 'explicit' allows it to clients, 'poll' scans the folder each
+        poll_s. All models are loaded at the start.
+    instances: workers on each device; on a CPU they divide the cores.
+    max_batch_size: of models without a configuration; 0 or 1 disables batches; None: 4, on GPUs only, because a batch
+        takes a CPU as long as its rows.
+    max_queue_size: waiting requests of a model.
+    max_elements: of an input. max_input_bytes, max_output_bytes: totals of a request.
+    session_factory: 'package.module:function' that opens models in place of InferenceSession, for benchmarks; never
+        from a request.
     """
 
     models: Mapping[str, Path] = field(default_factory=dict)

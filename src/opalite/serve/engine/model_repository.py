@@ -1,10 +1,10 @@
-"""Repository: which models there are, in which versions, and where - files that were named, or a folder of models.
+"""Repository: finds models and their versions, in named files or a folder.
 
     FOLDER/NAME/VERSION/model.onnx      or model.opal, or a folder that a language model was exported to
     FOLDER/NAME/config.pbtxt            optional
     FOLDER/NAME/model.onnx              a model without versions is version 1
 
-Names that clients send are compared with those that a listing of the folder gives; none becomes part of a path.
+Names sent by clients are compared with the folder's listing, and never become part of a path.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .model_config import ModelConfig, ServerSettings, VersionPolicy
 CONFIG = "config.pbtxt"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,254}")
 _FILES = ("model.opal", "model.onnx")
-_MOST_CONFIG = 1 << 20
+_MAX_CONFIG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Source:
-    """A version of a model. path: a file, or the folder of a language model. signature: of the files as they are."""
+class ModelSource:
+    """A version of a model. path: a file, or a language model's folder. signature: times and sizes of the files."""
 
     name: str
     version: int
@@ -37,24 +37,24 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A model: all its versions, its configuration, and what of that has no effect."""
+class RepositoryModel:
+    """A model: its versions, configuration, and configuration fields without effect."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[ModelSource, ...]
     config: ModelConfig
     ignored: tuple[str, ...] = ()
 
     @property
-    def chosen(self) -> tuple[Source, ...]:
-        """The versions that the policy serves."""
+    def chosen(self) -> tuple[ModelSource, ...]:
+        """The versions selected by the version policy."""
         return _chosen(self.sources, self.config.version_policy)
 
 
 class Repository:
-    """Looks at the files each time it is asked."""
+    """Reads the file system at each call."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        """InputError for models and folders that are not there."""
+        """InputError for missing models and folders."""
         self._files = {name: Path(path) for name, path in settings.models.items()}
         self._folder = settings.repository
         for name, path in self._files.items():
@@ -66,11 +66,11 @@ class Repository:
             raise InputError(f"the repository {self._folder} is no folder")
 
     def names(self) -> list[str]:
-        """All models, whether or not they can be served."""
+        """Names of all models, servable or not."""
         return sorted({*self._files, *self._folders()})
 
-    def find(self, name: str, config: Mapping[str, Any] | None = None) -> Found:
-        """A model. config: in place of its config.pbtxt, as a JSON object. NotFound, Invalid."""
+    def find(self, name: str, config: Mapping[str, Any] | None = None) -> RepositoryModel:
+        """Find a model. config: JSON in place of its config.pbtxt. NotFound, Invalid."""
         if name in self._files:
             path = self._files[name]
             kind = _kind_of(path)
@@ -79,7 +79,7 @@ class Repository:
                     f"model '{name}': {path} is no .onnx file, no .opal bundle and no folder with a tokenizer.json"
                 )
             made, ignored = _config_of(name, None, config)
-            return Found((Source(name, 1, path, kind, _signature([path])),), made, ignored)
+            return RepositoryModel((ModelSource(name, 1, path, kind, _signature([path])),), made, ignored)
         folder = self._folders().get(name)
         if folder is None:
             raise NotFound(f"the repository has no model '{name[:255]}'")
@@ -88,7 +88,7 @@ class Repository:
         if not sources:
             wanted = made.default_model_filename or " or ".join(_FILES)
             raise Invalid(f"model '{name}' has no version: {folder} has no folder with a number that holds {wanted}")
-        return Found(sources, made, ignored)
+        return RepositoryModel(sources, made, ignored)
 
     def _folders(self) -> dict[str, Path]:
         if self._folder is None:
@@ -97,7 +97,7 @@ class Repository:
 
 
 def name_of(path: Path) -> str:
-    """What a file or folder named on the command line is served as."""
+    """The served name of a file or folder on the command line."""
     return (
         re.sub(
             r"[^A-Za-z0-9_.\-]", "_", path.stem if path.suffix in (".onnx", ".opal") else path.resolve().name
@@ -106,13 +106,13 @@ def name_of(path: Path) -> str:
     )
 
 
-def _sources(name: str, folder: Path, config: ModelConfig) -> Iterable[Source]:
+def _sources(name: str, folder: Path, config: ModelConfig) -> Iterable[ModelSource]:
     config_file = folder / CONFIG
     versions = [p for p in folder.iterdir() if p.name.isascii() and p.name.isdigit() and p.is_dir()]
     for version, place in [(int(p.name), p) for p in versions if int(p.name) > 0] or [(1, folder)]:
         path = _model_in(place, config)
         if path is not None and (kind := _kind_of(path)) is not None:
-            yield Source(name, version, path, kind, _signature([path, config_file]))
+            yield ModelSource(name, version, path, kind, _signature([path, config_file]))
 
 
 def _model_in(folder: Path, config: ModelConfig) -> Path | None:
@@ -130,7 +130,7 @@ def _kind_of(path: Path) -> Literal["onnx", "opal", "text"] | None:
 
 
 def _signature(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
-    """Name, time and size of the files at `paths` and below."""
+    """Path, time and size of the files at `paths` and below."""
     files = [
         f for p in paths for f in ([p] if p.is_file() else sorted(p.rglob("*")) if p.is_dir() else []) if f.is_file()
     ]
@@ -138,7 +138,7 @@ def _signature(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
 
 
 def _config_of(name: str, path: Path | None, given: Mapping[str, Any] | None) -> tuple[ModelConfig, tuple[str, ...]]:
-    """The configuration, and names of what has no effect."""
+    """The configuration, and names of fields without effect."""
     if given is None and (path is None or not path.is_file()):
         return ModelConfig(name=name), ()
     from .triton_config import config_from_json, config_from_text  # needs protobuf
@@ -147,8 +147,8 @@ def _config_of(name: str, path: Path | None, given: Mapping[str, Any] | None) ->
         made, ignored = config_from_json(given, f"the configuration of model '{name}'")
     else:
         assert path is not None
-        if path.stat().st_size > _MOST_CONFIG:
-            raise Invalid(f"{path} is larger than {_MOST_CONFIG} bytes")
+        if path.stat().st_size > _MAX_CONFIG_BYTES:
+            raise Invalid(f"{path} is larger than {_MAX_CONFIG_BYTES} bytes")
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
@@ -159,7 +159,7 @@ def _config_of(name: str, path: Path | None, given: Mapping[str, Any] | None) ->
     return replace(made, name=name), ignored
 
 
-def _chosen(sources: tuple[Source, ...], policy: VersionPolicy) -> tuple[Source, ...]:
+def _chosen(sources: tuple[ModelSource, ...], policy: VersionPolicy) -> tuple[ModelSource, ...]:
     if policy.kind == "all":
         return sources
     if policy.kind == "latest":

@@ -1,4 +1,4 @@
-"""ModelStatisticsCounter: what is counted of a version of a model, for the statistics extension."""
+"""ModelStatisticsCounter: counts of a model version for the statistics extension."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .worker_process import Times
 
 
 class _Sum:
-    """How often, and nanoseconds in all."""
+    """A mutable Duration."""
 
     __slots__ = ("count", "ns")
 
@@ -20,12 +20,12 @@ class _Sum:
         self.count += 1
         self.ns += max(ns, 0)
 
-    def told(self) -> Duration:
+    def snapshot(self) -> Duration:
         return Duration(self.count, self.ns)
 
 
 class ModelStatisticsCounter:
-    """Counts since the version was loaded. Durations in nanoseconds."""
+    """Counts since the version was loaded. Times in nanoseconds."""
 
     def __init__(self) -> None:
         self._last_ms = self._inferences = self._executions = 0
@@ -34,7 +34,7 @@ class ModelStatisticsCounter:
         self._batches: dict[int, tuple[_Sum, _Sum, _Sum]] = {}
 
     def add_batch(self, size: int, times: Times) -> None:
-        """A batch of `size` rows was run."""
+        """Count a batch of `size` rows."""
         self._last_ms = time.time_ns() // 1_000_000
         self._executions += 1
         self._inferences += size
@@ -43,40 +43,40 @@ class ModelStatisticsCounter:
             total.add(ns)
 
     def add_success(self, total: int, queue: int, times: Times) -> None:
-        """A request has its answer after `total`."""
+        """Count a request answered after `total`."""
         self._success.add(total)
         self._queue.add(queue)
         for part, ns in zip(self._parts, parts_of(times), strict=True):
             part.add(ns)
 
     def add_failure(self, total: int) -> None:
-        """A request failed after `total`."""
+        """Count a request that failed after `total`."""
         self._fail.add(total)
 
     def add_cancel(self, total: int) -> None:
-        """A request was given up by its client after `total`."""
+        """Count a request whose client disconnected after `total`."""
         self._cancel.add(total)
 
-    def told(self, name: str, version: str) -> Statistics:
-        """As the extension has it."""
-        batches = (BatchStatistics(n, *(s.told() for s in sums)) for n, sums in sorted(self._batches.items()))
+    def snapshot(self, name: str, version: str) -> Statistics:
+        """The current statistics."""
+        batches = (BatchStatistics(n, *(s.snapshot() for s in sums)) for n, sums in sorted(self._batches.items()))
         return Statistics(
             name,
             version,
             self._last_ms,
             self._inferences,
             self._executions,
-            self._success.told(),
-            self._fail.told(),
-            self._queue.told(),
-            self._parts[0].told(),
-            self._parts[1].told(),
-            self._parts[2].told(),
-            self._cancel.told(),
+            self._success.snapshot(),
+            self._fail.snapshot(),
+            self._queue.snapshot(),
+            self._parts[0].snapshot(),
+            self._parts[1].snapshot(),
+            self._parts[2].snapshot(),
+            self._cancel.snapshot(),
             tuple(batches),
         )
 
 
 def parts_of(times: Times) -> tuple[int, int, int]:
-    """Input, run and output of a batch."""
+    """The times of input copies, run and output copies of a batch."""
     return times.written - times.taken + times.input, times.infer, times.output

@@ -1,4 +1,4 @@
-"""Model: the versions of one model that are served, and how they follow each other."""
+"""Model: the served versions of one model, their loading and replacement."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from ..wire.infer_messages import IndexEntry, State
 from ..wire.serve_errors import Internal, NotFound, NotReady, ServeError
 from .device_list import Device, find_devices
 from .model_config import ServerSettings
-from .model_repository import Found, Source
+from .model_repository import ModelSource, RepositoryModel
 from .served_version import ServedVersion
 from .server_observer import ServerObservers
 from .worker_process import WorkerProcess
 
 
 class Model:
-    """Loads and unloads in turn. What is replaced finishes what it has accepted."""
+    """Loads and unloads versions, one operation at a time. Replaced versions finish their requests."""
 
     def __init__(
         self,
         name: str,
         settings: ServerSettings,
         devices: tuple[Device, ...],
-        watchers: ServerObservers,
+        observers: ServerObservers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
         self.name = name
         self.versions: dict[int, ServedVersion] = {}  # that take requests, the newest last
-        self._settings, self._devices, self._watchers, self._new_process = settings, devices, watchers, new_process
+        self._settings, self._devices, self._observers, self._new_process = settings, devices, observers, new_process
         self._states: dict[str, tuple[State, str]] = {}
         self._lock = asyncio.Lock()
-        self._found: Found | None = None
+        self._found: RepositoryModel | None = None
         self._wanted = True
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def is_ready(self) -> bool:
-        """Whether all that should be served is."""
+        """Whether all versions that should be served are ready."""
         if not self._wanted:
             return True
         return bool(self.versions) and all(v.is_ready for v in self.versions.values())
@@ -57,30 +57,30 @@ class Model:
         if version and version not in self._states:
             raise NotFound(f"Request for unknown model: '{self.name}' version {version[:20]!r} is not found")
         known = {n: s for n, s in self._states.items() if not version or n == version}
-        told = "; ".join(
+        reasons = "; ".join(
             f"version {n} is {s.lower()}{': ' + reason if reason else ''}" for n, (s, reason) in known.items()
         )
-        raise NotReady(f"Request for model '{self.name}', which is not ready{': ' + told if told else ''}")
+        raise NotReady(f"Request for model '{self.name}', which is not ready{': ' + reasons if reasons else ''}")
 
     def entries(self) -> list[IndexEntry]:
-        """All versions that were looked at."""
+        """Index entries of all known versions."""
         return [
             IndexEntry(self.name, n, state, reason) for n, (state, reason) in sorted(self._states.items(), key=_number)
         ]
 
-    def differs(self, found: Found) -> bool:
-        """Whether there is something else than what was loaded last."""
+    def differs(self, found: RepositoryModel) -> bool:
+        """Whether files or configuration differ from the last load."""
         return self._found is None or found.chosen != self._found.chosen or found.config != self._found.config
 
     def refuse(self, reason: str) -> None:
-        """It cannot be loaded at all."""
+        """Record why the model cannot be loaded."""
         if not self.versions:
             self._set("", "UNAVAILABLE", reason)
 
-    async def load(self, found: Found) -> None:
-        """Serve the versions that the configuration chooses, those that are served already anew.
+    async def load(self, found: RepositoryModel) -> None:
+        """Load the versions selected by the configuration, also those already served.
 
-        Raises the ServeError of one that cannot be served, if there is one; then what was served goes on.
+        Raises the first ServeError; the old versions then continue.
         """
         async with self._lock:
             self._found, self._wanted = found, True
@@ -106,14 +106,14 @@ class Model:
                 raise failures[0]
 
     async def unload(self) -> None:
-        """Serve it no longer; what was accepted is finished behind."""
+        """Refuse new requests; accepted ones finish in the background."""
         async with self._lock:
             self._wanted = False
             old, self.versions = self.versions, {}
             self._end(list(old.values()), "UNLOADING")
 
     async def close(self, end: float) -> None:
-        """Finish what was accepted until `end`, of the monotonic clock, then end the workers."""
+        """Finish accepted requests until `end` (monotonic clock), then end the workers."""
         for task in self._ending:
             task.cancel()
         versions = list(self.versions.values())
@@ -121,14 +121,14 @@ class Model:
         await asyncio.gather(*(v.stop() for v in versions))
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    async def _start(self, source: Source, found: Found) -> ServedVersion:
+    async def _start(self, source: ModelSource, found: RepositoryModel) -> ServedVersion:
         version = str(source.version)
         if source.version not in self.versions:
             self._set(version, "LOADING", "")
         try:
             asked = found.config.devices
             devices = await asyncio.to_thread(find_devices, asked) if asked else self._devices
-            made = ServedVersion(source, found.config, self._settings, devices, self._watchers, self._new_process)
+            made = ServedVersion(source, found.config, self._settings, devices, self._observers, self._new_process)
             await made.start()
         except Exception as e:
             failure = e if isinstance(e, ServeError) else Internal(f"model '{self.name}' cannot be loaded: {e}")
@@ -154,7 +154,7 @@ class Model:
 
     def _set(self, version: str, state: State, reason: str) -> None:
         self._states[version] = (state, reason)
-        self._watchers.model(self.name, version, state, reason)
+        self._observers.model(self.name, version, state, reason)
 
 
 def _number(item: tuple[str, tuple[State, str]]) -> int:

@@ -1,6 +1,6 @@
-"""RequestQueue: requests of one model that wait, by priority, and the batches that are made of them.
+"""RequestQueue: waiting requests of one model by priority, and the dynamic batcher.
 
-In the terms of Triton's dynamic batcher and its queue policies; model_config.proto says what each means.
+Terms are those of Triton's dynamic batcher and queue policies (model_config.proto).
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from ..wire.infer_messages import InferRequest, InferResponse
 from ..wire.serve_errors import Busy, Invalid
 from .model_config import DynamicBatching, QueuePolicy
 
-_LOOKED_AT = 64
-"""Requests that are looked at for a batch: those that do not fit the first one are passed over."""
+_MAX_SCANNED = 64
+"""Requests scanned for a batch; those that do not match the first one are skipped."""
 
 
-_COMING_NS = 50_000_000
-"""How long a request that was let in keeps a place while its body is read."""
+_ADMITTED_NS = 50_000_000
+"""Time for which an admitted request reserves its slot while its body is read."""
 _PLAIN = QueuePolicy()
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A request that was accepted, until it has its answer.
+    """An accepted request without an answer.
 
-    size: rows of its inputs, 1 where it takes no part in batches. key: equal for requests that may share a batch; None
-    for one that runs alone. level: its priority, 1 first. arrived: nanoseconds of time.monotonic_ns().
-    on_piece: takes parts of a text.
+    size: rows of its inputs, 1 without batches. key: equal for requests that may share a batch; None for one that runs
+    alone. level: priority, 1 first. arrived: time.monotonic_ns(). on_piece: receives parts of a text.
     """
 
     request: InferRequest
@@ -48,10 +47,10 @@ class Ticket:
 
 
 class RequestQueue:
-    """Who is first, and with whom. Times in nanoseconds of the monotonic clock."""
+    """Orders and batches tickets. Times in nanoseconds of the monotonic clock."""
 
     def __init__(self, batching: DynamicBatching | None, max_batch_size: int, max_size: int) -> None:
-        """batching: None makes no batches. max_size: where a policy does not say how many may wait."""
+        """batching: None makes no batches. max_size: the default of policies without a queue size."""
         self._batching = batching
         self._most = max_batch_size if batching is not None else 1
         self._preferred = sorted(batching.preferred_batch_size) if batching is not None else []
@@ -59,12 +58,12 @@ class RequestQueue:
         self._max_size = max_size
         self._levels: dict[int, deque[Ticket]] = {}
         self._counts: dict[int, int] = {}
-        self._late: deque[Ticket] = deque()  # whose time is over, and who wait behind the others
-        self._coming: deque[int] = deque()  # until when requests that were let in count
+        self._delayed: deque[Ticket] = deque()  # timed out, served after all others
+        self._admitted: deque[int] = deque()  # ends of reservations
         self.count = 0
 
     def level_of(self, priority: int) -> int:
-        """The level of a request's priority, 0 being the default. Invalid for one that there is not."""
+        """The level of a request's priority; 0 is the default. Invalid for an unknown level."""
         levels = self._batching.priority_levels if self._batching is not None else 0
         if not levels:
             return 0  # Triton ignores priorities where there are no levels
@@ -75,39 +74,39 @@ class RequestQueue:
         return level
 
     def policy_of(self, level: int) -> QueuePolicy:
-        """How requests of a level wait."""
+        """The queue policy of a level."""
         if self._batching is None:
             return _PLAIN
         own: Mapping[int, QueuePolicy] = self._batching.priority_queue_policy
         return own.get(level, self._batching.default_queue_policy)
 
-    def check_room(self, level: int, coming: int = 0) -> None:
-        """Busy where no more may wait, when `coming` others have come."""
+    def check_capacity(self, level: int, coming: int = 0) -> None:
+        """Busy if the queue is full. coming: reserved slots."""
         most = self.policy_of(level).max_queue_size or self._max_size
         if self._counts.get(level, 0) + coming >= most:
             raise Busy(f"{most} requests wait for the model already, and no more may")
 
     def admit(self, now: int) -> None:
-        """Let a request in, whatever its priority, which comes as soon as its body is read. Busy where none may wait.
+        """Reserve a slot for a request whose body is not read yet. Busy if the queue is full.
 
-        Those that were let in lately and have not come count as if they waited, because many ask before the first one's
-        body is read. Not for long, or clients that are slow would keep others out.
+        Without reservations, many requests would be admitted before the first body is read. A reservation is short, so
+        that slow clients do not block others.
         """
-        while self._coming and self._coming[0] < now:
-            self._coming.popleft()
+        while self._admitted and self._admitted[0] < now:
+            self._admitted.popleft()
         levels = self._batching.priority_levels if self._batching is not None else 0
         most = (self.policy_of(level).max_queue_size or self._max_size for level in range(1, levels))
-        if all(self._counts.get(n, 0) + len(self._coming) >= room for n, room in enumerate(most, 1)):
-            self.check_room(levels, len(self._coming))
-        self._coming.append(now + _COMING_NS)
+        if all(self._counts.get(n, 0) + len(self._admitted) >= room for n, room in enumerate(most, 1)):
+            self.check_capacity(levels, len(self._admitted))
+        self._admitted.append(now + _ADMITTED_NS)
 
     def arrive(self) -> None:
-        """A request has come: one that was let in, if there are such."""
-        if self._coming:
-            self._coming.popleft()
+        """Release the oldest reservation: an admitted request has arrived."""
+        if self._admitted:
+            self._admitted.popleft()
 
     def put(self, ticket: Ticket, first: bool = False) -> None:
-        """Let it wait; first: before the others of its level, because it has had its turn."""
+        """Queue a ticket. first: before the others of its level."""
         level = self._levels.get(ticket.level)
         if level is None:
             self._levels[ticket.level] = level = deque()
@@ -120,7 +119,7 @@ class RequestQueue:
         self._count(ticket, 1)
 
     def drop(self, ticket: Ticket) -> bool:
-        """Let it wait no longer; whether it did."""
+        """Remove a ticket; return whether it was waiting."""
         waited = ticket.waits
         if waited:
             ticket.waits = False
@@ -128,21 +127,20 @@ class RequestQueue:
         return waited
 
     def delay(self, ticket: Ticket) -> None:
-        """Let it wait behind all others."""
+        """Move a ticket after all others."""
         if self.drop(ticket):
             ticket.waits = True
-            # The old place is found taken: a ticket is in one line at a time.
             self._levels[ticket.level].remove(ticket)
-            self._late.append(ticket)
+            self._delayed.append(ticket)
             self._count(ticket, 1)
 
     def waiting(self) -> list[Ticket]:
-        """All that wait, first to last."""
-        return [t for line in (*self._levels.values(), self._late) for t in line if t.waits]
+        """All waiting tickets, first to last."""
+        return [t for line in (*self._levels.values(), self._delayed) for t in line if t.waits]
 
     def take(self, now: int) -> tuple[list[Ticket], int]:
-        """The next batch; or none, and in how many nanoseconds one is due, 0 where nobody waits."""
-        line = next((q for q in (*self._levels.values(), self._late) if _has_first(q)), None)
+        """The next batch; or [] and the nanoseconds until one is due, 0 if the queue is empty."""
+        line = next((q for q in (*self._levels.values(), self._delayed) if _has_first(q)), None)
         if line is None:
             return [], 0
         first = line[0]
@@ -155,13 +153,13 @@ class RequestQueue:
                 return [], due - now
         for ticket in batch:
             self.drop(ticket)
-            line.remove(ticket)  # it may come back
+            line.remove(ticket)  # it may be queued again
         return batch, 0
 
     def _gather(self, first: Ticket, line: deque[Ticket]) -> list[Ticket]:
-        """Those that may go with the first one, in the order in which they came."""
+        """The tickets that may share a batch with the first one, in order of arrival."""
         batch, size = [], 0
-        for ticket in _alive(line):
+        for ticket in _waiting_tickets(line):
             if ticket.key == first.key and size + ticket.size <= self._most:
                 batch.append(ticket)
                 size += ticket.size
@@ -170,7 +168,7 @@ class RequestQueue:
         return batch
 
     def _prefer(self, batch: list[Ticket]) -> tuple[list[Ticket], bool]:
-        """The longest beginning of a batch that has a preferred size, if there is one."""
+        """The longest prefix of a preferred size, else the whole batch; and whether the size is preferred."""
         if self._preferred:
             sizes, size = set(self._preferred), sum(t.size for t in batch)
             for count in range(len(batch), 0, -1):
@@ -185,7 +183,7 @@ class RequestQueue:
 
 
 def timeout_of(request: InferRequest, policy: QueuePolicy) -> float:
-    """How long a request may wait, in seconds; 0 for any time. A request may ask for less than the policy allows."""
+    """The maximal wait of a request in seconds, 0 for no limit. A request may shorten the policy's."""
     asked, most = request.timeout_s, policy.default_timeout_microseconds * 1e-6
     if not asked or not policy.allow_timeout_override:
         return most
@@ -198,9 +196,9 @@ def _has_first(line: deque[Ticket]) -> bool:
     return bool(line)
 
 
-def _alive(line: deque[Ticket]) -> Iterator[Ticket]:
+def _waiting_tickets(line: deque[Ticket]) -> Iterator[Ticket]:
     for number, ticket in enumerate(line):
-        if number == _LOOKED_AT:
+        if number == _MAX_SCANNED:
             return
         if ticket.waits:
             yield ticket

@@ -1,4 +1,4 @@
-"""ServedVersion: one version of a model, its queue, and its worker processes on one device or several."""
+"""ServedVersion: one version of a model, with its queue and its worker processes."""
 
 from __future__ import annotations
 
@@ -16,93 +16,93 @@ from ..wire.infer_messages import InferRequest, InferResponse, ModelMetadata, Te
 from ..wire.serve_errors import Internal, Invalid, NotReady, ServeError, TimedOut, WorkerLost
 from .device_list import Device
 from .model_config import DynamicBatching, ModelConfig, QueuePolicy, ServerSettings
-from .model_repository import Source
+from .model_repository import ModelSource
 from .model_statistics import ModelStatisticsCounter, parts_of
 from .request_queue import RequestQueue, Ticket, timeout_of
 from .server_observer import RequestTrace, ServerObservers
-from .validate_requests import Checker
-from .worker_pool import Place, WorkerPool, places_on
-from .worker_process import Job, WorkerProcess
+from .validate_requests import RequestValidator
+from .worker_pool import Placement, WorkerPool, placements_on
+from .worker_process import WorkerBatch, WorkerProcess
 
-_MOST = 4
-"""Rows of a batch, where nobody says: as Triton has it."""
+_DEFAULT_MAX_BATCH = 4
+"""Default rows of a batch, as in Triton."""
 
 
 class ServedVersion:
-    """Started, it takes requests until it is drained. Everything happens on the event loop's thread."""
+    """Accepts requests between `start` and `drain`. All calls are made on the event loop's thread."""
 
     def __init__(
         self,
-        source: Source,
+        source: ModelSource,
         config: ModelConfig,
         settings: ServerSettings,
         devices: tuple[Device, ...],
-        watchers: ServerObservers,
+        observers: ServerObservers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
-        """devices: that have workers. config: as it was given; `self.config` then says what came of it."""
+        """devices: of the workers. config: as given; `self.config` is completed by the workers' descriptions."""
         self.source, self.config = source, config
         self.name, self.version = source.name, str(source.version)
         self.is_text = source.kind == "text"
-        self.tally = ModelStatisticsCounter()
+        self.statistics = ModelStatisticsCounter()
         self.inputs: tuple[TensorMetadata, ...] = ()
         self.outputs: tuple[TensorMetadata, ...] = ()
-        self._settings, self._watchers = settings, watchers
-        places = places_on(devices, config.instances or settings.instances)
-        self._crew = WorkerPool(self, places, settings.start_timeout_s, watchers, new_process)
+        self._settings, self._observers = settings, observers
+        placements = placements_on(devices, config.instances or settings.instances)
+        self._pool = WorkerPool(self, placements, settings.start_timeout_s, observers, new_process)
         self._queue: RequestQueue
-        self._checker: Checker
-        self._held = 0  # requests in workers
-        self._most = _MOST if settings.max_batch_size is None else settings.max_batch_size
-        # Whether rows are like runs of their own, and whether a batch takes less time than they do.
-        self._joins = self._gains = False
-        self._at_once: dict[Place, int] = {}  # runs in a worker, where one has tried
-        self._is_arranged = False
+        self._validator: RequestValidator
+        self._running = 0  # requests in workers
+        self._max_batch = _DEFAULT_MAX_BATCH if settings.max_batch_size is None else settings.max_batch_size
+        # Whether rows are independent, and whether a batch is faster than its rows.
+        self._batchable = self._batching_pays = False
+        self._concurrency: dict[Placement, int] = {}  # concurrent runs of a worker, if measured
+        self._has_queue = False
         self._idle = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are run, or will be as soon as a worker that was lost is replaced."""
-        return self._crew.is_expected
+        """Whether a worker is ready, or a lost one is being replaced."""
+        return self._pool.is_available
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes of its workers."""
-        return self._crew.pids
+        """Process ids of the workers."""
+        return self._pool.pids
 
     def metadata(self, versions: tuple[str, ...]) -> ModelMetadata:
-        """Of all `versions` that are served."""
+        """Inputs and outputs. versions: all that are served."""
         platform = f"{self.source.kind}_opalite"
         return ModelMetadata(self.name, versions, platform, self.inputs, self.outputs)
 
     async def start(self) -> None:
-        """Start all workers; returns when they serve. Raises the first's ServeError when none can."""
-        await self._crew.start()
-        self._arrange()
+        """Start all workers; return when they are ready. The first ServeError if all fail."""
+        await self._pool.start()
+        self._configure_queue()
 
     def admit(self) -> None:
-        """Whether a request may come at all, of which no more is known yet. Busy, NotReady."""
+        """Admit a request before its body is read. Busy, NotReady."""
         try:
             self._check_ready()
             self._queue.admit(time.monotonic_ns())
         except ServeError as e:
-            self._watchers.rejected(self.name, self.version, e.kind)
+            self._observers.rejected(self.name, self.version, e.kind)
             raise
 
     def enqueue(self, request: InferRequest, on_piece: Callable[[str], None] | None = None) -> Ticket:
-        """Accept a request. Invalid, TooLarge, Busy, NotReady."""
+        """Validate and queue a request. Invalid, TooLarge, Busy, NotReady."""
         self._queue.arrive()
         try:
-            size, key, nbytes = self._checker.check(request)
+            size, key, nbytes = self._validator.check(request)
             level = self._queue.level_of(request.priority)
             policy = self._queue.policy_of(level)
             timeout_s = timeout_of(request, policy)
             self._check_ready()
-            self._queue.check_room(level)
+            self._queue.check_capacity(level)
         except ServeError as e:
-            self._watchers.rejected(self.name, self.version, e.kind)
+            self._observers.rejected(self.name, self.version, e.kind)
             raise
         loop = asyncio.get_running_loop()
         ticket = Ticket(request, loop.create_future(), size, key, level, time.monotonic_ns(), nbytes)
@@ -111,22 +111,22 @@ class ServedVersion:
         if ticket.timeout_s:
             ticket.timer = loop.call_later(ticket.timeout_s, self._expire, ticket, policy)
         self._queue.put(ticket)
-        self._watchers.accepted(request, self.version)
+        self._observers.accepted(request, self.version)
         self._dispatch()
-        self._watchers.queued(self.name, self.version, self._queue.count)
+        self._observers.queued(self.name, self.version, self._queue.count)
         return ticket
 
     async def infer(self, request: InferRequest) -> InferResponse:
-        """The response. Raises a ServeError; cancelling the task gives the request up."""
+        """Run a request. Raises a ServeError. Cancelling the task abandons the request."""
         ticket = self.enqueue(request)
         try:
             return await ticket.future
         except asyncio.CancelledError:
-            self._give_up(ticket)
+            self._abandon(ticket)
             raise
 
     async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse]:
-        """The pieces of a text as they are written, and a last response, without text, that says why it ended."""
+        """The pieces of a text as they are generated, and a last response with the reason of its end."""
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         ticket = self.enqueue(request, pieces.put_nowait)
         ticket.future.add_done_callback(lambda _: pieces.put_nowait(None))
@@ -134,27 +134,27 @@ class ServedVersion:
             while (piece := await pieces.get()) is not None:
                 yield InferResponse(request.model, self.version, request.id, (_text(piece, request),))
             last = await ticket.future
-            told = {**last.parameters, "triton_final_response": True}
-            yield InferResponse(request.model, self.version, request.id, (_text("", request),), told)
+            parameters = {**last.parameters, "triton_final_response": True}
+            yield InferResponse(request.model, self.version, request.id, (_text("", request),), parameters)
         finally:
-            self._give_up(ticket)
+            self._abandon(ticket)
 
     async def drain(self, grace_s: float | None) -> None:
-        """Take no more requests, and finish those that were accepted, within `grace_s` if it is given."""
+        """Refuse new requests and finish accepted ones, within `grace_s` if given."""
         self._stopping = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                while self._is_arranged and (self._held or self._queue.count):
+                while self._has_queue and (self._running or self._queue.count):
                     self._idle.clear()
                     await self._idle.wait()
 
     async def stop(self) -> None:
-        """End the workers; what is left fails with NotReady."""
+        """End the workers; remaining requests fail with NotReady."""
         self._stopping = True
-        for ticket in self._queue.waiting() if self._is_arranged else ():
+        for ticket in self._queue.waiting() if self._has_queue else ():
             self._queue.drop(ticket)
             self._fail(ticket, NotReady(f"model '{self.name}' was unloaded before the request was run"))
-        await self._crew.dismiss()
+        await self._pool.stop_all()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -162,37 +162,37 @@ class ServedVersion:
         if self._stopping or not self.is_ready:
             raise NotReady(f"model '{self.name}' {'is being unloaded' if self._stopping else 'has no worker'}")
 
-    def hire(self, worker: WorkerProcess, place: Place, told: Mapping[str, Any]) -> None:
-        """See Employer. The first one says what the model is."""
+    def worker_opened(self, worker: WorkerProcess, placement: Placement, description: Mapping[str, Any]) -> None:
+        """See WorkerPoolOwner. The first description defines inputs and outputs."""
         if not self.outputs:
-            self._take(told)
-        self._joins |= told["joins"]
-        self._gains |= not told["on_host"]
-        self._at_once[place] = told["at_once"]
-        name = told["device"]
+            self._adopt_description(description)
+        self._batchable |= description["batchable"]
+        self._batching_pays |= not description["on_host"]
+        self._concurrency[placement] = description["concurrency"]
+        name = description["device"]
         worker.on_done = lambda job, failure: self._done(worker, name, job, failure)
-        worker.on_stats = lambda stats: self._watchers.session(self.name, self.version, name, worker.pid, stats)
-        if stats := told.get("stats"):
+        worker.on_stats = lambda stats: self._observers.session(self.name, self.version, name, worker.pid, stats)
+        if stats := description.get("stats"):
             worker.on_stats(stats)
-        if self._is_arranged:
+        if self._has_queue:
             self._dispatch()
 
-    def despair(self, failure: ServeError) -> None:
-        """See Employer: nobody waits any longer."""
-        for ticket in self._queue.waiting() if self._is_arranged else ():
+    def no_worker_left(self, failure: ServeError) -> None:
+        """See WorkerPoolOwner. All queued requests fail."""
+        for ticket in self._queue.waiting() if self._has_queue else ():
             self._queue.drop(ticket)
             self._fail(ticket, NotReady(f"model '{self.name}' has no worker: {failure}"))
 
-    def opening(self, place: Place, quickly: bool) -> dict[str, Any]:
-        """See Employer."""
+    def open_message(self, placement: Placement, is_replacement: bool) -> dict[str, Any]:
+        """See WorkerPoolOwner."""
         config, settings = self.config, self._settings
         asked = {
-            "device": place.device,
+            "device": placement.device,
             "precision": config.precision or settings.precision,
             "memory": config.memory or settings.memory,
             "tune": config.tune or settings.tune,
         }
-        most = self._most if config.max_batch_size is None else config.max_batch_size
+        most = self._max_batch if config.max_batch_size is None else config.max_batch_size
         batching = config.dynamic_batching
         preferred = settings.preferred_batch_size if batching is None else batching.preferred_batch_size
         sizes = config.warm_sizes or sorted({1, *(s for s in preferred if s <= most), *range(2, min(most, 4) + 1)})
@@ -202,19 +202,19 @@ class ServedVersion:
             "options": {n: v for n, v in asked.items() if v is not None},
             "factory": settings.session_factory,
             "import_path": sys.path,
-            "warm_sizes": [1] if quickly else list(sizes),
-            "joins": config.max_batch_size is None and self._most > 1,
+            "warm_sizes": [1] if is_replacement else list(sizes),
+            "batchable": config.max_batch_size is None and self._max_batch > 1,
             "batches": bool(config.max_batch_size or config.warm_sizes or settings.max_batch_size),
-            "share": place.share,
-            "quickly": quickly,
-            "at_once": self._at_once.get(place, 0),
+            "core_share": placement.core_share,
+            "is_replacement": is_replacement,
+            "concurrency": self._concurrency.get(placement, 0),
             "max_output_bytes": settings.max_output_bytes,
         }
 
-    def _take(self, told: Mapping[str, Any]) -> None:
-        """What the first worker says of the model. Invalid where the configuration does not fit it."""
-        self.inputs = tuple(TensorMetadata(n, d, tuple(s)) for n, d, s in told["inputs"])
-        self.outputs = tuple(TensorMetadata(n, d, tuple(s)) for n, d, s in told["outputs"])
+    def _adopt_description(self, description: Mapping[str, Any]) -> None:
+        """Take inputs and outputs from the first worker's description. Invalid if they contradict the configuration."""
+        self.inputs = tuple(TensorMetadata(n, d, tuple(s)) for n, d, s in description["inputs"])
+        self.outputs = tuple(TensorMetadata(n, d, tuple(s)) for n, d, s in description["outputs"])
         config = self.config
         most = config.max_batch_size
         if most:
@@ -229,23 +229,23 @@ class ServedVersion:
 
             check_tensors(config, self.metadata((self.version,)))
 
-    def _arrange(self) -> None:
-        """Checks and the queue, by what the workers say of the model."""
+    def _configure_queue(self) -> None:
+        """Make the validator and the queue, by the workers' descriptions."""
         settings, config = self._settings, self.config
         most, max_rows = config.max_batch_size, config.max_batch_size or 0
         if most is None:
-            most = self._most if self._joins else 0
-            if most and (self._gains or settings.max_batch_size):
+            most = self._max_batch if self._batchable else 0
+            if most and (self._batching_pays or settings.max_batch_size):
                 config = replace(config, dynamic_batching=config.dynamic_batching or _default_batching(settings, most))
         self.config = replace(config, max_batch_size=most)
-        self._checker = Checker(self.inputs, self.outputs, settings, bool(most), max_rows)
+        self._validator = RequestValidator(self.inputs, self.outputs, settings, bool(most), max_rows)
         self._queue = RequestQueue(config.dynamic_batching, most, settings.max_queue_size)
-        self._is_arranged = True
+        self._has_queue = True
 
     def _dispatch(self) -> None:
-        """Give workers what waits."""
+        """Give queued requests to workers with capacity."""
         while self._queue.count:
-            worker = self._crew.find()
+            worker = self._pool.find()
             if worker is None:
                 return
             tickets, due = self._queue.take(time.monotonic_ns())
@@ -269,21 +269,21 @@ class ServedVersion:
             for ticket in tickets:
                 self._fail(ticket, Internal(f"there is no shared memory for the request: {e}"))
             return
-        self._held += len(tickets)
+        self._running += len(tickets)
 
-    def _done(self, worker: WorkerProcess, device: str, job: Job, failure: ServeError | None) -> None:
-        """A batch has come back."""
+    def _done(self, worker: WorkerProcess, device: str, job: WorkerBatch, failure: ServeError | None) -> None:
+        """Handle a finished batch."""
         tickets, times = job.tickets, job.times
-        self._held -= len(tickets)
+        self._running -= len(tickets)
         size = sum(t.size for t in tickets)
         if isinstance(failure, WorkerLost):
-            self._crew.ready.pop(worker, None)
+            self._pool.ready.pop(worker, None)
         elif failure is None:
-            self.tally.add_batch(size, times)
+            self.statistics.add_batch(size, times)
             busy = (times.input + times.infer + times.output) * 1e-9
-            self._watchers.batch(self.name, self.version, device, size, len(tickets), busy)
+            self._observers.batch(self.name, self.version, device, size, len(tickets), busy)
         if failure is not None and len(tickets) > 1 and not isinstance(failure, WorkerLost):
-            # Whose fault it was is not known: each has a run of its own.
+            # The faulty request is unknown: each runs alone.
             for ticket in reversed(tickets):
                 ticket.key = None
                 if not ticket.future.done():
@@ -292,53 +292,53 @@ class ServedVersion:
             for ticket in tickets:
                 self._fail(ticket, failure, device)
         else:
-            responses = [self._written(job)] if self.is_text else job.responses
+            responses = [self._whole_text(job)] if self.is_text else job.responses
             for ticket, response in zip(tickets, responses, strict=True):
                 self._succeed(ticket, response, device, job, size)
         if self._queue.count:
             self._dispatch()
-        self._watchers.queued(self.name, self.version, self._queue.count)
-        if not self._held and not self._queue.count:
+        self._observers.queued(self.name, self.version, self._queue.count)
+        if not self._running and not self._queue.count:
             self._idle.set()
 
-    def _written(self, job: Job) -> InferResponse:
-        """The whole text."""
+    def _whole_text(self, job: WorkerBatch) -> InferResponse:
+        """The response with the whole text."""
         return replace(job.responses[0], outputs=(_text("".join(job.text), job.tickets[0].request),))
 
-    def _succeed(self, ticket: Ticket, response: InferResponse, device: str, job: Job, size: int) -> None:
+    def _succeed(self, ticket: Ticket, response: InferResponse, device: str, job: WorkerBatch, size: int) -> None:
         if ticket.future.done():
             return
         total = time.monotonic_ns() - ticket.arrived
         parts = parts_of(job.times)
         queue = job.times.taken - ticket.arrived + max(job.times.started - job.times.written, 0)
-        self.tally.add_success(total, queue, job.times)
+        self.statistics.add_success(total, queue, job.times)
         ticket.future.set_result(response)
         nbytes = sum(t.array.nbytes for t in response.outputs)
-        self._watchers.finished(self._trace(ticket, device, "", "", size, (queue, *parts), total, nbytes))
+        self._observers.finished(self._trace(ticket, device, "", "", size, (queue, *parts), total, nbytes))
 
     def _fail(self, ticket: Ticket, failure: ServeError, device: str = "") -> None:
         if ticket.future.done():
             return
         total = time.monotonic_ns() - ticket.arrived
-        self.tally.add_failure(total)
+        self.statistics.add_failure(total)
         ticket.future.set_exception(failure)
-        self._watchers.finished(self._trace(ticket, device, failure.kind, str(failure), 0, (total, 0, 0, 0), total))
+        self._observers.finished(self._trace(ticket, device, failure.kind, str(failure), 0, (total, 0, 0, 0), total))
 
-    def _give_up(self, ticket: Ticket) -> None:
-        """The client has gone, if it has no answer yet."""
+    def _abandon(self, ticket: Ticket) -> None:
+        """Drop a request whose client has disconnected."""
         if ticket.timer is not None:
             ticket.timer.cancel()
         if ticket.future.done() and not ticket.future.cancelled():
-            ticket.future.exception()  # it has been seen
+            ticket.future.exception()  # marks it as retrieved
             return
         if not self._queue.drop(ticket):
-            for worker in self._crew.ready if self.is_text else ():
+            for worker in self._pool.ready if self.is_text else ():
                 worker.cancel(ticket)
         ticket.future.cancel()
         total = time.monotonic_ns() - ticket.arrived
-        self.tally.add_cancel(total)
-        self._watchers.finished(self._trace(ticket, "", "Cancelled", "the client left", 0, (total, 0, 0, 0), total))
-        if not self._held and not self._queue.count:
+        self.statistics.add_cancel(total)
+        self._observers.finished(self._trace(ticket, "", "Cancelled", "the client left", 0, (total, 0, 0, 0), total))
+        if not self._running and not self._queue.count:
             self._idle.set()
 
     def _expire(self, ticket: Ticket, policy: QueuePolicy) -> None:
@@ -388,7 +388,7 @@ def _default_batching(settings: ServerSettings, most: int) -> DynamicBatching:
 
 
 def _text(text: str, request: InferRequest) -> Tensor:
-    """In the shape of the prompt."""
+    """The output tensor of a text, in the shape of the prompt."""
     array = np.empty(request.inputs[0].array.shape, object)
     array.fill(text.encode())
     return Tensor("text_output", "BYTES", array)

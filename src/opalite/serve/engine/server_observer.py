@@ -1,4 +1,4 @@
-"""ServerObserver: what the engine tells while it works, for metrics, logs and spans."""
+"""ServerObserver: callbacks of the engine, for metrics, logs and spans."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..wire.infer_messages import InferRequest, State
 
 @dataclass(frozen=True)
 class RequestTrace:
-    """A request from its arrival to its answer. Seconds; started_ns: of time.time_ns().
+    """The record of a finished request. Times in seconds; started_ns: of time.time_ns().
 
-    batch: elements of the batch that it ran in, 0 where it did not run. input_s: copying and splitting into the
-    worker's memory; infer_s: the session's run; output_s: back. failure: '' or the class of the ServeError, 'Cancelled'
-    where the client left. trace: W3C trace context headers of the request.
+    batch: elements of its batch, 0 if it did not run. input_s: copies to the worker. infer_s: the session's run.
+    output_s: copies from the worker. failure: '' or the class of the ServeError, 'Cancelled' for a disconnected client.
+    trace: W3C trace context headers.
     """
 
     model: str
@@ -39,7 +39,7 @@ class RequestTrace:
 
 @dataclass(frozen=True)
 class WorkerEvent:
-    """What became of a worker process. pid: 0 before it has one. seconds: that it took to be ready."""
+    """A change of state of a worker process. pid: 0 before the start. seconds: until it was ready."""
 
     kind: Literal["starting", "ready", "lost", "stopped", "failed"]
     model: str
@@ -51,38 +51,38 @@ class WorkerEvent:
 
 
 class ServerObserver(Protocol):
-    """Called on the event loop's thread; calls return at once and raise nothing."""
+    """Callbacks on the event loop's thread. Implementations return at once and raise nothing."""
 
     def accepted(self, request: InferRequest, version: str) -> None:
-        """A request was put into the queue of a model."""
+        """A request was queued."""
 
     def rejected(self, model: str, version: str, failure: str) -> None:
-        """A request was refused before it was queued; failure: the class of the ServeError."""
+        """A request was refused before it was queued. failure: class of the ServeError."""
 
     def batch(self, model: str, version: str, device: str, size: int, requests: int, busy_s: float) -> None:
-        """A worker has run a batch of `size` elements of `requests` requests, and was busy for so long."""
+        """A worker has run a batch of `size` elements from `requests` requests in `busy_s` seconds."""
 
     def finished(self, trace: RequestTrace) -> None:
-        """A request that was accepted has its answer, or failed."""
+        """An accepted request was answered or failed."""
 
     def queued(self, model: str, version: str, waiting: int) -> None:
-        """So many requests of a model wait now."""
+        """The number of waiting requests of a model changed."""
 
     def worker(self, event: WorkerEvent) -> None:
         """A worker process started, is ready, or ended."""
 
     def model(self, name: str, version: str, state: State, reason: str) -> None:
-        """The state of a version changed."""
+        """The state of a model version changed."""
 
     def session(self, model: str, version: str, device: str, pid: int, stats: Mapping[str, Any]) -> None:
-        """What `session.stats().to_raw()` says in a worker, told at most each second while it works."""
+        """A worker reported `session.stats().to_raw()`, at most once a second while it works."""
 
 
 class ServerObservers:
-    """Several watchers as one."""
+    """Forwards each callback to several observers."""
 
-    def __init__(self, watchers: Sequence[ServerObserver] = ()) -> None:
-        self.all = list(watchers)
+    def __init__(self, observers: Sequence[ServerObserver] = ()) -> None:
+        self.all = list(observers)
 
     def accepted(self, request: InferRequest, version: str) -> None:
         for w in self.all:

@@ -1,4 +1,4 @@
-"""Batches in shared memory: inputs of several requests one after the other, and outputs taken apart again."""
+"""Batches in shared memory: concatenates the inputs of requests, splits the outputs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..wire.infer_messages import InferResponse, Tensor
 from ..wire.serve_errors import Internal
 from .request_queue import Ticket
 
-Place = tuple[str, str, list[int], int, int]
+TensorSlot = tuple[str, str, list[int], int, int]
 """Name, datatype, shape, offset and bytes of a tensor in a Block."""
 
 
-class Packing:
-    """Where the inputs of a batch go."""
+class BatchLayout:
+    """The layout of a batch's inputs in shared memory."""
 
     def __init__(self, tickets: Sequence[Ticket]) -> None:
-        """tickets: with equal keys, where there are several."""
-        self.inputs: list[Place] = []
+        """tickets: with equal keys."""
+        self.inputs: list[TensorSlot] = []
         self._parts: list[list[Any]] = []
         end = 0
         for tensor in tickets[0].request.inputs:
@@ -49,7 +49,7 @@ class Packing:
 
 
 def unpack(tickets: Sequence[Ticket], version: str, places: Sequence[Any], block: Block | None) -> list[InferResponse]:
-    """The response of each request: its rows of the outputs. Internal where the outputs have other rows."""
+    """Split outputs into the responses of the requests. Internal if their rows do not match."""
     outputs: list[list[Tensor]] = [[] for _ in tickets]
     rows = sum(t.size for t in tickets)
     for name, datatype, shape, offset, nbytes in places:
@@ -71,7 +71,7 @@ def unpack(tickets: Sequence[Ticket], version: str, places: Sequence[Any], block
 
 def _output(datatype: str, shape: list[int], offset: int, nbytes: int, block: Block | None) -> Any:
     if block is None:
-        raise Internal("a worker told of outputs that it has not sent")
+        raise Internal("a worker named outputs that it has not sent")
     if _is_text(datatype):
         return array_from_raw(datatype, shape, block.bytes[offset : offset + nbytes].data, "an output")
     return block.view(offset, dtype_of(datatype), shape)

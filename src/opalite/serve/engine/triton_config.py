@@ -1,4 +1,4 @@
-"""ModelConfig from and to Triton's model configuration (`config.pbtxt`, or the JSON that clients send and read)."""
+"""Conversion of ModelConfig from and to Triton's model configuration (`config.pbtxt` and JSON)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _OWN_PARAMETERS = ("device", "precision", "memory", "tune")
 
 
 def config_from_text(text: str, where: str) -> tuple[ModelConfig, tuple[str, ...]]:
-    """The configuration in a config.pbtxt at `where`, and the names of what has no effect, for a warning. Invalid."""
-    return _made_of(read_config_text(text, where), where)
+    """The configuration in a config.pbtxt at `where`, and the names of fields without effect. Invalid."""
+    return _config_from(read_config_text(text, where), where)
 
 
 def config_from_json(config: Mapping[str, Any], where: str) -> tuple[ModelConfig, tuple[str, ...]]:
-    """The same of a JSON object, as clients send it with a request to load. Invalid."""
-    return _made_of(read_config_json(config, where), where)
+    """As `config_from_text`, for the JSON of a load request. Invalid."""
+    return _config_from(read_config_json(config, where), where)
 
 
 def config_to_json(config: ModelConfig, metadata: ModelMetadata, decoupled: bool = False) -> dict[str, Any]:
-    """What is served, as Triton's clients read it: inputs and outputs of the model, the rest as configured.
+    """The configuration as Triton's clients read it, with the model's inputs and outputs.
 
-    decoupled: the model answers a request any number of times.
+    decoupled: a request may have any number of answers.
     """
     message = Message(
         name=metadata.name,
@@ -62,7 +62,7 @@ def config_to_json(config: ModelConfig, metadata: ModelMetadata, decoupled: bool
 
 
 def check_tensors(config: ModelConfig, metadata: ModelMetadata) -> None:
-    """Invalid where inputs or outputs that the configuration declares are not the model's; the message has both."""
+    """Check the declared inputs and outputs against the model. Invalid."""
     skip = 1 if config.max_batch_size else 0
     for what, declared, real in (
         ("input", config.inputs, metadata.inputs),
@@ -93,7 +93,7 @@ def _fits(declared: TensorConfig, real: TensorMetadata, skip: int) -> bool:
     )
 
 
-def _made_of(read: ReadConfig, where: str) -> tuple[ModelConfig, tuple[str, ...]]:
+def _config_from(read: ReadConfig, where: str) -> tuple[ModelConfig, tuple[str, ...]]:
     message = read.message
     for what, got, taken in (("platform", message.platform, PLATFORMS), ("backend", message.backend, BACKENDS)):
         if got not in taken:
@@ -139,7 +139,7 @@ def _tensors(declared: Sequence[Any], where: str) -> tuple[TensorConfig, ...]:
 
 
 def _instances(groups: Sequence[Any], where: str) -> tuple[int | None, tuple[str, ...]]:
-    """Workers on each device, and the devices; groups may name several devices, each with as many workers."""
+    """The number of workers on each device, and the devices. Invalid if groups differ in count."""
     devices: list[str] = []
     for group in groups:
         kind = group.Kind.Name(group.kind)

@@ -1,4 +1,4 @@
-"""Requests against a model's inputs and outputs, before they are queued: what does not fit is told in full."""
+"""RequestValidator: checks requests against a model's inputs and outputs before they are queued."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..wire.serve_errors import Invalid, TooLarge
 from .model_config import ServerSettings
 
 
-class Checker:
-    """What fits a model. rows: whether its inputs are rows of a batch, by their first dimension."""
+class RequestValidator:
+    """Validates requests of one model. rows: whether the first dimension of inputs is the batch."""
 
     def __init__(
         self,
@@ -22,13 +22,13 @@ class Checker:
         rows: bool,
         max_rows: int,
     ) -> None:
-        """max_rows: of a request, 0 for any number."""
+        """max_rows: of a request, 0 for no limit."""
         self._inputs: Mapping[str, TensorMetadata] = {t.name: t for t in inputs}
         self._outputs = {t.name for t in outputs}
         self._settings, self._rows, self._max_rows = settings, rows, max_rows
 
     def check(self, request: InferRequest) -> tuple[int, Any, int]:
-        """Rows of the request, what requests that it may share a batch with have in common, and bytes of its inputs.
+        """Rows of the request, its batch key (equal for requests that may share a batch), bytes of its inputs.
 
         Invalid, TooLarge.
         """
@@ -64,7 +64,7 @@ class Checker:
             return 1, None, nbytes
         if self._max_rows and rows > self._max_rows:
             raise Invalid(f"the request has a batch of {rows}, and model '{request.model}' takes {self._max_rows}")
-        # A batch without rows has nothing to share.
+        # A batch without rows runs alone.
         return rows, (tuple(shapes), tuple(o.name for o in request.outputs)) if rows else None, nbytes
 
     def _check_tensor(self, tensor: Tensor, expected: TensorMetadata) -> int:

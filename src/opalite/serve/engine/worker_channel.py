@@ -1,6 +1,6 @@
-"""Messages between the server and a worker process: JSON over a socket of the machine, with file descriptors.
+"""Channels between server and worker process: JSON over a local socket, with file descriptors.
 
-JSON, because whoever reads it can be made to do nothing by it: a model that takes over a worker has not the server yet.
+JSON, not pickle: a compromised worker must not execute code in the server.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Any
 Message = dict[str, Any]
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _HEAD = struct.Struct("<II")
-_AT_ONCE = 1 << 16
+_READ_BYTES = 1 << 16
 _MOST_FDS = 8
 _LONGEST = 1 << 26
 
 
-class Frames:
-    """Bytes as they come, taken apart into messages, each with the descriptors that were sent with it."""
+class FrameDecoder:
+    """Splits received bytes into messages, each with its file descriptors."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._fds: deque[int] = deque()
 
     def feed(self, data: bytes, fds: Sequence[int]) -> None:
-        """What came from the socket."""
+        """Add received bytes and descriptors."""
         self._bytes += data
         self._fds.extend(fds)
 
     def next(self) -> tuple[Message, list[int]] | None:
-        """The next whole message. ValueError for what is none."""
+        """The next complete message, None if there is none. ValueError for malformed data."""
         if len(self._bytes) < _HEAD.size:
             return None
         length, count = _HEAD.unpack_from(self._bytes)
@@ -52,7 +52,7 @@ class Frames:
         return message, [self._fds.popleft() for _ in range(count)]
 
     def close(self) -> None:
-        """Close descriptors that nobody took."""
+        """Close descriptors that were not taken."""
         while self._fds:
             os.close(self._fds.popleft())
 
@@ -63,19 +63,19 @@ def _framed(message: Message, count: int) -> bytes:
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
-    data, fds, _, _ = socket.recv_fds(sock, _AT_ONCE, _MOST_FDS)
+    data, fds, _, _ = socket.recv_fds(sock, _READ_BYTES, _MOST_FDS)
     return data, fds
 
 
 class WorkerChannel:
-    """The worker's end, which waits. Several threads may use it: each message goes to one of them."""
+    """The worker's blocking end. Several threads may use it: each message goes to one of them."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock, self._frames = sock, Frames()
+        self._sock, self._frames = sock, FrameDecoder()
         self._receiving, self._sending = threading.RLock(), threading.Lock()
 
     def receive(self) -> tuple[Message, list[int]]:
-        """The next message. EOFError when the server is gone."""
+        """Wait for the next message. EOFError when the server has closed the socket."""
         with self._receiving:
             while (found := self._frames.next()) is None:
                 data, fds = _receive(self._sock)
@@ -84,8 +84,8 @@ class WorkerChannel:
                 self._frames.feed(data, fds)
             return found
 
-    def waiting(self) -> tuple[Message, list[int]] | None:
-        """A message that is there already."""
+    def poll(self) -> tuple[Message, list[int]] | None:
+        """A message that has already arrived, else None."""
         with self._receiving:
             found = self._frames.next()
             if found is None and select.select([self._sock], [], [], 0)[0]:
@@ -93,7 +93,7 @@ class WorkerChannel:
             return found
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Send, and wait until the server has room for it."""
+        """Send a message; block while the socket is full."""
         data = memoryview(_framed(message, len(fds)))
         with self._sending:
             sent = socket.send_fds(self._sock, [data], list(fds)) if fds else 0
@@ -101,7 +101,7 @@ class WorkerChannel:
 
 
 class ServerChannel:
-    """The server's end, on its event loop: sends at once what the socket takes, and the rest when it does."""
+    """The server's end, on its event loop: sends without blocking and buffers the rest."""
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ class ServerChannel:
         on_message: Callable[[Message, list[int]], None],
         on_close: Callable[[], None],
     ) -> None:
-        """on_close: called once, when the worker's end is closed or says what no worker says."""
+        """on_close: called once, when the worker closes its end or sends malformed data."""
         sock.setblocking(False)
-        self._sock, self._frames = sock, Frames()
+        self._sock, self._frames = sock, FrameDecoder()
         self._on_message, self._on_close = on_message, on_close
         self._waiting: deque[tuple[memoryview, list[int]]] = deque()
         self._loop = asyncio.get_running_loop()
@@ -119,7 +119,7 @@ class ServerChannel:
         self.is_closed = False
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Descriptors are duplicated until they are sent. Nothing happens once the worker is gone."""
+        """Queue a message. Descriptors are duplicated until they are sent. No effect after the worker's end."""
         if self.is_closed:
             return
         self._waiting.append((memoryview(_framed(message, len(fds))), [os.dup(fd) for fd in fds]))
@@ -127,7 +127,7 @@ class ServerChannel:
             self._loop.add_writer(self._sock.fileno(), self._write)
 
     def close(self) -> None:
-        """Hear and say nothing more."""
+        """Stop receiving and sending."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -141,7 +141,7 @@ class ServerChannel:
         self._waiting.clear()
 
     def _flush(self) -> bool:
-        """Send what the socket takes; whether nothing is left."""
+        """Send as much as possible; return whether the buffer is empty."""
         while self._waiting:
             data, fds = self._waiting[0]
             try:
@@ -149,7 +149,7 @@ class ServerChannel:
             except BlockingIOError:
                 return False
             except OSError:
-                sent = len(data)  # the reader finds that the worker is gone
+                sent = len(data)  # the reader handles the closed socket
             for fd in fds:
                 os.close(fd)
             self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""What a worker serves: a session that takes and gives tensors, or a language model that writes text."""
+"""Models of a worker: TensorModel wraps a session, TextModel a text generator."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ...run.api.session.inference_session import InferenceSession
 from ..wire.datatypes import datatype_of_onnx, dtype_of
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Invalid
-from .concurrency_probe import runs_at_once
+from .concurrency_probe import best_concurrency
 
 if TYPE_CHECKING:
     from .worker_channel import Message
 
-Written = tuple[list[tuple[str, str, Array]], dict[str, Any]]
+RunResult = tuple[list[tuple[str, str, Array]], dict[str, Any]]
 """Outputs with name and datatype, and parameters of the response."""
 _WARM_RUNS, _WARM_S = 24, 0.4
-_PATIENCE_S = 15.0  # for what is built behind, in all; it goes on behind requests
+_SETTLE_S = 15.0  # for background compilation in total; the rest continues while requests run
 _OPTIONS: dict[str, type] = {
     "max_tokens": int,
     "temperature": float,
@@ -37,18 +37,18 @@ _OPTIONS: dict[str, type] = {
     "chat": bool,
     "system": str,
 }
-_DIFFERS = 0.01  # of the largest value: rows of a batch that are not those of single runs
+_TOLERANCE = 0.01  # of the largest value, between rows of a batch and single runs
 
 
 class Cancelled(Exception):  # noqa: N818 - no error
-    """The client wants no more of a text."""
+    """The client has cancelled its text."""
 
 
-class Served(Protocol):
-    """A model that a worker has opened."""
+class ServedModel(Protocol):
+    """An opened model."""
 
     def describe(self) -> dict[str, Any]:
-        """What the server is told of it: inputs, outputs, device."""
+        """Inputs, outputs and device, for the server."""
 
     def run(
         self,
@@ -56,20 +56,20 @@ class Served(Protocol):
         outputs: Sequence[str],
         parameters: Mapping[str, Any],
         piece: Callable[[str], None],
-    ) -> Written:
-        """Outputs called `outputs`, all if there are none. piece: takes parts of a text as they are written."""
+    ) -> RunResult:
+        """Compute the outputs named in `outputs`, all for (). piece: receives parts of a text."""
 
     def stats(self) -> dict[str, Any]:
-        """What `session.stats()` says."""
+        """The session's `stats()` as a dict."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release the model."""
 
 
-def open_served(message: Message) -> Served:
-    """Open and warm up what the server's first message says."""
-    if message["share"] is not None:
-        _take_cores(*message["share"])  # before a driver starts its threads
+def open_served(message: Message) -> ServedModel:
+    """Open and warm up the model of the message `open`."""
+    if message["core_share"] is not None:
+        _pin_to_core_share(*message["core_share"])  # before the driver starts its threads
     if message["kind"] == "text":
         return TextModel(message["path"], message["options"])
     factory = message["factory"]
@@ -81,31 +81,31 @@ def open_served(message: Message) -> Served:
         session = InferenceSession(message["path"], **message["options"])
     model = TensorModel(session)
     sizes = message["warm_sizes"] if message["batches"] or not model.is_on_host else [1]
-    model.warm_up(sizes, message["joins"], message["quickly"])
-    if message["at_once"]:
-        model.at_once = message["at_once"]
+    model.warm_up(sizes, message["batchable"], message["is_replacement"])
+    if message["concurrency"]:
+        model.concurrency = message["concurrency"]
     elif model.is_on_host and not message["batches"]:
-        model.find_at_once()
+        model.find_concurrency()
     return model
 
 
-def _take_cores(number: int, count: int) -> None:
-    """Keep to one of `count` equal parts of the cores that this process may use, if there are as many."""
+def _pin_to_core_share(number: int, count: int) -> None:
+    """Pin the process to part `number` of `count` equal parts of its cores, if there are as many."""
     cores = _cores()
     if hasattr(os, "sched_setaffinity") and count <= len(cores):
         os.sched_setaffinity(0, cores[number * len(cores) // count : (number + 1) * len(cores) // count])
 
 
 def _cores() -> list[int]:
-    """Those that this process may use."""
+    """The cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 class TensorModel:
-    """A session behind get_inputs, get_outputs and run."""
+    """Serves a session by get_inputs, get_outputs and run."""
 
     def __init__(self, session: Any) -> None:
-        """session: an InferenceSession, or what has these three calls. Invalid for inputs that the protocol lacks."""
+        """session: an InferenceSession, or an object with these calls. Invalid for inputs without a datatype."""
         self._session = session
         self._inputs = _ports(session.get_inputs())
         lacking = [a for a in session.get_inputs() if a.name not in {name for name, _, _ in self._inputs}]
@@ -116,14 +116,14 @@ class TensorModel:
             raise Invalid("the model has no output that the protocol has a datatype for")
         self._known = {name for name, _, _ in (*self._inputs, *self._outputs)}
         self._datatypes = {name: datatype for name, datatype, _ in self._outputs}
-        self._joins = False
-        self._until = 0.0  # of the monotonic clock: the end of patience
-        self._tried: dict[str, Array] = {}  # inputs that it has run on
-        self.at_once = 1
+        self._batchable = False
+        self._settle_until = 0.0  # of the monotonic clock
+        self._warm_feeds: dict[str, Array] = {}  # inputs of a successful run
+        self.concurrency = 1
 
     @property
     def is_on_host(self) -> bool:
-        """Whether it computes with the machine's cores."""
+        """Whether the session computes on the CPU."""
         return not isinstance(self._session, InferenceSession) or self._session.device.on_host
 
     def describe(self) -> dict[str, Any]:
@@ -132,10 +132,10 @@ class TensorModel:
             "inputs": [[name, datatype, _sizes(shape)] for name, datatype, shape in self._inputs],
             "outputs": [[name, datatype, _sizes(shape)] for name, datatype, shape in self._outputs],
             "device": getattr(device, "id", "host"),
-            "joins": self._joins,
+            "batchable": self._batchable,
             "on_host": self.is_on_host,
-            "at_once": self.at_once,
-            "holds": self.at_once + 1,  # one more, so that it need not wait for the next
+            "concurrency": self.concurrency,
+            "max_batches": self.concurrency + 1,  # one is prefetched
         }
 
     def run(
@@ -144,7 +144,7 @@ class TensorModel:
         outputs: Sequence[str],
         parameters: Mapping[str, Any],
         piece: Callable[[str], None],
-    ) -> Written:
+    ) -> RunResult:
         names = outputs or list(self._datatypes)
         found = self._session.run(names, feeds)
         return [(name, self._datatypes[name], array) for name, array in zip(names, found, strict=True)], {}
@@ -157,31 +157,33 @@ class TensorModel:
         if isinstance(self._session, InferenceSession):
             self._session.close()
 
-    def warm_up(self, sizes: Sequence[int], joins: bool, quickly: bool) -> None:
-        """Run zeros in batches of `sizes`, if nothing but the batch is open, so that programs are built and joined.
+    def warm_up(self, sizes: Sequence[int], batchable: bool, is_replacement: bool) -> None:
+        """Run zeros in batches of `sizes`, if only the batch is open, so that programs are built and linked.
 
-        joins: whether rows of a batch are each like a run of their own, which is tried; where sizes are open, the name
-            of the first dimension counts. quickly: run each size once.
+        batchable: test whether rows of a batch are independent; with other open sizes, the name of the first dimension
+            decides. is_replacement: run each size once.
         """
         if any(d is None for _, _, shape in self._inputs for d in shape[1:]):
-            self._joins = joins and self._is_called_batch()
+            self._batchable = batchable and self._has_batch_name()
             return
-        self._until = time.monotonic() + _PATIENCE_S
+        self._settle_until = time.monotonic() + _SETTLE_S
         open_first = all(shape and shape[0] is None for _, _, shape in self._inputs)
         for size in sizes if open_first else (1,):
-            if not self._repeat({n: np.zeros(_filled(s, size), dtype_of(d)) for n, d, s in self._inputs}, quickly):
+            if not self._repeat(
+                {n: np.zeros(_filled(s, size), dtype_of(d)) for n, d, s in self._inputs}, is_replacement
+            ):
                 return
-        self._joins = joins and open_first and (quickly or self._rows_are_alike())
+        self._batchable = batchable and open_first and (is_replacement or self._rows_are_independent())
 
-    def _repeat(self, feeds: Mapping[str, Array], quickly: bool) -> bool:
-        """Whether it runs at all: zeros may be what a model does not take."""
+    def _repeat(self, feeds: Mapping[str, Array], is_replacement: bool) -> bool:
+        """Run repeatedly; False if the model does not accept these inputs."""
         feeds = {n: np.full(a.shape, "", object) if a.dtype.hasobject else a for n, a in feeds.items()}
         try:
             self._session.run(None, feeds)
-            if not quickly:
+            if not is_replacement:
                 self._settle()
-            self._tried = self._tried or feeds
-            if quickly:
+            self._warm_feeds = self._warm_feeds or feeds
+            if is_replacement:
                 return True
             started = time.monotonic()
             for _ in range(_WARM_RUNS):
@@ -193,23 +195,23 @@ class TensorModel:
             return False
         return True
 
-    def find_at_once(self) -> None:
-        """Try how many runs at once are done fastest, on inputs that have been run before."""
-        if self._tried:
-            self.at_once = runs_at_once(lambda: self._session.run(None, self._tried), len(_cores()))
+    def find_concurrency(self) -> None:
+        """Measure the best number of concurrent runs, on the inputs of the warm-up."""
+        if self._warm_feeds:
+            self.concurrency = best_concurrency(lambda: self._session.run(None, self._warm_feeds), len(_cores()))
 
     def _settle(self) -> None:
         if isinstance(self._session, InferenceSession):
-            self._session.settle(max(0.0, self._until - time.monotonic()))
+            self._session.settle(max(0.0, self._settle_until - time.monotonic()))
 
-    def _is_called_batch(self) -> bool:
-        """Whether the first dimensions have one name, which says what they are, where it cannot be tried."""
+    def _has_batch_name(self) -> bool:
+        """Whether all first dimensions share a name of a batch, for models that cannot be tried."""
         ports = [a for a in (*self._session.get_inputs(), *self._session.get_outputs()) if a.name in self._known]
         names = {str(a.shape[0]) if a.shape else "" for a in ports}
         return len(names) == 1 and ("batch" in (name := names.pop().lower()) or name in ("n", "b", "bs"))
 
-    def _rows_are_alike(self) -> bool:
-        """Whether a batch of two gives what two runs give."""
+    def _rows_are_independent(self) -> bool:
+        """Whether a batch of two rows equals two runs."""
         rng = np.random.default_rng(0)
         feeds = {n: _drawn(rng, d, _filled(s, 2)) for n, d, s in self._inputs}
         try:
@@ -223,7 +225,7 @@ class TensorModel:
 
 
 class TextModel:
-    """A Generator behind `text_input` and `text_output`, one text at a time."""
+    """Serves a Generator by `text_input` and `text_output`, one text at a time."""
 
     def __init__(self, path: str, options: Mapping[str, Any]) -> None:
         from ...llm.generator import Generator
@@ -236,10 +238,10 @@ class TextModel:
             "inputs": [["text_input", "BYTES", [1]]],
             "outputs": [["text_output", "BYTES", [1]]],
             "device": self._generator.session.device.id,
-            "joins": False,
+            "batchable": False,
             "on_host": self._generator.session.device.on_host,
-            "at_once": 1,
-            "holds": 1,
+            "concurrency": 1,
+            "max_batches": 1,
         }
 
     def run(
@@ -248,7 +250,7 @@ class TextModel:
         outputs: Sequence[str],
         parameters: Mapping[str, Any],
         piece: Callable[[str], None],
-    ) -> Written:
+    ) -> RunResult:
         prompt = feeds["text_input"]
         if prompt.size != 1:
             raise Invalid(f"input 'text_input' is one text, got {prompt.size}; send a request for each")
@@ -267,7 +269,7 @@ class TextModel:
         self._generator.close()
 
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of Generator.stream. Invalid for a value of another type."""
+        """The options of Generator.stream. Invalid for a value of another type."""
         found = {}
         for name, kind in _OPTIONS.items():
             value = parameters.get(name)
@@ -281,7 +283,7 @@ class TextModel:
 
 
 def _ports(arguments: Sequence[Any]) -> list[tuple[str, str, list[int | None]]]:
-    """Name, datatype and shape, None for an open dimension, of what the protocol can carry."""
+    """Name, datatype and shape (None for open dimensions) of arguments with a datatype of the protocol."""
     found = []
     for a in arguments:
         datatype = datatype_of_onnx(a.type)
@@ -302,7 +304,7 @@ def _drawn(rng: np.random.Generator, datatype: str, shape: Sequence[int]) -> Arr
     if datatype == "BYTES":
         return np.array([chr(97 + n) for n in rng.integers(0, 26, shape).flat], object).reshape(tuple(shape))
     dtype = dtype_of(datatype)
-    # Numbers that lists of words and classes have, whatever they mean.
+    # 0 and 1 are valid in every vocabulary and list of classes.
     return (rng.random(shape) if dtype.kind in "fV" else rng.integers(0, 2, shape)).astype(dtype)
 
 
@@ -312,4 +314,4 @@ def _is_like(rows: Array, others: Array) -> bool:
     if rows.dtype.kind in "OSUb":
         return bool(np.array_equal(rows, others))
     a, b = rows.astype(np.float64), others.astype(np.float64)
-    return bool(np.all(np.abs(a - b) <= _DIFFERS * max(float(np.abs(b).max(initial=0.0)), 1e-6)))
+    return bool(np.all(np.abs(a - b) <= _TOLERANCE * max(float(np.abs(b).max(initial=0.0)), 1e-6)))

@@ -1,4 +1,4 @@
-"""WorkerPool: the worker processes of a version; those that end are replaced until it is dismissed."""
+"""WorkerPool: the worker processes of a model version, restarted when they end."""
 
 from __future__ import annotations
 
@@ -14,106 +14,106 @@ from .worker_channel import Message
 from .worker_process import WorkerProcess
 
 _SHORT_LIFE_S, _LONGEST_PAUSE_S = 2.0, 30.0
-_GIVEN_UP = 4
-"""Starts that fail one after the other until nobody is expected; it is tried again and again all the same."""
+_MAX_FAILED_STARTS = 4
+"""Consecutive failed starts after which requests are refused; restarts continue."""
 
 
-class Place(NamedTuple):
-    """Where a worker works. share: which part of the cores is its own, and of how many; None for all cores."""
+class Placement(NamedTuple):
+    """Device and cores of a worker. core_share: (index, count) of its part of the cores; None for all cores."""
 
     device: str
-    share: tuple[int, int] | None = None
+    core_share: tuple[int, int] | None = None
 
 
-def places_on(devices: Sequence[Device], instances: int) -> list[Place]:
-    """As many places on each device; those on one that computes with the machine's cores divide them."""
+def placements_on(devices: Sequence[Device], instances: int) -> list[Placement]:
+    """`instances` placements on each device; on a CPU they divide the cores."""
     return [
-        Place(d.id, (number, instances) if d.on_host and instances > 1 else None)
+        Placement(d.id, (number, instances) if d.on_host and instances > 1 else None)
         for d in devices
         for number in range(instances)
     ]
 
 
 class WorkerPoolOwner(Protocol):
-    """Who a crew works for: a version of a model."""
+    """The model version that owns a pool."""
 
     name: str
     version: str
 
-    def opening(self, place: Place, quickly: bool) -> Message:
-        """What a worker is told to open; quickly: it replaces one that was lost."""
+    def open_message(self, placement: Placement, is_replacement: bool) -> Message:
+        """The message that opens the model. is_replacement: of a lost worker."""
 
-    def hire(self, worker: WorkerProcess, place: Place, told: Message) -> None:
-        """A worker has opened the model, of which it tells. A ServeError sends it away."""
+    def worker_opened(self, worker: WorkerProcess, placement: Placement, description: Message) -> None:
+        """Called when a worker has opened the model, with its description. A ServeError ends the worker."""
 
-    def despair(self, failure: ServeError) -> None:
-        """There is no worker, and none is expected."""
+    def no_worker_left(self, failure: ServeError) -> None:
+        """Called after too many failed starts."""
 
 
 class WorkerPool:
-    """`ready` has the workers that take batches, with their devices' ids."""
+    """Starts, supervises and selects workers. ready: workers that accept batches, with device ids."""
 
     def __init__(
         self,
-        employer: WorkerPoolOwner,
-        places: Sequence[Place],
+        owner: WorkerPoolOwner,
+        placements: Sequence[Placement],
         timeout_s: float,
-        watchers: ServerObservers,
+        observers: ServerObservers,
         new_process: Callable[[], WorkerProcess],
     ) -> None:
-        """places: one for each worker. timeout_s: for a start."""
+        """placements: one for each worker. timeout_s: for a start."""
         self.ready: dict[WorkerProcess, str] = {}
-        self._employer, self._places, self._timeout_s = employer, places, timeout_s
-        self._watchers, self._new_process = watchers, new_process
+        self._owner, self._placements, self._timeout_s = owner, placements, timeout_s
+        self._observers, self._new_process = observers, new_process
         self._all: dict[WorkerProcess, str] = {}
-        self._keepers: list[asyncio.Task[None]] = []
+        self._supervisors: list[asyncio.Task[None]] = []
         self._failures = 0  # one after the other
 
     @property
-    def is_expected(self) -> bool:
-        """Whether there is a worker, or will be as soon as one that was lost is replaced."""
-        return bool(self.ready) or self._failures < _GIVEN_UP
+    def is_available(self) -> bool:
+        """Whether a worker is ready, or a lost one is being replaced."""
+        return bool(self.ready) or self._failures < _MAX_FAILED_STARTS
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes."""
+        """Process ids of the workers."""
         return tuple(w.pid for w in self._all)
 
     def find(self) -> WorkerProcess | None:
-        """The worker that has room for a batch and holds the fewest."""
-        return min((w for w in self.ready if w.has_room), key=lambda w: len(w.jobs), default=None)
+        """The worker with capacity that holds the fewest batches."""
+        return min((w for w in self.ready if w.has_capacity), key=lambda w: len(w.jobs), default=None)
 
     async def start(self) -> None:
-        """Start all workers; returns when each has opened the model or failed. The first's ServeError when none can."""
+        """Start all workers; return when each is ready or failed. The first ServeError if all fail."""
         firsts: list[asyncio.Future[None]] = []
-        for place in self._places:
+        for placement in self._placements:
             first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             firsts.append(first)
-            self._keepers.append(asyncio.create_task(self._keep(place, first)))
+            self._supervisors.append(asyncio.create_task(self._supervise(placement, first)))
         found = await asyncio.gather(*firsts, return_exceptions=True)
         failed = [e for e in found if isinstance(e, BaseException)]
         if len(failed) == len(found):
-            await self.dismiss()
+            await self.stop_all()
             raise failed[0]
 
-    async def dismiss(self) -> None:
-        """End all workers; what they hold is lost."""
-        for keeper in self._keepers:
+    async def stop_all(self) -> None:
+        """End all workers; their batches fail."""
+        for keeper in self._supervisors:
             keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await asyncio.gather(*self._supervisors, return_exceptions=True)
         await asyncio.gather(*(w.stop() for w in list(self._all)))
         for worker, device in self._all.items():
-            self._tell("stopped", device, worker.pid)
+            self._notify("stopped", device, worker.pid)
 
-    async def _keep(self, place: Place, first: asyncio.Future[None]) -> None:
-        """See to it that there is a worker in one place."""
-        device = place.device
+    async def _supervise(self, placement: Placement, first: asyncio.Future[None]) -> None:
+        """Start a worker in one placement, and again whenever it ends."""
+        device = placement.device
         while True:
             try:
-                worker = await self._open(place, quickly=first.done())
+                worker = await self._open(placement, is_replacement=first.done())
             except Exception as e:
                 failure = e if isinstance(e, ServeError) else Internal(f"a worker cannot be started: {e}")
-                self._tell("failed", device, reason=str(failure))
+                self._notify("failed", device, reason=str(failure))
                 if not first.done():
                     first.set_exception(failure)
                     return
@@ -124,39 +124,39 @@ class WorkerPool:
                     first.set_result(None)
                 await asyncio.shield(worker.ended)
                 self.ready.pop(worker, None)
-                self._tell("lost", self._all.pop(worker, device), worker.pid, await worker.describe_end())
+                self._notify("lost", self._all.pop(worker, device), worker.pid, await worker.describe_end())
                 if time.monotonic() - born < _SHORT_LIFE_S:
                     self._count(NotReady("workers end as soon as they start"))
                 else:
                     self._failures = 0
-            # One that is lost once is replaced at once; who falls again and again waits longer and longer.
+            # The first loss restarts immediately, further ones back off exponentially.
             await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.1 * 2**self._failures) if self._failures > 1 else 0)
 
-    async def _open(self, place: Place, quickly: bool) -> WorkerProcess:
+    async def _open(self, placement: Placement, is_replacement: bool) -> WorkerProcess:
         started = time.monotonic()
         worker = self._new_process()
-        self._all[worker] = place.device
-        self._tell("starting", place.device, worker.pid)
-        employer = self._employer
+        self._all[worker] = placement.device
+        self._notify("starting", placement.device, worker.pid)
+        owner = self._owner
         try:
-            opening = employer.opening(place, quickly)
-            told = await worker.open(opening, employer.version, self._timeout_s)
-            self.ready[worker] = self._all[worker] = told["device"]
-            employer.hire(worker, place, told)
+            open_message = owner.open_message(placement, is_replacement)
+            description = await worker.open(open_message, owner.version, self._timeout_s)
+            self.ready[worker] = self._all[worker] = description["device"]
+            owner.worker_opened(worker, placement, description)
         except BaseException:
             self._all.pop(worker, None)
             self.ready.pop(worker, None)
             worker.kill()
             await worker.stop()
             raise
-        self._tell("ready", told["device"], worker.pid, seconds=time.monotonic() - started)
+        self._notify("ready", description["device"], worker.pid, seconds=time.monotonic() - started)
         return worker
 
     def _count(self, failure: ServeError) -> None:
         self._failures += 1
-        if not self.is_expected:
-            self._employer.despair(failure)
+        if not self.is_available:
+            self._owner.no_worker_left(failure)
 
-    def _tell(self, kind: Any, device: str, pid: int = 0, reason: str = "", seconds: float = 0.0) -> None:
-        event = WorkerEvent(kind, self._employer.name, self._employer.version, device, pid, reason, seconds)
-        self._watchers.worker(event)
+    def _notify(self, kind: Any, device: str, pid: int = 0, reason: str = "", seconds: float = 0.0) -> None:
+        event = WorkerEvent(kind, self._owner.name, self._owner.version, device, pid, reason, seconds)
+        self._observers.worker(event)

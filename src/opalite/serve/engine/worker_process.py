@@ -1,4 +1,4 @@
-"""WorkerProcess: the server's side of a worker process - it is started, told what to open, given batches, and ended."""
+"""WorkerProcess: the server's handle of a worker process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..wire import serve_errors
 from ..wire.infer_messages import InferResponse
 from ..wire.serve_errors import Internal, NotReady, ServeError, WorkerLost
 from .request_queue import Ticket
-from .shared_memory_batches import Packing, unpack
+from .shared_memory_batches import BatchLayout, unpack
 from .worker_channel import Message, ServerChannel
 
 _PACKAGES = str(Path(__file__).parents[3])
@@ -29,12 +29,12 @@ _CODE = (
     "from opalite.serve.engine.worker_main import main; main(sys.argv[1:])"
 )
 _END_S = 1.0
-_DYING_S = 0.2  # from closing a socket to the end of its process
+_DYING_S = 0.2  # from closing the socket to the end of the process
 
 
 @dataclass
 class Times:
-    """Of a batch, in nanoseconds. written: of the monotonic clock, when its inputs were in shared memory."""
+    """Times of a batch in nanoseconds. taken, written, started: of the monotonic clock; written: inputs copied."""
 
     taken: int = 0
     written: int = 0
@@ -45,8 +45,8 @@ class Times:
 
 
 @dataclass
-class Job:
-    """A batch that a worker holds."""
+class WorkerBatch:
+    """A batch in a worker."""
 
     number: int
     tickets: list[Ticket]
@@ -58,7 +58,7 @@ class Job:
 
 @dataclass(eq=False)
 class _Slot:
-    """Memory of one batch: the server writes `inputs`, the worker `outputs`."""
+    """Shared memory of one batch: the server writes `inputs`, the worker `outputs`."""
 
     number: int
     inputs: Block | None = None
@@ -66,10 +66,9 @@ class _Slot:
 
 
 class WorkerProcess:
-    """A process that has been started; `open` tells it what to serve.
+    """A started process; `open` has it load a model.
 
-    on_done(job, failure): a batch has its responses, or failed. on_stats: what the session says of itself.
-    on_lost(jobs): the process has ended, with these batches.
+    on_done(batch, failure): called when a batch has its responses or failed. on_stats: called with session statistics.
     """
 
     def __init__(self) -> None:
@@ -88,20 +87,20 @@ class WorkerProcess:
                 raise
         self.pid = self._process.pid
         self.version = ""
-        self.jobs: dict[int, Job] = {}
-        self.on_done: Callable[[Job, ServeError | None], None] = lambda job, failure: None
+        self.jobs: dict[int, WorkerBatch] = {}
+        self.on_done: Callable[[WorkerBatch, ServeError | None], None] = lambda job, failure: None
         self.on_stats: Callable[[Mapping[str, Any]], None] = lambda stats: None
         self.ended = asyncio.get_running_loop().create_future()
         self._opened: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._channel = ServerChannel(own, self._hear, self._lose)
+        self._channel = ServerChannel(own, self._on_message, self._on_end)
         self._slots: list[_Slot] = []
         self._number = 0
         self._reaper: asyncio.Future[int] | None = None
 
     async def open(self, what: Message, version: str, timeout_s: float) -> Message:
-        """Have it open a model, of which `version` is told in responses.
+        """Load a model; `version` is sent in responses.
 
-        Returns what the worker tells of the model. Raises what it failed by, NotReady when it took too long.
+        Returns the description of the model. Raises the worker's error, NotReady after the timeout.
         """
         self.version = version
         self._channel.send({"op": "open", **what})
@@ -112,24 +111,24 @@ class WorkerProcess:
             self.kill()
             raise NotReady(f"the worker was not ready within {timeout_s:.0f} s") from None
         if message["op"] == "failed":
-            raise _failure_of(message)
-        self._slots = [_Slot(n) for n in range(message["holds"])]
+            raise _error_from(message)
+        self._slots = [_Slot(n) for n in range(message["max_batches"])]
         return message
 
     @property
-    def has_room(self) -> bool:
-        """Whether it takes another batch."""
+    def has_capacity(self) -> bool:
+        """Whether the worker accepts another batch."""
         return bool(self._slots) and not self._channel.is_closed
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended, as far as is known."""
+        """Whether the process is not known to have ended."""
         return not self._channel.is_closed
 
     def submit(self, tickets: list[Ticket], parameters: Mapping[str, Any]) -> None:
-        """Give it a batch; there must be room. OSError where there is no memory for it: nothing has happened then."""
+        """Send a batch; requires capacity. OSError without shared memory, before any effect."""
         slot, taken = self._slots[-1], time.monotonic_ns()
-        packing = Packing(tickets)
+        packing = BatchLayout(tickets)
         fds = []
         if slot.inputs is None or slot.inputs.nbytes < packing.nbytes:
             slot.inputs = Block.make(packing.nbytes)
@@ -137,7 +136,7 @@ class WorkerProcess:
         packing.write(slot.inputs)
         self._slots.pop()
         self._number += 1
-        job = self.jobs[self._number] = Job(self._number, tickets, slot)
+        job = self.jobs[self._number] = WorkerBatch(self._number, tickets, slot)
         job.times.taken, job.times.written = taken, time.monotonic_ns()
         self._channel.send(
             {
@@ -154,15 +153,15 @@ class WorkerProcess:
         slot.inputs.close_file()
 
     def cancel(self, ticket: Ticket) -> None:
-        """Tell it that nobody waits for a text any more."""
+        """Cancel the text of a disconnected client."""
         for job in self.jobs.values():
             if ticket in job.tickets:
                 self._channel.send({"op": "cancel", "id": job.number})
 
     async def stop(self) -> None:
-        """Have it end by itself; a second of grace, then it is killed. What it holds is lost."""
+        """Close the channel, and kill the process after a second. Its batches fail."""
         self._channel.close()
-        self._lose()
+        self._on_end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_S):
                 await asyncio.shield(self._reap())
@@ -171,12 +170,12 @@ class WorkerProcess:
         await self._reap()
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill the process."""
         if self._process.poll() is None:
             self._process.kill()
 
     async def describe_end(self) -> str:
-        """How it ended, in words."""
+        """The reason of the end, in words."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DYING_S):
                 await asyncio.shield(self._reap())
@@ -193,8 +192,8 @@ class WorkerProcess:
             self._reaper = asyncio.get_running_loop().run_in_executor(None, self._process.wait)
         return self._reaper
 
-    def _lose(self) -> None:
-        """It is gone: what it held fails, and the memory goes with it."""
+    def _on_end(self) -> None:
+        """Handle the end of the process: its batches fail."""
         if self.ended.done():
             return
         self._slots = []
@@ -206,7 +205,7 @@ class WorkerProcess:
         for job in jobs:
             self.on_done(job, WorkerLost(f"the worker process {self.pid} ended while it held the request"))
 
-    def _hear(self, message: Message, fds: Sequence[int]) -> None:
+    def _on_message(self, message: Message, fds: Sequence[int]) -> None:
         op = message["op"]
         if op in ("ready", "failed"):
             if not self._opened.done():
@@ -223,7 +222,7 @@ class WorkerProcess:
             job.slot.outputs = Block.open(fds[0], message["block"])
         failure: ServeError | None = None
         if op == "error":
-            failure = _failure_of(message)
+            failure = _error_from(message)
             job.times.started = message["started"]
         else:
             job.times.started, job.times.input, job.times.infer, job.times.output = message["ns"]
@@ -232,7 +231,7 @@ class WorkerProcess:
                 job.responses = unpack(job.tickets, self.version, message["outputs"], job.slot.outputs)
             except ServeError as e:
                 failure = e
-            job.responses = [_with(r, message["parameters"]) for r in job.responses]
+            job.responses = [_with_parameters(r, message["parameters"]) for r in job.responses]
             job.times.output += time.monotonic_ns() - before
             if "stats" in message:
                 self.on_stats(message["stats"])
@@ -241,12 +240,12 @@ class WorkerProcess:
         self.on_done(job, failure)
 
 
-def _with(response: InferResponse, parameters: Mapping[str, Any]) -> InferResponse:
+def _with_parameters(response: InferResponse, parameters: Mapping[str, Any]) -> InferResponse:
     if not parameters:
         return response
     return InferResponse(response.model, response.version, response.id, response.outputs, parameters)
 
 
-def _failure_of(message: Message) -> ServeError:
+def _error_from(message: Message) -> ServeError:
     kind = getattr(serve_errors, message["kind"], Internal)
     return (kind if issubclass(kind, ServeError) else Internal)(message["message"])

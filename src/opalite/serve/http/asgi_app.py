@@ -22,11 +22,11 @@ from ..wire.serve_errors import (
     Unsupported,
     as_serve_error,
 )
-from .endpoints import Calls, headers_of
+from .endpoints import Endpoints, headers_of
 from .generate_endpoint import Generate
 from .http_errors import ForeignPage, MethodWrong
 from .http_limits import Limits
-from .request_body import DisconnectedError, LoopRunner
+from .request_body import BodyReader, DisconnectedError
 from .responses import Answer, error_answer
 from .uvicorn_connection import LINK, Link
 
@@ -58,8 +58,8 @@ class App:
     ) -> None:
         self._key = key
         self._open = frozenset(_OPEN) if open_health else frozenset()
-        bodies = LoopRunner(limits)
-        calls = Calls(server, limits, bodies)
+        bodies = BodyReader(limits)
+        calls = Endpoints(server, limits, bodies)
         streams = (_MODEL + "/generate_stream", _VERSION + "/generate_stream")
         generate = Generate(server, limits, bodies)
         self.calls = calls

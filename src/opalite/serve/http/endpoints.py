@@ -1,4 +1,4 @@
-"""Calls: the HTTP endpoints of the protocol."""
+"""Endpoints: the HTTP endpoints of the protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..wire.infer_messages import DURATIONS, TRACE_HEADERS, Duration, Statistics
 from ..wire.serve_errors import Invalid, Unsupported
 from .http_limits import Limits
 from .parse_infer_request import read_object, read_parameters, read_request
-from .request_body import Headers, LoopRunner
+from .request_body import BodyReader, Headers
 from .responses import Answer, compress, empty_answer, encoding_for, infer_answer, object_answer
 from .uvicorn_connection import LINK, Link
 
@@ -25,10 +25,10 @@ _SMALL = 1 << 20
 """Maximal bytes of the body of a call other than inference."""
 
 
-class Calls:
+class Endpoints:
     """Each method takes the scope and `receive` of a request with a checked key, and returns its answer."""
 
-    def __init__(self, server: Server, limits: Limits, bodies: LoopRunner) -> None:
+    def __init__(self, server: Server, limits: Limits, bodies: BodyReader) -> None:
         self._server = server
         self._limits = limits
         self._bodies = bodies

@@ -17,7 +17,7 @@ from .endpoints import cancel_when_lost, headers_of, model_of, trace_of
 from .http_limits import Limits
 from .json_tensors import read_json, write_json
 from .parse_infer_request import read_object, read_parameters
-from .request_body import LoopRunner
+from .request_body import BodyReader
 from .responses import Answer, dump, object_answer
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Generate:
     """The endpoints generate and generate_stream."""
 
-    def __init__(self, server: Server, limits: Limits, bodies: LoopRunner) -> None:
+    def __init__(self, server: Server, limits: Limits, bodies: BodyReader) -> None:
         self._server = server
         self._limits = limits
         self._bodies = bodies

@@ -17,7 +17,7 @@ from .json_tensors import read_json
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OutputEncoding:
     """The requested form of outputs. binary: default of all outputs. outputs: parameters of each."""
 
     binary: bool = False
@@ -50,7 +50,7 @@ def read_object(data: bytes | memoryview, limits: Limits) -> dict[str, Any]:
 
 def read_request(
     model: str, version: str, header_length: int | None, body: memoryview, limits: Limits, trace: Mapping[str, str]
-) -> tuple[InferRequest, Wanted]:
+) -> tuple[InferRequest, OutputEncoding]:
     """Parse `body`; binary tensors are views of it. header_length: bytes of the JSON, None for the whole body.
 
     Invalid for contradictions, TooLarge for too many tensors or elements, Unsupported for shared memory and for
@@ -61,7 +61,7 @@ def read_request(
     end = len(body) if header_length is None else header_length
     found = read_object(body[:end], limits)
     parameters = read_parameters("the request", found)
-    wanted = Wanted(_flag("the request", parameters, "binary_data_output"), _outputs(found, limits))
+    wanted = OutputEncoding(_flag("the request", parameters, "binary_data_output"), _outputs(found, limits))
     inputs, rest = [], body[end:]
     for number, item in enumerate(_list(found, "inputs", limits)):
         tensor, used = _input(number, item, rest, limits)

@@ -28,7 +28,7 @@ class DisconnectedError(Exception):
     """The client went away while its body was read."""
 
 
-class LoopRunner:
+class BodyReader:
     """Reads bodies, and knows how many bytes all that are held have."""
 
     def __init__(self, limits: Limits) -> None:
@@ -51,7 +51,7 @@ class LoopRunner:
             raise EncodingUnknown(f"Content-Encoding {_text(encoding)} is not supported; send gzip, deflate or none")
         if declared is not None and declared > most:
             raise TooLarge(f"the body has {declared} bytes, and {most} are allowed")
-        account = _Account(self)
+        account = _HeldBytes(self)
         try:
             account.add(declared or 0)
             try:
@@ -67,7 +67,7 @@ class LoopRunner:
             account.close()
 
     async def _collect(
-        self, scope: Mapping[str, Any], receive: Receive, declared: int | None, most: int, account: _Account
+        self, scope: Mapping[str, Any], receive: Receive, declared: int | None, most: int, account: _HeldBytes
     ) -> memoryview:
         link: Link | None = scope.get("extensions", {}).get(LINK)
         if link is not None and declared is not None and declared >= _IN_PLACE:
@@ -109,10 +109,10 @@ class LoopRunner:
         self.held += size
 
 
-class _Account:
+class _HeldBytes:
     """What one request holds of it."""
 
-    def __init__(self, bodies: LoopRunner) -> None:
+    def __init__(self, bodies: BodyReader) -> None:
         self._bodies = bodies
         self._size = 0
 

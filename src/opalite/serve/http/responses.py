@@ -13,7 +13,7 @@ from ..wire.infer_messages import InferResponse, Tensor
 from ..wire.serve_errors import ServeError
 from .http_errors import MethodWrong
 from .json_tensors import write_json
-from .parse_infer_request import Wanted
+from .parse_infer_request import OutputEncoding
 from .request_body import Headers
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -54,7 +54,7 @@ def error_answer(failure: ServeError) -> Answer:
     return status, headers, body
 
 
-def infer_answer(response: InferResponse, wanted: Wanted) -> Answer:
+def infer_answer(response: InferResponse, wanted: OutputEncoding) -> Answer:
     """The answer to an inference."""
     binary: list[Any] = []
     outputs = [_output(tensor, wanted, binary) for tensor in response.outputs]
@@ -72,7 +72,7 @@ def infer_answer(response: InferResponse, wanted: Wanted) -> Answer:
     return 200, [_BINARY, (_HEADER_LENGTH, length), (b"content-length", b"%d" % len(body))], body
 
 
-def _output(tensor: Tensor, wanted: Wanted, binary: list[Any]) -> dict[str, Any]:
+def _output(tensor: Tensor, wanted: OutputEncoding, binary: list[Any]) -> dict[str, Any]:
     """The JSON of an output; binary data is appended to `binary`."""
     described: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.array.shape)}
     if wanted.is_binary(tensor.name):

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _LONGEST = 256
 
 
-def find_spans(provider: TracerProvider | None = None) -> Spans | None:
+def request_spans(provider: TracerProvider | None = None) -> RequestSpans | None:
     """Spans by `provider`, or the process's own; None where OpenTelemetry is not installed."""
-    return Spans(provider) if find_spec("opentelemetry") is not None else None
+    return RequestSpans(provider) if find_spec("opentelemetry") is not None else None
 
 
-class Spans(BaseObserver):
+class RequestSpans(BaseObserver):
     """Makes the spans of a request when it has ended, with the times at which its parts began and ended."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:

@@ -16,7 +16,7 @@ from ... import __version__
 from ..engine.server_observer import RequestTrace, WorkerEvent
 from ..wire.infer_messages import State
 from .base_observer import BaseObserver
-from .session_metrics import Sessions
+from .session_metrics import SessionMetrics
 from .worker_memory import WorkerMemory
 
 _SECONDS = (
@@ -26,7 +26,7 @@ _SECONDS = (
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 PARTS = ("queue", "input", "compute", "output", "total")
 _MODEL = ("model", "version")
-_PLACE = (*_MODEL, "device")
+_DEVICE = (*_MODEL, "device")
 
 
 class Metrics(BaseObserver):
@@ -37,7 +37,7 @@ class Metrics(BaseObserver):
         self._seconds = Histogram(
             "opalite_request_duration_seconds",
             "Time of requests that were answered, by part.",
-            ("part", *_PLACE),
+            ("part", *_DEVICE),
             buckets=_SECONDS,
             registry=r,
         )
@@ -46,21 +46,21 @@ class Metrics(BaseObserver):
         self._out = Counter("opalite_response_bytes", "Bytes of the outputs of answered requests.", _MODEL, registry=r)
         self._queue = Gauge("opalite_queue_requests", "Requests that wait.", _MODEL, registry=r)
         self._batch = Histogram(
-            "opalite_batch_size", "Elements of the batches that ran.", _PLACE, buckets=_SIZES, registry=r
+            "opalite_batch_size", "Elements of the batches that ran.", _DEVICE, buckets=_SIZES, registry=r
         )
-        self._joined = Counter("opalite_batched_requests", "Requests in the batches that ran.", _PLACE, registry=r)
+        self._joined = Counter("opalite_batched_requests", "Requests in the batches that ran.", _DEVICE, registry=r)
         self._busy = Counter("opalite_device_busy_seconds", "Time that workers computed.", ("device",), registry=r)
-        self._workers = Gauge("opalite_workers", "Worker processes that are ready.", _PLACE, registry=r)
-        self._events = Counter("opalite_worker_events", "What became of workers.", (*_PLACE, "event"), registry=r)
-        self._starts = Counter("opalite_worker_start_seconds", "Time that workers took to start.", _PLACE, registry=r)
+        self._workers = Gauge("opalite_workers", "Worker processes that are ready.", _DEVICE, registry=r)
+        self._events = Counter("opalite_worker_events", "What became of workers.", (*_DEVICE, "event"), registry=r)
+        self._starts = Counter("opalite_worker_start_seconds", "Time that workers took to start.", _DEVICE, registry=r)
         self._ready = Gauge("opalite_model_ready", "1 where the version is served.", _MODEL, registry=r)
         Gauge("opalite_build_info", "1, with the version of Opalite.", ("version",), registry=r).labels(
             __version__
         ).set(1)
         ProcessCollector(namespace="opalite", registry=r)
         self._memory = WorkerMemory(r)
-        self._sessions = Sessions(r)
-        self._places: dict[tuple[str, str, str], _Place] = {}
+        self._session_metrics = SessionMetrics(r)
+        self._all_series: dict[tuple[str, str, str], _Series] = {}
         self._ends: dict[tuple[str, str, str], Any] = {}
         self._waiting: dict[tuple[str, str], Any] = {}
         self._pids: dict[int, tuple[str, str, str]] = {}
@@ -80,7 +80,7 @@ class Metrics(BaseObserver):
         gauge.set(waiting)
 
     def batch(self, model: str, version: str, device: str, size: int, requests: int, busy_s: float) -> None:
-        place = self._place(model, version, device)
+        place = self._series(model, version, device)
         place.batch.observe(size)
         place.joined.inc(requests)
         place.busy.inc(busy_s)
@@ -89,7 +89,7 @@ class Metrics(BaseObserver):
         self._end(trace.model, trace.version, trace.failure or "ok")
         if trace.failure:
             return
-        place = self._place(trace.model, trace.version, trace.device)
+        place = self._series(trace.model, trace.version, trace.device)
         seconds = (trace.queue_s, trace.input_s, trace.infer_s, trace.output_s, trace.total_s)
         for histogram, value in zip(place.seconds, seconds, strict=True):
             histogram.observe(value)
@@ -104,7 +104,7 @@ class Metrics(BaseObserver):
             self._starts.labels(*at).inc(event.seconds)
         elif event.kind != "starting":
             self._pids.pop(event.pid, None)
-            self._sessions.forget(event.pid)
+            self._session_metrics.forget(event.pid)
         self._memory.pids = dict(self._pids)
         self._workers.labels(*at).set(sum(other == at for other in self._pids.values()))
 
@@ -112,7 +112,7 @@ class Metrics(BaseObserver):
         self._ready.labels(name, version).set(state == "READY")
 
     def session(self, model: str, version: str, device: str, pid: int, stats: Mapping[str, Any]) -> None:
-        self._sessions.tell(pid, (model, version, device), stats)
+        self._session_metrics.update(pid, (model, version, device), stats)
 
     def _end(self, model: str, version: str, outcome: str) -> None:
         counter = self._ends.get((model, version, outcome))
@@ -120,14 +120,14 @@ class Metrics(BaseObserver):
             counter = self._ends[model, version, outcome] = self._requests.labels(model, version, outcome)
         counter.inc()
 
-    def _place(self, model: str, version: str, device: str) -> _Place:
-        place = self._places.get((model, version, device))
+    def _series(self, model: str, version: str, device: str) -> _Series:
+        place = self._all_series.get((model, version, device))
         if place is None:
-            place = self._places[model, version, device] = _Place(self, model, version, device)
+            place = self._all_series[model, version, device] = _Series(self, model, version, device)
         return place
 
 
-class _Place:
+class _Series:
     """The series of one version on one device: looking them up by their labels takes as long as counting."""
 
     def __init__(self, of: Metrics, model: str, version: str, device: str) -> None:

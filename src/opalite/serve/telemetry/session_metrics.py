@@ -15,10 +15,10 @@ _PROGRAMS = {
     "shared": "programs_shared",
 }
 _AT = ("model", "version", "device")
-_Place = tuple[str, str, str]
+_Labels = tuple[str, str, str]
 
 
-class Sessions:
+class SessionMetrics:
     """Sums over workers: of each, what it counted since it was last heard of is added."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -31,9 +31,9 @@ class Sessions:
         self._waits = Counter("opalite_session_wait_seconds", "Waits in sessions.", (*_AT, "cause"), registry=r)
         self._bytes = Gauge("opalite_session_memory_bytes", "Memory that sessions hold.", (*_AT, "kind"), registry=r)
         self._counts: dict[int, dict[tuple[str, str], float]] = {}
-        self._held: dict[int, tuple[_Place, Mapping[str, int]]] = {}
+        self._held: dict[int, tuple[_Labels, Mapping[str, int]]] = {}
 
-    def tell(self, pid: int, at: _Place, stats: Mapping[str, Any]) -> None:
+    def update(self, pid: int, at: _Labels, stats: Mapping[str, Any]) -> None:
         """Take in what `session.stats().to_raw()` says in worker `pid`, on model, version and device `at`."""
         for counter, names in ((self._plans, _PLANS), (self._programs, _PROGRAMS)):
             for origin, name in names.items():
@@ -50,7 +50,7 @@ class Sessions:
         if gone is not None:
             self._show(gone[0], gone[1])
 
-    def _add(self, counter: Counter, pid: int, at: _Place, label: str, name: str, value: float) -> None:
+    def _add(self, counter: Counter, pid: int, at: _Labels, label: str, name: str, value: float) -> None:
         last = self._counts.setdefault(pid, {})
         key = (at[0] + "\0" + at[1], name)
         grown = value - last.get(key, 0.0)
@@ -58,7 +58,7 @@ class Sessions:
         if grown > 0:
             counter.labels(*at, label).inc(grown)
 
-    def _show(self, at: _Place, gone: Mapping[str, int] | None = None) -> None:
+    def _show(self, at: _Labels, gone: Mapping[str, int] | None = None) -> None:
         sums = dict.fromkeys(gone or (), 0)
         for other, held in self._held.values():
             if other == at:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from opalite.serve.engine import concurrency_probe
-from opalite.serve.engine.concurrency_probe import runs_at_once
+from opalite.serve.engine.concurrency_probe import best_concurrency
 from opalite.serve.engine.inference_server import Server
 from opalite.serve.wire.serve_errors import WorkerLost
 
@@ -37,7 +37,7 @@ def test_as_many_as_are_done_fastest(
 ) -> None:
     monkeypatch.setattr(concurrency_probe, "_rate", lambda run, count: rates[count])
     monkeypatch.setattr(concurrency_probe, "_seconds", lambda run: 0.004)
-    assert runs_at_once(lambda: None, cores) == expected
+    assert best_concurrency(lambda: None, cores) == expected
 
 
 def test_as_many_threads_as_are_tried_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_runs_that_are_short_or_long_are_not_tried(seconds: float) -> None:
         if seconds:
             time.sleep(seconds)
 
-    assert runs_at_once(run, 8) == 1
+    assert best_concurrency(run, 8) == 1
     assert set(calls) == {threading.current_thread()}
 
 

@@ -17,7 +17,7 @@ from opalite.serve.engine.device_list import Device
 from opalite.serve.engine.inference_server import Server
 from opalite.serve.engine.model_config import DynamicBatching, ModelConfig, ServerSettings
 from opalite.serve.engine.server_observer import ServerObservers
-from opalite.serve.engine.worker_pool import Place, places_on
+from opalite.serve.engine.worker_pool import Placement, placements_on
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, RequestedOutput, Tensor
 from opalite.serve.wire.serve_errors import (
     Busy,
@@ -74,7 +74,7 @@ def served(folder: Path, test: Callable[[Server, Seen], Awaitable[None]], starte
 
     async def run() -> None:
         server = Server(settings_of(folder, **more))
-        server.watchers = ServerObservers([seen])  # type: ignore[list-item]
+        server.observers = ServerObservers([seen])  # type: ignore[list-item]
         try:
             await server.start()
             assert server.ready == started, server.index()
@@ -246,8 +246,13 @@ def test_several_workers_take_from_one_queue(tmp_path: Path) -> None:
 
 def test_workers_divide_the_cores_of_a_cpu() -> None:
     devices = [Device("cpu", True), Device("gpu", False)]
-    assert places_on(devices, 2) == [Place("cpu", (0, 2)), Place("cpu", (1, 2)), Place("gpu"), Place("gpu")]
-    assert places_on(devices, 1) == [Place("cpu"), Place("gpu")]
+    assert placements_on(devices, 2) == [
+        Placement("cpu", (0, 2)),
+        Placement("cpu", (1, 2)),
+        Placement("gpu"),
+        Placement("gpu"),
+    ]
+    assert placements_on(devices, 1) == [Placement("cpu"), Placement("gpu")]
 
 
 def test_a_new_version_takes_over_without_a_failed_request(tmp_path: Path) -> None:

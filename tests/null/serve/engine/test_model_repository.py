@@ -8,7 +8,7 @@ import pytest
 
 from opalite.errors import InputError
 from opalite.serve.engine.model_config import ModelConfig, ServerSettings, VersionPolicy
-from opalite.serve.engine.model_repository import Found, Repository, name_of
+from opalite.serve.engine.model_repository import Repository, RepositoryModel, name_of
 from opalite.serve.wire.serve_errors import Invalid, NotFound
 
 
@@ -55,9 +55,9 @@ def test_versions_are_numbers(folder: Path) -> None:
 )
 def test_policies_choose_versions(folder: Path, policy: VersionPolicy, chosen: list[int]) -> None:
     sources = Repository(ServerSettings(repository=folder)).find("many").sources
-    assert [s.version for s in Found(sources, ModelConfig(version_policy=policy)).chosen] == chosen
+    assert [s.version for s in RepositoryModel(sources, ModelConfig(version_policy=policy)).chosen] == chosen
     with pytest.raises(Invalid, match="no version 7"):
-        _ = Found(sources, ModelConfig(version_policy=VersionPolicy("specific", specific=(7,)))).chosen
+        _ = RepositoryModel(sources, ModelConfig(version_policy=VersionPolicy("specific", specific=(7,)))).chosen
 
 
 @pytest.mark.parametrize("name", ["..", "many/1", "../many", ".git", "/etc", "many\x00", "", "no" * 4000])

@@ -104,14 +104,14 @@ def test_a_full_queue_is_busy(loop: Any) -> None:
     )
     put(queue, loop, level=2)
     with pytest.raises(Busy, match="1 requests wait"):
-        queue.check_room(2)
+        queue.check_capacity(2)
     for _ in range(8):
-        queue.check_room(1)
+        queue.check_capacity(1)
         queue.admit(0)
         queue.arrive()
         put(queue, loop, level=1)
     with pytest.raises(Busy, match="8 requests wait"):
-        queue.check_room(1)
+        queue.check_capacity(1)
     with pytest.raises(Busy):
         queue.admit(0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from opalite.run.api.process.shared_memory import ALIGNMENT, Block
 from opalite.serve.engine.request_queue import Ticket
-from opalite.serve.engine.shared_memory_batches import Packing, unpack
+from opalite.serve.engine.shared_memory_batches import BatchLayout, unpack
 from opalite.serve.wire.datatypes import array_from_raw, dtype_of
 from opalite.serve.wire.infer_messages import InferRequest, Tensor
 from opalite.serve.wire.serve_errors import Internal
@@ -27,7 +27,7 @@ def ticket(size: int, start: int) -> Ticket:
 
 def test_rows_lie_one_after_the_other() -> None:
     tickets = [ticket(1, 0), ticket(2, 10)]
-    packing = Packing(tickets)
+    packing = BatchLayout(tickets)
     block = Block.make(packing.nbytes)
     packing.write(block)
     seen = Block.open(os.dup(block.fd), block.nbytes)

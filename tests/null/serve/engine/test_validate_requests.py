@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from opalite.serve.engine.model_config import ServerSettings
-from opalite.serve.engine.validate_requests import Checker
+from opalite.serve.engine.validate_requests import RequestValidator
 from opalite.serve.wire.datatypes import datatype_of
 from opalite.serve.wire.infer_messages import InferRequest, RequestedOutput, Tensor, TensorMetadata
 from opalite.serve.wire.serve_errors import Invalid, ServeError, TooLarge
 
 SETTINGS = ServerSettings(max_elements=100, max_input_bytes=600)
 INPUTS = [TensorMetadata("a", "FP32", (-1, 3)), TensorMetadata("b", "INT64", (-1, -1))]
-CHECKER = Checker(INPUTS, [TensorMetadata("y", "FP32", (-1,))], SETTINGS, True, 4)
+CHECKER = RequestValidator(INPUTS, [TensorMetadata("y", "FP32", (-1,))], SETTINGS, True, 4)
 
 
 def request(outputs: tuple[str, ...] = (), **arrays: Any) -> InferRequest:

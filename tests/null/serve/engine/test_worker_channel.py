@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opalite.serve.engine.worker_channel import Frames, ServerChannel, WorkerChannel
+from opalite.serve.engine.worker_channel import FrameDecoder, ServerChannel, WorkerChannel
 
 
 def test_messages_come_whole() -> None:
@@ -31,7 +31,7 @@ def test_messages_come_whole() -> None:
 
         channel = ServerChannel(own, hear, lambda: closed.set_result(None))
         worker = WorkerChannel(others)
-        assert worker.waiting() is None
+        assert worker.poll() is None
         channel.send({"n": 1, "text": "x" * 1_000_000}, [write])
         message, fds = await asyncio.to_thread(worker.receive)
         os.write(fds[0], b"seen")
@@ -53,7 +53,7 @@ def test_messages_come_whole() -> None:
 
 @pytest.mark.parametrize("said", [struct.pack("<II", 1 << 31, 0), struct.pack("<II", 4, 0) + b"{no}"])
 def test_what_no_worker_says_ends_the_talk(said: bytes) -> None:
-    frames = Frames()
+    frames = FrameDecoder()
     frames.feed(said, [])
     with pytest.raises(ValueError):
         frames.next()

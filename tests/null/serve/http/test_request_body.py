@@ -11,7 +11,7 @@ import pytest
 
 from opalite.serve.http.asgi_app import App
 from opalite.serve.http.http_limits import Limits
-from opalite.serve.http.request_body import DisconnectedError, LoopRunner
+from opalite.serve.http.request_body import BodyReader, DisconnectedError
 from opalite.serve.wire.serve_errors import Busy
 
 from ....helpers.asgi import Reply, ask, post
@@ -82,7 +82,7 @@ def test_a_slow_body_is_given_up() -> None:
 
 
 def test_all_bodies_together_have_a_limit() -> None:
-    bodies = LoopRunner(Limits(held_bytes=100))
+    bodies = BodyReader(Limits(held_bytes=100))
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"x" * 60, "more_body": False}
@@ -101,7 +101,7 @@ def test_all_bodies_together_have_a_limit() -> None:
 
 
 def test_a_client_that_leaves_frees_what_it_held() -> None:
-    bodies = LoopRunner(Limits())
+    bodies = BodyReader(Limits())
     messages: list[Any] = [{"type": "http.request", "body": b"x" * 60, "more_body": True}, {"type": "http.disconnect"}]
 
     async def receive() -> Any:

@@ -194,11 +194,11 @@ def test_there_are_only_so_many(server: Any) -> None:
     for s in some:
         s.close()
     end = time.monotonic() + 10
-    while not has_room(connect()):  # before the next test: the server sees later that its clients left
+    while not has_capacity(connect()):  # before the next test: the server sees later that its clients left
         assert time.monotonic() < end
 
 
-def has_room(s: socket.socket) -> bool:
+def has_capacity(s: socket.socket) -> bool:
     """Whether the connection is not one too many."""
     s.sendall(request("/v2/models/sums/infer", SUM))
     status = answer(s)[0]

@@ -30,17 +30,17 @@ def logger_as_before() -> Iterator[None]:
 def lines(form: Literal["json", "text"], *events: Any, requests: bool = True) -> list[str]:
     stream = io.StringIO()
     set_up_logs(form, stream)
-    watcher = EventLog(requests)
+    observer = EventLog(requests)
     for event in events:
         match event:
             case RequestTrace():
-                watcher.finished(event)
+                observer.finished(event)
             case WorkerEvent():
-                watcher.worker(event)
+                observer.worker(event)
             case tuple():
-                watcher.model(*event)
+                observer.model(*event)
             case str():
-                watcher.rejected("net", "1", event)
+                observer.rejected("net", "1", event)
     return stream.getvalue().splitlines()
 
 

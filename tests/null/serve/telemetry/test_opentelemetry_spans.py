@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from opalite.serve.engine.server_observer import RequestTrace
-from opalite.serve.telemetry.opentelemetry_spans import Spans, find_spans
+from opalite.serve.telemetry.opentelemetry_spans import RequestSpans, request_spans
 
 PARENT = {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01", "tracestate": "a=1"}
 
@@ -19,7 +19,7 @@ PARENT = {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01", "tracestate
 def test_a_request_is_a_span_of_its_clients_trace_with_its_parts_below() -> None:
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    spans = find_spans(provider)
+    spans = request_spans(provider)
     assert spans is not None
     begin = 1_700_000_000_000_000_000
     times = (0.002, 0.001, 0.03, 0.0, 0.034)
@@ -43,7 +43,7 @@ def test_a_request_is_a_span_of_its_clients_trace_with_its_parts_below() -> None
 def test_a_failure_is_the_spans_status_and_a_client_without_trace_begins_one() -> None:
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    Spans(provider).finished(RequestTrace("net", "1", failure="TimedOut", message="waited", total_s=0.1))
+    RequestSpans(provider).finished(RequestTrace("net", "1", failure="TimedOut", message="waited", total_s=0.1))
     (span,) = exporter.get_finished_spans()
     assert span.parent is None
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "TimedOut: waited")
@@ -53,12 +53,12 @@ def test_nothing_is_made_where_a_client_asks_for_no_sampling_or_nobody_listens()
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     unsampled = {"traceparent": PARENT["traceparent"][:-1] + "0"}
-    Spans(provider).finished(RequestTrace("net", "1", trace=unsampled))
-    Spans().finished(RequestTrace("net", "1", trace=PARENT))
+    RequestSpans(provider).finished(RequestTrace("net", "1", trace=unsampled))
+    RequestSpans().finished(RequestTrace("net", "1", trace=PARENT))
     assert not exporter.get_finished_spans()
 
 
 def test_without_the_package_there_are_no_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.setattr("opalite.serve.telemetry.opentelemetry_spans.find_spec", lambda name: None)
-    assert find_spans() is None
+    assert request_spans() is None
