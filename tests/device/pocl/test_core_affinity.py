@@ -27,7 +27,7 @@ for _ in range(30):
     session.run(None, feeds)
 session.settle()
 last = session.run(None, feeds)
-(executable,) = session._run_record.executables
+(executable,) = session._dispatcher.run_record.executables
 cores = [sorted(os.sched_getaffinity(int(t))) for t in set(os.listdir("/proc/self/task")) - before]
 kinds = [type(p).__name__ for p in (executable._megakernel or executable.plain).phases]
 print(json.dumps({

@@ -101,7 +101,6 @@ def test_queue(open_session: Open) -> None:
     assert not looked(session)
 
 
-@pytest.mark.xfail(strict=True, reason="runs on bound values look at the model each time")
 def test_bound_values(open_session: Open) -> None:
     session = open_session(classifier())
     run = bind(session, X)
@@ -162,7 +161,6 @@ def test_loops(open_session: Open) -> None:
     assert not looked(session)
 
 
-@pytest.mark.xfail(strict=True, reason="a cached run leaves the record of an earlier one")
 def test_explain_tells_of_the_last_run(open_session: Open) -> None:
     session = open_session(classifier())
     for feeds in (X, LARGER):

@@ -75,32 +75,37 @@ class Entered:
     held by whoever leased the replica. Thread-safe, and may be entered any number of times.
     """
 
-    __slots__ = ("_executable", "_program", "_state")
+    __slots__ = ("_executable", "_lock", "_program", "_state")
 
     def __init__(self, executable: Executable, program: Program | None, state: Mapping[int, Any] | None) -> None:
         self._executable, self._program, self._state = executable, program, state
+        self._lock = None if executable.is_replica else executable.lock
 
     def __enter__(self) -> bool:
+        if self._lock is not None:
+            self._lock.acquire()
         executable = self._executable
-        if not executable.is_replica:
-            executable.lock.acquire()
-        try:
-            if executable.is_released:
-                return False
-            if self._state is not None:
-                executable.rebind_state_buffers(self._state)
-            if self._program is not None and self._program is not executable.program:
-                started = time.perf_counter()
-                executable.resize(self._program)
-                executable._resize_s += time.perf_counter() - started
-        except BaseException:
-            self.__exit__()
-            raise
+        if executable.is_released:
+            return False
+        if executable.program is not self._program or self._state is not None:
+            try:
+                self._set_arguments(executable)
+            except BaseException:
+                self.__exit__()
+                raise
         return True
 
+    def _set_arguments(self, executable: Executable) -> None:
+        if self._state is not None:
+            executable.rebind_state_buffers(self._state)
+        if self._program is not None and self._program is not executable.program:
+            started = time.perf_counter()
+            executable.resize(self._program)
+            executable._resize_s += time.perf_counter() - started
+
     def __exit__(self, *exc: object) -> None:
-        if not self._executable.is_replica:
-            self._executable.lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
 
 class Executable:
@@ -432,7 +437,10 @@ class Executable:
         on_device: Mapping[int, DeviceTensor] = _NONE_ON_DEVICE
         if not is_plain or io.has_bindings:
             on_device = self.bind(targets or {}, feeds, views)
-        strategy = self.last = self._choose(host_values, is_plain, recorder) if uses_megakernel else self.plain
+        strategy: Strategy | None = self._host_fast_path if uses_megakernel and is_plain else None
+        if strategy is None:
+            strategy = self._choose(host_values, is_plain, recorder) if uses_megakernel else self.plain
+        self.last = strategy
         trace = (
             strategy.run(host_values, on_device)
             if share is None
@@ -489,7 +497,7 @@ class Executable:
                 found = None if self.program.reserved else self._current.persistent
                 return self.plain if found is None else found.choose(host_values)
         assert self._megakernel is not None
-        if is_plain and self._host_fast_path is not None:
+        if is_plain and self._host_fast_path is not None:  # adopted for this run
             return self._host_fast_path
         if not self.io.bindings_match(host_values):
             return self.plain

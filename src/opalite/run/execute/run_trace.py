@@ -33,17 +33,17 @@ class RunRecord:
     """The programs that a run used, and the host steps between them.
 
     executables: in the order they ran, each as often as it ran. items: programs and reports of host steps, each once.
-    notes: sentences on how they were compiled. steady: the repeat-run fast path (run/model/repeat_run_fast_path.py) for
-    runs like this one, if there is one.
+    notes: sentences on how they were compiled. route: of runs like this one (run/model/route.py), if there
+    is one.
     """
 
-    __slots__ = ("_seen", "executables", "items", "notes", "steady")
+    __slots__ = ("_seen", "executables", "items", "notes", "route")
 
     def __init__(self) -> None:
         self.executables: list[Executable] = []
         self.items: list[Program | NodeReport] = []
         self.notes: list[str] = []
-        self.steady: Any = None
+        self.route: Any = None
         self._seen: set[Any] = set()
 
     def replace(self, old: Executable, new: Executable) -> None:
@@ -51,7 +51,7 @@ class RunRecord:
         if old in self.executables:
             self.executables = [new if e is old else e for e in self.executables]
             self.items = [new.program if i is old.program else i for i in self.items]
-            self.steady = None
+            self.route = None
 
     def forget(self, replica: Executable, executable: Executable) -> None:
         """Reference the executable in place of its replica."""

@@ -6,7 +6,6 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -27,16 +26,15 @@ from ...plan.weights.weight_files import WeightFiles
 from ..execute.executable import Executable
 from ..execute.host_operators import on_host
 from ..execute.run_trace import RunRecord, RunTrace
-from ..execute.strategies.time_slicing import DeviceShare
 from .background.graph_compiler import Compiler
 from .background.respecialize_policy import DistantShape, distance
 from .bundle_reemitter import Rebuilder
 from .control_flow.host_onnx_operators import onnx_runner
 from .control_flow.run_control_flow import FlowRun
-from .executable_cache import Compiled, ExecutableCache, SizedProgram
+from .executable_cache import Compiled, ExecutableCache
 from .model_inputs_outputs import ModelMetadata, NodeArg
-from .repeat_run_fast_path import RepeatRun, Whole
-from .run_lock import RunLock, RunLockHold
+from .route import WholeProgram
+from .run_lock import Access, RunLock, RunLockHold
 from .run_request import PLAIN, RunRequest
 
 _SHAPES_KEPT = 64
@@ -149,16 +147,6 @@ class BundleModel:
                 self._variants.popitem(last=False)
         return found
 
-    def _steady(
-        self, compiled: Compiled, at: SizedProgram, feeds: Mapping[str, Any], given: Mapping[str, np.ndarray[Any, Any]]
-    ) -> RepeatRun | None:
-        """How runs like this one go."""
-        if not all(type(v) is np.ndarray for v in feeds.values()):
-            return None
-        if at.steady is None:
-            at.steady = RepeatRun(compiled.executable, at.program, Whole(at.program, given=given), feeds)
-        return at.steady
-
     @property
     def caches(self) -> list[ExecutableCache]:
         """What holds what was compiled."""
@@ -193,7 +181,7 @@ class BundleModel:
         executable, program, targets = compiled.executable, at.program, request.targets
         far = DistantShape.NO
         if self.on_far is not None and request.lock is not None:
-            far = self.executables.look_far(variant, compiled, sizes)
+            far = self.executables.record_sizes(variant, compiled, sizes)
         template = compiled.template
         given = self._given(template, sizes)
         arrays = [given[p.name] if p.name in given else feeds.get(p.name) for p in program.inputs]
@@ -203,28 +191,25 @@ class BundleModel:
                 raise BundleError(
                     f"a program of {self._path} has other outputs than its model; compile the model again"
                 )
-        with RunLockHold(request.lock) as turn, ExitStack() as held:
-            room: DeviceShare | None = None
-            if targets or request.recorder or not compiled.is_proven:
-                turn.take()
-            elif (twin := held.enter_context(turn.beside(executable, program))) is not None:
-                assert request.lock is not None
-                executable, room = twin, request.lock.beside
-            held.enter_context(executable.entered(program))  # nothing releases a bundle's executables
+        is_exclusive = bool(targets or request.recorder or not compiled.is_proven)
+        access = Access.EXCLUSIVE if is_exclusive else Access.SHARED
+        with RunLockHold(request.lock) as hold, hold.enter(executable, program, access) as lease:
+            assert lease is not None, "nothing releases a bundle's executables"
+            executable, share = lease
             outputs, spent = executable.run(
                 arrays,
                 {i: targets[p.name] for i, p in enumerate(program.outputs) if p.name in targets}
                 if targets and compiled.is_proven
                 else None,
                 recorder=request.recorder,
-                share=room,
+                share=share,
             )
         compiled.is_proven = True
         trace.add(spent)
         run_record.add(executable)
         run_record.note(*compiled.notes, *at.notes)
         if far is not DistantShape.WATCHED:
-            run_record.steady = self._steady(compiled, at, feeds, given)
+            run_record.route = compiled.route_at(at, feeds, lambda: WholeProgram(program, given=given))
         if far is DistantShape.DUE and self.on_far is not None and request.lock is not None:
             self.on_far(self, variant, compiled, sizes, feeds, request.lock)
         # What no step made is the caller's or the program's own.
@@ -257,7 +242,7 @@ class BundleModel:
             pairs = zip(program.outputs, outputs, strict=True)
             return [np.array(a) if p.host in borrowed else a for p, a in pairs]
 
-        with RunLockHold(request.lock, whole=True):
+        with RunLockHold(request.lock, throughout=True):
             arrays = {name: on_host(array) for name, array in feeds.items()}
             return FlowRun(run_one, onnx_runner(), request.check).outputs(flow, arrays)
 

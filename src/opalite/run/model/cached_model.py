@@ -130,7 +130,7 @@ class CachedModel:
                 return outputs, trace
             if is_finite(outputs):
                 assert trace.run_record is not None
-                trace.run_record.steady = None  # the outputs of each run must be looked at
+                trace.run_record.route = None  # the outputs of each run must be looked at
                 return outputs, trace
             # Half may have overflowed: only the graph can be planned anew in float32.
             before = trace
@@ -166,15 +166,15 @@ class CachedModel:
     ) -> None:
         """Keep the plan of runs on such `feeds`, if it may be kept (StatePlans.keep)."""
         if self._onnx is not None and self._follows and _fit(feeds):
-            self._states.keep(self._onnx.imported, record, template, program, notes, feeds)
+            self._states.store(self._onnx.imported, record, template, program, notes, feeds)
 
     def refuse_state(self, plan: KVCachePlan) -> None:
         """What halves did not hold was computed by `plan`."""
-        self._states.refuse(plan)
+        self._states.discard(plan)
 
     def forget_states(self, feeds: Mapping[str, Any]) -> None:
         """A plan for such `feeds` was made before half was seen to overflow."""
-        self._states.forget(feeds)
+        self._states.delete(feeds)
 
     def imported(self) -> OnnxModel:
         """The model without plans from the cache."""

@@ -1,10 +1,10 @@
-"""ConcurrentRuns: runs of one session that need not wait for each other, because each has memory of its own.
+"""ConcurrentRuns: runs of one session at the same time, by replicas of an executable.
 
-Runs go in turn while one thread has the session to itself, or nearly so. Once threads have waited for each other, a run
-that finds the executable in use, or at another size, goes through a twin of it (`Executable.twin`): the same programs
-and weights, other memory. It leaves the turn to others, and takes of the device what `DeviceShare` says: a core, where
-the calling thread walks the run's steps itself, or all of it for a millisecond at a time. So nobody waits for more than
-that, and no size displaces another's memory. Twins go when nobody wants them any more.
+A replica shares programs and weights, and has its own memory (`Executable.make_replica`). Runs hold the run lock while
+one thread uses the session. After threads have waited for each other, a run takes a replica if the executable is in use
+or is set for another size. It gets a share of the device (`DeviceShare`): one core if the calling thread computes
+itself, else the whole device in slices of 0.7 ms. So no run waits for more than a slice, and no size replaces another's
+arguments. Replicas that are not used are released.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SHARED_S = 1.0
-"""How long threads that have waited for each other are expected to want the device at once again."""
+"""Seconds after a wait of threads for each other in which runs ask for replicas."""
 
 KEPT_S = 10.0
-"""How long a twin is kept that nobody uses."""
+"""Seconds that an unused replica is kept."""
 
-MOST_TWINS = 2  # of one executable
-MOST_BYTES = 256 << 20  # of a twin: where memory is dear, runs go in turn
-MISSES = 8
-"""Times that a run finds its executable, which is at its size, in use, before it is given a twin: a short run is over
-sooner than one is made."""
+MAX_REPLICAS = 2  # of one executable
+MAX_REPLICA_BYTES = 256 << 20
+"""Memory of the largest executable that gets replicas."""
+MAX_MISSES = 8
+"""Times that a run finds its executable busy at the right size before a replica is made: a short run ends sooner."""
 
 
 @dataclass(eq=False)
 class Replica:
-    """used: when its last run began. thread: whose that was."""
+    """used: start of its last run. thread: of that run."""
 
     executable: Executable
     used: float
@@ -53,51 +53,52 @@ class Replica:
 
 
 class ConcurrentRuns:
-    """The runs of one session that do not hold its turn, as a Room of the device. Thread-safe.
+    """Runs of one session without the run lock; arbitrates their shares of the device. Thread-safe.
 
-    runs: how many there were. pace: as Room says. on_drop: told of an executable whose twin goes, and of
-    that.
+    runs: their number. pace: see `DeviceShare`. on_drop: called with an executable and its replica before that is
+    released.
     """
 
     def __init__(self, lock: RunLock) -> None:
         self._lock = weakref.ref(lock)
         self._changed = threading.Condition()
-        self._twins: weakref.WeakKeyDictionary[Executable, list[Replica]] = weakref.WeakKeyDictionary()
-        self._until = 0.0
+        self._replicas: weakref.WeakKeyDictionary[Executable, list[Replica]] = weakref.WeakKeyDictionary()
+        self._shared_until = 0.0
         self._timer: threading.Timer | None = None
         self._misses = 0
         self._running = 0  # runs under way
-        self._alone = 0  # who wants nobody beside
-        self._is_sliced = False  # whether somebody has all of the device, or is about to
-        self._walking = 0  # threads that have a core
-        self._line: deque[object] = deque()  # threads that want one
-        self._called = 0  # of them, that get one before the next slice
-        self._wanted = 0  # slices that are waited for
+        self._pauses = 0  # callers of `paused`
+        self._is_sliced = False  # one thread has the whole device, or is about to
+        self._reserved_cores = 0
+        self._core_queue: deque[object] = deque()  # threads that wait for a core
+        self._cores_due = 0  # waiting threads that get a core before the next slice
+        self._waiting_slices = 0
         self.runs = 0
         self.pace = 2.0
         self.on_drop: weakref.WeakMethod[Callable[[Executable, Executable], None]] | None = None
 
-    # Who goes beside
+    # Leases
 
-    def tell(self) -> None:
-        """Threads have waited for each other: from now on, for a while, runs go beside each other."""
+    def note_contention(self) -> None:
+        """Have runs ask for replicas for SHARED_S, because threads have waited for each other."""
         lock = self._lock()
         if lock is None or is_child():
             return
-        self._until = time.perf_counter() + SHARED_S
+        self._shared_until = time.perf_counter() + SHARED_S
         if lock.is_shared:
             return
         with self._changed:
             lock.is_shared = True
             self._misses = 0
-            self._watch()
+            self._start_timer()
 
     @contextmanager
-    def twin(self, executable: Executable, program: Program) -> Iterator[Executable | None]:
-        """Inside, a twin of `executable` is the caller's, who resizes it to `program` if need be; None where the run
-        should wait for its turn. To be asked when runs have met, by a thread that does not hold the turn.
+    def lease_replica(self, executable: Executable, program: Program) -> Iterator[Executable | None]:
+        """A `with` block that leases a replica of `executable`; None if the run should wait for the run lock.
+
+        The calling thread does not hold the run lock. The replica may be set for another size than `program`.
         """
-        found = self._take(executable, program)
+        found = self._find_or_make(executable, program)
         if found is None:
             yield None
             return
@@ -111,14 +112,14 @@ class ConcurrentRuns:
                     self._running -= 1
                     self._changed.notify_all()
 
-    def _take(self, executable: Executable, program: Program) -> Executable | None:
-        """A twin, locked, and counted as running."""
+    def _find_or_make(self, executable: Executable, program: Program) -> Executable | None:
+        """A locked replica, counted as running."""
         with self._changed:
-            if self._alone or not _may_have_replica(executable) or not self._leaves_turn(executable, program):
+            if self._pauses or not _may_have_replica(executable) or not self._needs_replica(executable, program):
                 return None
-            twins = self._twins.setdefault(executable, [])
-            found = _pick(twins, program)
-            if found is None and len(twins) >= MOST_TWINS:
+            replicas = self._replicas.setdefault(executable, [])
+            found = _pick(replicas, program)
+            if found is None and len(replicas) >= MAX_REPLICAS:
                 return None
             self._running += 1
             self.runs += 1
@@ -133,57 +134,56 @@ class ConcurrentRuns:
                 self.runs -= 1
                 self._changed.notify_all()
             if isinstance(e, DeviceMemoryError):
-                _log.info("runs of several threads go in turn: %s", e)
+                _log.info("runs of several threads wait for each other: %s", e)
                 return None
             raise
         made.lock.acquire()
         with self._changed:
-            twins.append(Replica(made, time.perf_counter(), threading.get_ident()))
-            self._watch()
+            replicas.append(Replica(made, time.perf_counter(), threading.get_ident()))
+            self._start_timer()
         return made
 
-    def _leaves_turn(self, executable: Executable, program: Program) -> bool:
-        """Whether a run should not wait for its turn. One that has its memory there and is short should: what it waits
-        for is as short, or a slice."""
-        is_busy = self._has_turn
+    def _needs_replica(self, executable: Executable, program: Program) -> bool:
+        """Whether waiting for the run lock would cost more: not for a short run whose arguments are set."""
+        is_busy = self._is_lock_held
         if is_busy or self._running:
-            self._until = time.perf_counter() + SHARED_S
+            self._shared_until = time.perf_counter() + SHARED_S
         if executable.program is not program or not executable.runs_on_host_thread:
             return True
         if not is_busy or self._is_sliced:
             return False
         self._misses += 1
-        return self._misses > MISSES
+        return self._misses > MAX_MISSES
 
     @contextmanager
-    def kept_out(self) -> Iterator[None]:
-        """Inside, there are no such runs."""
+    def paused(self) -> Iterator[None]:
+        """A `with` block without concurrent runs."""
         with self._changed:
-            self._alone += 1
+            self._pauses += 1
             self._changed.wait_for(lambda: not self._running)
         try:
             yield
         finally:
             with self._changed:
-                self._alone -= 1
+                self._pauses -= 1
 
-    # Room
+    # DeviceShare
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """See Room. Those that wait for a core get one before the next slice."""
+        """See DeviceShare. Threads that wait for a core get one before the next slice."""
         lock = self._lock()
         assert lock is not None, "held by its runs"
         with self._changed:
-            self._wanted += 1
+            self._waiting_slices += 1
             try:
-                self._changed.wait_for(lambda: not (self._is_sliced or self._called or self._walking))
+                self._changed.wait_for(lambda: not (self._is_sliced or self._cores_due or self._reserved_cores))
                 self._is_sliced = True
             finally:
-                self._wanted -= 1
+                self._waiting_slices -= 1
                 self._changed.notify_all()
         try:
-            lock.acquire_soon()
+            lock.acquire_for_slice()
             try:
                 yield
             finally:
@@ -191,94 +191,93 @@ class ConcurrentRuns:
         finally:
             with self._changed:
                 self._is_sliced = False
-                self._called = len(self._line)
+                self._cores_due = len(self._core_queue)
                 self._changed.notify_all()
 
     @contextmanager
     def reserve_core(self, cores: int) -> Iterator[None]:
-        """See Room. One core is left to the run whose turn it is."""
+        """See DeviceShare. One core is left to the run that holds the run lock."""
         me = object()
         with self._changed:
-            self._line.append(me)
+            self._core_queue.append(me)
             try:
-                self._changed.wait_for(lambda: self._line[0] is me and self._spares_core(cores))
-                self._walking += 1
+                self._changed.wait_for(lambda: self._core_queue[0] is me and self._has_free_core(cores))
+                self._reserved_cores += 1
             finally:
-                self._line.remove(me)
-                self._called = max(0, self._called - 1)
+                self._core_queue.remove(me)
+                self._cores_due = max(0, self._cores_due - 1)
                 self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
-                self._walking -= 1
+                self._reserved_cores -= 1
                 self._changed.notify_all()
 
-    def _spares_core(self, cores: int) -> bool:
-        """Whether one more thread may walk."""
-        if self._is_sliced or (self._wanted and not self._called):
+    def _has_free_core(self, cores: int) -> bool:
+        if self._is_sliced or (self._waiting_slices and not self._cores_due):
             return False
-        return self._walking < max(1, cores - self._has_turn)
+        return self._reserved_cores < max(1, cores - self._is_lock_held)
 
     @property
-    def _has_turn(self) -> bool:
-        """Whether somebody has the turn."""
+    def _is_lock_held(self) -> bool:
+        """Whether any thread holds the run lock."""
         lock = self._lock()
-        if lock is None or not lock.acquire_at_once(False):
+        if lock is None or not lock.try_acquire(False):
             return True
         lock.release()
         return False
 
-    # Twins
+    # Replicas
 
     @property
     def executables(self) -> list[Executable]:
-        """The twins that there are."""
+        """All replicas."""
         with self._changed:
-            return [t.executable for twins in self._twins.values() for t in twins]
+            return [r.executable for replicas in self._replicas.values() for r in replicas]
 
-    def _watch(self) -> None:
-        """See to it that twins go, and the turn is enough, when threads have not met for long."""
+    def _start_timer(self) -> None:
+        """Have `evict_idle` called in a second, if it is not planned already."""
         if self._timer is None:
-            self._timer = threading.Timer(SHARED_S, _look, [weakref.ref(self)])
+            self._timer = threading.Timer(SHARED_S, _evict_idle, [weakref.ref(self)])
             self._timer.daemon = True
             self._timer.start()
 
     def clear(self) -> None:
-        """Drop all twins that no run is going through."""
-        self.look(-1.0)
+        """Release all replicas that no run uses."""
+        self.evict_idle(-1.0)
 
-    def look(self, kept_s: float = KEPT_S) -> None:
-        """Drop twins that nobody has used for so long, and leave it at turns if threads have not met for long."""
+    def evict_idle(self, kept_s: float = KEPT_S) -> None:
+        """Release replicas unused for `kept_s` seconds; end sharing if no thread waited for another in SHARED_S."""
         now, lock = time.perf_counter(), self._lock()
         dropped: list[tuple[Executable, Executable]] = []
         with self._changed:
             if threading.current_thread() is self._timer:
                 self._timer = None
-            if lock is not None and now > self._until:
+            if lock is not None and now > self._shared_until:
                 lock.is_shared = False
-            for executable, twins in list(self._twins.items()):
-                idle = [t for t in twins if now - t.used > kept_s and t.executable.lock.acquire(blocking=False)]
-                dropped += [(executable, t.executable) for t in idle]
-                left = [t for t in twins if t not in idle]
+            for executable, replicas in list(self._replicas.items()):
+                idle = [r for r in replicas if now - r.used > kept_s and r.executable.lock.acquire(blocking=False)]
+                dropped += [(executable, r.executable) for r in idle]
+                left = [r for r in replicas if r not in idle]
                 if left:
-                    twins[:] = left
+                    replicas[:] = left
                 else:
-                    del self._twins[executable]
-            if lock is not None and (lock.is_shared or self._twins):
-                self._watch()
-        told = None if self.on_drop is None else self.on_drop()
-        for executable, twin in dropped:
-            if told is not None:
-                told(executable, twin)
-            twin.release()
-            twin.lock.release()
+                    del self._replicas[executable]
+            if lock is not None and (lock.is_shared or self._replicas):
+                self._start_timer()
+        on_drop = None if self.on_drop is None else self.on_drop()
+        for executable, replica in dropped:
+            if on_drop is not None:
+                on_drop(executable, replica)
+            replica.release()
+            replica.lock.release()
 
 
-def _look(beside_of: weakref.ref[ConcurrentRuns]) -> None:
-    beside = beside_of()
-    if beside is not None and not is_child():
-        beside.look()
+def _evict_idle(runs_of: weakref.ref[ConcurrentRuns]) -> None:
+    runs = runs_of()
+    if runs is not None and not is_child():
+        runs.evict_idle()
 
 
 def _may_have_replica(executable: Executable) -> bool:
@@ -286,15 +285,15 @@ def _may_have_replica(executable: Executable) -> bool:
         executable.tier == "optimized"
         and not executable.is_released
         and not executable.is_random
-        and executable.memory.nbytes <= MOST_BYTES
+        and executable.memory.nbytes <= MAX_REPLICA_BYTES
     )
 
 
-def _pick(twins: list[Replica], program: Program) -> Executable | None:
-    """One that is free, locked: at that size, else the caller's last one, else that of longest ago."""
+def _pick(replicas: list[Replica], program: Program) -> Executable | None:
+    """A free replica, locked: set for `program`, else the thread's last one, else the one unused for longest."""
     me = threading.get_ident()
-    for twin in sorted(twins, key=lambda t: (t.executable.program is not program, t.thread != me, t.used)):
-        if twin.executable.lock.acquire(blocking=False):
-            twin.used, twin.thread = time.perf_counter(), me
-            return twin.executable
+    for replica in sorted(replicas, key=lambda r: (r.executable.program is not program, r.thread != me, r.used)):
+        if replica.executable.lock.acquire(blocking=False):
+            replica.used, replica.thread = time.perf_counter(), me
+            return replica.executable
     return None

@@ -1,4 +1,4 @@
-"""ExecutableCache: what a model has compiled, by the segment or bundled program that it was compiled from."""
+"""ExecutableCache: the compiled programs of a model, by the segment or bundled program that they were compiled from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,46 +17,49 @@ from ..execute.dynamic_shape_runs import DynamicShapeRuns
 from ..execute.executable import SIZES_KEPT, Executable
 from .background.background_compile import CompileJob
 from .background.respecialize_policy import DistantShape, RespecializePolicy, Sizes, distance
-from .repeat_run_fast_path import RepeatRun
+from .route import Route, WholeProgram, types_key
 
 KEPT = 8
-"""Executables of one segment: where it has no template, one for each set of sizes."""
+"""Executables of one key: without a template, one for each set of sizes."""
 
 
 @dataclass(eq=False)
 class SizedProgram:
-    """A program for some sizes. steady: how runs like the last one go, once that is known. notes: which sizes, and what
-    others the plan serves. handings: what its trips hand on as the body of a loop (bodies.py)."""
+    """A program for some sizes.
+
+    route: of runs at these sizes, once there was one. notes: the sizes, and the others that the plan serves. handings:
+    loop-carried values of its iterations as the body of a loop (loop_runner.py).
+    """
 
     program: Program
-    steady: RepeatRun | None = None
+    route: Route | None = None
     notes: tuple[str, ...] = ()
-    handings: dict[Any, Any] = field(default_factory=dict)
+    carry_plans: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Compiled:
-    """An Executable, and what its model has to know of it.
+    """An Executable with its notes, flags and programs by size. `at` is thread-safe.
 
-    notes: sentences on how it was compiled; lasting: those that are true of what takes its place as well.
-    may_overflow: halves may not hold the values, so that outputs must be looked at; is_asked: they were infinite,
-    and in float32, too. is_proven: outputs of a run were looked at; before that none stays on the device. sizes:
-    those of the executable as it was made; template: gives its program for others. job: makes what will take its
-    place. moving: runs for sizes that change each time. is_replaced: whether that is there. when_in_place: what is
-    left to be done once runs go through it, such as keeping its plan. `at` is thread-safe.
+    notes: sentences on how it was compiled. inherited_notes: sentences that hold for its replacement too.
+    may_overflow: half storage may overflow, so each run's outputs are checked. overflow_is_own: outputs were infinite
+    in float32 too. is_proven: outputs of a run were checked; before that none stays on the device. job: makes its
+    replacement. is_replaced: the replacement is installed. sizes: those that it was compiled at. template: gives its
+    programs for other sizes. on_installed: called once runs go through it, such as to store its plan. dynamic: runs
+    with sizes that change in each run.
     """
 
     executable: Executable
     notes: tuple[str, ...] = ()
-    lasting: tuple[str, ...] = ()
+    inherited_notes: tuple[str, ...] = ()
     may_overflow: bool = False
-    is_asked: bool = False
+    overflow_is_own: bool = False
     is_proven: bool = False
     job: CompileJob | None = None
     is_replaced: bool = False
     sizes: Sizes = ()
     template: Template | None = None
-    when_in_place: Callable[[], None] | None = None
+    on_installed: Callable[[], None] | None = None
     dynamic: list[DynamicShapeRuns] = field(default_factory=list)
     _made: OrderedDict[Sizes, SizedProgram] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -66,11 +69,11 @@ class Compiled:
 
     @property
     def made_for(self) -> Sizes:
-        """The sizes for which its kernels were chosen."""
+        """The sizes that its kernels were chosen for."""
         return self.sizes if self.template is None else self.template.sizes
 
     def _describe(self, sizes: Sizes) -> tuple[str, ...]:
-        """Sentences on the sizes of a run, and on what holds some of them to one value."""
+        """Sentences on the sizes of a run, and on the guards that fix some of them."""
         if self.template is None:
             return ()
         names = self.template.names
@@ -83,34 +86,49 @@ class Compiled:
 
     @property
     def sizes_kept(self) -> int:
-        """How many sizes there are programs of."""
+        """Number of sizes with a program."""
         with self._lock:
             return len(self._made)
 
-    def succeed(self, old: Compiled) -> None:
-        """Take what is known of `old`, in whose place it comes."""
-        self.lasting = old.lasting
-        if old.is_asked:
-            self.may_overflow, self.is_asked = False, True
+    def inherit(self, old: Compiled) -> None:
+        """Copy from `old`, which it replaces, what holds for both."""
+        self.inherited_notes = old.inherited_notes
+        if old.overflow_is_own:
+            self.may_overflow, self.overflow_is_own = False, True
 
-    def replace(self) -> None:
-        """Something else has taken its place."""
+    def mark_replaced(self) -> None:
+        """Note that another executable has replaced it."""
         self.is_replaced = True
         with self._lock:
             for at in self._made.values():
-                if at.steady is not None:
-                    at.steady.is_current = False
+                if at.route is not None:
+                    at.route.is_current = False
 
-    def leave(self, made_for: Sizes) -> None:
-        """Runs of sizes nearer to `made_for` go through something else from now on."""
+    def drop_routes_near(self, made_for: Sizes) -> None:
+        """Drop the routes of sizes nearer to `made_for` than to its own: another executable serves them now."""
         with self._lock:
             for sizes, at in self._made.items():
-                if at.steady is not None and distance(made_for, sizes) < distance(self.made_for, sizes):
-                    at.steady.is_current = False
-                    at.steady = None
+                if at.route is not None and distance(made_for, sizes) < distance(self.made_for, sizes):
+                    at.route.is_current = False
+                    at.route = None
+
+    def route_at(
+        self, at: SizedProgram, feeds: Mapping[str, Any], whole: Callable[[], WholeProgram | None]
+    ) -> Route | None:
+        """The route of runs on such `feeds` by `at`; None where each run needs a look at the model.
+
+        whole: gives the run as one program, None if it is more than one.
+        """
+        # Generic programs leave the run lock to others; outputs that may overflow are checked after each run.
+        if self.is_replaced or self.may_overflow or self.executable.tier == "generic" or types_key(feeds) is None:
+            return None
+        if at.route is None and (found := whole()) is not None:
+            at.route = Route(self.executable, at.program, found, feeds)
+            at.route.is_current = not self.is_replaced  # another thread may have replaced it meanwhile
+        return at.route
 
     def at(self, sizes: Sizes) -> SizedProgram | None:
-        """The program for `sizes`, which the executable may be resized to; None if it serves others only."""
+        """The program for `sizes`, which the executable can be resized to; None if no program of it serves them."""
         with self._lock:
             found = self._made.get(sizes)
             if found is not None:
@@ -130,11 +148,10 @@ class Compiled:
 
 
 class ExecutableCache:
-    """Compiled programs by what they were compiled from - a segment, which is a part of a model, or a variant of a
-    bundle - and the sizes that they serve. They live as long as that, or until `clear`. Thread-safe.
+    """Compiled programs by key - the segment or bundle variant that they were compiled from - and by size.
 
-    waits, waited_s: how often callers waited for another thread that compiled the same, and how long in all. nearer:
-    how many were added that were made for sizes nearer to those that come.
+    They live as long as the key, or until `clear`. Thread-safe. waits, waited_s: number and seconds of waits for
+    another thread that compiled the same. respecialized: number of plans added for recurring sizes.
     """
 
     def __init__(self) -> None:
@@ -142,13 +159,12 @@ class ExecutableCache:
         self.waits = 0
         self.waited_s = 0.0
         self._kept: weakref.WeakKeyDictionary[Hashable, list[Compiled]] = weakref.WeakKeyDictionary()
-        self._far: weakref.WeakKeyDictionary[Hashable, RespecializePolicy] = weakref.WeakKeyDictionary()
-        self.nearer = 0
-        self._making: weakref.WeakKeyDictionary[Hashable, threading.RLock] = weakref.WeakKeyDictionary()
+        self._policies: weakref.WeakKeyDictionary[Hashable, RespecializePolicy] = weakref.WeakKeyDictionary()
+        self.respecialized = 0
+        self._compile_locks: weakref.WeakKeyDictionary[Hashable, threading.RLock] = weakref.WeakKeyDictionary()
 
     def find(self, key: Hashable, sizes: Sizes = ()) -> tuple[Compiled, SizedProgram] | None:
-        """What was compiled for `key` and serves `sizes`, with the program for them: of several the one that was made
-        for the nearest sizes, and so what was tuned for these."""
+        """The executable for `key` and `sizes`, with its program; of several the one made for the nearest sizes."""
         with self._lock:
             kept = list(self._kept.get(key, ()))
         if len(kept) > 1:
@@ -160,14 +176,15 @@ class ExecutableCache:
         return None
 
     def find_or_make(self, key: Hashable, sizes: Sizes, make: Callable[[], Compiled]) -> tuple[Compiled, SizedProgram]:
-        """What was compiled for `key` and `sizes`, or what `make` gives now. Threads that want the same wait for the
-        first of them; different keys are compiled side by side.
+        """The executable for `key` and `sizes`, made by `make` if there is none.
+
+        Threads that want the same key wait for the first of them; different keys compile in parallel.
         """
         found = self.find(key, sizes)
         if found is not None:
             return found
         with self._lock:
-            making = self._making.setdefault(key, threading.RLock())
+            making = self._compile_locks.setdefault(key, threading.RLock())
         started = time.perf_counter()
         with making:
             found = self.find(key, sizes)
@@ -182,61 +199,61 @@ class ExecutableCache:
         return found
 
     def keep(self, key: Hashable, compiled: Compiled, instead_of: Compiled | None = None) -> Compiled:
-        """Keep `compiled` for `key`, before what is there, of which the oldest goes; gives it back."""
+        """Keep `compiled` for `key` as the newest, in place of `instead_of`; the oldest is evicted. Returns it."""
         with self._lock:
             others = [c for c in self._kept.get(key, ()) if c is not instead_of]
             self._kept[key] = [compiled, *others][:KEPT]
         return compiled
 
     def swap(self, key: Hashable, old: Compiled, new: Compiled) -> bool:
-        """Keep `new` in the place of `old`, unless that has gone; runs of the key from the next on go through it."""
+        """Replace `old` by `new` for runs from the next on; False if `old` was evicted."""
         with self._lock:
             kept = self._kept.get(key, [])
             if old not in kept:
                 return False
-            new.succeed(old)
+            new.inherit(old)
             self._kept[key] = [new if c is old else c for c in kept]
-        old.replace()
+        old.mark_replaced()
         return True
 
-    def look_far(self, key: Hashable, compiled: Compiled, sizes: Sizes) -> DistantShape:
-        """Whether `compiled`, by which `sizes` run, was made for sizes so far from these that another may be better."""
+    def record_sizes(self, key: Hashable, compiled: Compiled, sizes: Sizes) -> DistantShape:
+        """Count a run of `sizes` by `compiled`; whether they recur so far from its own that a new plan is due."""
         if compiled.template is None or compiled.executable.tier == "generic":
             return DistantShape.NO
         with self._lock:
-            return self._far.setdefault(key, RespecializePolicy()).record_run(sizes, compiled.made_for)
+            return self._policies.setdefault(key, RespecializePolicy()).record_run(sizes, compiled.made_for)
 
-    def add_nearer(self, key: Hashable, compiled: Compiled) -> None:
-        """Keep `compiled`, by which sizes run from now on that are nearer to its own than to the others'."""
+    def add_respecialized(self, key: Hashable, compiled: Compiled) -> None:
+        """Keep `compiled` for sizes that are nearer to its own than to the others'."""
         self.keep(key, compiled)
         with self._lock:
-            self.nearer += 1
+            self.respecialized += 1
             others = [c for c in self._kept[key] if c is not compiled]
         for other in others:
-            other.leave(compiled.made_for)
+            other.drop_routes_near(compiled.made_for)
 
     def drop(self, key: Hashable, compiled: Compiled) -> None:
-        """Forget `compiled`."""
+        """Evict `compiled`."""
         with self._lock:
             self._kept[key] = [c for c in self._kept.get(key, ()) if c is not compiled]
-        compiled.replace()
+        compiled.mark_replaced()
 
     def has(self, key: Hashable, compiled: Compiled) -> bool:
-        """Whether runs of `key` may go through `compiled`."""
+        """Whether `compiled` is kept for `key`."""
         with self._lock:
             return compiled in self._kept.get(key, ())
 
     @property
     def all(self) -> list[Compiled]:
-        """All that is kept."""
+        """All executables with their records."""
         with self._lock:
             return [c for kept in self._kept.values() for c in kept]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Evict all."""
         with self._lock:
             self._kept = weakref.WeakKeyDictionary()
-            self._far = weakref.WeakKeyDictionary()
+            self._policies = weakref.WeakKeyDictionary()
 
     def __len__(self) -> int:
         with self._lock:

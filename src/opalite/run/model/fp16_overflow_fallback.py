@@ -1,4 +1,4 @@
-"""What half could not hold is computed again in float32: a run whose outputs are infinite or NaN is not believed."""
+"""Overflow fallback: a run in half storage whose outputs are infinite or NaN is repeated in float32."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NOTE = (
 )
 
 _EXPONENT = np.uint16(0x7C00)
-"""Bits of a half that are all set in infinities and NaNs alone."""
+"""Exponent bits of a half: all set in infinities and NaNs only."""
 _LARGE = 1 << 22
-"""Numbers from which on a sum is faster than an answer for each."""
+"""Number of elements from which a sum is faster than a test of each."""
 
 OWN_NOTE = (
     "the model's own half tensors overflowed: outputs were infinite or NaN, and what lies between inputs and outputs "
@@ -46,8 +46,8 @@ def is_finite(outputs: Sequence[Any]) -> bool:
 
 
 def _all_finite(a: Array) -> bool:
-    """The cheapest way for so many numbers of that type; every token of a decoder in halves comes by here."""
-    if a.dtype == np.float16:  # NumPy takes each half apart: 59 us for 32,000, and 4 by their bits
+    """Whether no element is infinite or NaN. Called for each token of a decoder in half precision."""
+    if a.dtype == np.float16:  # isfinite takes 59 us for 32,000 halves, the bit test 4 us
         return bool((a.view(np.uint16) & _EXPONENT).max() < _EXPONENT)
     if a.size < _LARGE:
         return bool(np.isfinite(a).all())
@@ -64,37 +64,36 @@ def recover(
     outputs: list[Any],
     trace: RunTrace,
     request: RunRequest,
-    turn: RunLockHold,
+    hold: RunLockHold,
     waits: bool,
-    told: set[str],
+    logged: set[str],
 ) -> tuple[Compiled, list[Any]]:
-    """(what to keep for `graph`, outputs to believe) after `compiled` gave `outputs` at `sizes`.
+    """(what to keep for `graph`, outputs to return) after `compiled` gave `outputs` at `sizes`.
 
-    run: gives the outputs of what takes its place on the same inputs, and what that took. waits: for programs made for
-    the graph; else general ones may serve, and the `job` of what is given back makes the others. told: what the log has
-    had already.
-    Where float32 is not finite either, infinities are the model's own: half stays, and is not asked again.
+    run: runs another executable on the same inputs. waits: only for optimized programs; else generic ones may serve
+    first, and the returned `job` makes the optimized ones. logged: notes that the log has.
+    If float32 gives infinities too, they are the model's own: half storage stays, and is not checked again.
     """
     if not compiled.may_overflow or is_finite(outputs):
         return compiled, outputs
-    turn.leave()
+    hold.release()
     again: list[Any] = []
     for compile_ in (compiler.compile,) if waits else (compiler.compile_soon, compiler.compile):
         wide = compile_(graph, trace, request.tuning, sizes=sizes, policy=PrecisionPolicy(Precision.WIDE))
-        turn.take()
+        hold.acquire()
         again, spent = run(wide)
         trace.add(spent)
         if is_finite(again) or not wide.may_overflow:
             break
-        turn.leave()  # the host, in the place of general programs, computes halves as halves
+        hold.release()  # host operators in place of generic kernels compute in half
     if not is_finite(again):
-        compiled.may_overflow, compiled.is_asked = False, True
+        compiled.may_overflow, compiled.overflow_is_own = False, True
         return compiled, outputs
     trace.overflowed = True
     if not request.is_trial:
         note = OWN_NOTE if compiler.policy.precision is Precision.FP32 else NOTE
-        wide.lasting = (note,)
-        if note not in told:
-            told.add(note)
+        wide.inherited_notes = (note,)
+        if note not in logged:
+            logged.add(note)
             _log.warning("graph '%s': %s", graph.name, note)
     return wide, again

@@ -27,7 +27,7 @@ from ...plan.template.program_template import Template
 from ...plan.template.shape_tensors import ShapeTensors, shape_tensors
 from .example_shapes import example_shapes
 from .model_inputs_outputs import NodeArg
-from .repeat_run_fast_path import Whole
+from .route import WholeProgram
 
 if TYPE_CHECKING:
     from .control_flow.import_control_flow import Imported
@@ -157,7 +157,7 @@ class ImportedModel:
         made = () if program.given is None else program.given.names
         return replace(needs, shapes={n: s for n, s in needs.shapes.items() if n not in made})
 
-    def whole(self, program: Program, segment: Segment, sizes: tuple[int, ...] = ()) -> Whole | None:
+    def whole(self, program: Program, segment: Segment, sizes: tuple[int, ...] = ()) -> WholeProgram | None:
         """A run of `segment` alone at `sizes`, by `program`, as one program; operators on the host may follow. None
         where the host runs the body of a loop."""
         tasks, wanted = segment.tasks, [a.name for a in self.outputs]
@@ -171,14 +171,14 @@ class ImportedModel:
         except BundleError:
             return None  # such as an output that is an input
         if not tasks:
-            return Whole(completed, given=given)
+            return WholeProgram(completed, given=given)
 
         def finish(arrays: list[Any]) -> list[Any]:
             values = dict(zip(needed, arrays, strict=True))
             run_tasks(tasks, values, _no_bodies)
             return [values[n] for n in wanted]
 
-        return Whole(completed, finish, given)
+        return WholeProgram(completed, finish, given)
 
     def _completed(
         self, program: Program, segment: Segment, outputs: Sequence[str], given: Mapping[str, Array]

@@ -1,4 +1,4 @@
-"""OnnxModel: a session's model from an ONNX file - run segment by segment, each compiled for the sizes that arrive."""
+"""OnnxModel: a session's model from an ONNX file, run segment by segment, each compiled for the sizes that arrive."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from ...cl.programs.background_throttle import background_planning
 from ...errors import PlacementError
@@ -23,7 +21,6 @@ from ...plan.program import Program
 from ...plan.template.program_template import Template
 from ..execute.memory.io_transfer import Target
 from ..execute.run_trace import RunRecord, RunTrace
-from ..execute.strategies.time_slicing import DeviceShare
 from .background.background_compile import CompileJob
 from .background.graph_compiler import Compiler, PendingExecutable
 from .background.respecialize import Respecializer
@@ -32,20 +29,32 @@ from .control_flow.loop_runner import LoopRunner
 from .executable_cache import Compiled, ExecutableCache, SizedProgram
 from .fp16_overflow_fallback import recover
 from .imported_model import ImportedModel
-from .repeat_run_fast_path import RepeatRun
-from .run_lock import RunLock, RunLockHold
-from .run_request import PLAIN, RunRequest
+from .run_lock import Access, RunLock, RunLockHold
+from .run_request import PLAIN, RunRequest, targets_by_number
 
-OnWhole = Callable[["Program | Template", Segment, tuple[str, ...]], None]
-"""Told of the program, or its template, of a segment that is the whole model, and of notes on it, before it is made
-ready."""
+OnPlanned = Callable[["Program | Template", Segment, tuple[str, ...]], None]
+"""Called with a program or template, the segment that it was planned of, and notes, before it is built.
 
-Ready = tuple[Compiled, SizedProgram, tuple[int, ...]]
-"""What ran, its program, and the sizes of that."""
+Only segments that are the whole model are reported.
+"""
+
+
+@dataclass
+class Pass:
+    """One pass over a model or over a loop's body.
+
+    jobs: gets jobs to submit after the run; None if nothing may be left to the background. is_model: the pass is over
+    the model itself. only: the one segment of the run with what ran, if nothing but host operators follows.
+    """
+
+    jobs: list[CompileJob] | None
+    is_model: bool = False
+    on_planned: OnPlanned | None = None
+    only: tuple[Compiled, SizedProgram, tuple[int, ...], Segment] | None = None
 
 
 class OnnxModel:
-    """An ONNX model behind a session."""
+    """An ONNX model of a session, imported and run segment by segment."""
 
     def __init__(self, imported: ImportedModel, compiler: Compiler) -> None:
         self.imported = imported
@@ -54,7 +63,7 @@ class OnnxModel:
         self.repeats, self.draws = imported.repeats, imported.draws
         self.inputs, self.outputs, self.overridable = imported.inputs, imported.outputs, imported.overridable
         self.opset, self.meta = imported.opset, imported.meta
-        self.told: set[str] = set()
+        self.logged: set[str] = set()  # notes that the log has
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
         """The declared shapes, with a guess for open dimensions."""
@@ -66,45 +75,32 @@ class OnnxModel:
 
     @property
     def caches(self) -> list[ExecutableCache]:
-        """What holds what was compiled."""
+        """The caches of compiled programs."""
         return [self.executables]
 
     def reset(self) -> None:
-        """Forget every segment and what was compiled."""
+        """Forget every segment and its compiled programs."""
         self.imported.reset()
         self.executables.clear()
 
-    def _steady(self, found: Ready, segment: Segment, feeds: Mapping[str, Any]) -> RepeatRun | None:
-        """How runs like this one go, of `segment` alone, at most with operators on the host after it."""
-        compiled, at, sizes = found
-        if compiled.is_replaced or compiled.may_overflow or not all(type(v) is np.ndarray for v in feeds.values()):
-            return None
-        if compiled.executable.tier == "generic":
-            return None  # it does not run in turn
-        if at.steady is None:
-            whole = self.imported.whole(at.program, segment, sizes)
-            if whole is not None:
-                at.steady = RepeatRun(compiled.executable, at.program, whole, feeds)
-                at.steady.is_current = not compiled.is_replaced  # by another thread, in this moment
-        return at.steady
-
     def run(
-        self, feeds: Mapping[str, Any], request: RunRequest = PLAIN, on_whole: OnWhole | None = None
+        self, feeds: Mapping[str, Any], request: RunRequest = PLAIN, on_planned: OnPlanned | None = None
     ) -> tuple[list[Any], RunTrace]:
-        """The model's outputs in order, and what the run did."""
+        """The model's outputs in order, and the trace."""
         run_record = RunRecord()
         trace = RunTrace(run_record=run_record)
-        last: list[tuple[Ready, Segment]] = []
         tunes = (request.tuning.level or self.compiler.options.tune) != "none"
-        made: list[CompileJob] = []
+        jobs: list[CompileJob] = []
+        run_pass = Pass(jobs, True, on_planned)
         try:
-            with RunLockHold(request.lock, whole=tunes) as turn:
-                outputs = self._run(self.imported.importer, feeds, request, trace, turn, on_whole, last, made)
+            with RunLockHold(request.lock, throughout=tunes) as hold:
+                outputs = self._run(self.imported.importer, feeds, request, trace, hold, run_pass)
         finally:
-            if made:
-                self.compiler.submit(made)
-        if last:
-            run_record.steady = self._steady(*last[0], feeds)
+            if jobs:
+                self.compiler.submit(jobs)
+        if run_pass.only is not None:
+            compiled, at, sizes, segment = run_pass.only
+            run_record.route = compiled.route_at(at, feeds, lambda: self.imported.whole(at.program, segment, sizes))
         return outputs, trace
 
     def _run(
@@ -113,34 +109,32 @@ class OnnxModel:
         feeds: Mapping[str, Any],
         request: RunRequest,
         trace: RunTrace,
-        turn: RunLockHold,
-        on_whole: OnWhole | None = None,
-        last: list[tuple[Ready, Segment]] | None = None,
-        made: list[CompileJob] | None = None,
+        hold: RunLockHold,
+        run_pass: Pass,
     ) -> list[Any]:
-        """Outputs of a model or of a loop's body. last: gets the segment that is all of the run but for what the host
-        does after it. made: gets what is to be done once the run is over."""
+        """Outputs of a model or of a loop's body."""
         inside = replace(request, targets={}) if request.targets else request
+        jobs = run_pass.jobs
 
         def run_body(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
-            return self._run(body, inner, inside, trace, turn, made=made)
+            return self._run(body, inner, inside, trace, hold, Pass(jobs))
 
-        bodies = LoopRunner(self, run_body, inside, trace, turn)
-        beside = ExitStack()
+        loops = LoopRunner(self, run_body, inside, trace, hold)
+        throttled = ExitStack()
 
         def before_import() -> None:
-            turn.leave()
-            beside.enter_context(background_planning())
+            hold.release()
+            throttled.enter_context(background_planning())
 
         clock = time.perf_counter
         started = clock()
-        with beside:
-            run = ImportRun(importer, feeds, bodies, before_import)
+        with throttled:
+            run = ImportRun(importer, feeds, loops, before_import)
         trace.import_s += clock() - started
         run_record = trace.run_record
         assert run_record is not None
-        parked = turn.watch(run)
-        uploaded = parked.uploaded
+        pending = hold.track(run)
+        uploaded = pending.uploaded
         strict = self.compiler.options.strict
         if strict:
             _refuse_tasks(run)
@@ -149,169 +143,149 @@ class OnnxModel:
                 request.check()
             segment, sizes = run.segment, run.sizes
             started = clock()
-            ready = self.executables.find(segment, sizes)
+            found = self.executables.find(segment, sizes)
             trace.import_s += clock() - started
-            if ready is None:
-                turn.leave()
-                ready = self._compile(segment, trace, request, run, on_whole, made)
-            if request.waits and ready[0].job is not None and not ready[0].job.is_over:
-                turn.leave()
-                ready = self._settled(segment, sizes, ready)
-            compiled, at = ready
+            if found is None:
+                hold.release()
+                found = self._compile(segment, trace, request, run, run_pass)
+            if request.waits and found[0].job is not None and not found[0].job.is_over:
+                hold.release()
+                found = self._wait_for_optimized(segment, sizes, found)
+            compiled, at = found
             executable = compiled.executable
-            far = DistantShape.NO
-            if request.lock is not None and made is not None and self.compiler.background is not None:
-                far = self.executables.look_far(segment, compiled, sizes)
-                if far is DistantShape.DUE:
-                    keep = on_whole if run.is_whole_model else None
-                    made.append(self._respecializer(segment, compiled, sizes, request.lock, keep))
-            # Halves that may overflow must be looked at; a segment runs once in a run, so that its memory may be lent.
+            distance = DistantShape.NO
+            if request.lock is not None and jobs is not None and self.compiler.background is not None:
+                distance = self.executables.record_sizes(segment, compiled, sizes)
+                if distance is DistantShape.DUE:
+                    keep = run_pass.on_planned if run.is_whole_model else None
+                    jobs.append(self._respecializer(segment, compiled, sizes, request.lock, keep))
+            is_only = run.is_single_segment and run_pass.is_model
+            # A segment runs once in a run, so outputs may stay in its memory, unless they may overflow: then the host
+            # looks at them.
             views = () if compiled.may_overflow else [i for i, wanted in enumerate(segment.on_host) if not wanted]
-            # A run by general programs takes long, and soon is over with them: those of known sizes need not wait.
-            is_general = executable.tier == "generic" and run.is_single_segment and last is not None
-            is_apart = is_general and not (views or request.targets)
-            may_leave = run.is_single_segment and last is not None and compiled.is_proven and not compiled.may_overflow
-            asks = may_leave and not (is_general or views or request.targets or request.recorder)
-            with ExitStack() as held:
-                room: DeviceShare | None = None
-                if is_apart:
-                    turn.leave()
-                    room = _room_of(request)
-                elif not asks:
-                    turn.take()
-                elif (twin := held.enter_context(turn.beside(executable, at.program))) is not None:
-                    executable, room = twin, _room_of(request)
-                arrays = run.feeds
-                started = clock()
-                if not held.enter_context(executable.entered(at.program)):
+            stays = bool(views or request.targets)
+            if is_only and executable.tier == "generic":
+                # These runs are long and few: other runs of known sizes should not wait for them.
+                access = Access.EXCLUSIVE if stays else Access.UNLOCKED
+            elif is_only and compiled.is_proven and not (compiled.may_overflow or stays or request.recorder):
+                access = Access.SHARED
+            else:
+                access = Access.EXCLUSIVE
+            started = clock()
+            with hold.enter(executable, at.program, access) as lease:
+                if lease is None:
                     self.compiler.counters.add_wait("background", clock() - started)
                     continue  # with the executable that has replaced this one
+                executable, share = lease
+                arrays = run.feeds  # after the run lock was taken: another run may have spilled them to the host
                 kept = kept_outputs(segment, request.targets) if request.targets and compiled.is_proven else None
-                given = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
-                outputs, spent = executable.run(given, kept, views, request.recorder, share=room)
+                fed = [uploaded[id(v)][1] if id(v) in uploaded else v for v in arrays]
+                outputs, spent = executable.run(fed, kept, views, request.recorder, share=share)
             trace.add(spent)
-            parked.add(outputs[i] for i in views)
+            pending.add(outputs[i] for i in views)
             if segment.next_stage is not None:
-                there = zip(arrays, executable.inputs_on_device(given), strict=True)  # of what was uploaded here
-                uploaded.update((id(v), (v, t)) for v, t in there if t is not None)
+                tensors = zip(arrays, executable.inputs_on_device(fed), strict=True)
+                uploaded.update((id(v), (v, t)) for v, t in tensors if t is not None)
             if kept is None:
-                found, outputs = recover(
+                believed, outputs = recover(
                     self.compiler,
                     compiled,
                     segment.graph,
                     sizes,
                     lambda c, r=run: c.executable.run(r.feeds, recorder=request.recorder),  # type: ignore[misc]
-                    *(outputs, trace, request, turn, request.waits or made is None, self.told),
+                    *(outputs, trace, request, hold, request.waits or jobs is None, self.logged),
                 )
-                found.is_proven = True
-                if found is not compiled:
-                    compiled = self.executables.keep(segment, found, instead_of=compiled)
-                    if found.job is not None and made is not None:
-                        found.job.set_target(self.executables, segment, found)
-                        made.append(found.job)
+                believed.is_proven = True
+                if believed is not compiled:
+                    compiled = self.executables.keep(segment, believed, instead_of=compiled)
+                    if believed.job is not None and jobs is not None:
+                        believed.job.set_target(self.executables, segment, believed)
+                        jobs.append(believed.job)
                     at = compiled.at(sizes) or at
-            if last is not None and run.is_single_segment and far is not DistantShape.WATCHED:
-                last.append(((compiled, at, sizes), segment))
+            if is_only and distance is not DistantShape.WATCHED:
+                run_pass.only = compiled, at, sizes, segment
             run_record.add(executable if executable.is_replica else compiled.executable)
-            run_record.note(*compiled.notes, *compiled.lasting, *at.notes)
-            turn.pause()
+            run_record.note(*compiled.notes, *compiled.inherited_notes, *at.notes)
+            hold.release_if_idle()
             started = clock()
-            with beside:
+            with throttled:
                 run.advance(outputs)
             trace.host_s += clock() - started
             if strict:
                 _refuse_tasks(run)
-        turn.forget(parked)
-        run_record.note(*bodies.told.values())
+        hold.untrack(pending)
+        run_record.note(*loops.notes.values())
         for task in run.tasks_run:
             run_record.add_host(_task_report(task))
         return run.outputs
 
     def _compile(
-        self,
-        segment: Segment,
-        trace: RunTrace,
-        request: RunRequest,
-        run: ImportRun,
-        on_whole: OnWhole | None,
-        made: list[CompileJob] | None,
+        self, segment: Segment, trace: RunTrace, request: RunRequest, run: ImportRun, run_pass: Pass
     ) -> tuple[Compiled, SizedProgram]:
-        tell = None
-        if on_whole is not None and run.is_whole_model:
+        on_planned, jobs = run_pass.on_planned, run_pass.jobs
+        on_built = None
+        if on_planned is not None and run.is_whole_model:
 
-            def tell(program: Program | Template, notes: tuple[str, ...]) -> None:
-                on_whole(program, segment, notes)
+            def on_built(program: Program | Template, notes: tuple[str, ...]) -> None:
+                on_planned(program, segment, notes)
 
-        compile_ = self.compiler.compile if request.waits or made is None else self.compiler.compile_soon
+        compile_ = self.compiler.compile if request.waits or jobs is None else self.compiler.compile_soon
         sizes = run.sizes
 
         def make() -> Compiled:
-            compiled = compile_(segment.graph, trace, request.tuning, sizes=sizes, on_built=tell)
+            compiled = compile_(segment.graph, trace, request.tuning, sizes=sizes, on_built=on_built)
             if compiled.job is not None:
-                assert made is not None
+                assert jobs is not None
                 compiled.job.set_target(self.executables, segment, compiled)
-                made.append(compiled.job)
+                jobs.append(compiled.job)
             return compiled
 
         return self.executables.find_or_make(segment, sizes, make)
 
     def _respecializer(
-        self, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], lock: RunLock, on_whole: OnWhole | None
+        self, segment: Segment, compiled: Compiled, sizes: tuple[int, ...], lock: RunLock, on_planned: OnPlanned | None
     ) -> CompileJob:
-        """What makes a plan of `segment` for `sizes`, which come back and which `compiled` was not made for."""
+        """The job that plans `segment` for `sizes`, which recur and are far from those of `compiled`."""
         segment_of = weakref.ref(segment)
 
-        def tell(program: Program | Template, notes: tuple[str, ...]) -> None:
+        def on_built(program: Program | Template, notes: tuple[str, ...]) -> None:
             found = segment_of()
-            if on_whole is not None and found is not None:
-                on_whole(program, found, notes)
+            if on_planned is not None and found is not None:
+                on_planned(program, found, notes)
 
         def prepare() -> PendingExecutable | None:
             found = segment_of()
             if found is None:
                 return None
-            return self.compiler.prepare(graph_moved(found.graph, sizes), sizes=sizes, on_built=tell)
+            return self.compiler.prepare(graph_moved(found.graph, sizes), sizes=sizes, on_built=on_built)
 
-        job = Respecializer(prepare, lock, getattr(on_whole, "forget", _do_nothing))
+        job = Respecializer(prepare, lock, getattr(on_planned, "forget", _do_nothing))
         job.set_base_plan(self.executables, segment, compiled, sizes)
         return job
 
-    def _settled(
-        self, segment: Segment, sizes: tuple[int, ...], ready: tuple[Compiled, SizedProgram]
+    def _wait_for_optimized(
+        self, segment: Segment, sizes: tuple[int, ...], found: tuple[Compiled, SizedProgram]
     ) -> tuple[Compiled, SizedProgram]:
-        """What takes the place of `ready`, which was made for now."""
+        """Wait for the optimized executable that replaces `found`; `found` if there is none."""
         started = time.perf_counter()
-        assert ready[0].job is not None
+        assert found[0].job is not None
         with self.compiler.rt.programs.expedite_builds():
-            ready[0].job.wait()
-        self.compiler.counters.add_wait("optimized", time.perf_counter() - started)
-        return self.executables.find(segment, sizes) or ready
+            found[0].job.wait()
+        self.compiler.counters.add_wait("background", time.perf_counter() - started)
+        return self.executables.find(segment, sizes) or found
 
 
 def _do_nothing() -> None:
-    """Nothing was kept."""
+    """Nothing was stored."""
 
 
 def kept_outputs(segment: Segment, targets: Mapping[str, Target]) -> dict[int, Target]:
-    """Targets by number of the graph's output, for those that nothing else in the model asks for."""
-    asked = {n for task in segment.tasks for n in task.inputs}
+    """Targets by number of the graph's output, for those that nothing else in the model reads."""
+    read = {n for task in segment.tasks for n in task.inputs}
     if segment.next_stage is not None:
-        asked.update(segment.next_stage.incoming)
-    found: dict[int, Target] = {}
-    shared: set[int] = set()
-    for name, source in segment.exports.items():
-        if isinstance(source, GraphOutput):
-            if name in targets and name not in asked:
-                found.setdefault(source.index, targets[name])
-            else:
-                shared.add(source.index)
-    return {index: target for index, target in found.items() if index not in shared}
-
-
-def _room_of(request: RunRequest) -> DeviceShare | None:
-    """What a run that does not have the turn has of the device: all, while nobody waits for it."""
-    lock = request.lock
-    return lock.beside if lock is not None and lock.is_shared else None
+        read.update(segment.next_stage.incoming)
+    outputs = [(name, s.index) for name, s in segment.exports.items() if isinstance(s, GraphOutput)]
+    return targets_by_number(outputs, {n: t for n, t in targets.items() if n not in read})
 
 
 def _refuse_tasks(run: ImportRun) -> None:

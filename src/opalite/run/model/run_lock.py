@@ -1,9 +1,9 @@
-"""RunLockHold: a run's turn on the device, which runs of one session take one after the other.
+"""RunLock: the lock under which a session's programs run one after the other, and one run's hold on it.
 
-What goes in turn is the running of programs, whose memory and arguments are one run's at a time. Looking at inputs,
-importing, planning, building and operators on the host between two programs go side by side: whoever does that has
-left its turn. Where a value waits in the memory of the program that made it, for the next program of the same run, the
-turn is kept between the two; if it must be left all the same, whoever takes it next copies the value to the host.
+A program's memory and arguments belong to one run at a time, so running programs needs the lock. Checking inputs,
+importing, planning, building and host operators between two programs do not: a run releases the lock for them. A value
+may stay on the device, in the memory of the program that made it, for the next program of the same run. The run then
+keeps the lock between the two. If it must release the lock, the next holder copies the value to the host first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.programs.background_throttle import report_contention
@@ -22,84 +23,84 @@ if TYPE_CHECKING:
     from ...importer import ImportRun
     from ...plan.program import Program
     from ..execute.executable import Executable
+    from ..execute.strategies.time_slicing import DeviceShare
 
 
 PATIENCE_S = 1e-3
-"""How long a run waits before others, which come and go without leaving it a moment, let it go first."""
+"""Seconds after which a waiting run goes before runs that came later."""
 
 
 class RunLock:
-    """What runs of one session take in turn. Reentrant, so that a session that measures may keep others out.
+    """The lock of one session's runs. Reentrant, so that a measurement may exclude other runs.
 
-    A thread that runs a small model again and again lets go of it for microseconds, in which no other wakes up. Who has
-    waited for PATIENCE_S goes first; always to take turns would cost such threads a wake-up each time.
+    A thread that runs a small model in a loop releases the lock for microseconds, in which no other thread wakes up. A
+    thread that has waited for PATIENCE_S goes first. Strict turns would cost such a loop a wake-up in each run.
 
-    is_shared: threads have waited for each other lately, so that runs should ask `beside` first. first_came: when the
-    run that waits first came, 0 for none. waits, waited_s: how often runs have waited for each other, and how long in
-    all. parked: values of runs that have left their turn; whoever takes it next copies them to the host.
+    concurrent: the runs without the lock. is_shared: threads have waited for each other in the last second, so that
+    runs should ask for a replica first. waiting_since: when the first waiting run came, 0 for none. waits, waited_s:
+    number and seconds of waits. pending: values of runs that have released the lock, which the next holder copies to
+    the host.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._line = threading.Lock()  # of those that wait; who has it is the next
-        self.first_came = 0.0
+        self._next = threading.Lock()  # held by the thread that gets `_lock` next
+        self.waiting_since = 0.0
         self.is_shared = False
-        self.beside = ConcurrentRuns(self)
+        self.concurrent = ConcurrentRuns(self)
         self.waits = 0
         self.waited_s = 0.0
-        self.parked: list[PendingValues] = []
-        self.acquire_at_once = self._lock.acquire  # called with False, by who sees to `is_shared` and `parked`
+        self.pending: list[PendingValues] = []
+        self.try_acquire = self._lock.acquire  # called with False; the caller then looks at `is_shared` and `pending`
         self.release = self._lock.release
 
     def acquire(self, own: Sequence[PendingValues] = ()) -> None:
-        """Wait until nobody else has it. `own` values stay where they are."""
-        has_time = not self.first_came or time.perf_counter() - self.first_came < PATIENCE_S
-        if not (has_time and self.acquire_at_once(False)):
+        """Wait for the lock. `own` values stay on the device."""
+        has_time = not self.waiting_since or time.perf_counter() - self.waiting_since < PATIENCE_S
+        if not (has_time and self.try_acquire(False)):
             self._wait()
-        if self.parked:
+        if self.pending:
             self.spill_to_host(own)
 
-    def acquire_soon(self) -> None:
-        """As `acquire`, for a moment between two of which others may have it: they, and then the caller, go before
-        those that come later."""
-        if self.first_came or not self.acquire_at_once(False):
+    def acquire_for_slice(self) -> None:
+        """Wait for the lock between two slices: waiting runs go first, then the caller, then runs that come later."""
+        if self.waiting_since or not self.try_acquire(False):
             self._wait(PATIENCE_S)
-        if self.parked:
+        if self.pending:
             self.spill_to_host()
 
-    def _wait(self, had_s: float = 0.0) -> None:
-        """had_s: of patience, that count as waited."""
+    def _wait(self, waited_s: float = 0.0) -> None:
+        """waited_s: seconds that count as waited already."""
         if self._lock._is_owned():  # type: ignore[attr-defined]
             self._lock.acquire()
             return
-        self.beside.tell()
+        self.concurrent.note_contention()
         started = time.perf_counter()
-        with self._line:
-            self.first_came = started - had_s
+        with self._next:
+            self.waiting_since = started - waited_s
             try:
                 self._lock.acquire()
             finally:
-                self.first_came = 0.0
+                self.waiting_since = 0.0
         report_contention()
         self.waited_s += time.perf_counter() - started
         self.waits += 1
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Inside, no run of the session is under way but the caller's."""
-        with nullcontext() if self._lock._is_owned() else self.beside.kept_out(), self:  # type: ignore[attr-defined]
+    def exclusive(self) -> Iterator[None]:
+        """A `with` block in which the session runs nothing but the caller's runs."""
+        with nullcontext() if self._lock._is_owned() else self.concurrent.paused(), self:  # type: ignore[attr-defined]
             yield
 
     def spill_to_host(self, own: Sequence[PendingValues] = ()) -> None:
-        """Copy to the host what other runs have left on the device. Whoever calls has the lock, and loses it if that
-        fails."""
+        """Copy pending values of other runs to the host. The caller holds the lock, which is released on an error."""
         try:
-            for values in [v for v in self.parked if v not in own]:
-                values.fetch()
+            for values in [v for v in self.pending if v not in own]:
+                values.copy_to_host()
         except BaseException:
             self.release()
             raise
-        self.parked.clear()
+        self.pending.clear()
 
     def __enter__(self) -> None:
         self.acquire()
@@ -108,80 +109,107 @@ class RunLock:
         self.release()
 
 
-class RunLockHold:
-    """One run's hold on a RunLock; without a lock nobody else wants the programs. Ends with the `with` block."""
+class Access(Enum):
+    """How a run enters an executable."""
 
-    def __init__(self, lock: RunLock | None, *, whole: bool = False) -> None:
-        """whole: hold it from now to the end, for what must be measured undisturbed."""
-        self._lock, self._whole = lock, whole
+    EXCLUSIVE = "with the run lock"
+    SHARED = "with the run lock, or by a replica while other threads run; leaves nothing on the device"
+    UNLOCKED = "without the run lock"
+
+
+Lease: TypeAlias = "tuple[Executable, DeviceShare | None]"
+"""What runs, and its share of the device while other threads run; None if it has all of it."""
+
+
+class RunLockHold:
+    """One run's hold on a RunLock, until the `with` block ends. Without a lock there are no other runs."""
+
+    def __init__(self, lock: RunLock | None, *, throughout: bool = False) -> None:
+        """throughout: hold the lock from now to the end, for runs that are measured."""
+        self._lock, self._throughout = lock, throughout
         self._is_held = False
         self._values: list[PendingValues] = []
-        self._alone: ExitStack | None = None
-        if whole and lock is not None:
-            self._alone = ExitStack()
-            self._alone.enter_context(lock.alone())
-            self.take()
+        self._exclusion: ExitStack | None = None
+        if throughout and lock is not None:
+            self._exclusion = ExitStack()
+            self._exclusion.enter_context(lock.exclusive())
+            self.acquire()
 
-    def take(self) -> None:
-        """Wait for the turn, unless this run has it."""
+    def acquire(self) -> None:
+        """Wait for the lock, unless this run holds it."""
         if self._is_held or self._lock is None:
             return
         self._lock.acquire(self._values)
         self._is_held = True
         for values in self._values:
-            values.take_resident_back()
+            values.restore()
 
     @contextmanager
-    def beside(self, executable: Executable, program: Program) -> Iterator[Executable | None]:
-        """Inside, a twin of `executable` for a run that leaves nothing on the device; None where it goes in turn,
-        which it then has."""
+    def enter(self, executable: Executable, program: Program, access: Access) -> Iterator[Lease | None]:
+        """A `with` block in which the run may run `program` by the lease's executable; None if that was released."""
+        share: DeviceShare | None = None
+        with ExitStack() as held:
+            if access is Access.UNLOCKED:
+                self.release()
+                if self._lock is not None and self._lock.is_shared:
+                    share = self._lock.concurrent
+            elif access is Access.EXCLUSIVE:
+                self.acquire()
+            elif (replica := held.enter_context(self._replica(executable, program))) is not None:
+                assert self._lock is not None
+                executable, share = replica, self._lock.concurrent
+            yield (executable, share) if held.enter_context(executable.entered(program)) else None
+
+    @contextmanager
+    def _replica(self, executable: Executable, program: Program) -> Iterator[Executable | None]:
+        """A `with` block that leases a replica of `executable`; None if the run holds the lock instead."""
         lock = self._lock
-        if lock is None or self._whole or any(self._values):
-            self.take()
+        if lock is None or self._throughout or any(self._values):
+            self.acquire()
             yield None
             return
         if not lock.is_shared:
-            if self._take_at_once(lock):
+            if self._try_acquire(lock):
                 yield None
                 return
-            lock.beside.tell()
-        self.leave()
-        with lock.beside.twin(executable, program) as twin:
-            if twin is None:
-                self.take()
-            yield twin
+            lock.concurrent.note_contention()
+        self.release()
+        with lock.concurrent.lease_replica(executable, program) as replica:
+            if replica is None:
+                self.acquire()
+            yield replica
 
-    def _take_at_once(self, lock: RunLock) -> bool:
-        """Take the turn if nobody has it; whether this run has."""
+    def _try_acquire(self, lock: RunLock) -> bool:
+        """Acquire the lock if no other run holds it; whether this run holds it."""
         if self._is_held:
             return True
-        if not lock.acquire_at_once(False):
+        if not lock.try_acquire(False):
             return False
-        if lock.parked:
+        if lock.pending:
             lock.spill_to_host(self._values)
         self._is_held = True
         return True
 
-    def pause(self) -> None:
-        """Leave the turn if no value of this run waits on the device."""
+    def release_if_idle(self) -> None:
+        """Release the lock if no value of this run is on the device."""
         if not any(self._values):
-            self.leave()
+            self.release()
 
-    def leave(self) -> None:
-        """Let others run."""
-        if self._is_held and not self._whole:
+    def release(self) -> None:
+        """Let other runs go on."""
+        if self._is_held and not self._throughout:
             assert self._lock is not None
-            self._lock.parked.extend(v for v in self._values if v)
+            self._lock.pending.extend(v for v in self._values if v)
             self._release()
 
-    def watch(self, run: ImportRun) -> PendingValues:
-        """Keeps account of what waits on the device for the next programs of `run`."""
+    def track(self, run: ImportRun) -> PendingValues:
+        """The record of what `run` leaves on the device for its next programs."""
         values = PendingValues(run)
         self._values.append(values)
         return values
 
-    def forget(self, values: PendingValues) -> None:
-        """Its run is over."""
+    def untrack(self, values: PendingValues) -> None:
+        """Forget the record of a run that is over."""
         self._values.remove(values)
 
     def __enter__(self) -> RunLockHold:
@@ -193,9 +221,9 @@ class RunLockHold:
         elif self._lock is not None:
             for values in self._values:
                 with suppress(ValueError):
-                    self._lock.parked.remove(values)
-        if self._alone is not None:
-            self._alone.close()
+                    self._lock.pending.remove(values)
+        if self._exclusion is not None:
+            self._exclusion.close()
 
     def _release(self) -> None:
         assert self._lock is not None
@@ -204,32 +232,32 @@ class RunLockHold:
 
 
 class PendingValues:
-    """Values of a run that lie in the memory of its programs, right until those run again.
+    """Values of a run in the memory of its programs, valid until those run again.
 
-    uploaded: arrays that a program has on the device, by identity, which is theirs as long as they are held here.
+    uploaded: arrays that a program has on the device, by identity; the reference keeps the identity valid.
     """
 
     def __init__(self, run: ImportRun) -> None:
         self._run = run
-        self._lent: dict[int, DeviceTensor] = {}
-        self._fetched: dict[int, Any] | None = None
+        self._on_device: dict[int, DeviceTensor] = {}
+        self._copies: dict[int, Any] | None = None
         self.uploaded: dict[int, tuple[Any, DeviceTensor]] = {}
 
     def add(self, outputs: Iterable[Any]) -> None:
-        """Outputs that were lent, as far as they did stay on the device."""
-        self._lent.update((id(v), v) for v in outputs if type(v) is DeviceTensor)
+        """Record outputs; arrays among them are skipped."""
+        self._on_device.update((id(v), v) for v in outputs if type(v) is DeviceTensor)
 
-    def fetch(self) -> None:
-        """Copy all of it to the host, by whoever will use the memory, while the run itself is at something else."""
-        self._fetched = {number: tensor.numpy() for number, tensor in self._lent.items()}
+    def copy_to_host(self) -> None:
+        """Copy all values to the host; called by the thread that will use the memory."""
+        self._copies = {number: tensor.numpy() for number, tensor in self._on_device.items()}
 
-    def take_resident_back(self) -> None:
-        """Go on by the copies, if there are any; by the run itself."""
-        if self._fetched is not None:
-            self._run.replace(self._fetched)
-            self._fetched = None
-            self._lent.clear()
+    def restore(self) -> None:
+        """Have the run go on with the copies, if there are any; called by the run itself."""
+        if self._copies is not None:
+            self._run.replace(self._copies)
+            self._copies = None
+            self._on_device.clear()
             self.uploaded.clear()
 
     def __bool__(self) -> bool:
-        return bool(self._lent or self.uploaded)
+        return bool(self._on_device or self.uploaded)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,5 +51,18 @@ class RunRequest:
     lock: RunLock | None = None
     unread: frozenset[str] = frozenset()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a cached route may serve the run: nothing is recorded, tuned, compared or waited for."""
+        return not (self.recorder or self.tuning.level or self.waits or self.is_trial)
+
 
 PLAIN = RunRequest()
+
+
+def targets_by_number(outputs: Iterable[tuple[str, int]], targets: Mapping[str, Target]) -> dict[int, Target]:
+    """Targets by number of a program's output, for outputs all of whose names are in `targets`."""
+    names: dict[int, list[str]] = {}
+    for name, number in outputs:
+        names.setdefault(number, []).append(name)
+    return {number: targets[own[0]] for number, own in names.items() if all(n in targets for n in own)}

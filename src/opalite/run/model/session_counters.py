@@ -15,7 +15,7 @@ class SessionCounters:
 
     plans_made: Programs planned from a graph; plans_loaded: read from the cache or a bundle. programs: where those came
     from that a caller's thread waited for. waits: by cause, how often callers waited, and how many seconds in all.
-    runs, others: by tier, of known types in turn, and all others. fallbacks: what general executables have no general
+    runs: by tier. fallbacks: what general executables have no general
     kernels for, as stats() tells.
     """
 
@@ -24,14 +24,13 @@ class SessionCounters:
     programs: ProgramCounts = field(default_factory=ProgramCounts)
     waits: dict[str, tuple[int, float]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
-    others: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def run_count(self) -> int:
         """How many runs there were."""
-        return self.runs.total() + self.others.total()
+        return self.runs.total()
 
     def add_plan(self, made: int = 0, loaded: int = 0) -> None:
         """Count plans."""

@@ -148,7 +148,7 @@ class AutoModel:
         with self._lock:
             outputs, trace = self._run(feeds, request)
             if trace.run_record is not None and (self._choice is None or self._watched or self._search is not None):
-                trace.run_record.steady = None  # runs like this one may have to be checked
+                trace.run_record.route = None  # runs like this one may have to be checked
         return outputs, trace
 
     def _run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:

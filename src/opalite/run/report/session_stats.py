@@ -78,7 +78,7 @@ def make_stats(
 ) -> SessionStats:
     """Collect the statistics. runs: by tier. tier: of the last run. caches: of the session's models."""
     compiled = [c for cache in caches for c in cache.all]
-    kept = [*(c.executable for c in compiled), *lock.beside.executables]
+    kept = [*(c.executable for c in compiled), *lock.concurrent.executables]
     waits = _waits_of(counters, lock, caches)
     callers = counters.programs
     others = ProgramCounts() if background is None else background.counts
@@ -86,7 +86,7 @@ def make_stats(
         runs=sum(runs.values()),
         tier=tier,
         runs_by_tier=dict(runs),
-        concurrent_runs=lock.beside.runs,
+        concurrent_runs=lock.concurrent.runs,
         plans_made=counters.plans_made,
         plans_loaded=counters.plans_loaded,
         programs_built=callers.built,
@@ -94,7 +94,7 @@ def make_stats(
         programs_loaded=callers.loaded + others.loaded,
         programs_shared=callers.shared + others.shared,
         fallbacks=dict(sorted(counters.fallbacks.items())),
-        respecialized_plans=sum(cache.nearer for cache in caches),
+        respecialized_plans=sum(cache.respecialized for cache in caches),
         swaps=0 if background is None else background.swaps,
         pending=0 if background is None else sum(job.replaces for job in background.jobs),
         faults=() if background is None else tuple(background.faults),

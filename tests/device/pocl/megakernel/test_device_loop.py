@@ -76,7 +76,7 @@ def run_until_linked(session: opalite.InferenceSession, feeds: dict[str, Any]) -
     end = time.monotonic() + PATIENCE_S
     while True:
         session.run(None, feeds)
-        (executable,) = session._run_record.executables
+        (executable,) = session._dispatcher.run_record.executables
         if executable._megakernel_builder.is_over:
             time.sleep(
                 background_throttle.CONTENTION_S
@@ -190,7 +190,7 @@ def test_knob_turns_it_off(linking: Runtime, monkeypatch: pytest.MonkeyPatch) ->
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     for _ in range(4):
         session.run(None, {"x": noise(1, 3, 12, 10)})
-    (executable,) = session._run_record.executables
+    (executable,) = session._dispatcher.run_record.executables
     assert executable._megakernel_builder.is_over
     assert executable._megakernel is None
 
@@ -395,7 +395,7 @@ def test_settle_waits_for_the_loop(linking: Runtime) -> None:
         session.run(None, feeds)
     assert session.settle(PATIENCE_S)
     session.run(None, feeds)
-    (executable,) = session._run_record.executables
+    (executable,) = session._dispatcher.run_record.executables
     assert executable._megakernel_builder.is_over
     assert executable._megakernel is not None
 
@@ -405,7 +405,7 @@ def test_a_loop_that_is_there_serves_runs_of_some_times_its_length(
 ) -> None:
     session = opalite.InferenceSession(layers().SerializeToString(), device=linking.info.id)
     session.run(None, {"x": noise(1, 3, 12, 10)})
-    (executable,) = session._run_record.executables
+    (executable,) = session._dispatcher.run_record.executables
     program = executable.program
     other = replace(program)  # the same steps for another size
     short = megakernel_builder.SHORT_S
@@ -452,15 +452,15 @@ def repeating(rt: Runtime) -> tuple[opalite.InferenceSession, dict[str, Any], An
     run_until_linked(session, feeds)
     assert session.last_trace.strategy == "host_fast_path"
     asked: list[bool] = []
-    assert session._last_repeat is not None
-    short_way = session._last_repeat.run
+    assert session._dispatcher.route is not None
+    short_way = session._dispatcher.route.run
 
     def run(given: Any) -> Any:
         found = short_way(given)
         asked.append(found is not None)
         return found
 
-    session._last_repeat.run = run  # type: ignore[method-assign]
+    session._dispatcher.route.run = run  # type: ignore[method-assign]
     return session, feeds, asked
 
 
@@ -585,7 +585,7 @@ def test_what_is_new_takes_the_usual_way(staying: Runtime) -> None:
     for a, b in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_array_equal(a, b)
     session.close()
-    assert session._last_repeat is None
+    assert session._dispatcher.route is None
     for a, b in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -622,7 +622,7 @@ def test_loop_serves_tensors_that_stay_where_they_are(linking: Runtime, monkeypa
         bound.bind_output("d", "opencl")
         bindings.append(bound)
     end = time.monotonic() + PATIENCE_S
-    (executable,) = session._run_record.executables
+    (executable,) = session._dispatcher.run_record.executables
     while executable.last is executable.plain:
         session.run_with_iobinding(bindings[0])
         assert time.monotonic() < end, "nothing was linked"

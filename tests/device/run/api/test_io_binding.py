@@ -425,7 +425,7 @@ def test_bound_runs_and_runs_by_step_loops_take_turns(
         session.run_with_iobinding(binding)
         want = session.run(None, {"x": x})[0]
         np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], want, rtol=1e-5)
-        (executable,) = session._run_record.executables
+        (executable,) = session._dispatcher.run_record.executables
         rounds += executable._megakernel_builder.is_over or time.monotonic() > end
 
 

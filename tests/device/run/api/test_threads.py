@@ -142,8 +142,8 @@ def test_a_closed_session_forgets_what_was_under_way(
         session.close()  # waits for nobody
         go.set()
     np.testing.assert_allclose(answers[0], by_onnxruntime(classifier(), NEW)[0], rtol=1e-4, atol=1e-5)
-    assert session._last_repeat is None
-    assert not session._run_record.executables
+    assert session._dispatcher.route is None
+    assert not session._dispatcher.run_record.executables
 
 
 def test_values_between_segments_outlast_another_thread_s_run(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_a_failed_run_leaves_nothing_behind(rt: Runtime, monkeypatch: pytest.Mon
         patch.setattr(Compiler, "plan", fail)
         with pytest.raises(opalite.errors.DeviceMemoryError, match="no room"):
             session.run(None, {"x": noise(300, 24, seed=2)})
-    assert not session._lock.parked
+    assert not session._lock.pending
     x = noise(300, 24, seed=3)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected(chosen_rows(), x), rtol=1e-3, atol=1e-3)
 

@@ -108,7 +108,7 @@ def first(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, ...]]:
 
 def built(session: opalite.InferenceSession) -> set[tuple[str, ...]]:
     """What the session's last run was made of."""
-    return {(s.text, s.options) for e in session._run_record.executables for s in e.program.sources}
+    return {(s.text, s.options) for e in session._dispatcher.run_record.executables for s in e.program.sources}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -159,7 +159,7 @@ def test_halves_that_overflow(
             assert session.last_timing.tier in ("generic", "")
             assert built(session) <= first
         assert session.overflowed is overflows
-        assert ("own half tensors overflowed" in str(session._run_record.notes)) is overflows
+        assert ("own half tensors overflowed" in str(session._dispatcher.run_record.notes)) is overflows
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -175,10 +175,12 @@ def test_random_graphs(rt: Runtime, first: set[tuple[str, ...]], seed: int) -> N
 
 def test_what_is_known_of_halves_goes_to_what_takes_their_place() -> None:
     program = Program("")
-    old = Compiled(SimpleNamespace(program=program), may_overflow=False, is_asked=True, lasting=("told",))  # type: ignore[arg-type]
+    old = Compiled(
+        SimpleNamespace(program=program), may_overflow=False, overflow_is_own=True, inherited_notes=("told",)
+    )  # type: ignore[arg-type]
     new = Compiled(SimpleNamespace(program=program), may_overflow=True)  # type: ignore[arg-type]
     cache, key = ExecutableCache(), SimpleNamespace
     cache.keep(key, old)
     assert cache.swap(key, old, new)
     assert not new.may_overflow, "infinities that float32 has as well are the model's own"
-    assert new.lasting == ("told",)
+    assert new.inherited_notes == ("told",)

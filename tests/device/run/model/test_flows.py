@@ -200,7 +200,7 @@ def _many_branches() -> Any:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (_growing(), r"hands on 's_out' as f32\[4,3\], and was given f32\[2,3\]"),
+        (_growing(), r"changes the type of 's_out' from f32\[2,3\] to f32\[4,3\]"),
         (_in_between(), "shapes depend on data at NonZero node .*, which gives 'z'"),
         (_counted_shape(), "depend on the contents of 'm'"),
         (_many_branches(), "more than 64 programs"),

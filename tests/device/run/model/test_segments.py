@@ -48,7 +48,7 @@ def test_values_between_segments_stay_on_the_device(rt: Runtime) -> None:
         x = noise(300, 24, seed=seed)
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y, expected(model, x), rtol=1e-3, atol=1e-3)
-    first, second = session._run_record.executables
+    first, second = session._dispatcher.run_record.executables
     own = list(first.io._own.values())
     assert [c for c in second.io._bound.values() if any(c is o for o in own)]
 
@@ -86,7 +86,7 @@ def test_what_was_uploaded_serves_later_segments(rt: Runtime) -> None:
         x = noise(24, 300, seed=seed)
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y, x.T[x.sum(0) > 4] + 1, rtol=1e-6)
-    first, second = session._run_record.executables
+    first, second = session._dispatcher.run_record.executables
     own = list(first.io._own.values())
     assert [c for c in second.io._bound.values() if any(c is o for o in own)]
     assert "Transpose" not in [r.op for r in first.program.placement]

@@ -35,14 +35,14 @@ def test_a_slice_has_all_of_the_device() -> None:
 
     def slices() -> None:
         for _ in range(50):
-            with lock.beside.exclusive():
+            with lock.concurrent.exclusive():
                 enter("slices", "others")
                 time.sleep(0.0002)
                 leave("slices")
 
     def walk() -> None:
         for _ in range(50):
-            with lock.beside.reserve_core(2):
+            with lock.concurrent.reserve_core(2):
                 enter("others", "slices")
                 time.sleep(0.0002)
                 leave("others")
@@ -69,7 +69,7 @@ def test_as_many_walk_as_there_are_cores() -> None:
 
     def walk() -> None:
         nonlocal inside, most
-        with lock.beside.reserve_core(3):
+        with lock.concurrent.reserve_core(3):
             with guard:
                 inside += 1
                 most = max(most, inside)
@@ -90,13 +90,13 @@ def test_slices_and_walks_alternate() -> None:
 
     def slices() -> None:
         while not over.is_set():
-            with lock.beside.exclusive():
+            with lock.concurrent.exclusive():
                 counts["slices"] += 1
                 time.sleep(0.0005)
 
     def walk() -> None:
         while not over.is_set():
-            with lock.beside.reserve_core(2):
+            with lock.concurrent.reserve_core(2):
                 counts["walks"] += 1
                 time.sleep(0.0005)
 
@@ -122,7 +122,7 @@ def test_slices_and_turns_alternate() -> None:
 
     other = start(turns)
     for _ in range(20):
-        with lock.beside.exclusive():
+        with lock.concurrent.exclusive():
             order.append("slice")
             time.sleep(0.0005)
     over.set()
@@ -135,18 +135,18 @@ def test_slices_and_turns_alternate() -> None:
 
 def test_who_wants_to_be_alone_waits_and_is() -> None:
     lock = RunLock()
-    lock.beside._running = 1
+    lock.concurrent._running = 1
     began = threading.Event()
 
-    def alone() -> None:
-        with lock.alone():
+    def exclusive() -> None:
+        with lock.exclusive():
             began.set()
 
-    thread = start(alone)
+    thread = start(exclusive)
     assert not began.wait(0.05)
-    with lock.beside._changed:
-        lock.beside._running = 0
-        lock.beside._changed.notify_all()
+    with lock.concurrent._changed:
+        lock.concurrent._running = 0
+        lock.concurrent._changed.notify_all()
     thread.join(LONG_S)
     assert began.is_set()
 
@@ -160,6 +160,6 @@ def test_waiting_is_told_and_forgotten() -> None:
             time.sleep(0.001)
     other.join(LONG_S)
     assert lock.is_shared
-    lock.beside._until = 0.0
-    lock.beside.look()
+    lock.concurrent._shared_until = 0.0
+    lock.concurrent.evict_idle()
     assert not lock.is_shared

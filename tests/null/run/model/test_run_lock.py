@@ -13,7 +13,7 @@ LONG_S = 60.0  # for what takes milliseconds on a machine that is not busy
 def wait_for_one_in_line(lock: RunLock) -> None:
     """Until another thread has waited for the lock for longer than its patience lasts."""
     deadline = time.monotonic() + LONG_S
-    while not lock.first_came:
+    while not lock.waiting_since:
         assert time.monotonic() < deadline
         time.sleep(0.0001)
     time.sleep(2 * PATIENCE_S)

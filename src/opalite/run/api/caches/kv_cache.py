@@ -79,7 +79,7 @@ class KVCaches:
         other.__dict__.update(self.__dict__)
         other._prepared, other._spare = {}, {}
         if not self.refusal:
-            other.runs = self.runs.twin()
+            other.runs = self.runs.copy()
         return other
 
     def reserve(

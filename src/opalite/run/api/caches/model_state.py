@@ -168,7 +168,7 @@ class State:
         self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], names: Sequence[str], unread: frozenset[str]
     ) -> list[list[Any]]:
         """Outputs of the runs that were queued together; none if the next run must be waited for."""
-        if not (self._may_multi_step and self._values) or self.copies or not self._caches.runs.goes_on:
+        if not (self._may_multi_step and self._values) or self.copies or not self._caches.runs.has_fast_path:
             return []
         given = [self._complete_feeds(f) for f in feeds]
         caches, others = self._caches.reserve(given[0], self._values)

@@ -16,11 +16,12 @@ from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.runtime import Runtime
 from ....errors import DeviceError, DeviceLostError
 from ...execute.run_trace import RunRecord, RunTrace
+from ...model.dispatcher import Dispatcher
+from ...model.run_lock import RunLock
 from ...model.run_request import RunRequest
 from ..options.execution_providers import ProviderRequest, check_providers
 from ..process.session_process import SessionProcess
 from ..values.ort_value import OrtValue
-from .repeat_concurrent_runs import RepeatConcurrentRuns
 
 if TYPE_CHECKING:
     from ...model.kv_cache.kv_cache_runs import KVCacheRuns
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Found = tuple[list[Any], RunTrace, RunRecord]
 
 
-class Recovery(RepeatConcurrentRuns):
+class Recovery:
     """Part of InferenceSession. may_recover: False raises DeviceLostError to the caller instead."""
 
     _rt: Runtime
@@ -37,6 +38,8 @@ class Recovery(RepeatConcurrentRuns):
     _fallback_process: SessionProcess | None = None
     may_recover = True
     _recovery_lock: threading.Lock
+    _lock: RunLock
+    _dispatcher: Dispatcher
 
     @abstractmethod
     def _start(self, asked: ProviderRequest) -> None:
@@ -75,9 +78,8 @@ class Recovery(RepeatConcurrentRuns):
             raise DeviceLostError(self._loss_message(rt, f"input '{kept}'")) from fault
         started = time.perf_counter()
         outputs = self._fallback_process.run(None, values)
-        self._trace = RunTrace(strategy="process")
-        self._trace.total_s = time.perf_counter() - started
-        return outputs, self._trace, RunRecord()
+        self._dispatcher.trace = trace = RunTrace(strategy="process", total_s=time.perf_counter() - started)
+        return outputs, trace, RunRecord()
 
     def _is_lost_by(self, error: DeviceError, rt: Runtime) -> bool:
         """Whether a run failed because the context has ended, and may be repeated."""
@@ -88,9 +90,9 @@ class Recovery(RepeatConcurrentRuns):
         with self._recovery_lock:
             if self._rt is not rt or self._fallback_process is not None:
                 return
-            self._lock.beside.clear()
+            self._lock.concurrent.clear()
             if rt.replace_lost() is None:
-                self._forget_repeats()
+                self._dispatcher.forget_routes()
                 self._fallback_process = SessionProcess(
                     self._arguments,
                     environment={"OPALITE_PERSISTENT": "0"},

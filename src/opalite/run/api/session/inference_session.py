@@ -12,17 +12,15 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakValueDictionary
 
 from numpy import ndarray
 
 from .... import knobs
 from ....cl.device.fork_guard import check_fork, process
 from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.programs.background_throttle import short_switch_interval
 from ....cl.runtime import Runtime, find_runtime
 from ....errors import BindingError, DeviceError, InputError, InputTypeError, OptionError
 from ....ir.device.device_info import DeviceInfo
@@ -33,7 +31,7 @@ from ...execute.run_trace import RunRecord, RunTrace
 from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
 from ...model.compile_options import CompileOptions
-from ...model.repeat_run_fast_path import RepeatRun, types_key
+from ...model.dispatcher import Dispatcher
 from ...model.run_lock import RunLock
 from ...model.run_request import RunRequest, TuneRequest
 from ...model.session_counters import SessionCounters
@@ -134,10 +132,7 @@ class InferenceSession(Recovery, SessionTools):
         }
         self._fallback = bool(enable_fallback)
         self._lock = RunLock()
-        self._record_lock = threading.Lock()  # guards the records of runs: _trace, _run_record, _other_runs
         self._recovery_lock = threading.Lock()
-        self._lock.beside.on_drop = weakref.WeakMethod(self._drop_replica)
-        self._generation = 0  # incremented by loading and closing
         self._start(check_providers(providers, provider_options))
 
     def _start(self, asked: ProviderRequest) -> None:
@@ -154,7 +149,8 @@ class InferenceSession(Recovery, SessionTools):
         rt = find_runtime(choice.device, hints)
         edits = parse_edits(sess_options)
         counters = SessionCounters()
-        background = self._start_background(rt, options)
+        dispatcher = Dispatcher(self._lock, counters)
+        background = self._start_background(rt, options, dispatcher)
         compiler = Compiler(rt, options, background, counters)
         compiler.prestart_workers()
         with host_memory("loading the model"):
@@ -163,31 +159,26 @@ class InferenceSession(Recovery, SessionTools):
         _ = compiler.policy  # raises for an unsupported precision now instead of at the first run
         self._rt, self._compiler, self._model, self._auto = rt, compiler, model, auto
         self._hints = hints
-        self._load_s = time.perf_counter() - started
-        self._trace = RunTrace()  # of the last run
-        self._run_record = RunRecord()  # the executables of the last run
-        self._repeats, self._other_runs = counters.runs, counters.others
+        dispatcher.model = model
+        dispatcher.load_s = time.perf_counter() - started
+        self._dispatcher = dispatcher
+        self._lock.concurrent.on_drop = weakref.WeakMethod(dispatcher.drop_replica)
         self._reported_runs = 0  # runs in the statistics written so far
         log_at_exit(self)
-        self._first_s: float | None = None
-        self._has_run = False  # since loading or closing
-        self._last_repeat: RepeatRun | None = None  # the fast path for inputs of the last run's types
-        self._repeat_runs: WeakValueDictionary[Hashable, RepeatRun] = WeakValueDictionary()  # by input types
-        self._generation += 1
         self._outputs = {a.name: i for i, a in enumerate(model.outputs)}
         self._all_outputs = list(range(len(model.outputs)))
-        self._overflowed = False
         self._tunings: list[GraphTuning] = []
         self._choice, self._log, self._profiler = choice, log, profiler
-        log.log(
-            logging.INFO, f"loaded {describe_source(given['path_or_bytes'])} for {rt.info.name} in {self._load_s:.3f} s"
-        )
+        name, seconds = describe_source(given["path_or_bytes"]), dispatcher.load_s
+        log.log(logging.INFO, f"loaded {name} for {rt.info.name} in {seconds:.3f} s")
         if profiler is not None:
             profiler.add_session("model_loading", started_ns, device=rt.info.id)
         shapes = {a.name: a.shape for a in model.inputs}
         write_optimized_model(sess_options, given["path_or_bytes"], edits, shapes, rt.info.id)
 
-    def _start_background(self, rt: Runtime, options: CompileOptions) -> BackgroundCompiler | None:
+    def _start_background(
+        self, rt: Runtime, options: CompileOptions, dispatcher: Dispatcher
+    ) -> BackgroundCompiler | None:
         """The compiler of optimized programs while generic ones run; None if runs wait for optimized programs.
 
         Runs wait if tuning or precision 'auto' measures them, and if the device cannot build in the background.
@@ -198,7 +189,7 @@ class InferenceSession(Recovery, SessionTools):
         waits = options.tune != "none" or options.precision == "auto" or not rt.programs.may_build_in_background
         if waits or not knobs.get("OPALITE_TIERS"):
             return None
-        background = BackgroundCompiler(rt, self._replace_executable)
+        background = BackgroundCompiler(rt, dispatcher.replace)
         weakref.finalize(self, background.close).atexit = False
         return background
 
@@ -228,17 +219,18 @@ class InferenceSession(Recovery, SessionTools):
         Inputs may be OrtValues; those on the session's device are not copied. Raises InputError for inputs that the
         model does not accept.
         """
-        picked = self._pick_outputs(output_names)
+        picked = self._all_outputs if output_names is None else self._pick_outputs(output_names)
         options = None if run_options is None else check_run_options(run_options)
         if options is not None:
             check_not_terminated(options)
         found, rt = None, self._rt
-        if self._last_repeat is not None or self._repeat_runs:
-            try:
-                found = self._run_repeat(input_feed)
-            except DeviceError as e:
-                if not self._is_lost_by(e, rt):
-                    raise
+        try:
+            found = self._dispatcher.run_cached(input_feed)
+        except DeviceError as e:
+            if not self._is_lost_by(e, rt):
+                raise
+        except MemoryError as e:
+            raise out_of_memory(e, "running the model") from e
         outputs, trace = found or self._execute(input_feed, self._request(options))[:2]
         if options is not None:
             check_not_terminated(options)
@@ -294,7 +286,7 @@ class InferenceSession(Recovery, SessionTools):
         )
 
     def _stop_recording(self) -> None:
-        self._forget_repeats()
+        self._dispatcher.forget_routes()
 
     def _execute_here(
         self, input_feed: Mapping[str, Any], request: RunRequest, appending: KVCacheRuns | MultiStepRuns | None = None
@@ -308,77 +300,14 @@ class InferenceSession(Recovery, SessionTools):
         for name, value in values.items():
             if type(value) is not ndarray:
                 check_device("input", name, value, self._rt)
-        model = appending or self._model
-        age, started, started_ns = self._generation, time.perf_counter(), time.monotonic_ns()
+        started_ns = time.monotonic_ns()
         try:  # not host_memory: a context manager costs too much for each token of a decoder
-            with short_switch_interval():
-                outputs, trace = model.run(model.check_feeds(values), request)
+            found = self._dispatcher.run(values, request, appending)
         except MemoryError as e:
             raise out_of_memory(e, "running the model") from e
-        for cause, spent in (("plan", trace.import_s), ("tune", trace.tune_s), ("build", trace.build_s)):
-            self._counters.add_wait(cause, spent)
-        with self._record_lock:
-            trace.total_s = time.perf_counter() - started
-            if self._first_s is None:
-                self._first_s = trace.total_s + self._load_s
-            trace.first_s = self._first_s
-            # The caller may keep the trace, which must not hold device memory.
-            run_record, trace.run_record = trace.run_record or RunRecord(), None
-            self._trace = trace
-            self._overflowed = self._overflowed or trace.overflowed
-            self._other_runs[trace.tier] += trace.runs
-            if self._generation == age:
-                self._record_ran(run_record, request)
-            if self._profiler is not None:
-                self._profiler.add_run(started_ns)
-        return outputs, trace, run_record
-
-    def _record_ran(self, run_record: RunRecord, request: RunRequest) -> None:
-        """Record the executables of a run, and its fast path."""
-        self._run_record, self._has_run = run_record, True
-        steady: RepeatRun | None = run_record.steady if request.recorder is None else None
-        self._last_repeat = steady
-        if steady is not None and steady.key is not None:
-            self._repeat_runs[steady.key] = steady
-
-    def _run_repeat(self, input_feed: Mapping[str, Any]) -> tuple[list[Any], RunTrace] | None:
-        """Run by the fast path of an earlier run with inputs of the same types; None if there is none."""
-        if process.is_child:
-            check_fork()
-        lock = self._lock
-        if lock.is_shared or not lock.acquire_at_once(False):
-            if not isinstance(input_feed, Mapping):
-                return None
-            found, is_known = self._run_concurrently(input_feed)
-            if found is not None or not is_known:
-                return found
-            lock.acquire()
-        elif lock.parked:
-            lock.spill_to_host()
-        try:
-            if not isinstance(input_feed, Mapping):
-                return None
-            steady = self._last_repeat
-            started = time.perf_counter()
-            try:
-                found = steady.run(input_feed) if steady is not None and steady.is_current else None
-                if found is None:
-                    steady = self._repeat_runs.get(types_key(input_feed))
-                    if steady is None or not steady.is_current:
-                        return None
-                    found = steady.run(input_feed)
-            except MemoryError as e:
-                raise out_of_memory(e, "running the model") from e
-            if found is None:
-                return None
-            outputs, trace = found
-            trace.total_s = time.perf_counter() - started
-            trace.first_s = self._first_s or 0.0
-            self._last_repeat, self._trace = steady, trace
-            self._repeats[trace.tier] += 1
-            return outputs, trace
-        finally:
-            lock.release()
+        if self._profiler is not None:
+            self._profiler.add_run(started_ns)
+        return found
 
     def _pick_outputs(self, names: Sequence[str] | None) -> list[int]:
         if names is None or names == "":
@@ -408,14 +337,10 @@ class InferenceSession(Recovery, SessionTools):
         if self._background is not None:
             self._background.drop()
         self._model.reset()
-        self._lock.beside.clear()
+        self._lock.concurrent.clear()
         if self._fallback_process is not None:
             self._fallback_process.close()
-        with self._lock, self._record_lock:
-            self._generation += 1
-            self._forget_repeats()
-            self._run_record = RunRecord()
-            self._has_run = False
+        self._dispatcher.reset()
 
     def _report_stats(self) -> None:
         """Write statistics to the file of OPALITE_STATS, if there were runs since the last report."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +22,7 @@ from ...execute.compile_queue import Job, compile_queue
 from ...execute.run_trace import RunRecord, RunTrace, Timing
 from ...model.background.background_compile import BackgroundCompiler
 from ...model.background.graph_compiler import Compiler
+from ...model.dispatcher import Dispatcher
 from ...model.run_request import RunRequest, TuneRequest
 from ...model.session_counters import SessionCounters
 from ...report.explanation import Explanation, describe_tier, explain
@@ -50,12 +50,7 @@ class SessionTools(SessionApi):
     _background: BackgroundCompiler | None
     _counters: SessionCounters
     _auto: AutoModel | None
-    _trace: RunTrace
-    _run_record: RunRecord
-    _has_run: bool
-    _repeats: Counter[str]
-    _other_runs: Counter[str]
-    _overflowed: bool
+    _dispatcher: Dispatcher
     _tunings: list[GraphTuning]
 
     @abstractmethod
@@ -75,12 +70,12 @@ class SessionTools(SessionApi):
     @property
     def last_timing(self) -> Timing:
         """The seconds of the last run, by part."""
-        return self._trace
+        return self._dispatcher.trace
 
     @property
     def last_trace(self) -> RunTrace:
         """The trace of the last run: seconds, strategy, bytes transferred, waits of the host."""
-        return self._trace
+        return self._dispatcher.trace
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait up to `timeout` seconds for background work (None: without limit); returns whether all is done.
@@ -92,7 +87,7 @@ class SessionTools(SessionApi):
         """
         check_fork()
         with self._lock:
-            executables = self._run_record.executables
+            executables = self._dispatcher.run_record.executables
         jobs: list[Job] = [job for e in executables for job in e.jobs]
         for owner in (self._background, self._auto):
             jobs += [] if owner is None else owner.jobs
@@ -103,8 +98,8 @@ class SessionTools(SessionApi):
         """Statistics since the session was opened: runs, plans, programs, waits by cause, memory by kind."""
         from ...report.session_stats import make_stats
 
-        runs = {tier or "host": count for tier, count in (self._repeats + self._other_runs).items()}
-        last = (self._trace.tier or "host") if runs else ""
+        runs = {tier or "host": count for tier, count in self._counters.runs.items()}
+        last = (self._dispatcher.trace.tier or "host") if runs else ""
         return make_stats(runs, last, self._counters, self._background, self._lock, self._model.caches)
 
     def replay(self) -> float:
@@ -113,13 +108,13 @@ class SessionTools(SessionApi):
         Raises OpaliteError if the program has host steps, InputError before the first run.
         """
         check_fork()
-        if any(e.is_released for e in self._run_record.executables):
+        if any(e.is_released for e in self._dispatcher.run_record.executables):
             self.settle()  # until the replacement is built
-        with self._lock.alone():
-            if not self._has_run:
+        with self._lock.exclusive():
+            if not self._dispatcher.has_run:
                 raise InputError("the model has not run yet; run it once before replay()")
             started = time.perf_counter()
-            for executable in self._run_record.executables:
+            for executable in self._dispatcher.run_record.executables:
                 with executable.entered() as is_there:
                     if not is_there:
                         raise InputError("other programs have replaced those of the last run; run the model again")
@@ -134,8 +129,8 @@ class SessionTools(SessionApi):
         check_fork()
         if input_feed is not None:
             run_record = self._execute(input_feed, self._request(waits=True))[2]
-        elif self._has_run:
-            run_record = self._run_record
+        elif self._dispatcher.has_run:
+            run_record = self._dispatcher.run_record
         else:
             with self._unchecked():
                 run_record = self._execute(self._example_feeds(), self._request(waits=True))[2]
@@ -239,7 +234,7 @@ class SessionTools(SessionApi):
                 recorder.start(i)
                 _, trace, run_record = self._execute(input_feed, self._request(recorder=recorder, waits=True))
                 profile.wall_s.append(trace.total_s)
-        with self._lock.alone():
+        with self._lock.exclusive():
             profile.peaks = measure_peaks(self._rt)
         profile.queueing = [e.queueing for e in run_record.executables]
         return profile
@@ -277,7 +272,7 @@ class SessionTools(SessionApi):
     @property
     def overflowed(self) -> bool:
         """Whether values of a run exceeded the range of fp16, so that the session now uses fp32."""
-        return self._overflowed
+        return self._dispatcher.overflowed
 
     def example_shapes(self) -> dict[str, tuple[int, ...]]:
         """Example shapes by input: open dimensions are 1; a bundle has the shapes of its compilation."""

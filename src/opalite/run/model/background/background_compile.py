@@ -170,7 +170,7 @@ class CompileJob(Job):
                         cache.drop(key, old)
         if swapped is not None:
             compiler.report_swap(swapped.executable, made.executable)
-        finish, made.when_in_place = made.when_in_place, None
+        finish, made.on_installed = made.on_installed, None
         if finish is not None:
             finish()
 

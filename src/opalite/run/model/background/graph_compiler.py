@@ -218,7 +218,7 @@ class Compiler:
                 built.append((copy_with_weights(program), notes))
 
             compiled = self._make(graph, plan, trace, sizes, hold, planned, counts, before_weights)
-            compiled.when_in_place = partial(on_built, *built[-1])  # called once runs use it
+            compiled.on_installed = partial(on_built, *built[-1])  # called once runs use it
             return compiled
 
         parts = megakernel_parts(self.rt, planned.program)

@@ -109,7 +109,7 @@ class Respecializer(CompileJob):
             self._notify_none(f"is no faster: {times}")
             return None
         made.notes = (*made.notes, f"plan: made in the background for sizes that came back; measured there: {times}")
-        cache.add_nearer(key, made)
+        cache.add_respecialized(key, made)
         return None
 
     def fail(self, error: Exception) -> None:
@@ -144,7 +144,7 @@ class Respecializer(CompileJob):
             executable = held()
             if executable is None:
                 raise OpaliteError("the other one has gone")
-            with self._lock.alone(), executable.entered(program) as is_there:
+            with self._lock.exclusive(), executable.entered(program) as is_there:
                 if not is_there:
                     raise OpaliteError("the other one has gone")
                 started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What runs ONNX operators on the host for programs that have some."""
+"""The runner of ONNX operators on the host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...execute.host_operators import HostRunner
 
 
 def onnx_runner() -> HostRunner:
-    """What runs ONNX operators on the host: imports onnx when it is first called."""
+    """A function that runs ONNX operators on the host; it imports onnx at its first call."""
 
     @cache
     def find(node: str) -> Callable[..., Sequence[Any]]:

@@ -1,7 +1,7 @@
-"""From a model with control flow to a Flow: every way that a run may go is imported for inputs of known types.
+"""Imports a model with control flow: every path of a run, for inputs of known types, as the steps of a Flow.
 
-A branch whose condition is known at run time is imported for both; what comes after it too, so that its results may
-have other shapes. The body of a loop is imported once, for trips that hand on values of the same types.
+If a condition is known at run time only, both branches and everything after them are imported for each branch, so that
+their results may have different shapes. The body of a loop is imported once; its loop-carried values keep their types.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from ....plan.control_flow import (
 )
 
 MOST_GRAPHS = 64
-"""Graphs of one model: each branch in turn doubles what follows it."""
+"""Most graphs of one model: each branch doubles the graphs after it."""
 
 Array = np.ndarray[Any, Any]
 Type = TensorType | Array | None
-"""What is known of a value: its type, its contents, or nothing."""
+"""What import knows of a value: its type, its contents, or nothing."""
 Types = Mapping[str, Type]
 
 
 @dataclass(frozen=True)
 class Imported:
-    """steps of a Flow, and the graphs that their programs are to be planned of."""
+    """Imported control flow: steps of a Flow, and the graphs of their programs."""
 
     graphs: Sequence[Graph]
     steps: tuple[FlowStep, ...]
@@ -53,9 +53,9 @@ class Imported:
 def import_flow(importer: ModelImporter, feeds: Mapping[str, TensorType]) -> Imported:
     """The flow of a model for inputs of these types; `importer` makes plain numbers of all sizes.
 
-    BundleError for a model whose shapes depend on data otherwise than by which branches are taken.
+    BundleError for a model whose shapes depend on data other than conditions of branches.
     """
-    finder = _Finder()
+    finder = _FlowImporter()
     try:
         steps, _ = finder.steps(importer, dict(feeds))
     except ContentsNeededError as e:
@@ -63,14 +63,14 @@ def import_flow(importer: ModelImporter, feeds: Mapping[str, TensorType]) -> Imp
     return Imported(finder.graphs, steps)
 
 
-class _Finder:
+class _FlowImporter:
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
-        self._segments: dict[Segment, int] = {}  # numbers of their graphs
-        self._makers: dict[str, str] = {}  # what makes a value whose type depends on data
+        self._segments: dict[Segment, int] = {}  # number of its graph
+        self._makers: dict[str, str] = {}  # the operator that makes a value whose type depends on data
 
     def steps(self, importer: ModelImporter, feeds: dict[str, Type]) -> tuple[tuple[FlowStep, ...], list[Types]]:
-        """The steps of a model or body, and what is known of its outputs after each way that it may go."""
+        """The steps of a model or body, and the types of its outputs after each path."""
         return self._from(first_stage(importer, feeds), dict(feeds), importer.outputs)
 
     def _from(
@@ -117,7 +117,7 @@ class _Finder:
                 number = self._segments[segment] = len(self.graphs)
                 self.graphs.append(segment.graph)
                 if len(self.graphs) > MOST_GRAPHS:
-                    raise _refusal(f"its branches can go in ways that take more than {MOST_GRAPHS} programs")
+                    raise _refusal(f"its branches take more than {MOST_GRAPHS} programs")
             steps.append(RunProgram(number, segment.inputs, tuple(outputs)))
             for name, index in outputs:
                 made = segment.graph.outputs[index].type
@@ -201,10 +201,10 @@ class _Finder:
         for end in ends:
             for name, before in zip(outputs, types, strict=False):
                 if (after := _typed(end, name)) != before:
-                    raise _refusal(f"a trip hands on '{name}' as {after}, and was given {before}")
+                    raise _refusal(f"an iteration changes the type of '{name}' from {before} to {after}")
             for name in outputs[len(types) :]:
                 if _typed(end, name) != _typed(ends[0], name):
-                    raise _refusal(f"trips collect '{name}' in different shapes")
+                    raise _refusal(f"iterations give '{name}' in different shapes")
         rows = []
         for name in outputs[len(types) :]:
             kind = _typed(ends[0], name)

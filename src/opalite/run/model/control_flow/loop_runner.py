@@ -1,8 +1,8 @@
-"""LoopRunner: how a session runs the bodies of loops - trip by trip as models of their own, or many trips at once.
+"""LoopRunner: runs the bodies of ONNX Loop and Scan, one iteration at a time or many iterations in one call.
 
-Many at once go where the body is one program whose trips need nothing of the host between them: what one hands to the
-next keeps its type and shape, and no shape depends on it. The importer asks before a loop's first trip, and again after
-some that it ran one by one, for the program may not be there yet.
+Many iterations run in one call if the body is one program and the host has nothing to do between them: loop-carried
+values keep type and shape, and no shape depends on them. The importer asks before the first iteration, and again after
+some that it ran one by one, when the program may have been built.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ if TYPE_CHECKING:
     from ..run_lock import RunLockHold
     from ..run_request import RunRequest
 
-LONGEST_S = 0.1  # of trips that are made at once: in between the run may be called off, and others take their turn
-FIRST_TRIPS = 256  # made at once where nothing is known of their time
-MOST_TRIPS = 1 << 16
-MOST_ROW_BYTES = 1 << 26  # of what they collect
+LONGEST_S = 0.1  # of iterations in one call; between calls the run may be cancelled, and other threads run
+FIRST_ITERATIONS = 256  # in the first call, before their time is known
+MAX_ITERATIONS = 1 << 16
+MAX_ROW_BYTES = 1 << 26  # of scan outputs in one call
 
 
 @dataclass(frozen=True)
-class Handing:
-    """plan: what passes between trips on the device. states: for each of the loop's, its number in the plan, or the
-    input that stays what it was."""
+class CarriedValues:
+    """Loop-carried values of a body.
+
+    plan: values passed between iterations on the device. states: for each state of the loop its number in the plan, or
+    the input that it equals in all iterations. row_bytes: of scan outputs in an iteration.
+    """
 
     plan: LoopCarryPlan
     states: tuple[int | str, ...]
@@ -43,7 +46,7 @@ class Handing:
 
 
 class LoopRunner:
-    """The Runner of one run of a model; `repeat` is described by importer/walk/loop_body_tasks.py."""
+    """The Runner of one run of a model (importer/walk/loop_body_tasks.py); notes: a sentence for each body."""
 
     def __init__(
         self,
@@ -51,17 +54,17 @@ class LoopRunner:
         run: Callable[[ModelImporter, Mapping[str, Any]], Sequence[Any]],
         request: RunRequest,
         trace: RunTrace,
-        turn: RunLockHold,
+        hold: RunLockHold,
     ) -> None:
-        """run: gives the outputs of one trip."""
-        self.told: dict[str, str] = {}  # how the trips of each body are made, in a sentence
+        """run: returns the outputs of one iteration."""
+        self.notes: dict[str, str] = {}  # how the iterations of each body run, by its name
         self._model, self._run = model, run
-        self._request, self._trace, self._turn = request, trace, turn
+        self._request, self._trace, self._hold = request, trace, hold
         tunes = (request.tuning.level or model.compiler.options.tune) != "none"
         self._may_repeat = request.recorder is None and not tunes
 
     def __call__(self, importer: ModelImporter, feeds: Mapping[str, Any]) -> Sequence[Any]:
-        """The outputs of one trip."""
+        """The outputs of one iteration."""
         return self._run(importer, feeds)
 
     def repeat(
@@ -78,7 +81,7 @@ class LoopRunner:
             return None
         found = self._repeat(importer, feeds, carried, first, most, scanned)
         how = f"as runs of their own: {found}" if isinstance(found, str) else found[0]
-        self.told[importer.name] = f"loop body '{importer.name}': its trips are made {how}"
+        self.notes[importer.name] = f"loop body '{importer.name}': its iterations run {how}"
         return None if isinstance(found, str) else found[1]
 
     def _repeat(
@@ -90,68 +93,70 @@ class LoopRunner:
         most: int | None,
         scanned: Sequence[Any],
     ) -> tuple[str, tuple[int, bool, list[Any], list[Any]]] | str:
-        """How trips were made and what came of them, or why they cannot be made at once."""
+        """How iterations ran and their results, or why they cannot run in one call."""
         if not all(type(v) is np.ndarray for v in feeds.values()):
             return "not everything is a tensor"
-        request, turn = self._request, self._turn
+        request, hold = self._request, self._hold
         if request.check is not None:
             request.check()
-        run = ImportRun(importer, feeds, self, turn.leave)
+        run = ImportRun(importer, feeds, self, hold.release)
         segment, sizes = run.segment, run.sizes
         if segment is None or not run.is_whole_model:
-            return "the body is more than one program, as what it computes depends on contents"
+            return "the body is more than one program, because it depends on contents"
         ready = self._model.executables.find(segment, sizes)
         if ready is None:
             return "its program has not been made yet"
         compiled, at = ready
         executable = compiled.executable
         if request.waits and compiled.job is not None and not compiled.job.is_over:
-            return "the programs made for it have not been built yet"
+            return "its optimized programs have not been built yet"
         if compiled.may_overflow:
-            return "halves may overflow, so that outputs must be looked at"
-        if carried not in at.handings:
-            at.handings[carried] = _handing(segment, at, carried, feeds)
-        handing: Handing | None = at.handings[carried]
-        if handing is None:
-            return "what a trip hands to the next comes from elsewhere than its program"
+            return "half storage may overflow, so the host checks outputs"
+        if carried not in at.carry_plans:
+            at.carry_plans[carried] = _find_carried(segment, at, carried, feeds)
+        values: CarriedValues | None = at.carry_plans[carried]
+        if values is None:
+            return "a loop-carried value does not come from its program"
         arrays = run.feeds
-        turn.take()
+        hold.acquire()
         with executable.entered(at.program) as is_there:
             if not is_there:
                 return "another executable is replacing it"
-            trips = executable.iterations(handing.plan)
-            if isinstance(trips, str):
-                turn.pause()
-                return trips
-            count = _count(trips.iteration_s, most, handing.row_bytes)
-            result, spent = trips.run(arrays, first, count, [a[:count] for a in scanned])
+            iterations = executable.iterations(values.plan)
+            if isinstance(iterations, str):
+                hold.release_if_idle()
+                return iterations
+            count = _count(iterations.iteration_s, most, values.row_bytes)
+            result, spent = iterations.run(arrays, first, count, [a[:count] for a in scanned])
             executable.count_iterations(result.made)
-        turn.pause()
+        hold.release_if_idle()
         spent.tier = executable.tier
         self._trace.add(spent)
         run_record = self._trace.run_record
         if run_record is not None:
             run_record.add(executable)
-            run_record.note(*compiled.notes, *compiled.lasting, *at.notes)
-        states = [result.states[s] if isinstance(s, int) else feeds[s] for s in handing.states]
-        return trips.how, (result.made, result.continues, states, result.rows)
+            run_record.note(*compiled.notes, *compiled.inherited_notes, *at.notes)
+        states = [result.states[s] if isinstance(s, int) else feeds[s] for s in values.states]
+        return iterations.how, (result.made, result.continues, states, result.rows)
 
 
 def _count(iteration_s: float, most: int | None, row_bytes: int) -> int:
-    """How many trips to make at once."""
-    count = int(LONGEST_S / iteration_s) if iteration_s else FIRST_TRIPS
-    count = max(1, min(count, MOST_TRIPS, MOST_ROW_BYTES // max(1, row_bytes)))
+    """Number of iterations for one call."""
+    count = int(LONGEST_S / iteration_s) if iteration_s else FIRST_ITERATIONS
+    count = max(1, min(count, MAX_ITERATIONS, MAX_ROW_BYTES // max(1, row_bytes)))
     return count if most is None else min(count, most)
 
 
-def _handing(segment: Segment, at: SizedProgram, carried: LoopCarried, feeds: Mapping[str, Any]) -> Handing | None:
-    """What trips of the segment hand on; None where that takes the host."""
+def _find_carried(
+    segment: Segment, at: SizedProgram, carried: LoopCarried, feeds: Mapping[str, Any]
+) -> CarriedValues | None:
+    """The loop-carried values of a body; None if the host has to compute any."""
     inputs = {name: i for i, name in enumerate(segment.inputs)}
     counter, (condition, goes) = carried.counter, carried.condition
     changing = {counter, *carried.scanned, *(name for name, _ in carried.states)}
 
     def source(name: str) -> Source | str | None:
-        """Where an output comes from: the device, an input that is the same in all trips, or somewhere else."""
+        """The source of an output: on the device, or the name of an input that never changes; else None."""
         found = segment.exports.get(name)
         if isinstance(found, GraphOutput):
             return FromOutput(found.index)
@@ -172,7 +177,7 @@ def _handing(segment: Segment, at: SizedProgram, carried: LoopCarried, feeds: Ma
         if found is None or (isinstance(found, str) and found != taken):
             return None
         if isinstance(found, str):
-            numbers.append(found)  # as it came
+            numbers.append(found)  # unchanged
             continue
         numbers.append(len(states))
         states.append((found, inputs.get(taken)))
@@ -196,7 +201,7 @@ def _handing(segment: Segment, at: SizedProgram, carried: LoopCarried, feeds: Ma
     )
     ports = at.program.inputs, at.program.outputs
     row_ports = [ports[isinstance(r, FromOutput)][r.index] for r in plan.rows]
-    return Handing(plan, tuple(numbers), sum(math.prod(p.shape) * p.dtype.size for p in row_ports))
+    return CarriedValues(plan, tuple(numbers), sum(math.prod(p.shape) * p.dtype.size for p in row_ports))
 
 
 def _is_true(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Running a Flow: its steps in order, on arrays by name."""
+"""FlowRun: runs the steps of a bundle's control flow in order, on arrays by name."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ...execute.host_operators import HostRunner
 
 Array = np.ndarray[Any, Any]
 RunOne = Callable[[int, Sequence[Any]], list[Any]]
-"""Runs the program of a number on its inputs; the outputs are nobody else's."""
+"""Runs a program by number on its inputs; the caller owns the outputs."""
 
 
 class FlowRun:
     """One run of a flow."""
 
     def __init__(self, run: RunOne, run_host: HostRunner, check: Callable[[], None] | None) -> None:
-        """check: raises what calls the run off."""
+        """check: raises if the run is cancelled."""
         self._run, self._run_host, self._check = run, run_host, check
 
     def check(self) -> None:
-        """To be called before each trip of a loop."""
+        """Raise if the run is cancelled; called before each iteration."""
         if self._check is not None:
             self._check()
 
     def outputs(self, flow: Flow, feeds: Mapping[str, Any]) -> list[Any]:
-        """The model's outputs in order, which the caller may keep. BundleError for a flow that is none."""
+        """The model's outputs in order, owned by the caller. BundleError for a malformed flow."""
         values = {name: np.asarray(array) for name, array in feeds.items()}
         borrowed = {id(array) for array in values.values()}
         try:
@@ -84,28 +84,28 @@ class FlowRun:
         outer = {inner: values[name] for inner, name in step.captured}
         states = [values[name] for name, _, _ in step.states]
         rows: list[list[Array]] = [[] for _ in step.rows]
-        trip = 0
-        while going and (most is None or trip < most):
+        number = 0
+        while going and (most is None or number < most):
             self.check()
             inside = dict(outer)
             if step.counter[0]:
-                inside[step.counter[0]] = np.full((1,) * step.counter[1], trip, np.int64)
+                inside[step.counter[0]] = np.full((1,) * step.counter[1], number, np.int64)
             if step.condition[0]:
                 inside[step.condition[0]] = np.ones((1,) * step.condition[1], bool)
             inside.update((inner, state) for (_, inner, _), state in zip(step.states, states, strict=True))
-            inside.update((inner, parts[trip]) for inner, parts in scanned)
+            inside.update((inner, parts[number]) for inner, parts in scanned)
             self._steps(step.body, inside, borrowed)
             states = [inside[after] for _, _, after in step.states]
             for collected, row in zip(rows, step.rows, strict=True):
                 collected.append(inside[row.name])
             going = bool(_number(inside[step.goes])) if step.goes else True
-            trip += 1
+            number += 1
         results = [*states, *map(_stacked, step.rows, rows)]
         values.update((name, array) for name, array in zip(step.outputs, results, strict=True) if name)
 
 
 def _number(array: Any) -> Any:
-    """The one element of a condition or a count. ValueError if there are more."""
+    """The one element of a condition or a count; ValueError for more elements."""
     return np.asarray(array).reshape(()).item()
 
 

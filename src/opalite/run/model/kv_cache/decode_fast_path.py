@@ -1,12 +1,11 @@
-"""DecodeFastPath: runs that go on from the last one as that did from the one before, which need no look at the
-model."""
+"""DecodeFastPath: decode steps that repeat the last one with other sizes, without a look at the model."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
+from copy import copy as shallow_copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,38 +21,38 @@ from ...execute.run_trace import RunRecord, RunTrace
 from ...execute.strategies.inflight_runs import InflightRuns
 from ..executable_cache import Compiled
 from ..fp16_overflow_fallback import is_finite
+from ..run_request import targets_by_number
 
 if TYPE_CHECKING:
-    from .kv_cache_runs import Way
+    from .kv_cache_runs import ExecutionPath
 
 Array = np.ndarray[Any, Any]
 _log = logging.getLogger(__name__)
-_KEPT = 4  # of one plan
-_AHEAD = 4  # times as many positions as there is memory for that a program is made for
+_KEPT = 4  # dynamic-shape runs of one executable
+_HEADROOM = 4  # a program serves this many times the reserved positions
 
 
-def find_dynamic_parameters(
+def find_dynamic_runs(
     compiled: Compiled, sizes: Sequence[int], steps: Sequence[int], grown: int, length: int, capacity: int
 ) -> DynamicShapeRuns | None:
-    """What runs `compiled` at sizes that go on from `sizes` by `steps`, with which caches of `length` grow by `grown`;
-    None where that takes a program for each.
+    """Runs of `compiled` at sizes that change by `steps` in each run, with caches that grow by `grown` from `length`.
 
-    capacity: number of the size that says for how many positions there is memory. Where it may change as well, the
-    program is for _AHEAD times as much: one for more positions later is then no other.
+    None if each length needs a program of its own. capacity: number of the size that says how many positions are
+    reserved. If it may change too, the program serves _HEADROOM times as many, so that growth needs no other program.
     """
     for found in compiled.dynamic:
         if found.dynamic.at(sizes) is not None:
             return found
     if compiled.template is None:
         return None
-    for ahead in (_AHEAD, 1):
-        held = ahead * sizes[capacity]
+    for headroom in (_HEADROOM, 1):
+        held = headroom * sizes[capacity]
         further = (held - 1 - length) // grown
         if further < 1:
             continue
         largest = [n + further * step for n, step in zip(sizes, steps, strict=True)]
         largest[capacity] = held
-        moves = {i for i, step in enumerate(steps) if step} | ({capacity} if ahead > 1 else set())
+        moves = {i for i, step in enumerate(steps) if step} | ({capacity} if headroom > 1 else set())
         try:
             made = DynamicShapeRuns(compiled.executable, DynamicParameters(compiled.template, largest, moves))
         except ValueError as e:
@@ -65,15 +64,15 @@ def find_dynamic_parameters(
 
 
 class DecodeFastPath:
-    """Runs of one program alone by MovingRuns: `serves` says whether feeds are like those before, `run` runs them."""
+    """Decode steps of one program with dynamic shapes: `serves` checks the feeds, then `run` runs them."""
 
-    def __init__(self, way: Way, runs: DynamicShapeRuns, sizes: Sequence[int]) -> None:
-        """way: of the last run, which had these sizes."""
-        record = self._record = way.record
-        self._way, self._compiled, self._runs = way, way.compiled, runs
+    def __init__(self, path: ExecutionPath, runs: DynamicShapeRuns, sizes: Sequence[int]) -> None:
+        """path: of the last run, at `sizes`."""
+        record = self._record = path.record
+        self._path, self._compiled, self._runs = path, path.compiled, runs
         self._last = list(sizes)
         known = [(n, a.dtype, a.shape, np.array(a.values, a.dtype).tobytes()) for n, a in record.contents.items()]
-        self._fixed = [*known, *((n, *told) for n, told in record.fixed.items())]
+        self._fixed = [*known, *((n, *spec) for n, spec in record.fixed.items())]
         self._inputs = [
             (n, np.dtype(a.dtype), len(a.shape), list(_numbered(a.numbers)), _fixed(a.shape, a.numbers))
             for n, a in record.tensors.items()
@@ -84,14 +83,14 @@ class DecodeFastPath:
         texts = dict.fromkeys(record.lengths.values())
         self._lengths = compile_numbers(record.open_sizes, (), list(texts))
         self._names = [[n for n, own in record.lengths.items() if own == text] for text in texts]  # by length
-        self._known: Mapping[str, GrowableDeviceTensor] = {}  # caches that fit
-        self._held: list[tuple[GrowableDeviceTensor, Any]] = []  # of these, with the tensor that each was then
-        self._lists: list[list[GrowableDeviceTensor]] = []  # of these, by length
-        self._moves = -1  # of the executable, when these were where its program lies; -1 if they never were
+        self._known: Mapping[str, GrowableDeviceTensor] = {}  # caches that fitted last
+        self._held: list[tuple[GrowableDeviceTensor, Any]] = []  # of `_known`, with the tensor of each at that time
+        self._lists: list[list[GrowableDeviceTensor]] = []  # of `_known`, grouped by length
+        self._rebind_count = -1  # of the executable when these caches were bound; -1 if they never were
         inputs, outputs = ({pair[i] for pair in record.reserved} for i in (0, 1))
         self._read = [n for i, n in enumerate(record.inputs) if i not in inputs]
         ports = list(zip(runs.dynamic.program.reserved, record.reserved, strict=True))
-        self._memory = [(port.slot, record.inputs[i]) for port, (i, _) in ports]
+        self._slots = [(port.slot, record.inputs[i]) for port, (i, _) in ports]
         self._stored = {record.inputs[i]: port.dtype.np for port, (i, _) in ports}
         made = [o for o in range(len(runs.dynamic.program.outputs) + len(outputs)) if o not in outputs]
         self._places = {o: k for k, o in enumerate(made)}
@@ -99,18 +98,18 @@ class DecodeFastPath:
         self._computed = [(i, self._places[s]) for i, s in sources if isinstance(s, int) and s in self._places]
         self._others = [(i, s) for i, s in sources if not isinstance(s, int)]
         self._sizes: tuple[int, ...] = ()
-        self._unread: tuple[Collection[str], list[int]] | None = None  # outputs that nobody reads, and their numbers
+        self._unread: tuple[Collection[str], list[int]] | None = None  # unread outputs, and their numbers
 
-    def twin(self) -> DecodeFastPath:
-        """The same for another state, perhaps another thread's. What is noted of runs is only ever assigned anew."""
-        other = copy(self)
-        other._known, other._held, other._lists = {}, [], []  # so that it holds nothing of this one's memory
+    def copy(self) -> DecodeFastPath:
+        """A copy for another state, which may belong to another thread: records of runs are replaced, never changed."""
+        other = shallow_copy(self)
+        other._known, other._held, other._lists = {}, [], []  # it holds none of this state's memory
         return other
 
     def serves(self, feeds: Mapping[str, Any], caches: Mapping[str, GrowableDeviceTensor]) -> bool:
-        """Whether nothing but sizes has changed, and those as they may; to be asked before each `run`."""
-        way = self._way
-        if len(feeds) != len(self._inputs) + len(self._fixed) or not way.executables.has(way.key, way.compiled):
+        """Whether only sizes have changed, and consistently; called before each `run`."""
+        path = self._path
+        if len(feeds) != len(self._inputs) + len(self._fixed) or not path.executables.has(path.key, path.compiled):
             return False
         for name, dtype, shape, contents in self._fixed:
             value = feeds.get(name)
@@ -132,22 +131,24 @@ class DecodeFastPath:
             for axis, size in fixed:
                 if shape[axis] != size:
                     return False
-        if not (self._fit_still(caches, sizes) or self._fit(caches, sizes)):
+        if not (self._fit_again(caches, sizes) or self._fit(caches, sizes)):
             return False
         self._sizes = tuple(sizes)
         return None not in sizes
 
     def _look_ahead(self, sizes: Sequence[int]) -> None:
-        """Have at hand what follows from the sizes of the run that goes on from `sizes` as those from the last."""
+        """Compute in advance the values that follow from the sizes of the next step."""
         following = tuple(2 * now - before for now, before in zip(sizes, self._last, strict=True))
         self._last = list(sizes)
-        if self._way.given is not None:
-            with suppress(Exception):  # it may not exist; who runs it is told then
-                self._way.given.at(following)
+        if self._path.given is not None:
+            with suppress(Exception):  # there may be no next step; its run reports errors
+                self._path.given.at(following)
 
-    def _fit_still(self, caches: Mapping[str, GrowableDeviceTensor], sizes: list[Any]) -> bool:
-        """As `_fit`, for the caches that fitted last. Of one, length and memory alone may be others since: it is cut by
-        its state, and stored otherwise by runs of other programs."""
+    def _fit_again(self, caches: Mapping[str, GrowableDeviceTensor], sizes: list[Any]) -> bool:
+        """As `_fit`, for the caches that fitted last.
+
+        Their lengths and memory may have changed since: a state may be truncated, or converted by another program.
+        """
         if caches is not self._known:
             return False
         held = self._held
@@ -159,7 +160,7 @@ class DecodeFastPath:
         return self._add_sizes(name, cache, sizes)
 
     def _fit(self, caches: Mapping[str, GrowableDeviceTensor], sizes: list[Any]) -> bool:
-        """Whether the caches are what the segment takes; their sizes are added."""
+        """Whether the caches fit the program; adds their sizes to `sizes`."""
         if len(caches) != len(self._caches):
             return False
         values = list(caches.values())
@@ -173,11 +174,11 @@ class DecodeFastPath:
                 return False
         self._known, self._held = caches, [(c, c.tensor) for c in values]
         self._lists = [[caches[n] for n in names] for names in self._names]
-        self._moves = -1
+        self._rebind_count = -1
         return True
 
     def _add_sizes(self, name: str, cache: GrowableDeviceTensor, sizes: list[Any]) -> bool:
-        """Whether the sizes of a cache are those of the run, which get those that are not there yet."""
+        """Whether the sizes of a cache agree with `sizes`; adds those that are missing there."""
         shape = cache.shape
         for axis, number in self._caches[name]:
             size = shape[axis]
@@ -195,9 +196,9 @@ class DecodeFastPath:
         targets: Mapping[str, Target],
         unread: Collection[str] = (),
     ) -> tuple[list[Any], RunTrace] | None:
-        """The model's outputs in order, None for caches, which have grown, and what the run did; by whoever has the
-        session's turn. None where this is no such run after all. targets: outputs that should stay on the device.
-        unread: those that nobody reads.
+        """The model's outputs in order, None for caches, which have grown; and the trace. None if they do not fit.
+
+        The caller holds the run lock. targets: outputs that should stay on the device. unread: outputs nobody reads.
         """
         sizes, executable = self._sizes, self._compiled.executable
         values = self._runs.dynamic.at(sizes)
@@ -210,28 +211,27 @@ class DecodeFastPath:
         with executable.entered() as is_there:
             if not is_there:
                 return None
-            if executable.rebind_count != self._moves:  # another state has run, or these caches never did
-                executable.rebind_state_buffers({slot: caches[n].tensor.buffer for slot, n in self._memory})
-                self._moves = executable.rebind_count
+            if executable.rebind_count != self._rebind_count:  # another state has run, or these caches are new
+                executable.rebind_state_buffers({slot: caches[n].tensor.buffer for slot, n in self._slots})
+                self._rebind_count = executable.rebind_count
             look_ahead = partial(self._look_ahead, sizes)
-            found, trace = self._runs.run(values, arrays, kept, look_ahead, self._lent(unread))
+            found, trace = self._runs.run(values, arrays, kept, look_ahead, self._unread_numbers(unread))
         if self._compiled.may_overflow and not is_finite(found):
-            return None  # lengths are as before, and what it appended is written again
-        self._tell(trace)
+            return None  # lengths are as before; the next run overwrites what was appended
+        self._record_run(trace)
         self._grow(self._lengths(*sizes) or ())
         return self._outputs(found, feeds, given), trace
 
-    def run_ahead(
+    def run_in_flight(
         self,
         feeds: Sequence[Mapping[str, Any]],
         caches: Mapping[str, GrowableDeviceTensor],
         links: Mapping[str, str],
         unread: Collection[str],
     ) -> tuple[list[list[Any]], RunTrace] | None:
-        """As `run`, for the first of several runs on `feeds`, of which none is waited for before the next is on the
-        queue: as many as go so; None where none does, and caches are as before.
+        """Outputs and trace of as many runs on `feeds` as can be queued without waiting; None for none.
 
-        links: by input, the output of the run before that it is, whatever is fed. May be asked without `serves`.
+        links: by input, the output of the run before. Needs no `serves` first. None leaves the caches as before.
         """
         executable = self._compiled.executable
         linked = self._link(links)
@@ -239,34 +239,34 @@ class DecodeFastPath:
             return None
         before = [c.length for c in caches.values()]
         with executable.entered() as is_there:
-            if not is_there or executable.rebind_count != self._moves:
+            if not is_there or executable.rebind_count != self._rebind_count:
                 return None
-            ahead = self._runs.inflight(linked, self._lent(unread))
-            if ahead is None:
+            inflight = self._runs.inflight(linked, self._unread_numbers(unread))
+            if inflight is None:
                 return None
             found = None
             try:
-                given = self._add(ahead, feeds, caches)
-                found = ahead.finish() if given else None
+                given = self._add(inflight, feeds, caches)
+                found = inflight.finish() if given else None
                 if found is not None and self._compiled.may_overflow and not all(map(is_finite, found[0])):
                     found = None
             except BaseException:
-                ahead.drop()
+                inflight.drop()
                 raise
             finally:
-                if found is None:  # what was appended is written again
+                if found is None:  # the next run overwrites what was appended
                     for cache, length in zip(caches.values(), before, strict=True):
                         cache.length = length
         if found is None:
             return None
-        self._tell(found[1])
+        self._record_run(found[1])
         each = zip(found[0], feeds, given, strict=False)
         return [self._outputs(outputs, fed, own) for outputs, fed, own in each], found[1]
 
     def _add(
-        self, ahead: InflightRuns, feeds: Sequence[Mapping[str, Any]], caches: Mapping[str, GrowableDeviceTensor]
+        self, inflight: InflightRuns, feeds: Sequence[Mapping[str, Any]], caches: Mapping[str, GrowableDeviceTensor]
     ) -> list[Mapping[str, Any]]:
-        """Put the runs on the queue that go, and have caches grow by them; what sizes decide of each."""
+        """Queue as many runs as possible and grow the caches; the values of each that follow from its sizes."""
         made: list[Mapping[str, Any]] = []
         for number, fed in enumerate(feeds):
             if number and not self.serves(fed, caches):
@@ -278,7 +278,7 @@ class DecodeFastPath:
             if any(n >= c.capacity for n, grown in zip(lengths, self._lists, strict=True) for c in grown[:1]):
                 break
             given = self._given(sizes)
-            if not ahead.add(values, [given[n] if n in given else fed[n] for n in self._read]):
+            if not inflight.add(values, [given[n] if n in given else fed[n] for n in self._read]):
                 break
             made.append(given)
             self._grow(lengths)
@@ -286,7 +286,7 @@ class DecodeFastPath:
         return made
 
     def _link(self, links: Mapping[str, str]) -> dict[int, int] | None:
-        """The program's outputs by its inputs, by number; None where it reads or computes one not by itself."""
+        """Numbers of the program's outputs by its inputs; None if the program does not read or compute one."""
         found = {}
         for name, output in links.items():
             source = self._record.outputs.get(output)
@@ -295,12 +295,12 @@ class DecodeFastPath:
             found[self._read.index(name)] = self._places[source]
         return found
 
-    def _lent(self, unread: Collection[str]) -> list[int]:
-        """The program's outputs, by number, that nobody reads."""
+    def _unread_numbers(self, unread: Collection[str]) -> list[int]:
+        """Numbers of the program's outputs that nobody reads."""
         if not unread:
             return []
         if self._unread is None or self._unread[0] != unread:
-            sources: dict[int, bool] = {}  # whether somebody reads it
+            sources: dict[int, bool] = {}  # whether it is read
             for name, source in self._record.outputs.items():
                 if isinstance(source, int) and source in self._places:
                     sources[source] = sources.get(source, False) or name not in unread
@@ -308,20 +308,20 @@ class DecodeFastPath:
         return self._unread[1]
 
     def _given(self, sizes: tuple[int, ...]) -> Mapping[str, Any]:
-        return {} if self._way.given is None else self._way.given.at(sizes)
+        return {} if self._path.given is None else self._path.given.at(sizes)
 
     def _grow(self, lengths: Sequence[int]) -> None:
         for grown, length in zip(self._lists, lengths, strict=True):
             for cache in grown:
                 cache.length = length
 
-    def _tell(self, trace: RunTrace) -> None:
+    def _record_run(self, trace: RunTrace) -> None:
         trace.run_record = RunRecord()
         trace.run_record.add(self._compiled.executable)
-        trace.run_record.note(*self._compiled.notes, *self._compiled.lasting)
+        trace.run_record.note(*self._compiled.notes, *self._compiled.inherited_notes)
 
     def _outputs(self, found: Sequence[Any], feeds: Mapping[str, Any], given: Mapping[str, Any]) -> list[Any]:
-        """The model's, of those that the program has."""
+        """The model's outputs, from those of the program."""
         outputs: list[Any] = [None] * len(self._record.outputs)
         for i, place in self._computed:
             outputs[i] = found[place]
@@ -331,22 +331,14 @@ class DecodeFastPath:
 
 
 def kept_numbers(record: KVCacheSpec, targets: Mapping[str, Target]) -> dict[int, Target]:
-    """Targets by number of the graph's output, for those that nothing else in the model asks for."""
-    found: dict[int, Target] = {}
-    shared: set[int] = set()
-    for name, source in record.outputs.items():
-        if isinstance(source, int):
-            if name in targets:
-                found.setdefault(source, targets[name])
-            else:
-                shared.add(source)
-    return {number: target for number, target in found.items() if number not in shared}
+    """Targets by number of the graph's output, for outputs all of whose names are in `targets`."""
+    return targets_by_number([(n, s) for n, s in record.outputs.items() if isinstance(s, int)], targets)
 
 
 def output_of(
     source: int | str | Array, found: Mapping[int, Any], feeds: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Any:
-    """An output of the model, by what a record says that it is; None for a cache. found: by number of the graph's."""
+    """An output of the model by its source in a record; None for a cache. found: the graph's outputs by number."""
     if isinstance(source, int):
         return found.get(source)
     if isinstance(source, str):

@@ -1,8 +1,7 @@
-"""Plans of a model's runs on caches, kept in the cache folder: several, for a prompt takes another program than the
-tokens after it.
+"""KVCachePlans: stored plans of a model's runs on KV caches: a prompt and the tokens after it take different programs.
 
-Each is a bundle of one template whose description says what its runs take and give (plan/kv_cache_spec.py); the weights
-that they share are there once (plan/weights/weight_files.py).
+A plan is a bundle of one template, and a record of the inputs and outputs of its runs (plan/kv_cache_spec.py). Plans
+share weights, which are stored once (plan/weights/weight_files.py).
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
     from ..imported_model import ImportedModel
 
 _RECORD = "appending"
-"""What the record is called in a bundle's description."""
+"""Key of the record in a bundle's description."""
 
 
 class KVCachePlan:
-    """A plan that is open."""
+    """An open plan."""
 
     def __init__(self, model: BundleModel, compiler: Compiler) -> None:
-        """BundleError for a bundle that is none, or not for this device."""
+        """BundleError for a bundle without such a plan, or for another device."""
         self.model = model
         self.variant = model.only(compiler.rt.info)
         try:
@@ -50,7 +49,7 @@ class KVCachePlan:
 
     @property
     def template(self) -> Template:
-        """BundleError if it is damaged, or no template."""
+        """The template; BundleError if it is damaged or missing."""
         template = self.variant.template
         if template is None or len(template.names) != self.record.open_sizes:
             raise BundleError(f"'{self.model.path}' holds no program for runs on caches")
@@ -58,16 +57,16 @@ class KVCachePlan:
 
     @property
     def given(self) -> ShapeTensors | None:
-        """What follows from sizes alone."""
+        """Values that follow from sizes alone."""
         return self.template.given
 
     @property
     def executables(self) -> ExecutableCache:
-        """What holds what was compiled."""
+        """Its compiled programs."""
         return self.model.executables
 
     def compiled(self, sizes: tuple[int, ...], trace: RunTrace) -> Compiled:
-        """What serves `sizes`, which the plan was found for."""
+        """The executable for `sizes`, which the plan was found for."""
 
         def make() -> Compiled:
             made = self.model.compiled(self.variant, sizes, trace)
@@ -78,10 +77,10 @@ class KVCachePlan:
 
 
 class KVCachePlans:
-    """Those of one model, device and set of options. Thread-safe."""
+    """Plans of one model, device and set of options. Thread-safe."""
 
     def __init__(self, plans: PlanCache, compiler: Compiler) -> None:
-        """plans: the model's own, which know where it keeps others."""
+        """plans: of the model's runs on arrays, whose folder holds these."""
         self._plans, self._compiler = plans, compiler
         self._lock = threading.RLock()
         self._open: list[KVCachePlan] = []
@@ -89,20 +88,20 @@ class KVCachePlans:
         self._kept = 0
 
     def newest(self) -> BundleModel | None:
-        """A plan that tells what the model's inputs and outputs are, if there is any."""
+        """A plan, for its description of the model's inputs and outputs; None if there is none."""
         with self._lock:
-            plan = next(iter(self._look()), None)
+            plan = next(iter(self._open_new()), None)
             return None if plan is None else plan.model
 
     def find(self, feeds: Mapping[str, Any], looks: bool) -> tuple[KVCachePlan, tuple[int, ...]] | None:
-        """The plan for runs on such `feeds` that was made for the nearest sizes, ready to be compiled, and the sizes.
+        """(plan, sizes) for runs on such `feeds`: the plan made for the nearest sizes that can be compiled at once.
 
-        looks: into the cache folder too, for plans that are not open yet.
+        looks: open plans of the cache folder too.
         """
         with self._lock, background_planning():
             found = self._serving(feeds)
             if looks and not found:
-                self._look()
+                self._open_new()
                 found = self._serving(feeds)
                 self._plans.count(bool(found))
             for plan, sizes in found:
@@ -124,8 +123,7 @@ class KVCachePlans:
         return sorted(found, key=lambda pair: distance(pair[0].template.sizes, pair[1]))
 
     def _is_ready(self, plan: KVCachePlan, sizes: tuple[int, ...]) -> bool:
-        """Whether a plan may be run at once: it is compiled, or what tuning knows has not changed, and its weights are
-        there."""
+        """Whether a plan can run: it is compiled, or current with the tuning database, with its weights readable."""
         if plan.executables.find(plan.variant, sizes) is not None:
             return True
         record = plan.variant.stored.tuning
@@ -139,8 +137,8 @@ class KVCachePlans:
             return False
         return True
 
-    def _look(self) -> list[KVCachePlan]:
-        """Open what the cache has and is not open yet; all that is open, the newest first."""
+    def _open_new(self) -> list[KVCachePlan]:
+        """Open new plans of the cache folder; all open plans, the newest first."""
         for path, model in self._plans.states().all_but(self._seen):
             self._seen.add(path)
             try:
@@ -149,7 +147,7 @@ class KVCachePlans:
                 self._plans.drop(model, e)
         return self._open
 
-    def keep(
+    def store(
         self,
         imported: ImportedModel,
         record: KVCacheSpec,
@@ -158,7 +156,7 @@ class KVCachePlans:
         notes: tuple[str, ...],
         feeds: Mapping[str, Any],
     ) -> None:
-        """Keep `template`, a copy of `program` with all that its runs need, for later processes."""
+        """Store `template`, a copy of `program` with everything that its runs need, for later processes."""
         if record.has_constants or self._kept >= KEPT:
             return
         tensors = {**record.tensors, **record.contents}
@@ -177,15 +175,15 @@ class KVCachePlans:
                 states.keep(feeds, Bundle([variant], about))
         except BundleError:
             return
-        program.program.weight_keys.update(variant.stored.weight_keys)  # its programs have them, too
-        bare.program.weights = {}  # they would wait for the collector with it
+        program.program.weight_keys.update(variant.stored.weight_keys)  # its programs use them too
+        bare.program.weights = {}  # else they live until the garbage collector runs
 
-    def refuse(self, plan: KVCachePlan) -> None:
-        """What `plan` computed was not to be believed: no run takes it again."""
+    def discard(self, plan: KVCachePlan) -> None:
+        """Delete a plan whose outputs overflowed."""
         self._drop(plan, None)
 
-    def forget(self, feeds: Mapping[str, Any]) -> None:
-        """Remove the plan that was made for `feeds`."""
+    def delete(self, feeds: Mapping[str, Any]) -> None:
+        """Delete the plan that was made for `feeds`."""
         self._plans.states().discard(feeds)
 
     def _drop(self, plan: KVCachePlan, fault: object) -> None:
@@ -196,12 +194,12 @@ class KVCachePlans:
 
     @property
     def caches(self) -> list[ExecutableCache]:
-        """What holds what was compiled."""
+        """Its compiled programs."""
         with self._lock:
             return [plan.executables for plan in self._open]
 
     def reset(self) -> None:
-        """Forget what was compiled; plans are read again."""
+        """Evict compiled programs; plans are opened again."""
         with self._lock:
             for plan in self._open:
                 plan.executables.clear()

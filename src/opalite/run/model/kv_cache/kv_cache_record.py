@@ -1,4 +1,4 @@
-"""What a segment's runs on caches take and give, told without the importer (plan/kv_cache_spec.py)."""
+"""Makes the KVCacheSpec (plan/kv_cache_spec.py) of an imported segment: inputs and outputs of its runs on caches."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ....ir.symbols import is_dim
 from ....plan.kv_cache_spec import Arriving, Cache, KVCacheSpec
 from ..imported_model import ImportedModel
 
-_MOST_FIXED = 4096  # bytes of an input of which only what it held will do
+_MAX_FIXED_BYTES = 4096  # of an input that must have the same contents in each run
 
 
 def record_kv_cache_spec(
     imported: ImportedModel, segment: Segment, feeds: Mapping[str, Any], by_contents: Collection[str]
 ) -> KVCacheSpec | None:
-    """The runs of `segment`, which is the whole model, like that on `feeds`; None where they cannot be told so.
+    """The spec of runs of `segment`, the whole model, on feeds like `feeds`; None if they cannot be described.
 
-    by_contents: inputs of which more than the type has chosen the segment.
+    by_contents: inputs whose contents, not only their types, selected the segment.
     """
     signature = segment.signature
     assert signature is not None
     if not feeds.keys() >= set(by_contents):
         return None
     fixed = {n: feeds[n] for n in by_contents if n not in signature.contents}
-    if any(type(v) is not np.ndarray or v.dtype.hasobject or v.nbytes > _MOST_FIXED for v in fixed.values()):
+    if any(type(v) is not np.ndarray or v.dtype.hasobject or v.nbytes > _MAX_FIXED_BYTES for v in fixed.values()):
         return None
     tensors, contents = {}, {}
     for name, numbers in signature.shapes.items():
@@ -68,7 +68,7 @@ def record_kv_cache_spec(
 
 
 def shape_kv_cache_spec(segment: Segment) -> KVCacheSpec:
-    """What there is to know of any segment that appends: of its outputs, those that may stay on the device."""
+    """The spec of any segment that appends to caches, with the outputs that may stay on the device."""
     signature = segment.signature
     assert signature is not None
     asked = {n for task in segment.tasks for n in task.inputs}

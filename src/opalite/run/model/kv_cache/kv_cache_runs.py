@@ -1,7 +1,7 @@
-"""KVCacheRuns: runs of a model whose caches stay where they are, what is new being appended to them in place.
+"""KVCacheRuns: runs of a model whose KV caches stay on the device, where new positions are appended in place.
 
-A run goes on like the last one (decode_fast_path.py), or by a plan from the cache (kv_cache_plans.py), or by what is
-imported now (kv_cache_import.py), which a process that has plans does without.
+A run repeats the last decode step (decode_fast_path.py), or takes a plan from the cache folder (kv_cache_plans.py), or
+imports the model (kv_cache_import.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..executable_cache import Compiled, ExecutableCache
 from ..fp16_overflow_fallback import is_finite
 from ..run_lock import RunLockHold
 from ..run_request import RunRequest
-from .decode_fast_path import DecodeFastPath, find_dynamic_parameters, kept_numbers, output_of
+from .decode_fast_path import DecodeFastPath, find_dynamic_runs, kept_numbers, output_of
 
 if TYPE_CHECKING:
     from ..onnx_model import OnnxModel
@@ -35,12 +35,12 @@ Array = np.ndarray[Any, Any]
 
 
 class NoKVCacheRunError(Exception):
-    """Why a model's caches cannot stay where they are: a signal to whoever then feeds them as arrays."""
+    """A model's caches cannot be appended in place; the caller feeds them as arrays instead."""
 
 
 @dataclass(frozen=True)
-class Way:
-    """What a run goes through. key: what `compiled` belongs to in `executables`. given: what sizes alone decide."""
+class ExecutionPath:
+    """The executable of a run. key: of `compiled` in `executables`. given: values that follow from sizes alone."""
 
     executables: ExecutableCache
     key: Hashable
@@ -50,46 +50,48 @@ class Way:
 
 
 class KVCacheRuns:
-    """How runs of a model go on caches of a state. Stands for the model in a session's run.
+    """Runs of a model on the caches of one state; takes the model's place in a session's run.
 
-    caches: of the next run, by the input that each is. filled: those that do not grow, but are written into.
+    caches: of the next run, by input. fixed_size: inputs of caches that are written into and do not grow.
     """
 
     def __init__(
-        self, model: OnnxModel | CachedModel, presents: Mapping[str, str], filled: Collection[str] = ()
+        self, model: OnnxModel | CachedModel, presents: Mapping[str, str], fixed_size: Collection[str] = ()
     ) -> None:
-        """presents: the output that each cache becomes, by the input that it is."""
-        self._model, self.presents, self.filled = model, presents, frozenset(filled)
+        """presents: by a cache's input, the output that is its next value."""
+        self._model, self.presents, self.fixed_size = model, presents, frozenset(fixed_size)
         self.caches: Mapping[str, GrowableDeviceTensor] = {}
-        self._growing: DecodeFastPath | None = None  # how runs like the last one go
-        self._found: tuple[KVCachePlan, tuple[int, ...]] | None = None  # for feeds that were checked
-        self._last: tuple[Hashable, tuple[int, ...], int] | None = None  # what ran, with its sizes, and length
+        self._fast_path: DecodeFastPath | None = None  # of runs like the last one
+        self._found: tuple[KVCachePlan, tuple[int, ...]] | None = None  # the plan and sizes for feeds that were checked
+        self._last: tuple[Hashable, tuple[int, ...], int] | None = None  # key, sizes and cache length of the last run
 
     @property
-    def goes_on(self) -> bool:
-        """Whether runs like the last one are known to go on from it."""
-        return self._growing is not None
+    def has_fast_path(self) -> bool:
+        """Whether the next decode step can take the fast path."""
+        return self._fast_path is not None
 
-    def twin(self) -> KVCacheRuns:
-        """The same for another state."""
-        other = KVCacheRuns(self._model, self.presents, self.filled)
-        other._growing = None if self._growing is None else self._growing.twin()
+    def copy(self) -> KVCacheRuns:
+        """A copy for another state."""
+        other = KVCacheRuns(self._model, self.presents, self.fixed_size)
+        other._fast_path = None if self._fast_path is None else self._fast_path.copy()
         other._last = self._last
         return other
 
     @property
     def imported(self) -> OnnxModel:
-        """The model as it is imported."""
+        """The imported model."""
         return self._model.imported() if isinstance(self._model, CachedModel) else self._model
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """All of the model's feeds, checked; or those given, where runs like the last one need no more."""
-        growing = self._growing
-        if growing is not None and growing.serves(feeds, self.caches):
+        """All inputs of the model, checked; `feeds` as they are if the fast path serves them."""
+        fast_path = self._fast_path
+        if fast_path is not None and fast_path.serves(feeds, self.caches):
             return feeds
-        self._growing = None
+        self._fast_path = None
         past = {
-            n: GrowableTensor(t.dtype, t.shape, t.axis, t.capacity, self.presents[n], n not in self.filled, t.is_int8)
+            n: GrowableTensor(
+                t.dtype, t.shape, t.axis, t.capacity, self.presents[n], n not in self.fixed_size, t.is_int8
+            )
             for n, t in self.caches.items()
         }
         whole = {**feeds, **past}
@@ -98,21 +100,21 @@ class KVCacheRuns:
         return whole if self._found is not None else self.imported.check_feeds(whole)
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
-        """The model's outputs in order, None for the caches, which have grown then; and what the run did.
+        """The model's outputs in order, None for caches, which have grown; and the trace.
 
-        NotAppendedError, before anything has run, where the model is not made so.
+        NoKVCacheRunError, before anything has run, if the model's caches cannot be appended in place.
         """
-        growing = self._growing
-        if growing is not None:
-            with RunLockHold(request.lock) as turn:
-                turn.take()
-                found = growing.run(feeds, self.caches, request.targets, request.unread)
+        fast_path = self._fast_path
+        if fast_path is not None:
+            with RunLockHold(request.lock) as hold:
+                hold.acquire()
+                found = fast_path.run(feeds, self.caches, request.targets, request.unread)
             if found is not None:
                 return found
-            self._growing = None
+            self._fast_path = None
             feeds = self.check_feeds(feeds)
         if self._found is not None:
-            found = self._run_kept(*self._found, feeds, request)
+            found = self._run_stored(*self._found, feeds, request)
             if found is not None:
                 return found
             feeds = self.imported.check_feeds(feeds)
@@ -120,41 +122,41 @@ class KVCacheRuns:
 
         return run_imported(self, feeds, request)
 
-    def run_ahead(
+    def run_in_flight(
         self, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str], request: RunRequest
     ) -> tuple[list[list[Any]], RunTrace] | None:
-        """Outputs of several runs of which none is waited for before the next (Growing.run_ahead)."""
-        growing = self._growing
-        if growing is None:
+        """As `DecodeFastPath.run_in_flight`; None without a fast path."""
+        fast_path = self._fast_path
+        if fast_path is None:
             return None
-        with RunLockHold(request.lock) as turn:
-            turn.take()
-            return growing.run_ahead(feeds, self.caches, links, request.unread)
+        with RunLockHold(request.lock) as hold:
+            hold.acquire()
+            return fast_path.run_in_flight(feeds, self.caches, links, request.unread)
 
-    def _run_kept(
+    def _run_stored(
         self, plan: KVCachePlan, sizes: tuple[int, ...], feeds: Mapping[str, Any], request: RunRequest
     ) -> tuple[list[Any], RunTrace] | None:
-        """A run by a plan from the cache; None where halves did not hold what it computed, and nothing has changed."""
+        """A run by a plan from the cache folder; None if half storage overflowed, with caches as before."""
         trace = RunTrace(run_record=RunRecord())
         record, given = plan.record, plan.given
-        with RunLockHold(request.lock) as turn:
+        with RunLockHold(request.lock) as hold:
             compiled = plan.compiled(sizes, trace)
             values = {**feeds, **({} if given is None else given.at(sizes))}
-            turn.take()
-            way = Way(plan.executables, plan.variant, compiled, record, given)
-            outputs, spent = self.execute(way, sizes, [values[n] for n in record.inputs], request)
+            hold.acquire()
+            path = ExecutionPath(plan.executables, plan.variant, compiled, record, given)
+            outputs, spent = self.execute(path, sizes, [values[n] for n in record.inputs], request)
             trace.add(spent)
             if compiled.may_overflow and not is_finite(outputs):
                 assert isinstance(self._model, CachedModel)
                 self._model.refuse_state(plan)
                 return None
             compiled.is_proven = True
-            self.tell(trace, way, sizes, record.lengths_at(sizes))
-        self.grow(way, feeds, sizes)
+            self.record(trace, path, sizes, record.lengths_at(sizes))
+        self.prepare_next(path, feeds, sizes)
         by_number = dict(enumerate(outputs))
         return [output_of(s, by_number, feeds, values) for s in record.outputs.values()], trace
 
-    def keep(
+    def store_plan(
         self,
         record: KVCacheSpec,
         template: Template,
@@ -162,49 +164,50 @@ class KVCacheRuns:
         notes: tuple[str, ...],
         feeds: Mapping[str, Any],
     ) -> None:
-        """Have later processes find `template`, a copy of `program`, for runs on such `feeds`."""
+        """Store `template`, a copy of `program`, for runs of later processes on such `feeds`."""
         if isinstance(self._model, CachedModel):
             self._model.keep_state(record, template, program, notes, feeds)
 
-    def forget(self, feeds: Mapping[str, Any]) -> None:
-        """No process is to find a plan for runs on such `feeds`."""
+    def delete_plan(self, feeds: Mapping[str, Any]) -> None:
+        """Delete the stored plan for runs on such `feeds`."""
         if isinstance(self._model, CachedModel):
             self._model.forget_states(feeds)
 
-    def tell(self, trace: RunTrace, way: Way, sizes: tuple[int, ...], lengths: Mapping[str, int]) -> None:
-        """A run of `sizes` is believed: caches are as long as it says."""
+    def record(self, trace: RunTrace, path: ExecutionPath, sizes: tuple[int, ...], lengths: Mapping[str, int]) -> None:
+        """Record a checked run: set the lengths of caches, and what the trace says of the run."""
         assert trace.run_record is not None
-        at = way.compiled.at(sizes)
-        trace.run_record.add(way.compiled.executable)
-        trace.run_record.note(*way.compiled.notes, *way.compiled.lasting, *(at.notes if at is not None else ()))
+        at = path.compiled.at(sizes)
+        trace.run_record.add(path.compiled.executable)
+        trace.run_record.note(
+            *path.compiled.notes, *path.compiled.inherited_notes, *(at.notes if at is not None else ())
+        )
         for name, length in lengths.items():
             self.caches[name].length = length
 
     def execute(
-        self, way: Way, sizes: tuple[int, ...], feeds: Sequence[Any], request: RunRequest
+        self, path: ExecutionPath, sizes: tuple[int, ...], feeds: Sequence[Any], request: RunRequest
     ) -> tuple[list[Any], RunTrace]:
-        """Outputs of a graph, None for those that are caches, which stay as they were; and the trace. feeds: of all
-        that the graph reads."""
-        compiled, record = way.compiled, way.record
+        """Outputs of a graph, None for caches, whose lengths do not change; and the trace. feeds: all its inputs."""
+        compiled, record = path.compiled, path.record
         at = compiled.at(sizes)
         assert at is not None
         executable = compiled.executable
-        lasting, made = ({pair[i] for pair in record.reserved} for i in (0, 1))
-        arrays = [v for i, v in enumerate(feeds) if i not in lasting]
-        # Halves that may overflow are looked at until a first run has proved them, as in other runs.
+        reserved, made = ({pair[i] for pair in record.reserved} for i in (0, 1))
+        arrays = [v for i, v in enumerate(feeds) if i not in reserved]
+        # Outputs of the first run stay on the host if half storage may overflow, because it is checked.
         keeps = request.targets and (compiled.is_proven or not compiled.may_overflow)
         targets = kept_numbers(record, request.targets) if keeps else {}
         others = [o for o in range(len(at.program.outputs) + len(made)) if o not in made]
         kept = {others.index(o): target for o, target in targets.items() if o not in made}
-        with executable.entered(at.program, self._memory(record, at.program)):
+        with executable.entered(at.program, self._buffers(record, at.program)):
             found, spent = executable.run(arrays, kept)
         outputs: list[Any] = [None] * (len(others) + len(made))
         for number, value in zip(others, found, strict=True):
             outputs[number] = value
         return outputs, spent
 
-    def _memory(self, record: KVCacheSpec, program: Program) -> dict[int, Any]:
-        """Where the caches lie, by slot, stored as the program has them."""
+    def _buffers(self, record: KVCacheSpec, program: Program) -> dict[int, Any]:
+        """The caches' buffers by slot, converted to the program's dtype."""
         memory = {}
         for port, (number, _) in zip(program.reserved, record.reserved, strict=True):
             cache = self.caches[record.inputs[number]]
@@ -218,16 +221,20 @@ class KVCacheRuns:
             memory[port.slot] = cache.tensor.buffer
         return memory
 
-    def grow(self, way: Way, feeds: Mapping[str, Any], sizes: tuple[int, ...], goes_on: bool = True) -> None:
-        """Be ready for the next run, if it goes on from this one as this one did from the last. goes_on: it is known
-        what runs like this one take."""
-        length = max(c.length for n, c in self.caches.items() if n in way.record.lengths)
-        last, self._last = self._last, (way.key, sizes, length)
-        if self.filled or last is None or last[0] is not way.key or not goes_on or length <= last[2]:
+    def prepare_next(
+        self, path: ExecutionPath, feeds: Mapping[str, Any], sizes: tuple[int, ...], is_described: bool = True
+    ) -> None:
+        """Prepare the fast path for the next run, if its sizes follow from this run as these from the last.
+
+        is_described: the inputs of such runs are known.
+        """
+        length = max(c.length for n, c in self.caches.items() if n in path.record.lengths)
+        last, self._last = self._last, (path.key, sizes, length)
+        if self.fixed_size or last is None or last[0] is not path.key or not is_described or length <= last[2]:
             return
         steps = [n - m for n, m in zip(sizes, last[1], strict=True)]
-        steps[way.record.capacity] = 0
-        dynamic = find_dynamic_parameters(way.compiled, sizes, steps, length - last[2], length, way.record.capacity)
+        steps[path.record.capacity] = 0
+        runs = find_dynamic_runs(path.compiled, sizes, steps, length - last[2], length, path.record.capacity)
         fed = {n: v for n, v in feeds.items() if n not in self.caches}
-        if dynamic is not None and all(type(v) is np.ndarray for v in fed.values()):
-            self._growing = DecodeFastPath(way, dynamic, sizes)
+        if runs is not None and all(type(v) is np.ndarray for v in fed.values()):
+            self._fast_path = DecodeFastPath(path, runs, sizes)

@@ -1,4 +1,4 @@
-"""MultiStepRuns: runs on caches that follow each other at once. Stands for the model in a session's run."""
+"""MultiStepRuns: several decode steps in one call, queued without waiting for each other."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from .kv_cache_runs import KVCacheRuns
 
 
 class NotQueuedAheadError(Exception):
-    """No run can be put on the queue before another has ended: a signal to whoever then runs them one by one."""
+    """No step can be queued before the one before it has ended; the caller runs them one by one instead."""
 
 
 class MultiStepRuns:
-    """runs: how they go. feeds: of each run. links: by input, the output of the run before that it is."""
+    """Takes the model's place in a session's run. feeds: of each step. links: by input, the previous step's output."""
 
     def __init__(self, runs: KVCacheRuns, feeds: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> None:
         self._runs, self._feeds, self._links = runs, feeds, links
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The feeds of the first run, which are checked as they are put on the queue."""
+        """The feeds of the first step; steps are checked as they are queued."""
         return feeds
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
-        """For each run that went, the model's outputs; and what all did. NotAheadError where none went."""
-        found = self._runs.run_ahead([feeds, *self._feeds[1:]], self._links, request)
+        """The model's outputs of each step that was queued, and the trace of all. NotQueuedAheadError for none."""
+        found = self._runs.run_in_flight([feeds, *self._feeds[1:]], self._links, request)
         if found is None:
             raise NotQueuedAheadError
         return found

@@ -219,7 +219,7 @@ def test_steps_are_alike_in_every_kind(rt: Runtime, kind: str) -> None:
     go_on(state, kind, PROMPT, 8)
     counted = session.last_timing
     assert counted.import_s == counted.build_s == 0  # neither the model nor the plan is looked at
-    assert state._caches.runs._growing is not None
+    assert state._caches.runs._fast_path is not None
 
 
 def test_memory_is_reserved_in_steps(rt: Runtime) -> None:

@@ -133,7 +133,7 @@ def test_sizes_that_change_every_run_leak_nothing(open_session: Open) -> None:
     for n in range(1, SEGMENTS_KEPT + 12):
         x = noise(n, 3)
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], 1 - x)
-        alive.append(weakref.ref(session._run_record.executables[0]))
+        alive.append(weakref.ref(session._dispatcher.run_record.executables[0]))
     gc.collect()
     assert len({id(ref()) for ref in alive if ref() is not None}) <= SEGMENTS_KEPT
     session.close()

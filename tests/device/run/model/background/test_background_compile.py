@@ -118,7 +118,7 @@ def test_the_special_programs_take_the_general_ones_place(open_session: Open, he
     stats = session.stats()
     assert (stats.tier, stats.pending, stats.swaps) == ("generic", 1, 0)
     assert not session.settle(0.05)
-    first = weakref.ref(session._run_record.executables[0])
+    first = weakref.ref(session._dispatcher.run_record.executables[0])
     held.set()
     assert session.settle(PATIENCE_S)
     gc.collect()
@@ -197,7 +197,7 @@ def test_the_general_weights_go_before_the_special_ones_come(
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
     assert session.last_timing.tier == "generic"
-    (general,) = session._run_record.executables
+    (general,) = session._dispatcher.run_record.executables
     begun, go = threading.Event(), threading.Event()
     real = Planned.load_weights
     late: list[int] = []
@@ -303,7 +303,7 @@ def test_the_next_model_finds_every_general_program(
     monkeypatch.setattr(ProgramCache, "build_in_background", record)
     session = open_session()
     session.run(None, X)
-    sources = session._run_record.executables[0].program.sources
+    sources = session._dispatcher.run_record.executables[0].program.sources
     assert session.settle(PATIENCE_S)
     known = {(s.text, s.options) for s in generic_programs(rt.info)}
     assert len(asked) == 2
@@ -331,7 +331,7 @@ def test_a_step_loop_is_linked_beside_the_programs_of_a_model_that_runs_often(
     assert session.settle(PATIENCE_S)
     session.run(None, X)
     assert session.last_timing.tier == "optimized"
-    assert linked == [session._run_record.executables[0]._megakernel_builder.plan()]
+    assert linked == [session._dispatcher.run_record.executables[0]._megakernel_builder.plan()]
 
 
 @pytest.mark.parametrize("size", ["small", "large", "of large weights"])

@@ -87,8 +87,8 @@ def come_back(session: opalite.InferenceSession, x: Any, times: int = RETURNS) -
 
 def made_for(session: opalite.InferenceSession) -> tuple[int, ...]:
     """The sizes that the executable of the last run was made for."""
-    steady = session._last_repeat
-    executable = session._run_record.executables[0] if steady is None else steady.executable
+    steady = session._dispatcher.route
+    executable = session._dispatcher.run_record.executables[0] if steady is None else steady.executable
     caches = session._model.caches
     return next(c.made_for for cache in caches for c in cache.all if c.executable is executable)
 
@@ -233,7 +233,7 @@ def share(monkeypatch: pytest.MonkeyPatch) -> Share:
 
     def share(session: opalite.InferenceSession) -> None:
         monkeypatch.setattr(concurrent_runs, "SHARED_S", 1e6)
-        session._lock.beside.tell()
+        session._lock.concurrent.note_contention()
 
     return share
 

@@ -1,8 +1,4 @@
-"""RepeatRun: a run whose inputs have the types of the last one's, where that one was a single program.
-
-What the usual way decides anew each time - whether feeds fit, which segment they select, what it was compiled to - was
-decided when the SteadyRun was made.
-"""
+"""Route: cached dispatch of one executable for inputs of known types, without a look at the model."""
 
 from __future__ import annotations
 
@@ -12,20 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from ...cl.memory.device_tensor import DeviceTensor
 from ...plan.program import DownloadStep, HostStep, Program, ReferenceStep
 from ..execute.executable import Executable
-from ..execute.run_trace import RunTrace
+from ..execute.memory.io_transfer import Target
+from ..execute.run_trace import RunRecord, RunTrace
 from ..execute.strategies.time_slicing import DeviceShare
+from .run_request import targets_by_number
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Whole:
-    """All of a run as one program.
+class WholeProgram:
+    """A whole run as one program.
 
-    program: its inputs are the model's own, and those that are given. given: what follows from the sizes. finish: what
-    the host makes of the arrays that the program gives to have the model's outputs in order; None where those are they.
+    program: its inputs are the model's own and the given ones. given: arrays that follow from the sizes. finish: turns
+    the program's outputs into the model's on the host; None if they are the same.
     """
 
     program: Program
@@ -33,36 +32,52 @@ class Whole:
     given: Mapping[str, Array] = field(default_factory=dict)
 
 
-class RepeatRun:
-    """Runs of one Executable for inputs by name, in turn, as the Executable's are.
+class Route:
+    """Runs of one executable for inputs by name. The caller holds the run lock, or leases a replica.
 
-    program: the executable's for them. key: of the inputs it serves (`types_key`). is_current: whether the Executable
-    is what such runs should go through.
+    program: the executable's program for these inputs. key: the inputs' types (`types_key`). is_current: whether such
+    runs should still go through the executable.
     """
 
-    def __init__(self, executable: Executable, program: Program, whole: Whole, feeds: Mapping[str, Array]) -> None:
-        """program: the executable's for the sizes of `feeds`, which are those of the last run, all of them arrays."""
+    def __init__(self, executable: Executable, program: Program, whole: WholeProgram, feeds: Mapping[str, Any]) -> None:
+        """program: the executable's program for the sizes of `feeds`, the inputs of the last run."""
         self.executable, self.program = executable, program
-        self._entered = executable.entered(program)
         self.key = types_key(feeds)
         self.is_current = True
+        self._entered = executable.entered(program)
         self._types = [(name, array.dtype, array.shape) for name, array in feeds.items()]
         self._texts = [name for name, array in feeds.items() if array.dtype.kind == "O"]
         read = [p.name for p in whole.program.inputs]
-        self._read = None if read == list(feeds) else read  # None: all inputs, in their order
+        self._read = None if read == list(feeds) else read  # None: all inputs, in order
         self._given = whole.given
         self._finish = whole.finish
         self._sources = None if self._gives_all(whole.program) else self._find_sources(whole.program)
+        numbers = {p.host: i for i, p in enumerate(program.outputs)}
+        self._outputs = [(p.name, numbers[p.host]) for p in whole.program.outputs if p.host in numbers]
+        self._notes: list[str] = []
+        self._items: list[Any] = []
+
+    def record(self, run_record: RunRecord) -> None:
+        """Remember what a run by the model says of itself, which holds for runs by this route too."""
+        self._notes, self._items = list(run_record.notes), list(run_record.items)
+
+    @property
+    def run_record(self) -> RunRecord:
+        """The record of a run by this route."""
+        found = RunRecord()
+        found.executables, found.items, found.notes = [self.executable], list(self._items), list(self._notes)
+        return found
 
     def _gives_all(self, program: Program) -> bool:
-        """Whether the executable's outputs are the program's, each made by a step: nobody else holds them."""
+        """Whether the executable's outputs are the program's, each made by a step and held by nobody else."""
         own = self.program
         given = [p.host for p in program.outputs]
         return given == [p.host for p in own.outputs] and len(set(given)) == len(given) and _made(own).issuperset(given)
 
     def _find_sources(self, program: Program) -> list[tuple[Array | str | int, bool]]:
-        """Where each output comes from: a constant, a feed's name or a number of the executable's outputs; and whether
-        somebody else holds it, so that the caller gets a copy.
+        """(source, is shared) of each output: a constant, a feed's name or a number of the executable's outputs.
+
+        The caller gets a copy of a shared one.
         """
         own = self.program
         computed = {p.host: i for i, p in enumerate(own.outputs)}
@@ -82,38 +97,52 @@ class RepeatRun:
         return found
 
     def run(
-        self, feeds: Mapping[str, Any], twin: Executable | None = None, room: DeviceShare | None = None
+        self,
+        feeds: Mapping[str, Any],
+        targets: Mapping[str, Target] | None = None,
+        replica: Executable | None = None,
+        share: DeviceShare | None = None,
     ) -> tuple[list[Any], RunTrace] | None:
-        """The model's outputs in order, and what the run did; None if something about the feeds is new.
+        """The model's outputs in order and the trace; None if the feeds are of other types.
 
-        twin: of the executable, which runs in its place in what `room` it is given.
+        targets: outputs by name that should stay on the device. replica: runs in place of the executable. share: of the
+        device, for a replica.
         """
         if len(feeds) != len(self._types):
             return None
         arrays = []
+        is_moved = bool(targets)
         for name, dtype, shape in self._types:
             array = feeds.get(name)
-            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
+            if type(array) is not np.ndarray:
+                if type(array) is not DeviceTensor:
+                    return None
+                is_moved = True
+            if array.dtype != dtype or array.shape != shape:
                 return None
             arrays.append(array)
+        if is_moved and self._finish is not None:
+            return None  # the host computes with arrays
         for name in self._texts:
             if not all(type(v) is str for v in feeds[name].flat):
                 return None
         if self._read is not None:
             given = self._given
             arrays = [given[name] if name in given else feeds[name] for name in self._read]
-        with self._entered if twin is None else twin.entered(self.program) as is_there:
+        executable = self.executable if replica is None else replica
+        kept = targets_by_number(self._outputs, targets) if targets else None
+        with self._entered if replica is None else replica.entered(self.program) as is_there:
             if not is_there:
                 return None
-            outputs, trace = (self.executable if twin is None else twin).run(arrays, share=room)
+            outputs, trace = executable.run(arrays, kept, share=share)
         if self._sources is not None:
             outputs = [_find(source, shared, feeds, outputs) for source, shared in self._sources]
         return (outputs if self._finish is None else self._finish(outputs)), trace
 
 
 def types_key(feeds: Mapping[str, Any]) -> Hashable:
-    """What tells inputs of some types from others'. None where one is no array."""
-    if any(type(v) is not np.ndarray for v in feeds.values()):
+    """Names, dtypes and shapes of inputs; None where one is neither an array nor a DeviceTensor."""
+    if not all(type(v) is np.ndarray or type(v) is DeviceTensor for v in feeds.values()):
         return None
     return frozenset((name, array.dtype, array.shape) for name, array in feeds.items())
 

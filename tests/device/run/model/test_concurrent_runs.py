@@ -18,8 +18,8 @@ from opalite.run.execute.strategies import time_slicing
 from opalite.run.execute.strategies.time_slicing import TimeSlicedQueue
 from opalite.run.model import concurrent_runs
 
-from .....helpers.small_models import classifier, noise
-from ..test_threads import KNOWN, NEW, PATIENCE_S, running
+from ....helpers.small_models import classifier, noise
+from ..api.test_threads import KNOWN, NEW, PATIENCE_S, running
 
 SIZES = [{"x": noise(1 + i % 3, 3, 8 + 5 * i, 30 - 2 * i, seed=i)} for i in range(6)]
 
@@ -38,7 +38,7 @@ def session(rt: Runtime) -> opalite.InferenceSession:
 
 def meet(session: opalite.InferenceSession) -> None:
     """As if threads had just waited for each other."""
-    session._lock.beside.tell()
+    session._lock.concurrent.note_contention()
 
 
 @pytest.mark.parametrize("slice_s", [time_slicing.SLICE_S, 1e-9])
@@ -54,8 +54,8 @@ def test_answers_are_those_of_one_thread(
             for feeds in SIZES:
                 session.run(None, feeds)
         for executable in [c.executable for cache in session._model.caches for c in cache.all]:
-            for builder in executable._builders:
-                assert builder.wait(PATIENCE_S)
+            for job in [job for builder in executable._builders for job in builder.jobs]:
+                assert job.wait(PATIENCE_S)
     wants = [session.run(None, f)[0] for f in SIZES]
     faults: list[str] = []
 
@@ -155,7 +155,7 @@ def test_a_fault_in_a_slice_is_the_run_s_own(
         patch.setattr(PreparedLaunch, "enqueue", enqueue)
         with pytest.raises(DeviceError, match="refuses"):
             session.run(None, NEW)
-    for twin in session._lock.beside.executables:
+    for twin in session._lock.concurrent.executables:
         assert not twin.lock.locked()
     np.testing.assert_array_equal(session.run(None, KNOWN)[0], known)
     np.testing.assert_array_equal(session.run(None, NEW)[0], want)
@@ -165,16 +165,16 @@ def test_twins_go_when_threads_do_not_meet(session: opalite.InferenceSession) ->
     before = session.stats().bytes
     meet(session)
     (want,) = session.run(None, NEW)
-    (twin,) = session._lock.beside.executables
+    (twin,) = session._lock.concurrent.executables
     beside_bytes = session.stats().bytes
     assert beside_bytes["arena"] > before["arena"]
     assert beside_bytes["weights"] == before["weights"]
     gone = weakref.ref(twin.memory._layout)
-    session._lock.beside._until = 0.0
-    session._lock.beside.look()
+    session._lock.concurrent._shared_until = 0.0
+    session._lock.concurrent.evict_idle()
     assert not session._lock.is_shared
-    assert session._lock.beside.executables == [twin], "others may come back soon"
-    session._lock.beside.look(0.0)
+    assert session._lock.concurrent.executables == [twin], "others may come back soon"
+    session._lock.concurrent.evict_idle(0.0)
     assert twin.is_released
     assert gone() is None
     assert session.stats().bytes == before
