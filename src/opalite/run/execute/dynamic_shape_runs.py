@@ -132,7 +132,7 @@ class DynamicShapeRuns:
         return executable.bind(still, feeds, [k for k in views if k not in changing], copies=executable.may_link)
 
     def _write_tables(self, values: Values, uploads: InlineUpload | None = None) -> list[Any]:
-        """Write constants that depend on sizes. Returns what must be kept until the queue has finished."""
+        """Write constants that depend on sizes. Returns an object that must stay alive until the queue has finished."""
         arrays = ((slot, made(values)) for slot, made in self.dynamic.tables.items())
         return [self.tables[slot].write(array, array.dtype, uploads=uploads) for slot, array in arrays]
 

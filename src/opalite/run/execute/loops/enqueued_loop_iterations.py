@@ -27,6 +27,7 @@ from .loop_iterations import (
     IterationResult,
     LoopCarryPlan,
     Source,
+    carries_fit,
     loop_carried,
 )
 
@@ -194,19 +195,11 @@ def enqueued_iterations_of(queue: Queue, plan: LoopCarryPlan) -> EnqueuedLoopIte
     downloads = {s.host: s for s in program.steps if isinstance(s, DownloadStep)}
     found = [downloads.get(port.host) for port in program.outputs]
     outputs: list[TypedSlot | None] = [None if s is None else (s.slot, s.dtype.np, tuple(s.shape)) for s in found]
-    for source, target in loop_carried(plan):
-        if isinstance(source, FromOutput):
-            place = outputs[source.index]
-        else:
-            place = inputs[source.index][0] if inputs[source.index] else None
-        if place is None or not _nbytes(place):
-            return CHANGES
-        if target is not None and any(p[1:] != place[1:] for p in inputs[target]):
-            return CHANGES
-    if plan.condition is not None:
-        flag = outputs[plan.condition]
-        if flag is None or _nbytes(flag) != 1:
-            return CHANGES
+    if not carries_fit(plan, inputs, outputs, lambda place: place[1:]):
+        return CHANGES
+    carried = [outputs[s.index] if isinstance(s, FromOutput) else inputs[s.index][0] for s, _ in loop_carried(plan)]
+    if not all(place is not None and _nbytes(place) for place in carried):
+        return CHANGES
     return EnqueuedLoopIterations(queue, plan, inputs, outputs)
 
 

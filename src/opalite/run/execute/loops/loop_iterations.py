@@ -6,10 +6,11 @@ Between two iterations it copies loop-carried and collected values, by a list of
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ..strategies.host_fast_path import HostFastPath
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 _TO, _FROM = MOVE.index("TO"), MOVE.index("FROM")
 
 
@@ -159,21 +161,34 @@ def iterations_of(repeat: HostFastPath, plan: LoopCarryPlan) -> LoopIterations |
     inputs = [[a for host, a in repeat.inputs if host == port.host] for port in program.inputs]
     by_host = dict(repeat.outputs)
     outputs = [by_host.get(port.host) for port in program.outputs]
-    for source, target in loop_carried(plan):
-        if isinstance(source, FromOutput):
-            memory = outputs[source.index]
-        else:
-            memory = inputs[source.index][0] if inputs[source.index] else None
-        if memory is None:
-            return CHANGES
-        places = [] if target is None else inputs[target]
-        if any(p.dtype != memory.dtype or p.shape != memory.shape for p in places):
-            return CHANGES
-    if plan.condition is not None:
-        flag = outputs[plan.condition]
-        if flag is None or flag.size != 1 or flag.itemsize != 1:
-            return CHANGES
+    if not carries_fit(plan, inputs, outputs, lambda array: (array.dtype, array.shape)):
+        return CHANGES
     return LoopIterations(repeat, plan, inputs, [np.empty(0) if a is None else a for a in outputs])
+
+
+def carries_fit(
+    plan: LoopCarryPlan,
+    inputs: Sequence[Sequence[T]],
+    outputs: Sequence[T | None],
+    kind: Callable[[T], tuple[np.dtype[Any], tuple[int, ...]]],
+) -> bool:
+    """Whether loop-carried values keep type and shape, and the condition is one byte.
+
+    inputs, outputs: where the program's values are; an input may have several places or none. kind: type and shape.
+    """
+    for source, target in loop_carried(plan):
+        value = outputs[source.index] if isinstance(source, FromOutput) else next(iter(inputs[source.index]), None)
+        if value is None:
+            return False
+        if target is not None and any(kind(place) != kind(value) for place in inputs[target]):
+            return False
+    if plan.condition is None:
+        return True
+    flag = outputs[plan.condition]
+    if flag is None:
+        return False
+    dtype, shape = kind(flag)
+    return math.prod(shape) * dtype.itemsize == 1
 
 
 def loop_carried(plan: LoopCarryPlan) -> Iterator[tuple[Source, int | None]]:

@@ -70,7 +70,7 @@ class IoTransfer:
         self._io_steps: list[UploadStep | DownloadStep] = [steps[i] for i in schedule.io_steps]
 
     def upload(self, step: UploadStep, value: Any, uploads: InlineUpload | None = None) -> Any:
-        """Copy `value` to the step's slot, or bind its buffer. What is returned must be kept until the queue has
+        """Copy `value` to the step's slot, or bind its buffer. The returned object must stay alive until the queue has
         finished.
 
         uploads: uploads small arrays with a launch, if given.
@@ -93,8 +93,9 @@ class IoTransfer:
     def download(
         self, step: DownloadStep, array: np.ndarray[Any, Any] | None = None
     ) -> tuple[np.ndarray[Any, Any], Any]:
-        """Copy the slot to an array, a new one by default. Returns the array, and what must be kept until the queue has
-        finished.
+        """Copy the slot to an array, a new one by default.
+
+        Returns the array, and an object that must stay alive until the queue has finished.
         """
         if array is None:
             array = np.empty(step.shape, step.dtype.np)

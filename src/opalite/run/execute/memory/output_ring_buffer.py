@@ -37,8 +37,9 @@ class OutputRingBuffer:
         self._device = rt.allocate(MAX_IN_FLIGHT * self._row) if self.uploads is not None and self._row else None
 
     def download(self, io: IoTransfer, step: DownloadStep, run: int) -> tuple[Any, Any]:
-        """Enqueue the download of a run's output. Returns its array, valid after `collect`, and what must be kept until
-        then.
+        """Enqueue the download of a run's output.
+
+        Returns its array, valid after `collect`, and an object that must stay alive until then.
         """
         if step.host not in self._ports:
             return io.download(step)
@@ -50,8 +51,9 @@ class OutputRingBuffer:
         return array, None
 
     def collect(self, runs: int) -> Any:
-        """Enqueue the transfer of the rows of the first `runs` runs. Returns what must be kept until the queue has
-        finished.
+        """Enqueue the transfer of the rows of the first `runs` runs.
+
+        Returns an object that must stay alive until the queue has finished.
         """
         if self.uploads is None:
             return None

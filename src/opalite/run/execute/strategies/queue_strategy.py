@@ -151,7 +151,7 @@ class Queue:
         ring: OutputRingBuffer,
         run: int,
     ) -> list[Any]:
-        """Enqueue a run after those in flight. Returns what must be kept until the queue has finished.
+        """Enqueue a run after those in flight. Returns an object that must stay alive until the queue has finished.
 
         The program has no host operators. host_values, on_device: as in `run`. chained: by host slot of an input, the
         host slot of the output of the previous run that replaces it. ring: gets the outputs, in row `run`.
