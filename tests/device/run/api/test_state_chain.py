@@ -29,7 +29,7 @@ LINKS = {"input_ids": TOKEN}
 @pytest.fixture(params=[False, True], ids=["written", "carried"])
 def apart(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A device whose memory the host does not reach, and values are written to, or carried by launches."""
-    monkeypatch.setattr(Runtime, "carries", request.param)
+    monkeypatch.setattr(Runtime, "supports_inline_upload", request.param)
     monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     monkeypatch.setenv("OPALITE_PERSISTENT", "0")
     monkeypatch.setattr(device_tensor, "shares_memory", lambda *_: False)
