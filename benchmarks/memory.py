@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .start import find_shapes
+from .startup import find_shapes
 
 if TYPE_CHECKING:
     import onnx

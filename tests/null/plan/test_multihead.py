@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.plans import plan
+from benchmarks.plans_by_device import plan
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import PTX_MMA, PTX_WGMMA

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from benchmarks.plans import FIXTURES, plan
+from benchmarks.plans_by_device import FIXTURES, plan
 
 from opalite.ir import DeviceInfo
 from opalite.plan.program import LaunchStep

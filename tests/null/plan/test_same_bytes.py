@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from benchmarks.plans import FIXTURES, plan
+from benchmarks.plans_by_device import FIXTURES, plan
 
 from opalite.expr.expression import Expr
 from opalite.ir import DeviceInfo, Graph

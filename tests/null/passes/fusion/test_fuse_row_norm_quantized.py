@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.models.llama import LLAMA_TINY, Shape, decoder
-from benchmarks.plans import plan
+from benchmarks.plans_by_device import plan
 
 from opalite.errors import ShapeError
 from opalite.ir import DeviceInfo, DType, Graph, TensorType, Value

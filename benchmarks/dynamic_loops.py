@@ -1,7 +1,7 @@
 """What loops cost whose number of trips is open: a list of counts through small models, each twice, beside onnxruntime.
 
-    python -m benchmarks.open_loops                      # all models, 24 counts, warm caches
-    python -m benchmarks.open_loops rows until --rounds 3
+    python -m benchmarks.dynamic_loops                      # all models, 24 counts, warm caches
+    python -m benchmarks.dynamic_loops rows until --rounds 3
 
 The models are built in code: `rows`, a recurrent layer written as a Loop over the rows of an input, whose states it
 collects; `gru`, the same with the gates of a GRU; `sums`, a Loop as often as an input says; `until`, one that ends when
@@ -221,7 +221,7 @@ def main() -> None:
                 engines = ["opalite", "onnxruntime"]
                 random.shuffle(engines)
                 for engine in engines:
-                    command = [sys.executable, "-m", "benchmarks.open_loops", "--threads", str(options.threads)]
+                    command = [sys.executable, "-m", "benchmarks.dynamic_loops", "--threads", str(options.threads)]
                     env = {**os.environ, "OPALITE_CACHE_DIR": str(Path(folder, f"cache-{name}"))}
                     command += ["--serve", engine, name, path]
                     made = subprocess.run(command, capture_output=True, text=True, env=env, check=False)

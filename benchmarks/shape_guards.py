@@ -1,8 +1,8 @@
 """Which sizes one plan serves, and what keeps it from others.
 
-    python -m benchmarks.guards                                     # the built-in models, opened
-    python -m benchmarks.guards ../shared/models/*.onnx decoder      # files: those with open dimensions
-    python -m benchmarks.guards yunet.onnx --shape input:1x3x640x640 --count 100 --device mali_g76 --tier generic
+    python -m benchmarks.shape_guards                                     # the built-in models, opened
+    python -m benchmarks.shape_guards ../shared/models/*.onnx decoder      # files: those with open dimensions
+    python -m benchmarks.shape_guards yunet.onnx --shape input:1x3x640x640 --count 100 --device mali_g76 --tier generic
 
 Each model is planned once for the sizes of its stored or given inputs, and once for each other `--at`, a factor of
 them. `served` says of how many random choices of sizes, from a quarter to four times those, a plan serves: each open

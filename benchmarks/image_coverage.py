@@ -1,6 +1,6 @@
 """How much of a model's work a device with textures does outside images. None of the devices needs to be here.
 
-    python -m benchmarks.textures MODEL ... [--device adreno_640] [--precision fp16]
+    python -m benchmarks.image_coverage MODEL ... [--device adreno_640] [--precision fp16]
 
 MODEL is a name (`python -m benchmarks.compare --list`), a file, or a folder of .onnx files. A launch counts as outside
 where its kernel neither reads nor writes images; casts that change the layout are counted apart. FLOPs and bytes are
@@ -23,7 +23,7 @@ from opalite.kernels import kernels_for
 from opalite.kernels.data_movement.layout_cast import PlaceCastStream
 from opalite.plan.node_report import NodeReport
 
-from .plans import FIXTURES
+from .plans_by_device import FIXTURES
 from .programs.__main__ import find_models
 from .programs.record import graphs_of, load, plan
 

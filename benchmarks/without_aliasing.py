@@ -1,6 +1,6 @@
 """Opalite that copies in every Concat and Slice, as an engine beside the one that nests tensors:
 
-python -m benchmarks.compare densenet121 --engines opalite,benchmarks.copying,onnxruntime
+python -m benchmarks.compare densenet121 --engines opalite,benchmarks.without_aliasing,onnxruntime
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Start-up: from starting a process to the first result, beside onnxruntime and OpenVINO, each in processes of its own.
 
-    python -m benchmarks.start ../shared/models/mobilenetv2_fp32.onnx
-    python -m benchmarks.start model.onnx --shape input:1x3x224x224 --repeats 5 --json start.json
+    python -m benchmarks.startup ../shared/models/mobilenetv2_fp32.onnx
+    python -m benchmarks.startup model.onnx --shape input:1x3x224x224 --repeats 5 --json start.json
 
 Four starts of Opalite are measured: with every cache empty, from the .onnx file with warm caches (by the plan that is
 kept of it, and without one), and from a bundle. Engines take turns, once a round; the best round counts. Interpreter,

@@ -1,7 +1,7 @@
 """How long a thread that serves a known size waits while another brings new sizes, beside onnxruntime.
 
-    python -m benchmarks.side_by_side path/to/yunet_dynamic.onnx
-    python -m benchmarks.side_by_side model.onnx --known 1x3x160x160 --new 1x3x320x256,1x3x96x128 --cache empty
+    python -m benchmarks.latency_during_new_sizes path/to/yunet_dynamic.onnx
+    python -m benchmarks.latency_during_new_sizes model.onnx --known 1x3x160x160 --new 1x3x320x256,1x3x96x128 --cache empty
 
 Each engine has a process of its own, limited to the same number of cores. There one thread runs the known size:
 
@@ -166,7 +166,14 @@ def main(argv: list[str] | None = None) -> int:
         environment = dict(os.environ) if args.cache == "given" else {**os.environ, "OPALITE_CACHE_DIR": folder}
         for engine in args.engines.split(","):
             for _ in range(1 + (args.cache == "warm" and engine == "opalite")):
-                command = [sys.executable, "-m", "benchmarks.side_by_side", *(argv or sys.argv[1:]), "--inside", engine]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "benchmarks.latency_during_new_sizes",
+                    *(argv or sys.argv[1:]),
+                    "--inside",
+                    engine,
+                ]
                 done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
             results.append(json.loads(done.stdout.splitlines()[-1]))
     print(

@@ -1,6 +1,6 @@
 """The heaviest launches of models beside the machine's measured peaks: where the time goes, and how well it is spent.
 
-    python -m benchmarks.kernels resnet18 mobilenet_v2 --top 3 --json kernels.json
+    python -m benchmarks.heaviest_launches resnet18 mobilenet_v2 --top 3 --json kernels.json
 
 Each model is profiled launch by launch in several rounds, each with the peaks measured right after it, for the peaks of
 a virtual machine change from moment to moment; the table gives medians, the spread of the share over the rounds, and
@@ -90,7 +90,9 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Profile the models named on the command line and print the table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.heaviest_launches",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("models", nargs="+", help="names of benchmarks.models or .onnx files")
     parser.add_argument("--top", type=int, default=3, help="launches of each model to show")

@@ -1,6 +1,6 @@
 """Untuned beside tuned: both programs of each model in turn, without step loops, as tuning itself judges them.
 
-python -m benchmarks.tuned resnet18 mobilenet_v2 --level fast --json tuned.json
+python -m benchmarks.tuned_speedup resnet18 mobilenet_v2 --level fast --json tuned.json
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def tune(name: str, level: str) -> dict[str, Any]:
 def main() -> None:
     """Tune the models named on the command line and print the table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tuned", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.tuned_speedup",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("models", nargs="+", help="names of benchmarks.models or .onnx files")
     parser.add_argument("--level", default="fast")

@@ -1,8 +1,8 @@
 """Several processes on one device: whether answers stay the same to the bit, the longest run, memory beside its bound.
 
-    python -m benchmarks.beside --precision fp16 --runs 1000 --json beside.json
-    python -m benchmarks.beside --device cpu --networks squeezenet1_1,vit_tiny --runs 50
-    python -m benchmarks.beside --busy 2 --networks ../shared/models/mnist_cntk.onnx,../shared/models/dtln_1.onnx
+    python -m benchmarks.concurrent_processes --precision fp16 --runs 1000 --json beside.json
+    python -m benchmarks.concurrent_processes --device cpu --networks squeezenet1_1,vit_tiny --runs 50
+    python -m benchmarks.concurrent_processes --busy 2 --networks ../shared/models/mnist_cntk.onnx,../shared/models/dtln_1.onnx
 
 Every process opens each network (benchmarks/models) in turn, and they begin its runs at one moment. Those of
 `--warm` come before, in which kernels are built and ways to run are chosen. `differing` counts runs whose outputs have
@@ -49,7 +49,9 @@ _STEADY = 60
 def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.beside", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.concurrent_processes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--networks", default=NETWORKS, help=f"of {', '.join(NAMES)}")
     parser.add_argument("--processes", type=int, default=2)

@@ -1,4 +1,4 @@
-"""benchmarks.beside: what becomes of the records of several processes."""
+"""benchmarks.concurrent_processes: what becomes of the records of several processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from argparse import Namespace
 from queue import Queue
 from typing import Any
 
-from benchmarks.beside import gather, summary
+from benchmarks.concurrent_processes import gather, summary
 
 
 def record(**other: Any) -> dict[str, Any]:

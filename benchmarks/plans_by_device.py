@@ -1,6 +1,6 @@
 """How one model is planned for many devices, none of which needs to be here.
 
-    python -m benchmarks.plans MODEL [FOLDER] [--shape NAME:1x3x224x224]
+    python -m benchmarks.plans_by_device MODEL [FOLDER] [--shape NAME:1x3x224x224]
 
 FOLDER holds DeviceInfo JSON files (`opalite devices --json` prints them); by default those of tests/fixtures/devices.
 """
