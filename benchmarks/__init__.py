@@ -1,1 +1,1 @@
-"""Tracked benchmarks: models built in code, peers' adapters, and the comparison that runs them."""
+"""Benchmarks: models built in code, adapters of other engines, and the commands that measure them."""

@@ -1,13 +1,14 @@
-"""Whether images, half storage, half sums and general kernels give what float32 in buffers gives, on models.
+"""Compares models by images, half storage, half sums and generic kernels with float32 in buffers.
+
 
     python -m benchmarks.agreement --models FOLDER --device gpu --output benchmarks/results/agreement-h200
-    python -m benchmarks.agreement --models FOLDER --device cpu --configurations general --quantised
+    python -m benchmarks.agreement --models FOLDER --device cpu --configurations generic --quantised
 
-FOLDER holds NAME.onnx with NAME.npz ("in:..." and "out:..." arrays); a manifest.json may list which. Every figure is
-the largest difference of an output from fp32 in buffers as a share of that output's largest magnitude (integers: the
-share that differs); `stored` compares fp32 in buffers with the outputs of the .npz. Where
-benchmarks/policies/NAME.json exists, `fp16 policy` runs by it, and that is what must agree: plain fp16 loses too much
-there. Exit status 1 if anything is beyond the tolerance of `opalite.ir.tolerances`.
+FOLDER holds NAME.onnx with NAME.npz ("in:..." and "out:..." arrays); a manifest.json may list models. Each figure is
+the largest difference of an output from fp32 in buffers, as a share of that output's largest magnitude (integers: the
+share of differing elements). `stored` compares fp32 in buffers with the outputs of the .npz. If
+benchmarks/policies/NAME.json exists, `fp16 policy` uses it and must agree, since plain fp16 loses too much there. Exit
+status 1 if a difference exceeds the tolerance of `opalite.ir.tolerances`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ CONFIGURATIONS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Problem:
-    """A model with its inputs, and the outputs that are known of it."""
+    """A model with its inputs and known outputs."""
 
     name: str
     model: Any
@@ -58,13 +59,13 @@ class Problem:
 
     @property
     def policy(self) -> Path:
-        """Where its mixed-precision policy would be."""
+        """The path of its mixed-precision policy, which may not exist."""
         return POLICIES / f"{self.name.partition('/')[0]}.json"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One model in one configuration. `images`: launches of kernels on images; `note`: what else there is to say."""
+    """One model in one configuration. images: launches of image kernels. note: further remarks."""
 
     model: str
     configuration: str
@@ -97,7 +98,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def listed(folder: Path) -> list[dict[str, Any]]:
-    """The folder's models, as its manifest.json lists them; without one, every NAME.onnx with NAME.npz beside it."""
+    """The models in the folder's manifest.json; without one, each NAME.onnx with a NAME.npz."""
     manifest = folder / "manifest.json"
     if manifest.exists():
         rows: list[dict[str, Any]] = json.loads(manifest.read_text())
@@ -109,7 +110,7 @@ def listed(folder: Path) -> list[dict[str, Any]]:
 
 
 def problems(options: argparse.Namespace) -> Iterator[Problem]:
-    """Every float model asked for, with each of its inputs."""
+    """Every requested float model with each of its inputs."""
     only = set(filter(None, options.only.split(",")))
     if options.models is not None:
         for row in listed(options.models):
@@ -137,7 +138,7 @@ def run(problem: Problem, device: str | None, precision: str, memory: str) -> tu
 
 
 def run_general(problem: Problem, device: str | None) -> list[Any]:
-    """The outputs by general kernels, and by special ones where there is none."""
+    """The outputs by generic kernels, and by optimized ones where there is no generic one."""
     asked = Compiler.plan_options
 
     def general(self: Compiler, *args: Any, **more: Any) -> PlanOptions:
@@ -189,14 +190,14 @@ def compare(problem: Problem, options: argparse.Namespace, half_sums: bool) -> I
 
 
 def failed(results: list[Result]) -> list[Result]:
-    """What must agree and does not: where there is a policy, plain half need not."""
+    """Results that must agree and do not; with a policy, plain half need not agree."""
     mended = {r.model for r in results if r.configuration == POLICY}
     excused = {"fp16", "image fp16", "fp16_fast"}
     return [r for r in results if not r.good and not (r.model in mended and r.configuration in excused)]
 
 
 def markdown(results: list[Result], head: Mapping[str, str]) -> str:
-    """A table: a line for each model, a column for each configuration; what exceeds its tolerance is in bold."""
+    """A table with a line per model and a column per configuration; values beyond the tolerance are bold."""
     columns = list(dict.fromkeys(["stored", *CONFIGURATIONS]))
     columns = [c for c in columns if any(r.configuration == c for r in results)]
     by_model: dict[str, dict[str, Result]] = {}

@@ -1,12 +1,13 @@
-"""Sixty architectures of timm, torchvision and transformers with random weights, as ONNX files for benchmarks.planning.
+"""Exports sixty architectures of timm, torchvision and transformers with random weights, for benchmarks.planning.
 
-    python -m benchmarks.architectures FOLDER                    # all that FOLDER does not have yet; takes an hour
+
+    python -m benchmarks.architectures FOLDER                    # all that FOLDER lacks; takes an hour
     python -m benchmarks.architectures FOLDER hrnet_w18 vits     # these
 
-Needs torch 2.14, torchvision, timm, transformers and onnx, and neither opalite nor its dependencies. Each model is
-exported in a process of its own by `torch.onnx.export(dynamo=False)`, whose graphs have the most nodes. `-open` in a
-name: sizes of its inputs are open. Weights are random and small architectures of a family stand for large ones: what
-planning takes depends on the number and kind of nodes.
+Needs torch 2.14, torchvision, timm, transformers and onnx, but not opalite or its dependencies. Each model is exported
+in its own process by `torch.onnx.export(dynamo=False)`, whose graphs have the most nodes. `-open` in a name: its input
+sizes are open. Weights are random, and small members of a family represent large ones, because planning time depends on
+the number and kind of nodes.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ TORCHVISION = {
 
 
 def _text(name: str, config: str, **sizes: int) -> Callable[[], Any]:
-    """A model of texts, whose batch and length are open."""
+    """A text model with open batch and length."""
 
     def build() -> Any:
         import torch
@@ -88,7 +89,7 @@ def _text(name: str, config: str, **sizes: int) -> Callable[[], Any]:
 
 
 def _speech(name: str, config: str, features: int = 0, count: int = 16000, **sizes: Any) -> Callable[[], Any]:
-    """A model of sound, whose length is open: samples, or frames of so many features."""
+    """An audio model with open length: samples, or frames of `features` values."""
 
     def build() -> Any:
         import torch
@@ -116,7 +117,7 @@ def _picture(name: str, config: str, size: int = 224, **sizes: Any) -> Callable[
 
 
 def _vits() -> Any:
-    """A text to speech model; its durations are those of the text, so that no shape depends on contents."""
+    """A text-to-speech model; durations come from the text, so that no shape depends on contents."""
     import torch
     import transformers
 
@@ -169,7 +170,7 @@ TRANSFORMERS: dict[str, Callable[[], Any]] = {
 
 
 def names() -> list[str]:
-    """Every architecture."""
+    """All architectures."""
     return [*TIMM, *TORCHVISION, *TRANSFORMERS]
 
 

@@ -1,11 +1,12 @@
-"""What precision 'auto' decides for models with known answers, and what fp32, fp16 and auto give and take.
+"""Measures the decisions of precision 'auto' on models with known answers, beside fp32 and fp16.
+
 
     python -m benchmarks.auto_precision FOLDER [MODEL ...] --device gpu --json benchmarks/results/auto.json
 
-FOLDER holds NAME.onnx beside NAME.npz with arrays in:INPUT and out:OUTPUT (and NAME.case2.npz, inputs that the choice
-was not made by). Errors are the largest difference of an output from the expected one, as a share of its largest
-magnitude; `auto` is the worst answer of all runs, the first included, `auto/32` its distance from fp32's. Times are
-medians of a run in turn, milliseconds. OPALITE_TRY_HALF=1 shows the decisions on a CPU, whose times mean nothing.
+FOLDER holds NAME.onnx and NAME.npz with arrays in:INPUT and out:OUTPUT (and NAME.case2.npz, inputs that the decision
+did not see). Errors are the largest difference of an output from the expected one, as a share of its largest magnitude.
+`auto` is the worst answer of all runs, the first included; `auto/32` its distance from fp32's. Times are medians of
+alternating runs in milliseconds. OPALITE_TRY_HALF=1 shows the decisions on a CPU, where times are meaningless.
 """
 
 from __future__ import annotations

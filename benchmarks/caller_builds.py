@@ -1,14 +1,14 @@
-"""How many programs callers wait for, in first runs on a machine that has the general programs and no others.
+"""Counts the programs that callers wait for in first runs, with only the generic programs cached.
+
 
     python -m benchmarks.caller_builds                                  # models built in code
     python -m benchmarks.caller_builds ../shared/models/*.onnx lstm_tagger
     python -m benchmarks.caller_builds --graphs 300 --seed 1            # random graphs of tests/fuzz
     python -m benchmarks.caller_builds --caches empty ../shared/models/mnist_cntk.onnx
 
-Each model runs in a process of its own, with a cache folder that a small model's session has left, once settled.
-NAME.onnx takes its inputs from NAME.npz ("in:..." arrays) where there is one; others are random. Random graphs share a
-process, in which nothing is built behind them. Exits with 1 where a caller waited for a program though all general
-ones were there.
+Each model runs in its own process, with a cache folder left by a small model's settled session. NAME.onnx takes its
+inputs from NAME.npz ("in:..." arrays) if present; others are random. Random graphs share a process without background
+builds. Exit status 1 if a caller waited for a program although all generic ones were cached.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def open_model(name: str) -> tuple[bytes, Mapping[str, Any]]:
 
 
 def first_run(name: str) -> dict[str, Any]:
-    """What a session tells of its first run."""
+    """A session's statistics after its first run."""
     import opalite
 
     raw, feeds = open_model(name)
@@ -59,7 +59,7 @@ def first_run(name: str) -> dict[str, Any]:
 
 
 def prepare() -> None:
-    """Have the general programs built: by the first run of three convolutions, and until their session has settled."""
+    """Builds the generic programs: runs three convolutions and settles their session."""
     import opalite
     from opalite.plan.generic_programs import generic_programs
 
@@ -109,7 +109,7 @@ def random_graphs(seed: int, count: int) -> dict[str, Any]:
 
 
 def in_process(cache: Path, *arguments: str) -> dict[str, Any]:
-    """What a process of this module prints that has the cache folder."""
+    """The output of a process of this module with the given cache folder."""
     env = os.environ | {"OPALITE_CACHE_DIR": str(cache), "OPALITE_PLAN_CACHE": "0"}
     command = [sys.executable, "-m", "benchmarks.caller_builds", *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -120,7 +120,7 @@ def in_process(cache: Path, *arguments: str) -> dict[str, Any]:
 
 
 def sweep(models: Sequence[str], caches: str, graphs: int, seed: int) -> int:
-    """Run all; how many callers waited."""
+    """Runs everything; returns the number of waiting callers."""
     waited = 0
     with tempfile.TemporaryDirectory() as folder:
         ready, own = Path(folder) / "ready", Path(folder) / "own"

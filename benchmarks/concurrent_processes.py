@@ -1,18 +1,18 @@
-"""Several processes on one device: whether answers stay the same to the bit, the longest run, memory beside its bound.
+"""Runs several processes on one device: checks bit-equal answers, the longest run, and memory against its bound.
 
-    python -m benchmarks.concurrent_processes --precision fp16 --runs 1000 --json beside.json
+
+    python -m benchmarks.concurrent_processes --precision fp16 --runs 1000 --json concurrent.json
     python -m benchmarks.concurrent_processes --device cpu --networks squeezenet1_1,vit_tiny --runs 50
-    python -m benchmarks.concurrent_processes --busy 2 --networks ../shared/models/mnist_cntk.onnx,../shared/models/dtln_1.onnx
+    python -m benchmarks.concurrent_processes --busy 2 --networks ../shared/models/mnist_cntk.onnx
 
-Every process opens each network (benchmarks/models) in turn, and they begin its runs at one moment. Those of
-`--warm` come before, in which kernels are built and ways to run are chosen. `differing` counts runs whose outputs have
-another bit than the process's first, `first` says whether the first outputs of all processes are the same. `bound` is
-the share that the arena takes of the plan's lower bound, the largest sum of what is alive at one time. Exit status 1
-if an answer differed, a process ended without a result, or took longer than `--limit`.
+Each process opens each network (benchmarks/models) in turn, and all start its runs at the same moment. `--warm` runs
+come first, in which kernels are built and strategies are chosen. `differing` counts runs whose outputs differ in any
+bit from the process's first run; `first` says whether the first outputs of all processes are equal. `bound` is the
+arena's size over the plan's lower bound, the largest sum of simultaneously live tensors. Exit status 1 if an answer
+differs, a process ends without a result, or takes longer than `--limit`.
 
-With `--busy`, one process runs each network, a name or a file, beside so many others that keep a core busy each. It
-takes turns with onnxruntime by its default and by two threads, on the CPU: medians, 99th percentiles, and the ratio of
-medians.
+With `--busy N`, one process runs each network (a name or a file) while N others keep a core busy each. It alternates
+with onnxruntime by default settings and with two threads, on the CPU: medians, 99th percentiles, ratio of medians.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def digest(outputs: Sequence[Any]) -> str:
 
 
 def runs_of(name: str, options: argparse.Namespace, together: Barrier) -> dict[str, Any]:
-    """What one process saw of one network."""
+    """The record of one process for one network."""
     model = build(name, options.batch)
     feeds = random_feeds(model, seed=1)
     with opalite.InferenceSession(
@@ -106,7 +106,7 @@ def runs_of(name: str, options: argparse.Namespace, together: Barrier) -> dict[s
 
 
 def process(options: argparse.Namespace, together: Barrier, found: Any) -> None:
-    """One process: a record, or what went wrong, for each network."""
+    """One process: a record or an error for each network."""
     for name in options.networks.split(","):
         try:
             found.put(runs_of(name, options, together))
@@ -117,7 +117,7 @@ def process(options: argparse.Namespace, together: Barrier, found: Any) -> None:
 
 
 def gather(found: Any, name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The records of all processes for a network; those that do not come in time are failures."""
+    """The records of all processes for a network; late ones count as failures."""
     records = []
     until = time.monotonic() + options.limit
     for _ in range(options.processes):
@@ -129,7 +129,7 @@ def gather(found: Any, name: str, options: argparse.Namespace) -> list[dict[str,
 
 
 def summary(name: str, records: Sequence[dict[str, Any]], runs: int) -> dict[str, Any]:
-    """One row of all processes' records."""
+    """One row from all processes' records."""
     failed = [r["failed"] for r in records if "failed" in r]
     if failed:
         return {"network": name, "failed": failed[0]}
@@ -146,8 +146,8 @@ def summary(name: str, records: Sequence[dict[str, Any]], runs: int) -> dict[str
     }
 
 
-def beside_busy(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One row of a network beside busy processes, by each engine."""
+def run_with_busy_cores(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One row of a network beside busy processes, for each engine."""
     import onnxruntime
 
     path = Path(name)
@@ -189,7 +189,7 @@ def main() -> int:
     options = parse_options()
     if options.busy:
         for name in options.networks.split(","):
-            print("  ".join(f"{k} {v}" for k, v in beside_busy(name, options).items()), flush=True)
+            print("  ".join(f"{k} {v}" for k, v in run_with_busy_cores(name, options).items()), flush=True)
         return 0
     context = multiprocessing.get_context("spawn")
     found: Any = context.Queue()

@@ -1,15 +1,15 @@
-"""Decoders of text at a fixed length, beside onnxruntime: a token after a cache, and a prefill, by width of weights.
+"""Times text decoders at fixed lengths against onnxruntime: a token after a cache, and a prefill, by weight width.
+
 
     python -m benchmarks.decoders                                       # 110 M, float32, 8 and 4 bits
     python -m benchmarks.decoders --models qwen2_0.5b --bits 4 --json decoders.json
     python -m benchmarks.decoders --bits 0 --low                        # float32 weights, in 8 bits by memory="low"
-    python -m benchmarks.decoders --lengths 0+128,0+512 --last          # a prompt, as a text begins
+    python -m benchmarks.decoders --lengths 0+128,0+512 --last          # prompts
 
-Models are built in code (benchmarks/models/llama.py) with random weights, MatMulNBits in blocks of `--block`, weights
-in a file of their own, and give logits alone; with `--last` those of the last position, which a text goes on from.
-Engines take turns as in benchmarks/compare.py. `read` are the bytes of weights and cache that a token needs, GB/s those
-over its time, `share` that of what a probe reads right after; `memory` is the most that a process held until its first
-run had ended.
+Models are built in code (benchmarks/models/llama.py) with random weights, MatMulNBits in blocks of `--block`, external
+weights, and logits as only output; with `--last` those of the last position. Engines alternate as in
+benchmarks/compare.py. `read`: bytes of weights and cache per token. `GB/s`: those bytes over the token's time. `share`:
+that rate over a read probe's right after. `memory`: peak memory of the process until its first run ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Case:
 
 
 def weight_bytes(shape: Shape, bits: int, block: int) -> float:
-    """Bytes of the weights that products read for a token, scales included."""
+    """Bytes of the weights that products read per token, scales included."""
     rows = 2 * shape.heads * shape.head + 2 * shape.kv_heads * shape.head + 3 * shape.inner
     count = shape.layers * shape.width * rows + shape.width * shape.words
     return count * (bits / 8 + 4 / block if bits else 4.0)
@@ -59,7 +59,7 @@ def cache_bytes(shape: Shape, past: int) -> int:
 
 
 def read_speed(threads: int, nbytes: int = 1 << 27) -> float:
-    """Bytes a second that as many threads read of memory, each of its own part: the best of several turns."""
+    """Bytes per second that `threads` threads read from memory: the best of several attempts."""
     parts = np.array_split(np.ones(nbytes // 4, np.float32), threads)
     best = float("inf")
     for _ in range(8):
@@ -74,7 +74,7 @@ def read_speed(threads: int, nbytes: int = 1 << 27) -> float:
 
 
 def measure(case: Case, path: Path, options: argparse.Namespace) -> tuple[Comparison, float]:
-    """All engines on one case, and the speed of reading right after."""
+    """All engines on one case, and the read speed right after."""
     feeds = step_feeds(SHAPES[case.name], case.past, case.new)
     plan = Plan(options.threads, options.rounds, options.slice)
     own = {"device": options.device, "precision": options.precision, "memory": "low" if options.low else "normal"}

@@ -1,16 +1,16 @@
-"""Decoding with caches that grow: milliseconds a token beside onnxruntime, the longest step, and what a step takes.
+"""Times decoding with growing caches: milliseconds per token against onnxruntime, longest step, overhead per step.
+
 
     python -m benchmarks.decoding                         # a Llama-like decoder of 110 M in float32 and in 4 bits
     python -m benchmarks.decoding --bits 4 --cache grouped --steps 256 --json decoding.json
     python -m benchmarks.decoding --steps 256 --llama-cpp --prefill 128    # and llama.cpp (benchmarks/llama_cpp.py)
 
-All engines decode the same tokens from an empty cache on, in processes of their own on the same cores, in turns of 16
-steps, the others stopped meanwhile (SIGSTOP); the first two steps of a turn do not count, and neither do those before
-Opalite's launches are joined. onnxruntime's outputs are fed back as arrays. llama.cpp has the same weights, in 4 and 8
-bits by blocks of its own (Q4_0, Q8_0). `prefill` is a prompt in an empty cache, with logits for all of it. `own` is
-what a step takes besides its launches, transfers included. `GB/s` are the bytes of all weights but the embedding's, and
-of the cache, by the time of a token; `share` is that of the bandwidth that a large copy was measured to have. The
-counters are those of all counted steps; programs, kernels and memory are taken only where more is reserved.
+All engines decode the same tokens from an empty cache, in their own processes on the same cores, alternating every 16
+steps while the others are stopped (SIGSTOP). The first two steps of a slice do not count, nor those before Opalite's
+megakernel is in use. onnxruntime's outputs are fed back as arrays. llama.cpp has the same weights, in its own 4-bit and
+8-bit blocks (Q4_0, Q8_0). `prefill`: a prompt into an empty cache, with logits for all of it. `own`: time of a step
+outside its launches, transfers included. `GB/s`: bytes of all weights but the embedding's, and of the cache, over the
+time of a token; `share`: that rate over the measured bandwidth of a large copy. Counters cover all counted steps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def feeds_of(cache: str, tokens: Prompt, past: int) -> dict[str, Any]:
 
 
 def run_opalite(pipe: Connection, path: str, cache: str, threads: int, reserve: int) -> None:
-    """Steps as they are asked for; answers are (milliseconds, token) and, at the end, figures of all steps."""
+    """Decodes on request; sends (milliseconds, token), and figures of all steps at the end."""
     import opalite
     from opalite.run.report.measure_peaks import measure_bandwidth
 
@@ -60,7 +60,7 @@ def run_opalite(pipe: Connection, path: str, cache: str, threads: int, reserve: 
     token = 1
 
     def figures() -> dict[str, Any]:
-        """Those of the steps so far."""
+        """Figures of the steps so far."""
         spent_on = counters.snapshot() - start
         return {
             "own_ms": statistics.median(own),
@@ -137,7 +137,7 @@ class Engine:
         os.kill(self.process.pid, what)
 
     def turn(self, steps: int, counts: bool) -> None:
-        """Make steps."""
+        """Runs steps."""
         self._signal(signal.SIGCONT)
         for i in range(steps):
             self.pipe.send("step")
@@ -151,7 +151,7 @@ class Engine:
         self._signal(signal.SIGSTOP)
 
     def prefill(self, prompt: Prompt, rounds: int) -> None:
-        """Read a prompt several times, of which the first does not count."""
+        """Reads a prompt several times; the first one does not count."""
         self._signal(signal.SIGCONT)
         for i in range(rounds + 1):
             self.pipe.send(prompt)
@@ -184,7 +184,7 @@ def measure(given: argparse.Namespace, bits: int, folder: Path) -> dict[str, Any
 
         file = save_gguf(shape, folder / "model.gguf", KINDS[bits])
         engines["llama_cpp"] = Engine(run_llama_cpp, str(file), given.threads, shape.words)
-    for count in (2 * TURN, TURN):  # until launches are joined, and once more as joined
+    for count in (2 * TURN, TURN):  # until the megakernel is in use, and once more with it
         for engine in engines.values():
             engine.turn(count, counts=False)
     done = 3 * TURN

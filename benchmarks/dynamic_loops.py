@@ -1,13 +1,14 @@
-"""What loops cost whose number of trips is open: a list of counts through small models, each twice, beside onnxruntime.
+"""Times loops with data-dependent iteration counts: small models, each count twice, against onnxruntime.
+
 
     python -m benchmarks.dynamic_loops                      # all models, 24 counts, warm caches
     python -m benchmarks.dynamic_loops rows until --rounds 3
 
-The models are built in code: `rows`, a recurrent layer written as a Loop over the rows of an input, whose states it
-collects; `gru`, the same with the gates of a GRU; `sums`, a Loop as often as an input says; `until`, one that ends when
-its state says so; `scan`, a Scan over the rows. `first` is the longest first run of a count, `second` the median of the
-second runs, and `steady` that of many runs of 20 and of 64 trips, after everything has been built, in microseconds for
-each trip. `plans` and `built` count what `session.stats()` tells of this process. Each engine has a process of its own.
+Models are built in code. `rows`: a recurrent layer as a Loop over the rows of an input that collects its states. `gru`:
+the same with GRU gates. `sums`: a Loop with its count as input. `until`: a Loop that ends by its state. `scan`: a Scan
+over rows. `first` is the longest first run of a count, `second` the median of second runs, `steady` that of many runs
+of 20 and 64 iterations after all builds, in microseconds per iteration. `plans` and `built` are from `session.stats()`.
+Each engine has its own process.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def make_model(name: str, path: Path) -> None:
 
 
 def feeds_of(name: str, trips: int) -> dict[str, Any]:
-    """Inputs for so many trips."""
+    """Inputs for `trips` iterations."""
     rng = np.random.default_rng(trips)
 
     def some(*shape: int) -> Any:
@@ -166,7 +167,7 @@ def feeds_of(name: str, trips: int) -> dict[str, Any]:
 
 
 def serve(engine: str, name: str, path: str, threads: int) -> dict[str, Any]:
-    """What one process measures."""
+    """The measurements of one process."""
     clock = time.perf_counter
     session = open_engine(engine, path, threads)
     firsts, seconds = [], []

@@ -1,21 +1,22 @@
-"""First results of models never seen, in processes of their own, with caches that begin empty, beside onnxruntime.
+"""Times first results of unseen models in new processes with initially empty caches, against onnxruntime.
+
 
     python -m benchmarks.first_run --models ../shared/models
     python -m benchmarks.first_run --models FOLDER --pairs mobilenetv2_fp32:squeezenet10_fp32 --json first.json
     python -m benchmarks.first_run --models FOLDER --tight mobilenetv2_fp32 yunet_dynamic mnist_cntk
     python -m benchmarks.first_run --models FOLDER --scripts mobilenetv2_fp32
 
-Each pair is two models on one machine: the first meets an empty cache folder, the second what the first one's process
-left there. That process ends with its first result, or stays until its session has settled. Seconds are from starting
-the process to its first result; `steady` is the median of the runs after settling. FOLDER holds NAME.onnx with NAME.npz
-("in:..." arrays). Engines take turns, once a round.
+Each pair is two models on one machine: the first starts with an empty cache folder, the second with what the first
+one's process left. That process ends with its first result, or stays until its session has settled. Seconds count from
+process start to first result; `steady` is the median run after settling. FOLDER holds NAME.onnx with NAME.npz ("in:..."
+arrays). Engines alternate in each round.
 
-With `--tight`, Opalite alone runs each of the models again and again without a pause, with an empty cache folder, for
-`--seconds`: when each tier and strategy came, and after how many seconds the runs of each quarter of a second, by their
-median, took at most a tenth longer than those of the last two seconds do.
+With `--tight`, Opalite runs each model without pause for `--seconds` with an empty cache folder. Output: when each tier
+and strategy was first used, and after how many seconds the median of each quarter second stays within a tenth of that
+of the last two seconds.
 
-With `--scripts`, `--processes` of each model run one after the other with a cache folder that begins empty. Each ends
-with its first result: seconds to it, to the end of the process, of processor time, and the tier that ran.
+With `--scripts`, `--processes` of each model run in sequence with an initially empty cache folder. Each ends with its
+first result. Output: seconds to the result, to the end of the process, processor time, tier.
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ session.run(None, feeds)
 
 @dataclass(frozen=True)
 class Result:
-    """Seconds to the first result of `model` in one process. caches: what it met; settled, steady: where it stayed."""
+    """Seconds to the first result of `model` in one process.
+
+    caches: their initial state. settled, steady: if the process stayed.
+    """
 
     engine: str
     model: str
@@ -111,7 +115,7 @@ class Result:
 
 
 def measure(code: str, model: Path, stays: bool, cache: Path | None, *more: str) -> dict[str, Any]:
-    """What a process that runs `code` tells of itself."""
+    """The record that a process running `code` prints."""
     env = os.environ | ({} if cache is None else {"OPALITE_CACHE_DIR": str(cache)})
     command = [sys.executable, "-c", code, str(model), str(time.time()), "stays" if stays else "ends", *more]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
@@ -122,8 +126,10 @@ def measure(code: str, model: Path, stays: bool, cache: Path | None, *more: str)
 
 
 def settled_after(ended: Sequence[float], took: Sequence[float]) -> tuple[float, float]:
-    """(seconds until runs stay within a tenth of the last two seconds' median, that median). A slow quarter of a second
-    between two that are not slow is another program's doing."""
+    """(seconds until runs stay within a tenth of the last two seconds' median, that median).
+
+    A single slow quarter second between fast ones is attributed to other programs.
+    """
     steady = statistics.median(t for at, t in zip(ended, took, strict=True) if at > ended[-1] - 2)
     windows: dict[int, list[float]] = {}
     for at, t in zip(ended, took, strict=True):
@@ -170,7 +176,7 @@ def measure_scripts(model: Path, processes: int, rounds: int) -> str:
 
 
 def _children_s() -> float:
-    """Seconds of processor time of the processes that have ended, theirs included."""
+    """Processor seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -190,7 +196,7 @@ def measure_pair(first: Path, second: Path, threads: int, folder: Path) -> Itera
 
 
 def table(results: Sequence[Result]) -> str:
-    """A line for each engine, model and what its caches held: median and range of the first result, steady median."""
+    """A line per engine, model and cache state: median and range of the first result, steady median."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for r in results:
         groups.setdefault((r.engine, r.model, r.caches), []).append(r)

@@ -1,12 +1,12 @@
-"""From the start of a process to its first token: Opalite with empty and with warm caches, beside onnxruntime.
+"""Times process start to first token, with empty and warm caches, against onnxruntime.
+
 
     python -m benchmarks.first_token                                  # a decoder of 110 M in float32 and in 4 bits
     python -m benchmarks.first_token --bits 4 --prompt 128 --rounds 8 --json first_token.json
 
-Models are built in code, with their weights in a file beside them. Each start is a process of its own; engines take
-turns, once a round, and the median counts. A token is there when the process says so: interpreter, imports, session,
-state and the prompt's run lie before that. Modules' byte code is kept, as an installed package has it. `second` is the
-time of the token after the first.
+Models are built in code with external weights. Each start is a new process; engines alternate in each round, and the
+median counts. The time includes interpreter, imports, session, state and the prompt's run. Byte code is cached, as for
+an installed package. `second` is the time of the second token.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Opalite beside PyTorch on one GPU: the same weights and images, answers checked against float64, times side by side.
+"""Compares Opalite with PyTorch on one GPU: same weights and images, answers checked against float64, times.
+
 
     python -m benchmarks.gpu --batch 1,8,32 --precision fp16,fp32 --json benchmarks/results/h200.json
     python -m benchmarks.gpu --batch 1,32 --budget 150 --without ConvGemmMmaStaged,MatmulMmaStaged --json landing.json
 
-Every time is wall clock from the call until the device has finished, with the input on the device; transfers are given
-apart. `error` is the norm of the difference to float64 over its norm. Without PyTorch the networks of
-`benchmarks.models` are measured alone, and their answers compared with Opalite's own fp32. Each row is measured in a
-process of its own: what PyTorch's compiler leaves behind would disturb the next. Rows come in order of importance, and
-the file is written after each, so that `--budget` may end the work anywhere. With `--beside N` as many rows are
-exported, compiled and linked beside each other, and then timed in turn, while the others wait. With `--without` every
-row is measured a second time without those kernels.
+Times are wall clock from the call until the device has finished, with the input on the device; transfers are separate.
+`error` is the norm of the difference from float64 over its norm. Without PyTorch the networks of `benchmarks.models`
+are measured alone and compared with Opalite's own fp32. Each row has its own process, since the state of PyTorch's
+compiler would disturb the next row. Rows are ordered by importance, and the file is written after each, so that
+`--budget` may end the work anywhere. `--parallel N` prepares N rows in parallel and then times them one at a time.
+`--without` measures each row a second time without those kernels.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--without", default="", help="kernels to leave out in a second measurement of every row")
     parser.add_argument("--warm", type=float, metavar="SECONDS", help="compile in one process for each row first")
     parser.add_argument(
-        "--beside", type=int, default=1, help="rows that are prepared beside each other, then timed in turn"
+        "--parallel", type=int, default=1, help="rows that are prepared in parallel, then timed in turn"
     )
     parser.add_argument("--warm-row", default="", help=argparse.SUPPRESS)
     parser.add_argument("--row", default="", help=argparse.SUPPRESS)
@@ -109,7 +109,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def opalite_times(session: Any, feeds: dict[str, Any], repeats: int) -> dict[str, float]:
-    """Median milliseconds of the launches alone and of both transfers, in runs that finish one after the other."""
+    """Median milliseconds of the launches alone and of both transfers, in consecutive runs."""
     run_until_linked(session, feeds)
     runs = []
     for _ in range(5):
@@ -125,7 +125,7 @@ def opalite_times(session: Any, feeds: dict[str, Any], repeats: int) -> dict[str
 
 
 def run_until_linked(session: Any, feeds: dict[str, Any]) -> None:
-    """Runs that decide whether launches are linked (docs/running.md)."""
+    """Runs until the decision whether launches are linked (docs/running.md)."""
     for _ in range(2):
         for _ in range(30):
             session.run(None, feeds)
@@ -133,7 +133,7 @@ def run_until_linked(session: Any, feeds: dict[str, Any]) -> None:
 
 
 def rows(options: argparse.Namespace) -> list[Row]:
-    """(network, batch, precision) of everything that was asked for, in order of importance."""
+    """(network, batch, precision) of everything requested, most important first."""
     batches, precisions = [int(b) for b in options.batch.split(",")], options.precision.split(",")
     networks = options.networks.split(",")
     if networks == ["all"]:
@@ -154,9 +154,9 @@ def coded(name: str, batch: int) -> tuple[bytes, Any]:
 
 
 def warm(options: argparse.Namespace) -> None:
-    """Compile the programs of the rows into the cache, in processes of their own, one beside the other for each core.
+    """Compiles the programs of the rows into the cache, in parallel processes, one per core.
 
-    Drivers may compile one program at a time in a process.
+    Drivers may compile only one program at a time per process.
     """
     until = time.monotonic() + options.warm
     jobs = [(row, without) for row in rows(options) for without in sorted({"", options.without})]
@@ -174,7 +174,7 @@ def warm(options: argparse.Namespace) -> None:
 
 
 def warm_row(options: argparse.Namespace, row: str) -> None:
-    """Compile the programs of one row, and what they are linked into."""
+    """Compiles the programs of one row and their linked kernels."""
     name, batch, precision = row.split(",")
     data, x = problem(name, int(batch), options.problems)[:2]
     with opalite.InferenceSession(data, device=options.device, precision=precision) as session:
@@ -185,7 +185,7 @@ def warm_row(options: argparse.Namespace, row: str) -> None:
 def problem(name: str, batch: int, kept: Path | None = None) -> tuple[bytes, Any, Any, Any]:
     """(ONNX file, images as NumPy, reference answer or None, PyTorch module or None).
 
-    kept: a folder in which the first three are looked for, and left.
+    kept: a folder that caches the first three.
     """
     if find_spec("torch") is None:
         return *coded(name, batch), None, None
@@ -207,11 +207,11 @@ def problem(name: str, batch: int, kept: Path | None = None) -> tuple[bytes, Any
 
 
 def measure_row(options: argparse.Namespace) -> None:
-    """Measure the one row that a parent asked for, once it says so."""
+    """Measures the row that the parent requested, on its signal."""
     name, batch, precision = options.row.split(",")
     flops, bandwidth = map(float, options.peaks.split(","))
-    if options.beside > 1:
-        with suppress(Exception):  # what is wrong is told when it is measured
+    if options.parallel > 1:
+        with suppress(Exception):  # errors are reported by the measurement
             warm_row(options, options.row)
     print(READY, flush=True)
     sys.stdin.readline()
@@ -266,7 +266,7 @@ def difference(got: Any, want: Any) -> float:
 
 
 def _without(data: bytes, x: Any, want: Any, precision: str, options: argparse.Namespace) -> dict[str, float]:
-    """Time and error without the kernels that were named."""
+    """Time and error without the named kernels."""
     before = os.environ.get("OPALITE_EXCLUDE_KERNELS", "")
     os.environ["OPALITE_EXCLUDE_KERNELS"] = options.without
     try:
@@ -279,7 +279,7 @@ def _without(data: bytes, x: Any, want: Any, precision: str, options: argparse.N
 
 
 def tinygrad_ms(data: bytes, x: Any, repeats: int) -> float | None:
-    """Median milliseconds of tinygrad's own OpenCL, its kernels captured; None where it is not installed."""
+    """Median milliseconds of tinygrad's OpenCL with captured kernels; None if it is not installed."""
     if find_spec("tinygrad") is None:
         return None
     from .tinygrad_times import median_ms
@@ -301,16 +301,13 @@ def _torch_times(module: Any, x: Any, want: Any, precision: str, options: argpar
 
 
 def is_wrong(record: dict[str, Any]) -> bool:
-    """Whether the answer is off by more than its precision explains: the bound, or what PyTorch itself is off by.
-
-    Deep networks of random weights amplify the rounding of half storage beyond the bound of a single layer.
-    """
+    """Whether the error exceeds the precision's bound and PyTorch's own error."""
     allowed = max(ERROR[record["precision"]], 1.5 * record.get("torch_error", 0.0))
     return not record["error"] <= allowed
 
 
 def show(record: dict[str, Any]) -> None:
-    """One line of the table, then what was asked for of its launches."""
+    """Prints one line of the table, then the requested launches."""
 
     def text(column: str) -> str:
         value = record.get(column, "-")
@@ -336,7 +333,7 @@ def commit() -> str:
 
 
 def write(path: Path, options: argparse.Namespace, peaks: Peaks, records: list[dict[str, Any]]) -> None:
-    """Everything so far; a reader never sees half a file."""
+    """Writes everything so far, atomically."""
     info = next(d for d in opalite.devices() if d.kind == "gpu" or options.device != "gpu")
     head = {"device": info.name, "driver": info.driver, "commit": options.commit or commit()}
     head |= {"times": "median milliseconds", "peak_gflops": peaks.flops * 1e-9, "peak_gbytes": peaks.bandwidth * 1e-9}
@@ -362,7 +359,7 @@ def main() -> int:
 
 
 def measure_all(options: argparse.Namespace, started: float) -> int:
-    """All rows, each in a process of its own; 1 if an answer was wrong or a row failed. started: when it began."""
+    """Measures all rows, each in its own process; returns 1 if an answer was wrong. started: time of the start."""
     if options.warm:
         warm(options)
         print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
@@ -376,7 +373,7 @@ def measure_all(options: argparse.Namespace, started: float) -> int:
         if options.budget is not None and time.monotonic() - started > options.budget:
             print(f"left out from {left[0]} on: the budget is spent")
             break
-        now, left = left[: options.beside], left[options.beside :]
+        now, left = left[: options.parallel], left[options.parallel :]
         children = [Child(row, peaks, options.problems) for row in now]
         for child in children:
             child.wait()

@@ -1,4 +1,4 @@
-"""The process that measures one row of benchmarks/gpu.py: it prepares, says so, and waits to be told to go on."""
+"""The process that measures one row of benchmarks/gpu.py: prepares, reports, waits for the signal to measure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READY = "ready"
 
 
 class Child:
-    """One such process, with the options of this one."""
+    """A child process with this process's options."""
 
     def __init__(self, row: Row, peaks: Peaks, kept: Path) -> None:
         """kept: see `problem`."""
@@ -32,14 +32,14 @@ class Child:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
 
     def wait(self) -> None:
-        """Until it is prepared, or has ended."""
+        """Waits until it is prepared or has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.strip() == READY:
                 return
 
     def record(self) -> dict[str, Any]:
-        """Have it measure, while nobody else does. RuntimeError with what it said where it gave nothing."""
+        """Its measurement, while no other child runs. RuntimeError with its output if it gives none."""
         self._process.communicate("go\n" if self._process.poll() is None else None)
         try:
             if not self._path.exists():

@@ -1,10 +1,11 @@
-"""What the cost models choose untuned, against the measurements of benchmarks/gpu_kernels.py; no GPU is needed.
+"""Compares untuned choices of the cost models with the measurements of benchmarks/gpu_kernels.py; needs no GPU.
+
 
     python -m benchmarks.gpu_choice kernels.jsonl [--device tests/fixtures/devices/nvidia_h200.json]
 
-For each layer: the chosen kernel and tile with its time, and the best measured. Where the chosen tile was not measured,
-the least time of its kernel's measured tiles stands in, marked by ~. The difference of the sums is what better models
-could save.
+For each layer: the chosen kernel and tile with its time, and the best measured one. If the chosen tile was not
+measured, the least time of the kernel's measured tiles is used, marked by ~. The difference of the sums is what better
+models could save.
 """
 
 from __future__ import annotations

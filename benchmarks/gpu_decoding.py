@@ -1,17 +1,17 @@
-"""A decoder of 1 billion parameters on a GPU beside PyTorch's CUDA graphs: tokens one by one, and a prefill.
+"""Compares a decoder of 1 billion parameters on a GPU with PyTorch's CUDA graphs: single tokens, and a prefill.
+
 
     python -m benchmarks.gpu_decoding --bits 0 4 --json decoding.json
     python -m benchmarks.gpu_decoding --model llama_tiny --device cpu --prompt 24 --prefill 96    # a try without a GPU
 
-The weights are random, the same for both (benchmarks/models/llama.py); PyTorch has those of 4 bits widened. Opalite
-decodes by a state that grows in place, in precision `--precision`, PyTorch in halves on caches of a fixed length. A
-step is wall clock from the token to its logits on the host; the prefill leaves its logits on the device. `written` is
-a token of a text that is written greedily, AT_ONCE tokens on the device between two that the host waits for, by both;
-`alike` how many of them are those that steps one by one choose. `error` is
-the largest difference of a step's logits to PyTorch's in float32, over the largest of them. `share` is that of the
-device's measured bandwidth that the bytes of weights and cache took, by the time of a token, `written_gb_s` what a
-written token reads. Every figure is printed,
-and written, when it is known. Random numbers repeat after a million, and rows of 4 bits after 512.
+Both have the same random weights (benchmarks/models/llama.py); PyTorch has 4-bit weights dequantised. Opalite decodes
+with a state that grows in place, in `--precision`; PyTorch in halves with caches of a fixed length. A step is wall
+clock from the token to its logits on the host; a prefill leaves its logits on the device. `written` is a greedily
+generated token, AT_ONCE tokens on the device between two waits of the host, for both. `alike`: how many of them equal
+the tokens of single steps. `error`: largest difference of a step's logits from PyTorch's float32, over the largest of
+them. `share`: bytes of weights and cache over the time of a token, over the device's measured bandwidth; `written_gb_s`
+likewise for a written token. Figures are printed and saved as soon as known. Random numbers repeat after a million,
+4-bit rows after 512.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def opalite_times(path: Path, shape: Shape, options: argparse.Namespace, tokens:
 
 
 def write(state: Any, token: Any, count: int, tell: Tell) -> None:
-    """Write so many tokens greedily, and the first of them once more one by one."""
+    """Generates `count` tokens greedily, and the first of them again in single steps."""
     begin, times, found = len(state), [], []
     for at in range(begin, begin + count - AT_ONCE + 1, AT_ONCE):
         started = time.perf_counter()
@@ -154,7 +154,7 @@ def write(state: Any, token: Any, count: int, tell: Tell) -> None:
 
 
 def dearest(session: Any, feeds: Any, count: int) -> list[str]:
-    """The launches that take most of a run on caches that are fed, by kernel and by node."""
+    """The launches that take most of a run on given caches, by kernel and by node."""
     profile = session.profile(feeds, 3)
     kernels = [f"{r.name}: {r.launches} launches, {1e6 * r.seconds:.1f} us" for r in profile.by_kernel()]
     nodes = sorted(profile.by_node(), key=lambda r: -r.seconds)[:count]
@@ -177,7 +177,7 @@ class Weights:
         return numpy_helper.to_array(self._arrays[name])
 
     def _product(self, node: Any) -> Any:
-        """[K,N], or what they are packed to; None for a product of two activations."""
+        """[K, N], or its packed form; None for a product of two activations."""
         if node.op_type == "MatMul":
             return self._array(node.input[1]) if node.input[1] in self._arrays else None
         sizes = {a.name: a.i for a in node.attribute}
@@ -229,7 +229,7 @@ def torch_times(path: Path, shape: Shape, options: argparse.Namespace, tokens: A
 
 
 def torch_written(net: Any, begin: int, count: int) -> float:
-    """Milliseconds for a token that follows from the last one on the GPU; the host waits for each AT_ONCE."""
+    """Milliseconds per token if each follows from the last one on the GPU; the host waits every AT_ONCE tokens."""
     import torch
 
     from .torch_llama import capture

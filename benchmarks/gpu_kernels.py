@@ -1,6 +1,6 @@
 """Kernels of one GPU on layers of common networks: checked against float64 on random inputs, then timed.
 
-Longer than 400 lines: a command whose list of layers is half of it.
+Longer than 400 lines: half of the file is the list of layers.
 
     python -m benchmarks.gpu_kernels --out FOLDER [--precision fp32] [--budget 120] [--only TEXT] [--tiles 3] ...
 
@@ -64,8 +64,11 @@ F32 = DType.FLOAT32
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of a network: `sizes` are (channels in, channels out, pixels a side, filter, stride) of a convolution or
-    pooling, (rows, terms, columns) of a product, (queries, heads, size) of attention."""
+    """A layer of a network.
+
+    sizes: (channels in, channels out, pixels per side, filter, stride) of a convolution or pooling, (rows, terms,
+    columns) of a product, (queries, heads, size) of attention.
+    """
 
     name: str
     op: str
@@ -162,7 +165,7 @@ class Layer:
 
 
 def as_floats(node: Node) -> Node:
-    """`node`, whose values are stored in halves, with them stored as floats."""
+    """`node` with half storage replaced by float storage."""
     for v in (*node.inputs, *node.outputs):
         if v is not None and v.type.storage is DType.FLOAT16:
             v.type = v.type.with_place(replace(v.type.place, precision=None))
@@ -185,7 +188,7 @@ def _sums(rng: Any, *shape: int) -> Any:
 
 
 def _scales(rng: Any, terms: int, *shape: int) -> Any:
-    """Scales under which sums of so many terms fill most of a byte."""
+    """Scales with which sums of `terms` terms fill most of a byte."""
     if rng is None:
         return np.broadcast_to(np.float32(0), shape)
     return (rng.uniform(0.5, 1, shape) * 40 / (5000 * terms**0.5)).astype(np.float32)
@@ -288,7 +291,7 @@ def variants(node: Node, rt: Runtime, tiles: int) -> Iterator[tuple[Kernel, dict
 
 
 def _others(node: Node, kernel: Kernel, rt: Runtime) -> list[tuple[float, dict[str, Any]]]:
-    """(rank, parameters) of what else may pay."""
+    """(rank, parameters) of other parameters that may pay."""
     if kernel.name == "AttentionFlashMma":
         shapes = ((2, 2, 32), (1, 4, 16), (2, 1, 64), (4, 1, 32), (1, 2, 32))
         points = [dict(zip(("QW", "KW", "KEYS"), s, strict=True)) | {"LOOK": 0} for s in shapes]
@@ -335,7 +338,7 @@ def _sums(node: Node) -> fma.GemmSize:
 
 
 def reference(node: Node, arrays: list[Any]) -> Any:
-    """The answer in float64, of inputs rounded to halves where they are stored so; that of integers is exact."""
+    """The float64 answer for inputs rounded to their storage; that of integers is exact."""
     if node.op.sums is not None:
         return _exact(node, arrays).astype(np.float64)
     stored = node.y.type.storage.np
@@ -412,7 +415,7 @@ def _microseconds(rt: Runtime, one: SingleNodeExecutable, kernel: Kernel, params
 
 
 def build(rt: Runtime, layers: list[Layer], tiles: int, share: str, half: bool) -> None:
-    """Compile every n-th program of the plan, from the i-th on, into the cache."""
+    """Compiles every n-th program of the plan, from the i-th on, into the cache."""
     first, step = map(int, share.split("/"))
     specs: dict[tuple[str, str], str] = {}
     for layer in layers:
@@ -429,7 +432,7 @@ def build(rt: Runtime, layers: list[Layer], tiles: int, share: str, half: bool) 
 
 
 def build_in_parallel(arguments: list[str], workers: int, seconds: float) -> None:
-    """`build` in worker processes, which are given `seconds`."""
+    """`build` in worker processes, within `seconds`."""
     command = [sys.executable, "-m", "benchmarks.gpu_kernels", *arguments]
     children = [subprocess.Popen([*command, "--build", f"{i}/{workers}"]) for i in range(workers)]
     until = time.monotonic() + seconds

@@ -1,7 +1,7 @@
-"""Load by gRPC, as http_load's by HTTP: several connections, each sends when it has its answer.
+"""gRPC load like http_load's HTTP load: several connections, each sends when it has its answer.
 
-A thread for each connection, in the process that calls. Requests are serialised once and answers are not looked into,
-so that the client's own time is grpc's alone.
+One thread per connection in the calling process. Requests are serialised once and answers are not parsed, so that the
+client's time is grpc's alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def request_for(address: str, model: str) -> bytes:
 
 
 def run(place: str, request: bytes, connections: int, seconds: float, pids: Sequence[int] = ()) -> Load:
-    """Load for so many seconds. place: host and port. Waits for the last answers."""
+    """Generates load for `seconds`; waits for the last answers. place: host and port."""
     load, lock = Load(connections), threading.Lock()
     started = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_SELF)

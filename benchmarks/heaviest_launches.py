@@ -1,13 +1,12 @@
-"""The heaviest launches of models beside the machine's measured peaks: where the time goes, and how well it is spent.
+"""Profiles the heaviest launches of models against the machine's measured peaks.
+
 
     python -m benchmarks.heaviest_launches resnet18 mobilenet_v2 --top 3 --json kernels.json
 
-Each model is profiled launch by launch in several rounds, each with the peaks measured right after it, for the peaks of
-a virtual machine change from moment to moment; the table gives medians, the spread of the share over the rounds, and
-as `best` the least time of all runs beside the highest peak of all rounds: what the code reaches while nothing else
-uses the core.
-A convolution by Winograd's method is counted as the direct one that it replaces, so it may exceed the multiply-add
-peak.
+Each model is profiled launch by launch in several rounds. The peaks are measured after each round, since those of a
+virtual machine change. The table has medians, the spread of the share over rounds, and `best`: the least time of all
+runs against the highest peak of all rounds, which the code reaches if nothing else uses the core. A Winograd
+convolution counts the operations of a direct one, so it may exceed the multiply-add peak.
 """
 
 from __future__ import annotations

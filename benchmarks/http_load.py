@@ -34,9 +34,9 @@ NUMPY = {
 
 @dataclass
 class Load:
-    """What came of it. Seconds; latencies of answers with status 200, refused_s of those with 503.
+    """The result of a load: latencies in seconds of answers with status 200, refused_s of those with 503.
 
-    cpu_s: of this client. memory: (seconds since the start, bytes resident) of processes.
+    cpu_s: processor time of this client. memory: (seconds since the start, resident bytes) of processes.
     """
 
     connections: int
@@ -50,16 +50,16 @@ class Load:
 
     @property
     def throughput(self) -> float:
-        """Answers with status 200 a second."""
+        """Answers with status 200 per second."""
         return self.statuses[200] / self.seconds
 
     def percentile(self, share: float) -> float:
-        """The latency, in seconds, that so large a share of the answers stays below."""
+        """The latency in seconds that `share` of the answers do not exceed."""
         return float(np.percentile(self.latencies, share * 100)) if self.latencies else float("nan")
 
     @property
     def client_share(self) -> float:
-        """The part of the machine's cores that this client took."""
+        """Share of the machine's cores that this client used."""
         return self.cpu_s / self.seconds / len(os.sched_getaffinity(0))
 
     def to_raw(self) -> dict[str, Any]:
@@ -76,14 +76,14 @@ class Load:
 
 
 class Connection:
-    """One connection: a request on its way, or an answer that is awaited."""
+    """One connection: a request being sent, or an awaited answer."""
 
     def __init__(self, place: tuple[str, int], request: bytes) -> None:
         self.place, self.request = place, memoryview(request)
         self.open()
 
     def open(self) -> None:
-        """Connect, anew where the server has closed."""
+        """Connects, again if the server has closed the connection."""
         self.socket = socket.create_connection(self.place, timeout=10)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -91,12 +91,12 @@ class Connection:
         self.sent, self.answer = 0, b""
 
     def begin(self) -> None:
-        """Start a request."""
+        """Starts a request."""
         self.sent, self.answer, self.began = 0, b"", time.perf_counter()
         self.send()
 
     def send(self) -> None:
-        """Send what fits."""
+        """Sends as much as the socket accepts."""
         try:
             while self.sent < len(self.request):
                 self.sent += self.socket.send(self.request[self.sent :])
@@ -104,7 +104,7 @@ class Connection:
             pass
 
     def receive(self) -> int | None:
-        """The status, once the answer is complete; ConnectionError where there is none."""
+        """The status, once the answer is complete; ConnectionError without an answer."""
         try:
             piece = self.socket.recv(1 << 18)
         except BlockingIOError:
@@ -122,7 +122,7 @@ class Connection:
 
 
 def run(place: tuple[str, int], request: bytes, connections: int, seconds: float, pids: Sequence[int] = ()) -> Load:
-    """Load for so many seconds. place: host and port; request: all of it, headers too. Waits for the last answers."""
+    """Generates load for `seconds`; waits for the last answers. place: host and port; request: with headers."""
     load = Load(connections)
     selector = selectors.DefaultSelector()
     started = time.perf_counter()
@@ -182,8 +182,10 @@ def _wanted(one: Connection) -> int:
 def inputs_for(
     address: str, model: str, key: str = "", batch: int = 1, seed: int = 0
 ) -> list[tuple[str, str, list[int], bytes]]:
-    """Name, datatype, shape and bytes of random inputs of the shapes that the server tells, -1 being `batch` in front
-    and 1 elsewhere."""
+    """Name, datatype, shape and bytes of random inputs of the shapes that the server reports.
+
+    -1 is `batch` in the first dimension and 1 elsewhere.
+    """
     parts = urlsplit(address)
     asked = http.client.HTTPConnection(parts.hostname or "", parts.port or 8000, timeout=30)
     asked.request("GET", f"/v2/models/{model}", headers={"X-API-Key": key} if key else {})
@@ -214,7 +216,7 @@ def request_for(address: str, model: str, key: str = "", batch: int = 1, seed: i
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process has resident, 0 where nobody can tell."""
+    """Resident memory of a process in bytes, 0 if unknown."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):

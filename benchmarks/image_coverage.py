@@ -1,11 +1,11 @@
-"""How much of a model's work a device with textures does outside images. None of the devices needs to be here.
+"""Shows the share of a model's work outside images on a device with textures, which need not be present.
+
 
     python -m benchmarks.image_coverage MODEL ... [--device adreno_640] [--precision fp16]
 
 MODEL is a name (`python -m benchmarks.compare --list`), a file, or a folder of .onnx files. A launch counts as outside
-where its kernel neither reads nor writes images; casts that change the layout are counted apart. FLOPs and bytes are
-those that the operators have, without the casts. Everything that is not an image between two launches, such as a
-Reshape's view, is no launch and counts nowhere.
+if its kernel neither reads nor writes images; layout casts are counted separately. FLOPs and bytes are those of the
+operators, without casts. Views, such as a Reshape's, are no launches and do not count.
 """
 
 from __future__ import annotations

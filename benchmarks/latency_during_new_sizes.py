@@ -1,19 +1,19 @@
-"""How long a thread that serves a known size waits while another brings new sizes, beside onnxruntime.
+"""Times a known size on one thread while another thread brings new sizes, against onnxruntime.
+
 
     python -m benchmarks.latency_during_new_sizes path/to/yunet_dynamic.onnx
-    python -m benchmarks.latency_during_new_sizes model.onnx --known 1x3x160x160 --new 1x3x320x256,1x3x96x128 --cache empty
+    python -m benchmarks.latency_during_new_sizes model.onnx --known 1x3x160x160 --new 1x3x320x256,1x3x96x128
 
-Each engine has a process of its own, limited to the same number of cores. There one thread runs the known size:
+Each engine has its own process with the same number of cores. One thread runs the known size:
 
-    quiet    alone, before and after all others: the lower of the two medians counts, for other programs use the machine
-    beside   while another thread runs each of the new sizes once
-    behind   while what those sizes still need is built, if the engine does so
-    shared   while the other thread runs the same sizes, which are known now: what sharing the device costs, new or not
+    alone       before and after all others: the lower of the two medians counts
+    concurrent  while another thread runs each of the new sizes once
+    background  while builds for those sizes continue in the background, if the engine has such builds
+    shared      while the other thread runs the same sizes again: the cost of sharing the device alone
 
-No engine's run can be shorter beside another one than sharing makes it, so `beside` is to be held against `shared`; the
-last line says how long the other thread's runs take by themselves. With `--every-ms` that thread begins a run so often,
-else one after the other. `--cache empty` begins with an empty cache folder, so that programs are compiled meanwhile;
-`--cache warm` runs all sizes in an earlier process.
+`shared` is the baseline of `concurrent`. The last line is the duration of the other thread's runs. `--every-ms` sets
+that thread's period; by default it runs without pause. `--cache empty` starts with an empty cache folder, so that
+programs are compiled in the meantime; `--cache warm` runs all sizes in an earlier process.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def measure(
         session.settle(60)
     serve_for(0.5)
     if hasattr(session, "settle"):
-        session.settle(60)  # launches are joined once it has run often
+        session.settle(60)  # the megakernel is built after many runs
     quiet = serve_for(seconds)
     other_feeds = [{arg.name: random.random(size, dtype=np.float32)} for size in new]
 
     def bring(times: int) -> list[float]:
-        """Run every new size so often; seconds of each run."""
+        """Runs every new size `times` times; seconds of each run."""
         took = []
         for feeds in other_feeds * times:
             begun = time.perf_counter()
@@ -105,30 +105,30 @@ def measure(
                 time.sleep(every_s - took[-1])
         return took
 
-    def serve_beside(times: int) -> tuple[list[float], list[float]]:
+    def serve_concurrently(times: int) -> tuple[list[float], list[float]]:
         took: list[float] = []
         other = threading.Thread(target=lambda: took.extend(bring(times)))
         other.start()
         return serve(lambda: not other.is_alive()), took
 
-    beside, took = serve_beside(1)
-    behind = []
-    if hasattr(session, "settle"):  # what is built behind, and what that takes of the serving thread's time
+    concurrent, took = serve_concurrently(1)
+    background = []
+    if hasattr(session, "settle"):  # background builds, and their effect on the serving thread
         waiter = threading.Thread(target=session.settle, args=(120,))
         waiter.start()
-        behind = serve(lambda: not waiter.is_alive())
+        background = serve(lambda: not waiter.is_alive())
     for _ in range(2):
         alone = bring(1)
     rounds = max(1, int(seconds / sum(max(t, every_s) for t in alone)))
-    shared, _ = serve_beside(rounds)
+    shared, _ = serve_concurrently(rounds)
     again = serve_for(seconds)
     calm = min(quiet, again, key=lambda times: percentile(times, 50))
     return {
         "engine": engine,
         "first_s": first_s,
-        "quiet": summary(calm),
-        "beside": summary(beside),
-        "behind": summary(behind),
+        "alone": summary(calm),
+        "concurrent": summary(concurrent),
+        "background": summary(background),
         "shared": summary(shared),
         "new_ms": [round(1e3 * t, 1) for t in took],
         "alone_ms": [round(1e3 * t, 2) for t in alone],
@@ -180,7 +180,7 @@ def main(argv: list[str] | None = None) -> int:
         f"{'engine':<12} {'stretch':<7} {'runs':>6} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}  p99/p50  p99/p50 quiet"
     )
     for r in results:
-        for name in ("quiet", "beside", "behind", "shared"):
+        for name in ("alone", "concurrent", "background", "shared"):
             f = r[name]
             if f["runs"]:
                 times = " ".join(f"{f[k]:8.2f}" for k in ("p50", "p90", "p99", "max"))

@@ -1,11 +1,12 @@
-"""What it costs the host to enqueue one launch: pyopencl alone, ctypes alone, and Opalite's own path.
+"""Times the host's cost of enqueuing one launch: pyopencl alone, ctypes alone, Opalite.
+
 
     python -m benchmarks.launch_cost [--device cpu] [--launches 256] [--samples 200] [--json FILE]
 
-Two sets of kernels are enqueued: empty ones, and those of a model that is a chain of small softmaxes. The ways take
-turns; each sample enqueues all launches and then waits. `enqueue` is the time until the last call returned, `done` the
-time until the device had finished, both in microseconds a launch, medians with quartiles. The last line is a whole
-`session.run` of the chain: check of inputs, upload, launches, wait, download.
+Two sets of kernels are enqueued: empty ones, and those of a chain of small softmaxes. The ways alternate; each sample
+enqueues all launches and then waits. `enqueue` is the time until the last call returned, `done` until the device
+finished, in microseconds per launch, medians with quartiles. The last line is a whole `session.run` of the chain: input
+checks, upload, launches, wait, download.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Way = Callable[[], None]
 
 
 def make_chain(length: int) -> bytes:
-    """A model of `length` softmaxes over [4, 16], which nothing fuses."""
+    """A model of `length` softmaxes over [4, 16], which no pass fuses."""
     nodes = [helper.make_node("Softmax", [f"v{i}"], [f"v{i + 1}"], axis=1) for i in range(length)]
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 16]) for n in ("v0", f"v{length}")]
     graph = helper.make_graph(nodes, "chain", ports[:1], ports[1:])

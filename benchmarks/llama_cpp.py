@@ -1,8 +1,8 @@
-"""llama.cpp as an engine of benchmarks/decoding.py, through the low-level calls of llama-cpp-python.
+"""llama.cpp as an engine of benchmarks/decoding.py, through the low-level API of llama-cpp-python.
 
-Needs llama_cpp (LLAMA_CPP_LIB_PATH names the folder of a library built elsewhere) and gguf, which writes the model
-(benchmarks/models/llama_gguf.py). Logits of all tokens of a prompt are asked for, as the ONNX model gives them; all
-else is as llama.cpp has it by default, caches of halves among it.
+Needs llama_cpp (LLAMA_CPP_LIB_PATH names the folder of a separately built library) and gguf, which writes the model
+(benchmarks/models/llama_gguf.py). Logits of all prompt tokens are requested, as the ONNX model gives them. All else is
+llama.cpp's default, including half caches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOM = 1024  # positions of the cache
 
 
 class Llama:
-    """A model that is loaded, and its cache."""
+    """A loaded model with its cache."""
 
     def __init__(self, path: str, threads: int, words: int) -> None:
         import llama_cpp as api
@@ -41,7 +41,7 @@ class Llama:
         self.held = 0
 
     def run(self, tokens: list[int]) -> int:
-        """Read `tokens`; the likeliest next one."""
+        """Reads `tokens`; returns the most likely next one."""
         batch = self._batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
@@ -56,7 +56,7 @@ class Llama:
 
 
 def run_llama_cpp(pipe: Connection, path: str, threads: int, words: int) -> None:
-    """As the other engines of decoding.py."""
+    """The same protocol as the other engines of decoding.py."""
     engine = Llama(path, threads, words)
     pipe.send(None)
     token = 1

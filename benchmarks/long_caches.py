@@ -1,11 +1,12 @@
-"""Decoding after long caches: milliseconds a token and bytes, as the model keeps them and in 8 bits.
+"""Times decoding after long caches: milliseconds and bytes per token, with the model's cache type and with int8.
+
 
     python -m benchmarks.long_caches                      # a Llama-like decoder of 110 M in 4 bits after 512 to 8,192
     python -m benchmarks.long_caches --lengths 16384 --bits 0
 
-States of one session go on from the same random cache, in turns of 16 tokens; the first two of a turn do not count, nor
-do the turns before launches are joined. `error` is the largest difference of the logits of a first token after such a
-cache, by the largest logit.
+States of one session continue the same random cache, alternating every 16 tokens. The first two tokens of a slice do
+not count, nor do slices before the megakernel is in use. `error` is the largest difference of a first token's logits,
+over the largest logit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ KEPT = ("model", "int8")
 
 
 def measure(session: Any, length: int, cache: str) -> dict[str, tuple[float, int, Any]]:
-    """For each way to keep them: the median of a token in milliseconds, bytes of the state, logits of a first token."""
+    """For each cache type: median milliseconds of a token, bytes of the state, logits of a first token."""
     rng = np.random.default_rng(length)
     states, times, first = {}, {kept: list[float]() for kept in KEPT}, {}
     values: dict[str, Any] = {}
@@ -56,7 +57,7 @@ def measure(session: Any, length: int, cache: str) -> dict[str, tuple[float, int
 
 
 def main() -> None:
-    """See the module's docstring."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=SHAPES, default="llama_110m")
     parser.add_argument("--bits", type=int, default=4, help="of the weights; 0 for float32")

@@ -1,12 +1,13 @@
-"""Many runs of many models by default settings: answers that stay as they were, and a device that is not lost.
+"""Runs many models many times with default settings: checks that answers stay equal and the device is not lost.
 
-    python -m benchmarks.long_runs inception_v3 densenet121 timm:dpn68 path/to/model.onnx --runs 200 --beside 14
 
-Names are those of `benchmarks.torch_models`; paths are ONNX files. Each row (model, precision) is a process of its own:
-it runs until nothing is built or linked in the background, then `--runs` times, and compares each answer with the
-first. Up to `--beside` rows use the device at a time. The last line counts the rows that were right; the exit status
-is 1 if not all were. An answer is right where the norm of the difference is at most 0.001 (fp32) or 0.05 (fp16) of its
-norm, for later programs add up in another order.
+    python -m benchmarks.long_runs inception_v3 densenet121 timm:dpn68 path/to/model.onnx --runs 200 --parallel 14
+
+Names are those of `benchmarks.torch_models`; paths are ONNX files. Each row (model, precision) has its own process. It
+runs until nothing is built or linked in the background, then `--runs` times, and compares each answer with the first.
+Up to `--parallel` rows use the device at a time. An answer is right if the norm of the difference is at most 0.001
+(fp32) or 0.05 (fp16) of its norm, since later programs add in another order. The last line counts the right rows; exit
+status 1 if not all are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 import opalite
 
 LIMIT = {"fp32": 1e-3, "fp16": 5e-2}
-BEFORE = 22  # runs from which on launches are joined or linked
+BEFORE = 22  # runs after which launches are linked
 
 
 def parse_options() -> argparse.Namespace:
@@ -39,13 +40,13 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--precision", default="fp32,fp16")
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--beside", type=int, default=1)
+    parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def find_model(name: str, folder: Path) -> Path:
-    """The file of a model, exported to `folder` unless it is one."""
+    """The file of a model, exported to `folder` unless `name` is a file."""
     if Path(name).suffix == ".onnx":
         return Path(name)
     from . import torch_models
@@ -56,7 +57,7 @@ def find_model(name: str, folder: Path) -> Path:
 
 
 def random_feeds(session: opalite.InferenceSession) -> dict[str, Any]:
-    """Random inputs; ones where they are integers, open dimensions 1."""
+    """Random inputs; integers are ones, open dimensions 1."""
     rng = np.random.default_rng(0)
     feeds: dict[str, Any] = {}
     for a in session.get_inputs():
@@ -68,7 +69,7 @@ def random_feeds(session: opalite.InferenceSession) -> dict[str, Any]:
 
 
 def run_row(name: str, precision: str, device: str, runs: int) -> dict[str, Any]:
-    """What came of a row: its largest error, milliseconds of a run, and how launches reached the device."""
+    """The result of a row: largest error, milliseconds per run, execution strategy."""
     with TemporaryDirectory() as folder:
         session = opalite.InferenceSession(find_model(name, Path(folder)), device=device, precision=precision)
         feeds = random_feeds(session)
@@ -91,8 +92,8 @@ def run_row(name: str, precision: str, device: str, runs: int) -> dict[str, Any]
         }
 
 
-def run_beside(name: str, precision: str, options: argparse.Namespace) -> bool:
-    """Run a row in a process of its own and print what came of it; whether it was right."""
+def run_in_process(name: str, precision: str, options: argparse.Namespace) -> bool:
+    """Runs a row in its own process and prints the result; returns whether it was right."""
     command = [sys.executable, "-m", "benchmarks.long_runs", name, "--row", "--precision", precision]
     command += ["--device", options.device, "--runs", str(options.runs)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -119,8 +120,8 @@ def main() -> int:
         print(json.dumps(run_row(options.models[0], precisions[0], options.device, options.runs)))
         return 0
     rows = [(name, precision) for name in options.models for precision in precisions]
-    with ThreadPoolExecutor(options.beside) as pool:
-        right = list(pool.map(lambda row: run_beside(row[0], row[1], options), rows))
+    with ThreadPoolExecutor(options.parallel) as pool:
+        right = list(pool.map(lambda row: run_in_process(row[0], row[1], options), rows))
     print(f"{sum(right)} of {len(rows)} rows were right through {options.runs} runs")
     return 0 if all(right) else 1
 

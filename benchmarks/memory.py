@@ -117,7 +117,7 @@ def measure(code: str, path: Path, shapes: dict[str, Any], threads: int, env: di
 
 
 def measure_all(path: Path, shapes: dict[str, Any], threads: int, rounds: int, cache: Path) -> dict[str, list[Row]]:
-    """Rows by kind of process, each figure the median of `rounds`; `cache` is a folder of the model's own."""
+    """Rows by kind of process, medians over `rounds`; `cache` is a folder for the model."""
     env = {"OPALITE_CACHE_DIR": str(cache), "POCL_MAX_PTHREAD_COUNT": str(threads)}
     found: dict[str, list[list[Row]]] = {"empty caches": [], "first run": [], "kept plan": [], "onnxruntime": []}
     for _ in range(rounds):
@@ -164,7 +164,7 @@ kept plan: peak | above | at rest | onnxruntime: peak | at rest | workers |
 
 
 def show_parts(name: str, rows: Sequence[Row]) -> None:
-    """What each step of a process adds, in MB."""
+    """The memory that each step of a process adds, in MB."""
     print(f"\n| {name} | peak | resident | of files | own | added |\n| --- | ---: | ---: | ---: | ---: | ---: |")
     before = 0.0
     for part, *kib in rows[:-1]:
@@ -184,12 +184,12 @@ onnx.save(model, path, **({"save_as_external_data": True, "location": "weights.b
 
 
 def model_file(name: str, folder: Path, external: bool = False) -> Path:
-    """The file `name`, or the model of that name, built and saved in `folder`; its weights apart if `external`."""
+    """The file `name`, or the model of that name, built and saved in `folder`; external weights if `external`."""
     path = Path(name)
     if path.suffix == ".onnx":
         return path
     path = folder / f"{name.replace(':', '_')}.onnx"
-    # In a process of its own: what building takes is not taken from what is measured.
+    # In its own process, so that building does not affect the measurement.
     subprocess.run([sys.executable, "-c", _SAVE, name, str(path), "external" if external else ""], check=True)
     return path
 

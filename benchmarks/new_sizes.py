@@ -1,18 +1,17 @@
-"""What new sizes cost: a list of sizes through one model, each twice, beside onnxruntime.
+"""Times new sizes: a list of sizes through one model, each twice, against onnxruntime.
+
 
     python -m benchmarks.new_sizes path/to/ppocr_det_v2.onnx path/to/yunet_dynamic.onnx
     python -m benchmarks.new_sizes model.onnx --sizes 4x3x224x224,3x3x224x224 --rounds 3 --json sizes.json
     python -m benchmarks.new_sizes model.onnx --count 500          # resident memory after 50 sizes and at the end
     python -m benchmarks.new_sizes decoder --count 200             # a cache that grows by one a token, built in code
-    python -m benchmarks.new_sizes mobilenet_v2 densenet121        # 54 and 783 launches; batches and pictures are open
+    python -m benchmarks.new_sizes mobilenet_v2 densenet121        # 54 and 783 launches; batches and images are open
 
-Each engine has a process of its own for each round and state of the cache, one after the other in an order that
-changes. `empty` begins with an empty cache folder, `warm` with what a process before it left that ran all sizes and
-had all programs built. `total` is all runs, the first one and opening the session included; `worst` is the longest run
-after the first, and `new` the median of what a size's first run takes over its second, of whole runs and so only as
-precise as those. `built` counts programs that
-were built while the caller waited, and `rss` is what the process grew by from the 50th size to the last. Figures are
-medians of the rounds, in brackets the least and the most.
+Each engine has its own process per round and cache state, in an order that changes. `empty` starts with an empty cache
+folder, `warm` with that of a process that ran all sizes and built all programs. `total`: all runs, including the first
+one and opening the session. `worst`: the longest run after the first. `new`: median of a size's first run minus its
+second. `built`: programs built while the caller waited. `rss`: growth of resident memory from the 50th size to the
+last. Figures are medians of the rounds, with minimum and maximum in brackets.
 """
 
 from __future__ import annotations
@@ -38,22 +37,21 @@ FIGURES = ("open_s", "first_s", "total_s", "worst_ms", "new_ms", "second_ms", "b
 
 
 def picture_sizes(count: int) -> list[Shape]:
-    """Sizes of pictures, multiples of 32 from 96 to 480, each once until all have come."""
+    """Image sizes, multiples of 32 from 96 to 480, each once until all are used."""
     every = [[1, 3, h, w] for h in range(96, 481, 32) for w in range(96, 481, 32)]
     random.Random(7).shuffle(every)
     return [every[i % len(every)] for i in range(count)]
 
 
 def batch_sizes(count: int) -> list[Shape]:
-    """Two or three pictures of 64 to 160 pixels, small so that a run does not hide what its size costs."""
+    """Two or three images of 64 to 160 pixels, small so that a run does not hide the cost of a new size."""
     every = [[n, 3, h, w] for n in (2, 3) for h in range(64, 161, 32) for w in range(64, 161, 32)]
     random.Random(7).shuffle(every)
     return [every[i % len(every)] for i in range(count)]
 
 
 def make_decoder(path: Path, layers: int = 4, width: int = 256, heads: int = 4) -> None:
-    """A decoder of one token at a time: x [1, 1, width] and each layer's keys and values [1, heads, past, width/heads],
-    which grow by one."""
+    """A single-token decoder: x [1, 1, width] and growing keys and values [1, heads, past, width/heads]."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -103,7 +101,7 @@ def make_decoder(path: Path, layers: int = 4, width: int = 256, heads: int = 4) 
 
 
 def resident_mb() -> float:
-    """Resident memory of this process; 0 where the system does not tell."""
+    """Resident memory of this process in MB; 0 if unknown."""
     try:
         with open("/proc/self/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -125,7 +123,7 @@ def open_engine(name: str, model: str, threads: int) -> Any:
 
 
 def feeds_for(session: Any, shape: Shape) -> dict[str, Any]:
-    """Inputs: `shape` for a model of one; for the decoder its past has the first number's length."""
+    """Inputs: `shape` for a model of one input; the decoder's past length is the first number."""
     args = session.get_inputs()
     rng = np.random.default_rng(sum(shape))
     if len(args) == 1:
@@ -137,7 +135,7 @@ _pasts: dict[str, Any] = {}
 
 
 def _past(name: str, shape: Sequence[int]) -> Any:
-    """An array cut from one that is kept: a loop that feeds outputs back does not pause between tokens either."""
+    """An array cut from a kept one: a loop that feeds outputs back allocates nothing between tokens either."""
     kept = _pasts.get(name)
     if kept is None or any(have < want for have, want in zip(kept.shape, shape, strict=True)):
         wide = [2 * n if axis == 2 else n for axis, n in enumerate(shape)]
@@ -187,7 +185,7 @@ def measure(engine: str, model: str, sizes: Sequence[Shape], threads: int, settl
 def run_apart(
     options: argparse.Namespace, engine: str, model: str, sizes: Sequence[Shape], cache: str, settles: bool
 ) -> Any:
-    """`measure` in a process of its own. engine: a name, or opalite@SRC for another checkout."""
+    """`measure` in its own process. engine: a name, or opalite@SRC for another checkout."""
     name, _, source = engine.partition("@")
     given = {"engine": name, "model": model, "sizes": list(sizes), "threads": options.threads, "settles": settles}
     env = {**os.environ, "OPALITE_CACHE_DIR": cache}
@@ -262,7 +260,7 @@ def parse_shapes(text: str) -> list[Shape]:
 
 
 def main() -> None:
-    """See the module."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="files, names of benchmarks.models, or 'decoder'")
     parser.add_argument("--sizes", type=parse_shapes, help="shapes of the one input; default: pictures")

@@ -1,5 +1,4 @@
-"""What planning takes by stage, for `benchmarks.planning --stages`: import, passes, placing, emission, memory, and
-another size of the same model."""
+"""Planning time by stage for `benchmarks.planning --stages`: import, passes, layout, emission, memory, another size."""
 
 from __future__ import annotations
 
@@ -28,8 +27,11 @@ LENGTHS = {
 
 @dataclass
 class Stages:
-    """CPU seconds by stage of one model on one device, and counts. new_size: seconds for other sizes; None where no
-    size is open. same: whether the plan that was there served them. segments: 1 where the first is the whole model."""
+    """CPU seconds by stage of one model on one device, and counts.
+
+    new_size: seconds for other sizes; None if no size is open. same: whether the existing plan served them. segments: 1
+    if the first one is the whole model.
+    """
 
     model: str
     device: str
@@ -43,17 +45,17 @@ class Stages:
 
     @property
     def total(self) -> float:
-        """Seconds but for weights, which take time by their bytes."""
+        """Seconds without weights, whose time depends on their bytes."""
         return sum(seconds for stage, seconds in self.seconds.items() if stage != "weights")
 
 
 def budget(nodes: int) -> float:
-    """CPU seconds that planning may take: 1 for 1,000 nodes, 2 for 3,000."""
+    """CPU seconds allowed for planning: 1 for 1,000 nodes, 2 for 3,000."""
     return nodes / 1000 if nodes <= 1000 else 1 + (nodes - 1000) / 2000
 
 
 def measure(path: Path, device_file: Path, tier: str = "optimized") -> Stages:
-    """Plan the model at `path` once, in a warm process, and for other sizes."""
+    """Plans the model at `path` once in a warm process, and for other sizes."""
     import onnx
     from opalite.ir import DeviceInfo
     from opalite.plan import planner
@@ -107,7 +109,7 @@ def _another_size(found: Stages, model: Any, name: str, planned: Any, segment: A
 
 
 def _types(model: Any, name: str, times: int) -> Mapping[str, Any]:
-    """Types of the inputs, open sizes as many times as large as the example's."""
+    """Input types with open sizes `times` as large as the example's."""
     from opalite.ir.tensor_type import TensorType
     from opalite.run.model.example_shapes import example_shapes
 
@@ -128,7 +130,7 @@ def _no_bodies(*_: Any) -> Any:
 
 @contextmanager
 def counted_rules() -> Iterator[dict[str, int]]:
-    """Counts calls of rules by pass while it is entered."""
+    """Counts rule calls by pass while the context is active."""
     from opalite.passes import pipeline
 
     calls: dict[str, int] = {}
@@ -150,7 +152,7 @@ def counted_rules() -> Iterator[dict[str, int]]:
 
 @contextmanager
 def timed(holder: Any, name: str) -> Iterator[list[float]]:
-    """Adds up the CPU seconds of a function of a module or class while it is entered."""
+    """Adds up the CPU seconds of a function of a module or class while the context is active."""
     spent, plain = [0.0], getattr(holder, name)
 
     def timing(*args: Any, **options: Any) -> Any:
@@ -168,7 +170,7 @@ def timed(holder: Any, name: str) -> Iterator[list[float]]:
 
 
 def measure_all(models: list[Path], devices: list[Path]) -> None:
-    """Plan each model for each device, and print what it took."""
+    """Plans each model for each device and prints the times."""
     import gc
 
     rows = []
@@ -184,7 +186,7 @@ def measure_all(models: list[Path], devices: list[Path]) -> None:
 
 
 def print_stages(rows: list[Stages]) -> None:
-    """A line for each, those that take most of their budget first."""
+    """Prints a line per plan, those closest to their budget first."""
     names = ("import", "passes", "place", "plan", "memory", "weights")
     print(f"{'model':36} {'device':14} nodes launches  calls " + " ".join(f"{n:>7}" for n in names), end="")
     print("   total of budget   new size")

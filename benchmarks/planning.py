@@ -1,19 +1,19 @@
-"""How long planning takes, from ONNX bytes to Programs, in warm processes, beside another checkout.
+"""Times planning from ONNX bytes to Programs in warm processes, against another checkout.
+
 
     python -m benchmarks.planning ../shared/models/mobilenetv2_fp32.onnx --against ../before
     python -m benchmarks.planning mobilenet_v2 --profile 40                   # where the time goes
     python -m benchmarks.planning --stages FOLDER/*.onnx                      # by stage and device, once each
 
-MODEL is a name (`python -m benchmarks.compare --list`) or a file. Each checkout has a process of its own, which plans
-the model with its own package and says how long that took; they take turns, so that what else the machine does meets
-both, and count the time of processors, not of clocks. Nothing is read from a cache or written to one. `import` is
-parsing and walking the model; for a model of several segments what lies between them is evaluated there too, so only
-`plan` (passes, placing, emission) is compared.
+MODEL is a name (`python -m benchmarks.compare --list`) or a file. Each checkout has its own process, which plans the
+model with its own package. The processes alternate and count processor time, so that other load affects both alike. No
+cache is read or written. `import` is parsing and graph construction. A model of several segments evaluates the parts in
+between there too, so only `plan` (passes, layout, emission) is compared.
 
-With --stages, files are planned once for each of --devices, in one process: what import, passes, placing, making
-weights, emission and the memory planner take, how often rules are called, the share of what planning may take (1 s for
-1,000 nodes, 2 s for 3,000; weights, which take time by their bytes, are not counted), and what other sizes take where
-sizes are open. `python -m benchmarks.architectures FOLDER` exports sixty architectures to plan.
+With --stages, files are planned once for each of --devices in one process. Output: times of import, passes, layout,
+weights, emission and memory planning, rule calls, the share of the budget (1 s for 1,000 nodes, 2 s for 3,000, without
+weights), and times of other sizes if sizes are open. `python -m benchmarks.architectures FOLDER` exports sixty
+architectures to plan.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEVICE = ROOT / "tests" / "fixtures" / "devices" / "pocl_avx512.json"
 
 
 class Planner:
-    """A model that is planned again and again, with the package that this process imports."""
+    """A model that is planned repeatedly, with the package that this process imports."""
 
     def __init__(self, model: str, device: str, precision: str) -> None:
         import onnx
@@ -51,7 +51,7 @@ class Planner:
         self.precision = precision
 
     def once(self) -> dict[str, float]:
-        """Seconds of processors for one import and of planning its segments, and how many there are."""
+        """Processor seconds of one import and of planning its segments, and the number of segments."""
         from benchmarks.programs.record import graphs_of, plan
 
         gc.collect()
@@ -64,7 +64,7 @@ class Planner:
 
 
 class Worker:
-    """A process that plans with the package of `checkout` when it is told to."""
+    """A process that plans with the package of `checkout` on request."""
 
     def __init__(self, checkout: Path, model: str, device: Path, precision: str, cache: str) -> None:
         paths = os.pathsep.join([str(checkout / "src"), str(checkout)])
@@ -78,7 +78,7 @@ class Worker:
         )
 
     def once(self) -> dict[str, float]:
-        """What `Planner.once` says there."""
+        """The result of `Planner.once` in that process."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
@@ -132,7 +132,7 @@ def main(
 
 
 def _show(name: str, checkouts: list[Path], times: list[list[dict[str, float]]]) -> None:
-    """One line for each checkout, and the medians of the ratios of each round."""
+    """A line per checkout, and the medians of the ratios within rounds."""
     for i, checkout in enumerate(checkouts):
         best = {k: 1e3 * min(t[i][k] for t in times) for k in ("import", "plan")}
         both = 1e3 * min(t[i]["import"] + t[i]["plan"] for t in times)

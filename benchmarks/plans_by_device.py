@@ -1,8 +1,9 @@
-"""How one model is planned for many devices, none of which needs to be here.
+"""Shows the plans of one model for many devices, none of which must be present.
+
 
     python -m benchmarks.plans_by_device MODEL [FOLDER] [--shape NAME:1x3x224x224]
 
-FOLDER holds DeviceInfo JSON files (`opalite devices --json` prints them); by default those of tests/fixtures/devices.
+FOLDER holds DeviceInfo JSON files (`opalite devices --json` prints them); tests/fixtures/devices by default.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "devices"
 
 
 def plan(source: ImportedModel, shapes: dict[str, tuple[int, ...]], device: DeviceInfo) -> Program:
-    """The Program that a session would make on `device`: in fp16 where halves pay (`fast_half`), else in fp32."""
+    """The Program of a session on `device`: in fp16 if halves pay (`fast_half`), else in fp32."""
     types = {a.name: TensorType(a.dtype, shapes[a.name]) for a in source.inputs if a.dtype is not None}
     graph = source.only_segment(types).graph
     source.reset()

@@ -1,4 +1,5 @@
-"""Ratios of a comparison as a picture: one group of bars a model, whiskers from quartile to quartile.
+"""Plots the ratios of a comparison: a group of bars per model, whiskers from quartile to quartile.
+
 
 python -m benchmarks.plot results.json results.png
 """
@@ -17,7 +18,7 @@ import matplotlib.pyplot as plt
 
 
 def plot(records: list[dict[str, Any]], path: Path) -> None:
-    """Write the PNG. `records` is what compare.py writes as JSON; each model's first engine is its line at 1."""
+    """Writes the PNG. records: the JSON of compare.py; each model's first engine is the line at 1."""
     baseline = records[0]["engines"][0]["engine"]
     names = list(dict.fromkeys(e["engine"] for r in records for e in r["engines"] if e["engine"] != baseline))
     height = 0.8 / max(len(names), 1)

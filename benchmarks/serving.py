@@ -1,14 +1,14 @@
-"""Throughput and latency of `opalite serve`, beside the bare session and beside onnxruntime behind the same server.
+"""Throughput and latency of `opalite serve`, against the bare session and onnxruntime behind the same server.
+
 
     python -m benchmarks.serving MODEL [--connections 16 64] [--seconds 30] [--grpc] [--against onnxruntime]
 
-One worker process, one device. In each round the bare session runs in a process of its own, one run after the other,
-and then as two threads ask for runs; and each server is under load from this process (http_load), which shares the
-cores with it; medians of the rounds are compared with the bare session's of one thread. `left` compares with so much
-of that as cores are left where the client takes its time, which is `client`, in milliseconds of a core for each
-answer. The requests are random inputs of the shapes that the model tells, batch 1, as binary data. Memory is that of
-the server and its workers: at the end, relative to a quarter of the time. Last, a server gets a queue of four requests
-and 64 connections: how long it takes to refuse, and whether the next request is answered.
+One worker process, one device. In each round the bare session runs in its own process, with one and with two threads.
+Each server is then under load from this process (http_load), which shares its cores. Medians of the rounds are compared
+with those of the bare session with one thread. `client`: client time in core milliseconds per answer. `left`:
+throughput relative to the cores that the client leaves. Requests are random inputs, batch 1, as binary data. Memory is
+that of the server and its workers: at the end relative to a quarter of the time. Finally a server with a queue of four
+requests gets 64 connections: time to refuse, and whether the next request is answered.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def onnxruntime_session(path: str, **_: Any) -> Any:
-    """What workers open in place of Opalite's session: its defaults, on all cores."""
+    """The session of the workers for onnxruntime: its defaults, on all cores."""
     import onnxruntime
 
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -95,7 +95,7 @@ def open_session(engine: str, path: str, device: str) -> Any:
 
 @contextmanager
 def bare(engine: str, model: str, device: str) -> Iterator[Callable[[float, int], float]]:
-    """A session in a process of its own, without a server: runs a second, in so many seconds, of so many callers."""
+    """A session in its own process without a server: runs per second, for each number of callers."""
     command = [sys.executable, "-c", BARE, engine, model, device]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
         assert started.stdin is not None
@@ -133,7 +133,7 @@ def server(engine: str, model: str, device: str, queue: int, batch: str) -> Iter
 
 
 def family(pid: int) -> list[int]:
-    """A process and those that it started, on Linux."""
+    """A process and its children, on Linux."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -161,7 +161,7 @@ def overload(model: str, device: str, seconds: float) -> dict[str, Any]:
 
 
 def row(name: str, figures: list[Load], base: float) -> str:
-    """A line of the table: medians over rounds, what went wrong in all, and by how much memory grew at most."""
+    """A line of the table: medians over rounds, all errors, the largest memory growth."""
     rate = statistics.median(f.throughput for f in figures)
     p50, p99 = (statistics.median(f.percentile(share) for f in figures) * 1e3 for share in (0.5, 0.99))
     wrong = sum(f.lost + f.statuses.total() - f.statuses[200] for f in figures)

@@ -1,14 +1,15 @@
-"""Which sizes one plan serves, and what keeps it from others.
+"""Shows which sizes one plan serves, and which guards reject the others.
+
 
     python -m benchmarks.shape_guards                                     # the built-in models, opened
     python -m benchmarks.shape_guards ../shared/models/*.onnx decoder      # files: those with open dimensions
-    python -m benchmarks.shape_guards yunet.onnx --shape input:1x3x640x640 --count 100 --device mali_g76 --tier generic
+    python -m benchmarks.shape_guards yunet.onnx --shape input:1x3x640x640 --device mali_g76 --tier generic
 
-Each model is planned once for the sizes of its stored or given inputs, and once for each other `--at`, a factor of
-them. `served` says of how many random choices of sizes, from a quarter to four times those, a plan serves: each open
-size is drawn by itself, keeping the powers of two up to 32 that divide it. What a model's own operators refuse, or
-have empty tensors for, is `invalid` and no fault of the plan. Below stand the conditions that failed, how often, and
-who asked. No OpenCL device is needed.
+Each model is planned for the sizes of its stored or given inputs, and for each other `--at`, a factor of them. `served`
+is the share of random sizes that a plan serves, from a quarter to four times those; each open size is drawn
+independently and keeps the powers of two up to 32 that divide it. `invalid`: sizes that the model's own operators
+reject, or that give empty tensors. Below are the failing conditions, their counts and their origins. Needs no OpenCL
+device.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ PICTURES = (
     *("densenet121", "shufflenet_v2", "efficientnet_b0", "yolov8n_320", "unet_256"),
 )
 TEXTS = ("minilm_l6", "lstm_tagger", "decoder")
-RANGE = 4.0  # how many times larger or smaller a size becomes
-GRAIN = 32  # powers of two up to this one that divide a size divide those that are tried
+RANGE = 4.0  # range of factors of a size
+GRAIN = 32  # powers of two up to this one are kept as divisors of a size
 
 
 def load(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, dict[str, Any]]:
@@ -80,7 +81,7 @@ def load(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[bytes, dict[
 class Model:
     """A model whose open sizes are numbered.
 
-    sizes: those of its inputs as they are given, by name of the dimension. Of a model of several parts, the first.
+    sizes: those of its inputs as given, by dimension name. Of a model of several segments, the first one.
     """
 
     def __init__(self, contents: bytes, feeds: Mapping[str, Any]) -> None:
@@ -110,7 +111,7 @@ class Model:
         return made
 
     def segment(self, sizes: Mapping[str, int], importer: ModelImporter | None = None) -> tuple[Any, tuple[int, ...]]:
-        """The first part that is to be planned, and the values of its symbols."""
+        """The first segment, and the values of its symbols."""
 
         def no_bodies(body: ModelImporter, inner: Mapping[str, Any]) -> Sequence[Any]:
             raise OpaliteError("the body of a loop runs before anything else")
@@ -120,7 +121,7 @@ class Model:
 
 
 def other_sizes(base: Mapping[str, int], count: int, seed: int = 0) -> Iterator[dict[str, int]]:
-    """The least and the most, then random ones."""
+    """The smallest and the largest sizes, then random ones."""
     rng = random.Random(seed)
 
     def scaled(size: int, factor: float) -> int:
@@ -135,7 +136,7 @@ def other_sizes(base: Mapping[str, int], count: int, seed: int = 0) -> Iterator[
 
 
 def judge(template: Template, names: Sequence[str], model: Model, tried: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-    """How many of the sizes that are `tried` a template serves, and the guards that fail."""
+    """The number of `tried` sizes that a template serves, and the failing guards."""
     served = invalid = 0
     failing: Counter[Guard] = Counter()
     for sizes in tried:
@@ -156,7 +157,7 @@ def judge(template: Template, names: Sequence[str], model: Model, tried: Sequenc
 
 
 def by_place(failing: Mapping[Guard, int]) -> dict[str, dict[Guard, int]]:
-    """Guards with how often they failed, by who asked."""
+    """Guards with their failure counts, by origin."""
     found: dict[str, dict[Guard, int]] = {}
     for guard, times in failing.items():
         found.setdefault(f"{guard.where} {guard.node}".strip(), {})[guard] = times
@@ -164,7 +165,7 @@ def by_place(failing: Mapping[Guard, int]) -> dict[str, dict[Guard, int]]:
 
 
 def show(name: str, options: argparse.Namespace) -> bool:
-    """Judge one model; whether its plans serve all sizes."""
+    """Judges one model; returns whether its plans serve all sizes."""
     contents, feeds = load(name, options.shape)
     model = Model(contents, feeds)
     label = Path(name).stem
@@ -214,7 +215,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def main() -> None:
-    """See the module."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=[*PICTURES, *TEXTS], help="names, or files")
     parser.add_argument("--shape", type=parse_shape, action="append", default=[], help="of an input, as x:1x3x64x64")

@@ -1,12 +1,12 @@
-"""Start-up: from starting a process to the first result, beside onnxruntime and OpenVINO, each in processes of its own.
+"""Times process start to first result, against onnxruntime and OpenVINO, each in its own process.
+
 
     python -m benchmarks.startup ../shared/models/mobilenetv2_fp32.onnx
     python -m benchmarks.startup model.onnx --shape input:1x3x224x224 --repeats 5 --json start.json
 
-Four starts of Opalite are measured: with every cache empty, from the .onnx file with warm caches (by the plan that is
-kept of it, and without one), and from a bundle. Engines take turns, once a round; the best round counts. Interpreter,
-imports, session, first run and exit are all in `process`, measured by whoever starts it. `opalite's parts` are seconds
-between marks inside one process each.
+Four starts of Opalite are measured: from the .onnx file with empty caches, with warm caches by the cached plan and
+without one, and from a bundle. Engines alternate in each round; the best round counts. `process` covers interpreter,
+imports, session, first run and exit. `opalite's parts` are seconds between marks inside one process.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ print(json.dumps(marks))
 
 @dataclass(frozen=True)
 class Start:
-    """One way to start: a name, a command, its environment, and what to do before it that is not timed."""
+    """One way to start: name, command, environment, and untimed preparation."""
 
     name: str
     command: Sequence[str]
@@ -123,7 +123,7 @@ class Start:
 
 
 def make_starts(model: Path, shapes: dict[str, Any], threads: int, folder: Path, cold: bool) -> list[Start]:
-    """The starts that can be measured with what is installed; Opalite's bundle and caches lie in `folder`."""
+    """The starts of installed engines; Opalite's bundle and caches are in `folder`."""
     import opalite
 
     bundle = folder / "model.opal"
@@ -165,7 +165,7 @@ def _has(package: str) -> bool:
 
 
 def measure(starts: Sequence[Start], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each start, round after round, after one start of each that fills its caches."""
+    """Seconds of each start by round, after one start of each that fills its caches."""
     for start in starts:
         if start.before is None:
             start.measure()

@@ -1,4 +1,5 @@
-"""Records of compare.py as one table in Markdown: the slowest models first, geometric means at its end.
+"""Records of compare.py as one Markdown table: the slowest models first, geometric means at the end.
+
 
 python -m benchmarks.table results.json
 """
@@ -15,7 +16,7 @@ Record = dict[str, Any]
 
 
 def merge(path: Path, records: list[Record]) -> None:
-    """Write `records` to the JSON file `path`; those of other models that are in it stay, in their order."""
+    """Writes `records` to the JSON file `path`; other models' records in the file are kept in order."""
     known: dict[str, Record] = {}
     if path.is_file():
         known = {r["model"]: r for r in json.loads(path.read_text())}

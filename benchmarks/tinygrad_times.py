@@ -1,4 +1,4 @@
-"""Times tinygrad on an ONNX file by OpenCL, its kernels captured by its own JIT."""
+"""Times tinygrad on an ONNX file through OpenCL, with kernels captured by its JIT."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def median_ms(data: bytes, x: Any, repeats: int) -> float:
-    """Median milliseconds of a run on the one input `x` until it has finished, with the input on the device."""
+    """Median milliseconds of a finished run on the one input `x`, which is on the device."""
     from tinygrad import Context, Device, Tensor, TinyJit
     from tinygrad.nn.onnx import OnnxRunner
 

@@ -12,7 +12,7 @@ from .models.llama import Packed, Shape
 
 
 class Weights(Protocol):
-    """Arrays in the order in which layers take them: products [K,N] or Packed, scales of normalisations."""
+    """Arrays in layer order: products [K, N] or Packed, scales of normalisations."""
 
     embedding: Any
     products: list[Any]
@@ -73,14 +73,14 @@ class Llama:
 
 
 def _widened(packed: Packed) -> Any:
-    """[N,K] in float32, on the GPU."""
+    """[N, K] in float32, on the GPU."""
     numbers, scales = (torch.tensor(a).to("cuda") for a in (packed.numbers, packed.scales))
     wide = torch.stack((numbers & 15, numbers >> 4), -1).flatten(-2).float() - 8
     return (wide * scales.view(*wide.shape[:2], 1)).flatten(-2)[:, : packed.columns].contiguous()
 
 
 def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-    """(what replays `run` as a CUDA graph, the tensor that it then gives)."""
+    """(a function that replays `run` as a CUDA graph, its output tensor)."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,7 +1,7 @@
 """Networks with seeded weights: as PyTorch modules, and exported to ONNX with the same weights.
 
-Those of torchvision have its names; beside them a U-Net, recurrent layers, and encoders of the transformers package.
-Any other network of torchvision, and of PyTorch Image Models as `timm:NAME`, is found by its name, too.
+Networks of torchvision keep their names. Others are a U-Net, recurrent layers, and encoders of the transformers
+package. Any other network of torchvision, and of PyTorch Image Models as `timm:NAME`, is found by name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Network:
 
 
 class Part(nn.Module):
-    """A module that gives one tensor of what `inner` gives."""
+    """A module that returns one tensor of the outputs of `inner`."""
 
     def __init__(self, inner: Any, pick: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ NETWORKS: dict[str, Network] = {
 
 
 def find(name: str) -> Network:
-    """What NETWORKS has, else a network of torchvision or, as `timm:NAME`, of timm, for pictures. KeyError: neither."""
+    """The entry of NETWORKS, else an image network of torchvision or, as `timm:NAME`, of timm. KeyError: neither."""
     if name in NETWORKS:
         return NETWORKS[name]
     if name.startswith("timm:"):

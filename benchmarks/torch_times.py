@@ -1,4 +1,4 @@
-"""Times PyTorch: eager, as a CUDA graph and compiled, with the input on the device; the best memory format counts."""
+"""Times PyTorch (eager, CUDA graph, compiled) with the input on the device; the best memory format counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def measure(model: Any, x: Any, dtype: Any, *, compiled: bool, repeats: int) -> 
             times = {"eager": _median_ms(lambda n=net, i=given: n(i), repeats)}
             times["graph"] = _median_ms(_capture(net, given), repeats)
             if compiled and memory is formats[-1]:
-                torch._inductor.config.compile_threads = 1  # idle workers would disturb what is timed next
+                torch._inductor.config.compile_threads = 1  # idle workers would disturb the next measurement
                 fast = torch.compile(net, mode="reduce-overhead")
                 times["compile"] = _median_ms(lambda f=fast, i=given: f(i), repeats)
         for way, ms in times.items():

@@ -1,13 +1,14 @@
-"""What moving inputs and outputs costs: a model run from and to arrays, and with both bound to device memory.
+"""Times transfers of inputs and outputs: runs on arrays, and with both bound to device memory.
+
 
     python -m benchmarks.transfers MODEL.onnx [...] [--shape INPUT:1x2x3] [--device cpu] [--samples 300]
 
-The ways take turns; microseconds a run, medians with quartiles:
+The ways alternate; microseconds per run, medians with quartiles:
 
     queue     session.run, every value copied by a command on the queue
-    memory    session.run, values copied by the host where the device works on host memory (as sessions do by default)
-    pinned    session.run with inputs in memory that the device copies by itself (OrtValue of 'opencl_pinned')
-    overlap   inputs of the next run go from there to the device while it computes, outputs come back
+    memory    session.run, values copied by the host if the device works on host memory (the default)
+    pinned    session.run with inputs in memory that the device copies itself (OrtValue of 'opencl_pinned')
+    overlap   inputs of the next run are uploaded while the device computes, outputs are downloaded
     bound     session.run_with_iobinding, inputs and outputs on the device
     launches  the launches alone (session.replay)
 
@@ -68,7 +69,7 @@ def ways_to_run(path: str, device: str | None, shapes: Mapping[str, tuple[int, .
 
 
 def overlapped(session: opalite.InferenceSession, pinned: Mapping[str, opalite.OrtValue]) -> Callable[[], Any]:
-    """A run on what is on the device already, while a thread brings what the next needs."""
+    """A run on inputs already on the device, while a thread uploads the next ones."""
     sides = []
     for _ in range(2):
         values = {n: opalite.OrtValue.ortvalue_from_numpy(v.numpy(), session.device) for n, v in pinned.items()}

@@ -1,4 +1,5 @@
-"""Untuned beside tuned: both programs of each model in turn, without step loops, as tuning itself judges them.
+"""Compares untuned and tuned programs of each model, alternately and without megakernels, as tuning itself does.
+
 
 python -m benchmarks.tuned_speedup resnet18 mobilenet_v2 --level fast --json tuned.json
 """

@@ -1,4 +1,5 @@
-"""Opalite that copies in every Concat and Slice, as an engine beside the one that nests tensors:
+"""Opalite without buffer aliasing as an engine: every Concat and Slice copies.
+
 
 python -m benchmarks.compare densenet121 --engines opalite,benchmarks.without_aliasing,onnxruntime
 """
@@ -12,6 +13,6 @@ from opalite.bench.engines import opalite as nesting
 
 
 def make_engine(options: EngineOptions) -> Engine:
-    """A session under OPALITE_BUFFER_ALIASING=0. The worker's process has no other engine."""
+    """A session with OPALITE_BUFFER_ALIASING=0. The worker process has no other engine."""
     os.environ["OPALITE_BUFFER_ALIASING"] = "0"
     return nesting.make_engine(options)

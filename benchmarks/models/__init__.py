@@ -1,4 +1,5 @@
-"""Well-known networks built in code, with seeded weights: structure and cost are the real ones, answers are not.
+"""Well-known networks built in code with seeded random weights: structure and cost are real, answers are not.
+
 
 model = build("mobilenet_v2")            # batch 1
 model = build("resnet50", batch="N")     # free batch
@@ -59,5 +60,5 @@ NAMES = tuple(_BUILDERS)
 
 
 def build(name: str, batch: Batch = 1) -> onnx.ModelProto:
-    """The model called `name`, for a batch of a fixed size or, given a text, a free one. KeyError for other names."""
+    """The model called `name`, for a fixed batch size or, given a text, a free one. KeyError for other names."""
     return _BUILDERS[name](batch)

@@ -15,9 +15,9 @@ GROUPS = 32
 def cross_attention_block(
     batch: Batch, size: int = 64, width: int = 320, heads: int = 8, words: int = 77, text: int = 768
 ) -> onnx.ModelProto:
-    """Two pairs of a residual block, told the time, and a transformer, told the text; then half the size.
+    """Two pairs of a residual block (with time) and a transformer (with text), then downsampling by 2.
 
-    Takes a picture [N,width,size,size], an embedded time [N,4 * width] and an embedded text [N,words,text].
+    Inputs: an image [N,width,size,size], an embedded time [N,4 * width], an embedded text [N,words,text].
     """
     net = Net("sd_block", opset=17)
     x = net.input("sample", (batch, width, size, size))

@@ -1,4 +1,4 @@
-"""Models with open dimensions, made of those that are built for fixed sizes."""
+"""Models with open dimensions, derived from models of fixed sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import onnx
 
 
 def opened(model: onnx.ModelProto, axes: Sequence[int] = (0, 2, 3)) -> onnx.ModelProto:
-    """`model` with its first input's `axes` open, and nothing said of inner shapes."""
+    """`model` with the `axes` of its first input open, without inner shapes."""
     for axis in axes:
         dims = model.graph.input[0].type.tensor_type.shape.dim
         if axis < len(dims):

@@ -1,1 +1,1 @@
-"""What is compiled for well-known models and devices, kept as text, and compared with another checkout's."""
+"""Records the compiled programs of well-known models and devices as text, and compares them between checkouts."""

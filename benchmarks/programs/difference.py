@@ -1,7 +1,4 @@
-"""Two records of programs side by side: what differs first in each program, and how their sources differ.
-
-Comments of sources are not compared.
-"""
+"""Compares two records of programs: the first difference of each program, and of their sources without comments."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ SHORT = 160  # characters of a value that is shown whole
 
 @dataclass
 class Difference:
-    """Two records compared. `lines` tells of every program that differs; `failed` names those that neither can plan."""
+    """The comparison of two records. lines: about each differing program. failed: programs that neither can plan."""
 
     equal: int = 0
     differing: list[str] = field(default_factory=list)
@@ -38,9 +35,7 @@ class Difference:
 
 
 def compare(before: Path, after: Path) -> Difference:
-    """What differs between two folders that record.py wrote, for the programs of `after`. A difference of sources is
-    shown once.
-    """
+    """The differences between two folders of record.py for the programs of `after`; equal source changes count once."""
     found = Difference()
     sides = ((before, _Code(before / "sources")), (after, _Code(after / "sources")))
     sources = _Sources(*(code for _, code in sides))
@@ -65,7 +60,7 @@ def _names(folder: Path) -> set[str]:
 
 @dataclass(frozen=True)
 class _Line:
-    """A record, equal to another by what a program is made of: `key`."""
+    """A record line; lines with equal `key` count as equal."""
 
     key: str
     record: Record = field(compare=False)
@@ -84,7 +79,7 @@ class _Code:
         self._keys: dict[str, str] = {}  # that digest by the record's key
 
     def key(self, recorded: str) -> str:
-        """Digest of what the source under `recorded` is but for its comments."""
+        """Digest of the source under `recorded` without comments."""
         if recorded not in self._keys:
             text = without_comments((self._folder / f"{recorded}.cl").read_text())
             self._keys[recorded] = digest(text.encode())
@@ -105,7 +100,7 @@ def without_comments(text: str) -> str:
 
 
 def _read(path: Path, code: _Code) -> list[_Line]:
-    """Nothing for a program that was not recorded."""
+    """The lines of a program; none if it was not recorded."""
     if not path.is_file():
         return []
     records: list[Record] = [json.loads(line) for line in path.read_text().splitlines()]
@@ -113,7 +108,7 @@ def _read(path: Path, code: _Code) -> list[_Line]:
 
 
 def _explain(name: str, old: list[_Line], new: list[_Line], sources: _Sources) -> Iterator[str]:
-    """Of the records that differ the first whose difference was not shown yet."""
+    """The first of the differing lines whose difference was not shown yet."""
     gone, come = Counter(old) - Counter(new), Counter(new) - Counter(old)
     yield f"{name}: {len(old)} -> {len(new)} records; {gone.total()} gone, {come.total()} new."
     end = _Line.of({"step": "the end"})
@@ -152,7 +147,7 @@ def _short(x: Any) -> str:
 
 
 class _Sources:
-    """The sources of two records; remembers which differences were shown."""
+    """The sources of two records; each difference is shown once."""
 
     def __init__(self, before: _Code, after: _Code) -> None:
         self._codes = before, after
@@ -162,7 +157,7 @@ class _Sources:
         return (old, new) in self._shown
 
     def difference(self, old: str, new: str) -> Iterator[str]:
-        """How one source differs from the other."""
+        """The difference of two sources."""
         if self.is_shown(old, new):
             yield "    (the difference of the sources stands above)"
             return

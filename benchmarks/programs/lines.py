@@ -1,7 +1,7 @@
-"""A Program as records that can be compared: memory by what it is, not by the numbers of slots.
+"""A Program as lines that can be compared: memory is named by its meaning, not by slot numbers.
 
-The first record of a program tells of its ports and memory; one for each step follows. Contents (weights, constants,
-protobufs) are digests; sources too, whose texts go to a side table.
+The first line of a program describes its ports and memory; each step has a line. Contents (weights, constants,
+protobufs) are digests. Sources are digests too, with their texts in a side table.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def digest(data: bytes | memoryview) -> str:
 
 
 class Writer:
-    """Turns programs into records. `texts` collects their sources by digest."""
+    """Converts programs to lines. `texts` collects their sources by digest."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
 
     def records(self, program: Program) -> Iterator[Record]:
-        """One for the program and one for each of its steps."""
+        """One line for the program and one per step."""
         names = _Names(program)
         report = program.memory
         yield {
@@ -104,7 +104,7 @@ class Writer:
 
 
 class _Names:
-    """What the slots of one program are called. Those without a place in a plan are counted as they are met."""
+    """Names of a program's slots. Slots without a planned position are numbered in order of use."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -164,7 +164,7 @@ def _contents(array: np.ndarray[Any, Any] | LazyArray) -> str:
 
 
 def _plain(x: Any) -> Any:
-    """Attributes of any kind as JSON has them: records by field, arrays by contents, anything else as text."""
+    """Attributes as JSON: records by field, arrays by contents, anything else as text."""
     if isinstance(x, np.ndarray):
         return _contents(x)
     if isinstance(x, bytes):

@@ -1,8 +1,7 @@
 """The worker: plans models for devices and writes the programs to a folder, with the opalite that it imports.
 
-A record is a folder: MODEL/DEVICE.PRECISION.jsonl has one line for each program and each step (lines.py), and
-sources/DIGEST.cl what they are built from. No OpenCL device is needed: where a later part of a model depends on what an
-earlier one computes, the NumPy references compute it.
+A record is a folder: MODEL/DEVICE.PRECISION.jsonl has one line per program and step (lines.py), sources/DIGEST.cl the
+source texts. No OpenCL device is needed: if a later segment needs computed values, the NumPy references compute them.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Job:
 
 
 def record(job: Job) -> None:
-    """Carry out `job`; prints the name of each model when it is done."""
+    """Carries out `job`; prints each finished model."""
     folder = Path(job.folder)
     (folder / "sources").mkdir(parents=True, exist_ok=True)
     devices = {Path(path).stem: DeviceInfo.from_json(Path(path).read_text()) for path in job.devices}
@@ -81,7 +80,7 @@ def _record_model(
 
 
 def load(model: str) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """A built-in model or one in a file, and values for its inputs: those stored beside it, or random ones."""
+    """A built-in model or one in a file, and its inputs: stored ones, or random ones."""
     if model in NAMES:
         proto = build(model)
         return proto, random_feeds(proto)
@@ -90,7 +89,7 @@ def load(model: str) -> tuple[onnx.ModelProto, dict[str, Any]]:
 
 
 def graphs_of(contents: bytes, feeds: Mapping[str, Any]) -> Iterator[Graph]:
-    """The graph of every segment that a run with `feeds` comes to, of loop bodies too."""
+    """The graph of every segment that a run with `feeds` reaches, loop bodies included."""
     set_base(0)  # random operators without seeds
     model = load_model(contents)
     seen: dict[Segment, None] = {}
@@ -100,7 +99,7 @@ def graphs_of(contents: bytes, feeds: Mapping[str, Any]) -> Iterator[Graph]:
         while (segment := run_.segment) is not None:
             seen[segment] = None
             if importer is model.importer and segment.next_stage is None and not segment.tasks:
-                return []  # nothing depends on what it computes
+                return []  # its result is not needed
             run_.advance(evaluate_graph(segment.graph_at(run_.sizes), run_.feeds))
         return run_.outputs
 
@@ -109,8 +108,8 @@ def graphs_of(contents: bytes, feeds: Mapping[str, Any]) -> Iterator[Graph]:
 
 
 def plan(graph: Graph, device: DeviceInfo, precision: str) -> Program:
-    """What a session compiles `graph`, which stays as it is, to."""
-    runtime: Any = SimpleNamespace(info=device)  # planning without tuning asks for nothing else
+    """The Program that a session compiles from `graph`, which stays unchanged."""
+    runtime: Any = SimpleNamespace(info=device)  # planning without tuning needs nothing else
     return Compiler(runtime, CompileOptions(precision=precision)).plan(graph.copy(), RunTrace()).program
 
 
@@ -118,7 +117,7 @@ def _programs(graphs: Sequence[Graph], device: DeviceInfo, precision: str, write
     for graph in graphs:
         try:
             program = plan(graph, device, precision)
-        except Exception as e:  # of any kind: that a plan fails is to be seen, and compared, too
+        except Exception as e:  # of any kind: failures are recorded and compared too
             yield _failure(e)
         else:
             yield from writer.records(program)
