@@ -64,7 +64,7 @@ OF_NO_FOLDER = {
     "device": {"test_every_device.py"},
     "null": {
         "test_architecture.py",
-        "test_bench_beside.py",
+        "test_bench_concurrent_processes.py",
         "test_bench_decoders.py",
         "test_bench_llama_gguf.py",
         "test_bench_models.py",
