@@ -64,8 +64,8 @@ def run_node(
 ) -> list[Array]:
     """Outputs of `node` computed by `kernel` on `arrays` (logical, unpacked).
 
-    A launch that leaves its work-group open runs a second time with one that divides no axis of its grid, as tuning may
-    choose it. DeviceError for guard bytes that were overwritten, or outputs that differ between the two.
+    A launch that leaves its work-group open runs a second time with a group that divides no axis of its grid, as tuning
+    may choose it. DeviceError for overwritten guard bytes, or outputs that differ between the two.
     """
     one = SingleNodeExecutable(rt, node, arrays)
     found = one.prepare(kernel, params).run()

@@ -1,4 +1,4 @@
-"""What stands in the place of linked kernels, on any device."""
+"""A test double of LinkedKernels, for any device."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from opalite.run.execute.strategies.linked_ptx_kernels import BufferRange, LinkE
 
 
 class Double:
-    """In the place of `LinkedKernels`: the launches themselves, without the last where it `forgets` that.
+    """Single launches in place of `LinkedKernels`, without the last one if it `forgets`.
 
-    fails: of the runs to come, whether a group waits in vain; no more than these are asked about.
+    fails: for later runs, whether a group waits in vain; each is read once.
     """
 
     forgets = False
@@ -58,7 +58,7 @@ class Double:
         self._memory = [places[s.id] for s in buffers if s.storage is not Storage.STATIC and s not in reserved]
 
     def read_table(self) -> None:
-        """Do as kernels do that read their numbers from the table."""
+        """Read dynamic parameters from the buffer, as linked kernels do."""
         table = self.table
         if table is None:
             return
@@ -104,7 +104,7 @@ class Double:
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> type[Double]:
-    """Linking is possible, and what is linked counts as faster."""
+    """Linking is supported, and linked kernels count as faster."""
     monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     monkeypatch.setenv("OPALITE_REPLAY", "0")
     monkeypatch.setattr(executable, "may_link", lambda rt: True)

@@ -1,4 +1,4 @@
-"""Text beside numbers in one graph: who computes what, results in memory of their own, other sizes, and a bundle."""
+"""Host operators on text in a graph with numbers: their placement, results in own memory, other sizes, and a bundle."""
 
 from __future__ import annotations
 

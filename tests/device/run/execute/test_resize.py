@@ -1,4 +1,4 @@
-"""An executable that takes other sizes in place gives what a fresh one of each size gives."""
+"""An executable that is resized in place gives the results of a new executable for each size."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def convolutions() -> Any:
 
 
 class Sizes:
-    """Programs of one model for sizes that share sources and steps, and what each gives when it is compiled alone."""
+    """Programs of one model for sizes that share sources and steps, and the results of each compiled alone."""
 
     def __init__(self, rt: Runtime, model: Any, precision: str = "fp32", memory: str = "auto") -> None:
         self.rt = rt
@@ -72,7 +72,7 @@ class Sizes:
         return noise(*shape, seed=sum(shape))
 
     def alone(self, *shape: int) -> list[Any]:
-        """What a fresh executable gives."""
+        """The outputs of a new executable."""
         return Executable(self.rt, self._plan(shape)).run([self.feed(*shape)])[0]
 
     def start(self, *shape: int) -> Executable:

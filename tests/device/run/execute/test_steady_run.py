@@ -1,4 +1,4 @@
-"""A steady run: which files of the package it goes through, by which strategy, and what its trace says."""
+"""A repeated run: the files of the package that it executes, its strategy, and its trace."""
 
 from __future__ import annotations
 

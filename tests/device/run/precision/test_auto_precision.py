@@ -1,6 +1,6 @@
-"""Precision 'auto': half only where measured to agree with float32, a policy where it does not, kept for later.
+"""Precision 'auto': half only if it agrees with float32, a mixed policy otherwise, stored for later processes.
 
-Longer than 400 lines: cases that do not know each other.
+Longer than 400 lines: independent cases.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ONES = np.ones((1, 4, 5, 5), np.float32)
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Half is tried on this device, whatever it is, and every test has a cache folder of its own."""
+    """Half is tried on every device, and every test has a cache folder of its own."""
     monkeypatch.setenv("OPALITE_TRY_HALF", "1")
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 def lifted(constant: float | None = None) -> Any:
-    """1x1 convolutions between which k is added and taken away again: y = x, but halves beside k have few digits."""
+    """1x1 convolutions between which k is added and subtracted: y = x, but halves near k have few digits."""
     names = ["x", "a", "b", "c", "d", "y"]
     nodes = []
     for i, o in itertools.pairwise(names):
@@ -454,7 +454,7 @@ def test_a_model_that_is_replaced_is_not_mixed_with_the_old(rt: Runtime, tmp_pat
 
 
 def test_a_bundle_is_compiled_by_what_its_inputs_show(rt: Runtime, tmp_path: Path) -> None:
-    told: list[str] = []
+    steps: list[str] = []
     for inputs, expected in (({"x": ONES}, "auto"), (None, "random numbers for x")):
         opalite.compile(
             towering().SerializeToString(),
@@ -462,14 +462,14 @@ def test_a_bundle_is_compiled_by_what_its_inputs_show(rt: Runtime, tmp_path: Pat
             device=rt.info.id,
             precision="auto",
             inputs=inputs,
-            report=told.append,
+            report=steps.append,
         )
         with opalite.InferenceSession(tmp_path / "t.opal", device=rt.info.id) as session:
             np.testing.assert_allclose(session.run(None, {"x": ONES})[0], ONES, rtol=1e-3)
             text = str(session.explain())
         assert "b, c, d: its values reach" in text
         assert expected in text
-        assert expected in told[-1]
+        assert expected in steps[-1]
     with pytest.raises(InputError, match="an input is given for 'z', but the model's inputs are x"):
         opalite.compile(classifier().SerializeToString(), tmp_path / "t.opal", inputs={"z": ONES})
 

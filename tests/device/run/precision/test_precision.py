@@ -1,4 +1,4 @@
-"""Half precision end to end: overflow that is noticed, policies that are found, written and loaded."""
+"""Half precision end to end: detected overflow, and policies that are found, written and loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ X = {"x": np.ones((1, 4, 5, 5), np.float32)}
 
 
 def towering(scale: float = 300.0) -> Any:
-    """Five 1x1 convolutions: the second and third give scale ** 2, far beyond half, the fourth brings it back."""
+    """Five 1x1 convolutions: the second and third give scale ** 2, far beyond half; the fourth divides again."""
     names = ["x", "a", "b", "c", "d", "y"]
     factors = {"a": scale, "b": scale, "c": 1.0, "d": scale**-2, "y": 1.0}
     nodes = [helper.make_node("Conv", [i, f"w_{o}"], [o], name=o) for i, o in itertools.pairwise(names)]
@@ -149,7 +149,7 @@ def test_plans_by_policy_are_kept_apart(rt: Runtime, tmp_path: Path, monkeypatch
 def test_a_models_own_halves_that_overflow_are_stored_as_floats(
     rt: Runtime, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On GPUs, which store them as they are; CPUs never do. onnxruntime on CPUs computes them in float, too."""
+    """On GPUs, which store fp16 values as they are; CPUs never do. onnxruntime on CPUs computes them in float, too."""
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("OPALITE_PLAN_CACHE", "1" if kept else "0")
     monkeypatch.setattr(planner, "set_precision", lambda graph, policy, device: set_precision(graph, policy))
@@ -187,7 +187,7 @@ def in_float16(model: Any) -> Any:
 
 
 def test_half_storage_keeps_the_bits_that_are_read(rt: Runtime) -> None:
-    """A bit pattern is read of what a transpose moved, and made a float again; halves have 13 bits less."""
+    """The bits of a transposed value are read, and made a float again; halves have 13 bits less."""
     nodes = [
         helper.make_node("Tanh", ["x"], ["a"]),
         helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0]),

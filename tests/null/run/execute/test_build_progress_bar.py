@@ -1,4 +1,4 @@
-"""The bar that shows how far builds are."""
+"""The progress bar of builds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Terminal(io.StringIO):
 
 def draw(stream: io.StringIO, seconds: float) -> str:
     times = iter((0.0, *[seconds] * 9))
-    with build_progress(stream, lambda: next(times)) as tell:
-        if tell is not None:
-            tell(1, 3)
-            tell(3, 3)
+    with build_progress(stream, lambda: next(times)) as report:
+        if report is not None:
+            report(1, 3)
+            report(3, 3)
     return stream.getvalue()
 
 
@@ -47,9 +47,9 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def interrupted(stream: io.StringIO) -> None:
     times = iter((0.0, 9.0))
-    with build_progress(stream, lambda: next(times)) as tell:
-        assert tell is not None
-        tell(1, 2)
+    with build_progress(stream, lambda: next(times)) as report:
+        assert report is not None
+        report(1, 2)
         raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""When what was linked holds for other memory: where slots lie alike, however much a cache has."""
+"""Linked kernels are reused for other memory if slots have equal offsets; the length of a cache does not matter."""
 
 from __future__ import annotations
 

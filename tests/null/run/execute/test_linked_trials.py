@@ -1,4 +1,4 @@
-"""Which text of a linked kernel is launched: the fast one, where that survives its trial, else the safe one."""
+"""The text of a linked kernel that is launched: the fast one if its trial succeeds, else the safe one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACES: Any = {0: BufferRange(WEIGHTS, 0, 64), 1: BufferRange(ARENA, 0, 64), 2: 
 
 
 class Trials:
-    """Texts that die, and what was tried."""
+    """Records what was tried; fails for some texts."""
 
     def __init__(self, *deadly: str) -> None:
         self.deadly, self.tried = deadly, list[Trial]()

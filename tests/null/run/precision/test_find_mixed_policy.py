@@ -1,4 +1,4 @@
-"""The search for a policy, replayed with known harm for each node: no device."""
+"""The search for a policy, replayed with known errors of each node: no device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Known:
 
 
 def harm_of(count: int, **most: float) -> dict[str, float]:
-    """A little for every node, more for some."""
+    """A small error for every node, more for some."""
     return {f"n{i}": most.get(f"n{i}", 1e-5) for i in range(count)}
 
 

@@ -1,7 +1,7 @@
-"""Runs through linked kernels: taken where they are right and faster, left where one group waited in vain.
+"""Linked kernels are chosen if they are correct and faster, and given up if a group waited in vain.
 
-Kernels are linked for NVIDIA's GPUs alone (tests/null/ptx tests what is linked). Doubles stand in their place here, so
-that what decides about them is tested on every device: plain launches that say of themselves what is asked for.
+Kernels are linked for NVIDIA's GPUs alone (tests/null/ptx tests the linker). Test doubles replace them here, so that
+the selection is tested on every device: single launches that report the requested outcome.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def open_session(rt: Runtime) -> Open:
 
 
 def settled(session: opalite.InferenceSession, feeds: Mapping[str, Any] = X) -> Any:
-    """The first results, after as many runs as it takes to decide."""
+    """The first results, after as many runs as the decision takes."""
     want = session.run(None, feeds)[0]
     for _ in range(3):
         session.run(None, feeds)
@@ -161,10 +161,10 @@ def test_bound_values_go_by_plain_launches(open_session: Open, double: type[Doub
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_small_outputs_that_stay_do_not_keep_launches_apart(
+def test_small_outputs_on_the_device_do_not_prevent_linking(
     rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch, forgets: bool
 ) -> None:
-    """They are copied behind the launches; a trial that fails leaves the plain run's values."""
+    """Small outputs are copied after the launches. A failed trial keeps the single launches' values."""
     double.forgets = forgets
     tokens = [7 * i % 97 for i in range(ENOUGH + 10)]
     with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
@@ -179,8 +179,8 @@ def test_small_outputs_that_stay_do_not_keep_launches_apart(
         assert session.last_trace.strategy == ("queue" if forgets else "persistent")
 
 
-def test_what_was_faster_is_taken_where_caches_lie_elsewhere(rt: Runtime, double: type[Double]) -> None:
-    """After one trial, without being timed again."""
+def test_faster_kernels_are_chosen_for_other_state_buffers(rt: Runtime, double: type[Double]) -> None:
+    """Linked kernels are chosen for other state buffers after one trial, without timing."""
     with opalite.InferenceSession(KINDS["llama"](), device=rt.info.id, precision="fp32") as session:
         state = session.state(reserve=300)
 
@@ -199,10 +199,10 @@ def test_what_was_faster_is_taken_where_caches_lie_elsewhere(rt: Runtime, double
         assert len(double.made) == made + 1
 
 
-def test_what_was_right_is_not_tried_where_caches_lie_elsewhere(
+def test_verified_kernels_are_not_tried_for_other_state_buffers(
     rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels that are others are."""
+    """Verified kernels are not tried again for other state buffers; new kernels are."""
     monkeypatch.setattr(double, "is_verified", property(lambda self: getattr(self.made[0], "is_right", False)), False)
     tried: list[Any] = []
     trial = persistent_kernel_strategy._Trial.run
@@ -243,8 +243,8 @@ def test_each_size_has_its_own(open_session: Open, double: type[Double]) -> None
     assert len(double.made) == 2
 
 
-def test_memory_that_lasts_from_run_to_run_is_left_alone(open_session: Open, double: type[Double]) -> None:
-    """A trial would write it twice, and spoil it in between."""
+def test_a_trial_leaves_state_as_it_was(open_session: Open, double: type[Double]) -> None:
+    """A trial runs twice and poisons outputs; state must not change."""
     net = Decoder(opset=24)
     starts = net.input("at", 7, (1,))
     x = net.input("x", 1, (1, 2, 1, 4))
@@ -276,7 +276,7 @@ def decode(session: opalite.InferenceSession, steps: int, reserve: int) -> tuple
 
 
 def test_tokens_after_a_cache(rt: Runtime, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths move from run to run, and caches to larger memory; linked kernels read numbers from a table."""
+    """Lengths change in every run, and caches get larger buffers; linked kernels read a parameter buffer."""
     model = KINDS["llama"]()
     with opalite.InferenceSession(model, device=rt.info.id, precision="fp32") as session:
         got, strategies = decode(session, 110, 80)
@@ -291,7 +291,7 @@ def test_tokens_after_a_cache(rt: Runtime, double: type[Double], monkeypatch: py
 
 
 def test_a_step_that_is_left_out_leaves_the_cache_right(rt: Runtime, double: type[Double]) -> None:
-    """The trial of linked kernels, which forget the last launch, finds other results, and puts the cache back."""
+    """Linked kernels without the last launch give other results; their trial restores the cache."""
     double.forgets = True
     model = KINDS["llama"]()
     with opalite.InferenceSession(model, device=rt.info.id, precision="fp32") as session:

@@ -1,6 +1,6 @@
-"""Recorded launches replayed by cl_khr_command_buffer give what launches enqueued one by one give.
+"""Launches recorded and replayed by cl_khr_command_buffer give the results of launches enqueued one by one.
 
-Tests that replay need a device with the extension, in a version that is used; PoCL's CPU has it from version 5 on.
+Tests that replay need a device with the extension, in a supported version; PoCL's CPU has it from version 5 on.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Chain:
         return LaunchSequence(rt.queue, self.launches, flush_every=2, holds_gil=False, replay=replay, **options)
 
     def value(self) -> float:
-        """The elements' value, which is one and the same."""
+        """The value that all elements have."""
         out = np.empty(N, np.float32)
         self.rt.read(self.x, out)
         assert np.all(out == out[0])

@@ -1,4 +1,4 @@
-"""Two tiers: first runs go through general programs, those made for the model are built behind and take their place.
+"""Two tiers: first runs use generic programs, and optimized ones are built in the background and replace them.
 
 Longer than 400 lines: one mechanism, whose fixtures all of its tests share.
 """
@@ -60,23 +60,23 @@ def close_to(got: Any, want: Any) -> None:
 
 @pytest.fixture
 def lacking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """As if no program made for a model were built yet, and all general ones: [whether that is so]."""
+    """Makes optimized programs count as missing and generic ones as built: [whether it does]."""
     monkeypatch.setenv("OPALITE_TIERS", "1")
     monkeypatch.setattr(type(rt.programs), "may_build_in_background", True)
     lacks = [True]
-    general: set[Any] = set()
+    generic: set[Any] = set()
     real_plan = Compiler.plan_generic
     real_missing = ProgramCache.missing
 
     def plan_generic(self: Compiler, *args: Any) -> Any:
         planned = real_plan(self, *args)
-        general.update((s.text, s.options) for s in planned.program.sources)
+        generic.update((s.text, s.options) for s in planned.program.sources)
         return planned
 
     def missing(self: ProgramCache, specs: Any) -> Any:
         if not lacks[0]:
             return real_missing(self, specs)
-        return [s for s in specs if s[:2] not in general]
+        return [s for s in specs if s[:2] not in generic]
 
     monkeypatch.setattr(Compiler, "plan_generic", plan_generic)
     monkeypatch.setattr(ProgramCache, "missing", missing)
@@ -85,7 +85,7 @@ def lacking(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """What is built behind is there when this is set."""
+    """Background builds finish when this is set."""
     go = threading.Event()
     real = ProgramCache.build_in_background
 
@@ -108,7 +108,7 @@ def open_session(rt: Runtime, lacking: list[bool]) -> Open:
     return open_
 
 
-def test_the_special_programs_take_the_general_ones_place(open_session: Open, held: threading.Event) -> None:
+def test_optimized_programs_replace_generic_ones(open_session: Open, held: threading.Event) -> None:
     session = open_session()
     want = by_onnxruntime(classifier(), X)[0]
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_the_special_programs_take_the_general_ones_place(open_session: Open, he
     held.set()
     assert session.settle(PATIENCE_S)
     gc.collect()
-    assert first() is None, "the general executable, and its weights, are held on"
+    assert first() is None, "the generic executable and its weights are still referenced"
     close_to(session.run(None, X)[0], want)
     assert session.last_timing.tier == "optimized"
     assert session.explain().tier.startswith("tier: optimized")
@@ -131,10 +131,10 @@ def test_the_special_programs_take_the_general_ones_place(open_session: Open, he
     assert (stats.tier, stats.pending, stats.swaps, stats.faults) == ("optimized", 0, 1, ())
 
 
-def test_a_known_size_waits_for_no_run_by_general_programs(
+def test_a_known_size_waits_for_no_run_by_generic_programs(
     open_session: Open, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which takes several times as long as its own."""
+    """A run by generic programs takes several times as long as one of the known size."""
     monkeypatch.setenv("OPALITE_SYMBOLS", "0")  # another size needs programs of its own
     session = open_session()
     session.run(None, X)
@@ -184,28 +184,28 @@ def wide_model(path: Path) -> Path:
 
 
 def open_wide(rt: Runtime, folder: Path, monkeypatch: pytest.MonkeyPatch) -> opalite.InferenceSession:
-    """A session of `wide_model`, whose matrix is large enough for the general executable to be released first."""
+    """A session of `wide_model`, whose matrix is large enough for the generic executable to be released first."""
     monkeypatch.setattr(background, "MIN_RELEASED_BYTES", 1)
     return opalite.InferenceSession(wide_model(folder / "wide.onnx"), device=rt.info.id, precision="fp32")
 
 
-def test_the_general_weights_go_before_the_special_ones_come(
+def test_generic_weights_are_freed_before_optimized_ones_are_made(
     rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a run that comes in between waits for what takes the general executable's place."""
+    """A run in between waits for the optimized executable."""
     session = open_wide(rt, tmp_path, monkeypatch)
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
     assert session.last_timing.tier == "generic"
-    (general,) = session._dispatcher.run_record.executables
+    (generic,) = session._dispatcher.run_record.executables
     begun, go = threading.Event(), threading.Event()
     real = Planned.load_weights
     late: list[int] = []
 
     def take(self: Planned, *each: Any) -> None:
         late.extend(w.nbytes for w in self.program.weights.values() if isinstance(w, LazyArray))
-        assert general.is_released
-        assert not general.memory.weight_bytes
+        assert generic.is_released
+        assert not generic.memory.weight_bytes
         begun.set()
         assert go.wait(PATIENCE_S)
         real(self, *each)
@@ -215,8 +215,8 @@ def test_the_general_weights_go_before_the_special_ones_come(
     assert begun.wait(PATIENCE_S)
     if not late and not rt.info.is_cpu:
         go.set()
-        pytest.skip("the kernels of the special tier take the matrix as the model has it")
-    assert sum(late) >= 1 << 20, "the packed matrix is in memory beside the general one"
+        pytest.skip("the optimized kernels use the matrix as the model has it")
+    assert sum(late) >= 1 << 20, "the packed matrix is in memory at the same time as the generic one"
     assert session.stats().bytes["weights"] == 0
     assert "another executable is taking the place" in str(session.explain())
     answers: list[Any] = []
@@ -266,7 +266,7 @@ def test_no_run_waits_for_the_plan_to_be_kept(
     assert (again.stats().plans_made, again.stats().plans_loaded) == (0, 1)
 
 
-def test_a_session_goes_on_where_nothing_takes_the_released_executable_s_place(
+def test_a_session_goes_on_if_nothing_replaces_the_released_executable(
     rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_wide(rt, tmp_path, monkeypatch)
@@ -289,10 +289,10 @@ def test_a_session_goes_on_where_nothing_takes_the_released_executable_s_place(
     assert session.last_timing.tier == "optimized"  # waited for, as without tiers
 
 
-def test_the_next_model_finds_every_general_program(
+def test_the_next_model_finds_every_generic_program(
     open_session: Open, rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that this model does not need are built behind, after what is made for it."""
+    """Generic programs that this model does not need are built in the background, after its optimized ones."""
     asked: list[set[Any]] = []
     real = ProgramCache.build_in_background
 
@@ -311,7 +311,7 @@ def test_the_next_model_finds_every_general_program(
     assert asked[1] == known - {(s.text, s.options) for s in sources}
 
 
-def test_a_step_loop_is_linked_beside_the_programs_of_a_model_that_runs_often(
+def test_a_megakernel_is_linked_while_programs_are_built_if_the_model_runs_often(
     open_session: Open, lacking: list[bool], held: threading.Event, rt: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPALITE_MEGAKERNEL", "1")
@@ -335,11 +335,13 @@ def test_a_step_loop_is_linked_beside_the_programs_of_a_model_that_runs_often(
 
 
 @pytest.mark.parametrize("size", ["small", "large", "of large weights"])
-def test_a_large_graph_is_planned_for_special_programs_behind(
+def test_a_large_graph_is_planned_for_optimized_programs_in_the_background(
     open_session: Open, monkeypatch: pytest.MonkeyPatch, size: str
 ) -> None:
-    """Nobody waits for that plan, which takes longest. Of a small graph it tells whether anything is missing; it reads
-    weights, which are large in memory, before the general executable has its own."""
+    """No caller waits for the optimized plan of a large graph, which takes longest. For a small graph the plan shows
+    whether anything is missing. Large weights, which planning reads, are planned before the generic executable has its
+    own.
+    """
     planned_by: list[str] = []
     real = Compiler.plan
 
@@ -362,7 +364,7 @@ def test_a_large_graph_is_planned_for_special_programs_behind(
     assert planned_by == [THREAD_NAME if size == "large" else threading.current_thread().name]
 
 
-def test_a_plan_that_fails_behind_leaves_the_session_running(
+def test_a_plan_that_fails_in_the_background_leaves_the_session_running(
     open_session: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Compiler, *args: Any, **options: Any) -> Any:
@@ -378,7 +380,7 @@ def test_a_plan_that_fails_behind_leaves_the_session_running(
     assert session.stats().faults == ("no kernel takes it",)
 
 
-def test_halves_are_never_computed_by_general_programs(open_session: Open, lacking: list[bool]) -> None:
+def test_halves_are_never_computed_by_generic_programs(open_session: Open, lacking: list[bool]) -> None:
     session = open_session(precision="fp16")
     session.run(None, X)
     assert session.last_timing.tier == "optimized"
@@ -401,10 +403,10 @@ def test_a_new_size_builds_nothing_on_the_caller_s_thread(
         assert session.last_timing.tier == "optimized"
 
 
-def test_runs_go_on_while_the_special_executable_is_made(
+def test_runs_go_on_while_the_optimized_executable_is_made(
     open_session: Open, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the moment that programs are there and the swap, runs wait for nothing."""
+    """Runs do not wait between the end of the builds and the swap."""
     session = open_session()
     (want,) = session.run(None, X)
     begun, go = threading.Event(), threading.Event()
@@ -427,7 +429,7 @@ def test_runs_go_on_while_the_special_executable_is_made(
     assert session.last_timing.tier == "optimized"
 
 
-def test_what_measures_waits_for_the_special_programs(open_session: Open) -> None:
+def test_measurements_wait_for_the_optimized_programs(open_session: Open) -> None:
     session = open_session()
     session.run(None, X)
     session.profile(X, 1)
@@ -438,7 +440,7 @@ def test_what_measures_waits_for_the_special_programs(open_session: Open) -> Non
     assert tuned.last_timing.tier == "optimized"
 
 
-def test_programs_that_are_there_are_taken_at_once(open_session: Open, lacking: list[bool]) -> None:
+def test_built_programs_are_used_at_once(open_session: Open, lacking: list[bool]) -> None:
     lacking[0] = False
     warm = open_session()
     warm.run(None, X)
@@ -457,7 +459,7 @@ def test_a_knob_turns_it_off(open_session: Open, monkeypatch: pytest.MonkeyPatch
     assert session.last_timing.tier == "optimized"
 
 
-def test_what_fails_behind_leaves_the_session_running(
+def test_a_failed_background_build_leaves_the_session_running(
     open_session: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real = Runtime.build_all
@@ -480,8 +482,10 @@ def test_what_fails_behind_leaves_the_session_running(
     assert sum("cannot compile it" in r.message for r in caplog.records) == 1
 
 
-def test_kernels_that_do_not_build_behind_are_replaced(open_session: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on the caller's thread: another kernel takes the place of one whose program fails."""
+def test_kernels_that_do_not_build_in_the_background_are_replaced(
+    open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another kernel replaces one whose program fails, as on the caller's thread."""
     real, failed = Runtime.build_all, []
     monkeypatch.setattr(Runtime, "exclude_kernels", lambda self, names: failed.extend(names))
 
@@ -503,7 +507,7 @@ def test_kernels_that_do_not_build_behind_are_replaced(open_session: Open, monke
 
 
 @pytest.mark.parametrize("how", ["close", "del"])
-def test_the_end_of_a_session_ends_what_is_built(open_session: Open, held: threading.Event, how: str) -> None:
+def test_the_end_of_a_session_ends_its_builds(open_session: Open, held: threading.Event, how: str) -> None:
     session = open_session()
     session.run(None, X)
     background = session._background
@@ -555,11 +559,12 @@ def test_stats_are_json(open_session: Open, tmp_path: Path, monkeypatch: pytest.
     assert json.loads(line)["device"] == session.device.id
 
 
-def test_what_general_runs_have_no_kernel_for_is_counted(
+def test_nodes_without_a_generic_kernel_are_counted(
     open_session: Open, held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the general tier lacks is computed on the host, or by a special kernel where the host would take longer than
-    a compiler; the tier has a kernel for Relu, and none for CumSum."""
+    """Nodes without a generic kernel run on the host, or by an optimized kernel if the host would take longer than a
+    compiler. There is a generic kernel for Relu, and none for CumSum.
+    """
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("CumSum", ["r", "axis"], ["y"])]
     model = make_model(nodes, [port("x", (4, 7))], [port("y", (4, 7))], {"axis": np.int64(1)})
     x = noise(4, 7)
@@ -631,9 +636,9 @@ elif sys.argv[3] == "raise":
 
 @pytest.mark.parametrize("how", ["exit", "raise", "fork"])
 def test_a_process_ends_at_once_while_something_is_built(rt: Runtime, tmp_path: Path, how: str) -> None:
-    """With an empty cache: workers are at it when the interpreter ends, and none outlives it."""
+    """The cache is empty: workers build when the interpreter ends, and none outlives it."""
     if not rt.programs.may_build_in_background or (how == "fork" and not hasattr(os, "fork")):
-        pytest.skip("nothing is built behind here")
+        pytest.skip("nothing is built in the background here")
     model = tmp_path / "m.onnx"
     model.write_bytes(classifier(channels=24).SerializeToString())
     environment = {**os.environ, "OPALITE_TIERS": "1", "OPALITE_CACHE_DIR": str(tmp_path / "cache")}
@@ -674,12 +679,12 @@ def test_without_threads_the_session_runs_on(open_session: Open, monkeypatch: py
     assert session.settle(1)
 
 
-def test_jobs_are_done_in_order_and_wait_for_nobody_else(rt: Runtime) -> None:
+def test_a_compiler_without_jobs_is_settled(rt: Runtime) -> None:
     class Owner:
-        def told(self, old: Executable, new: Executable) -> None: ...
+        def on_swap(self, old: Executable, new: Executable) -> None: ...
 
     owner = Owner()
-    background = BackgroundCompiler(rt, owner.told)
+    background = BackgroundCompiler(rt, owner.on_swap)
     assert compile_queue(rt).settle(background.jobs, 0)
     assert background.jobs == []
 
@@ -700,17 +705,17 @@ def test_spare_programs_wait_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> Non
     assert job.is_due, "it was put off for long"
 
 
-def test_spare_programs_are_built_at_once_for_who_waits() -> None:
+def test_spare_programs_are_built_at_once_for_a_caller_that_waits() -> None:
     job = SpareCompileJob([("text", "", "name")], lambda: None, lambda: 0)
     assert not job.is_due
     job.make_due()
     assert job.is_due
 
 
-def test_what_both_tiers_want_stays_on_the_device(
+def test_weights_of_both_tiers_stay_on_the_device(
     rt: Runtime, lacking: list[bool], held: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of which rows are picked, while the general executable is released and its other weights go."""
+    """A table read by Gather stays while the generic executable is released with its other weights."""
     monkeypatch.setattr(background, "MIN_RELEASED_BYTES", 1)
     table, real, seen = noise(700, 512, seed=3), rt.weights._upload, list[Any]()
     model = make_model(

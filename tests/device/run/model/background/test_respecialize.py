@@ -1,4 +1,4 @@
-"""Sizes that come back, far from those that a plan was made for, get one of their own behind, if it is faster there."""
+"""Sizes that come back, far from those of their plan, get a plan of their own in the background, if it is faster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def convolutions() -> Any:
 
 @pytest.fixture
 def open_session(rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Opens a session with plans and builds behind; always another plan, whatever the device thinks best."""
+    """Opens a session with plans and background builds, for which a new plan always has other kernels."""
     monkeypatch.setenv("OPALITE_TIERS", "1")
     monkeypatch.setenv("OPALITE_PLAN_CACHE", "1")
     monkeypatch.setenv("OPALITE_CACHE_DIR", str(tmp_path / "cache"))
@@ -63,7 +63,7 @@ def open_session(rt: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What is measured of the new plan and of the other one, after both have run."""
+    """The times of the new and the present plan that count, after both have run."""
     found = [1.0, 2.0]
     real = Respecializer._measure
 
@@ -105,14 +105,14 @@ def test_a_faster_plan_serves_the_sizes_near_it(open_session: Open, times: list[
     built = session.stats().programs_built
     come_back(session, LARGE, 3)
     assert made_for(session) == (40, 44)
-    told = str(session.explain({"x": LARGE}))
-    assert "made in the background for sizes that came back" in told
+    note = str(session.explain({"x": LARGE}))
+    assert "made in the background for sizes that came back" in note
     come_back(session, noise(1, 8, 60, 50))
     assert made_for(session) == (40, 44)
     come_back(session, SMALL)
     assert made_for(session) == (6, 6)
-    told = str(session.explain({"x": noise(1, 8, 7, 5)}))
-    assert "this plan was made for s0=6, s1=6, and serves others" in told
+    note = str(session.explain({"x": noise(1, 8, 7, 5)}))
+    assert "this plan was made for s0=6, s1=6, and serves others" in note
     stats = session.stats()
     assert (stats.respecialized_plans, stats.programs_built, stats.pending, stats.faults) == (1, built, 0, ())
 
@@ -128,8 +128,8 @@ def test_a_plan_that_is_no_faster_is_dropped(open_session: Open, times: list[flo
     assert session.settle(PATIENCE_S)
     assert made_for(session) == (6, 6)
     assert session.stats().respecialized_plans == 0
-    told = "one made in the background for s0=40, s1=44 is no faster: 990 ms a run, the other 1e+03"
-    assert told in str(session.explain({"x": LARGE}))
+    note = "one made in the background for s0=40, s1=44 is no faster: 990 ms a run, the other 1e+03"
+    assert note in str(session.explain({"x": LARGE}))
     assert isinstance(session._model, CachedModel)
     folder = session._model._plans.folder
     assert len(list(folder.glob("*.opal"))) == 1
@@ -215,7 +215,7 @@ def test_a_failure_changes_nothing(
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when one begins."""
+    """Set when a job begins."""
     found = threading.Event()
     real = Respecializer._begin
 
@@ -229,7 +229,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 @pytest.fixture
 def share(monkeypatch: pytest.MonkeyPatch) -> Share:
-    """As if threads of a session met from now on, all the time."""
+    """Makes threads of a session count as waiting for each other from now on."""
 
     def share(session: opalite.InferenceSession) -> None:
         monkeypatch.setattr(concurrent_runs, "SHARED_S", 1e6)
@@ -239,7 +239,9 @@ def share(monkeypatch: pytest.MonkeyPatch) -> Share:
 
 
 def open_shared(open_session: Open, share: Share) -> opalite.InferenceSession:
-    """A session whose threads meet, and to which large sizes have come back since a plan was made for small ones."""
+    """A session whose threads wait for each other, with large sizes that came back since a plan was made for small
+    ones.
+    """
     session = open_session()
     come_back(session, SMALL)
     assert session.settle(PATIENCE_S)
@@ -248,7 +250,7 @@ def open_shared(open_session: Open, share: Share) -> opalite.InferenceSession:
     return session
 
 
-def test_it_is_put_off_while_threads_meet(
+def test_it_is_delayed_while_threads_wait_for_each_other(
     open_session: Open, times: list[float], begun: threading.Event, share: Share
 ) -> None:
     session = open_shared(open_session, share)
@@ -264,7 +266,7 @@ def test_it_is_put_off_while_threads_meet(
     assert session.stats().respecialized_plans == 1
 
 
-def test_settle_does_not_wait_for_threads_that_meet(
+def test_settle_ends_the_delay(
     open_session: Open, times: list[float], share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(respecialize, "MAX_DELAY_S", 1e6)
@@ -273,7 +275,7 @@ def test_settle_does_not_wait_for_threads_that_meet(
     assert session.stats().respecialized_plans == 1
 
 
-def test_it_is_not_put_off_for_ever(
+def test_the_delay_is_limited(
     open_session: Open, times: list[float], begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(respecialize, "MAX_DELAY_S", 0.2)
@@ -285,7 +287,7 @@ def compile_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
 
 
-def test_a_session_that_goes_gives_up_what_was_put_off(
+def test_a_deleted_session_drops_delayed_jobs(
     open_session: Open, begun: threading.Event, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(respecialize, "MAX_DELAY_S", 1e6)
@@ -317,7 +319,7 @@ def test_random_sizes_do_not_plan_without_end(
 
 
 def test_sizes_of_a_later_part_of_a_model(open_session: Open, times: list[float]) -> None:
-    """How many rows there are depends on data, so that this part's size is none of the inputs'."""
+    """The number of rows depends on data, so this part's size is not an input's."""
     nodes = [
         helper.make_node("NonZero", ["x"], ["at"]),
         helper.make_node("Transpose", ["at"], ["rows"]),

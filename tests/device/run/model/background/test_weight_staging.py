@@ -1,5 +1,7 @@
-"""Weights that the device has in the wanted form are neither read nor made again: plans of one model, one after the
-other, on a device that shares no memory with the host, which has let go of them."""
+"""Weights that the device has in the required layout are neither read nor packed again.
+
+Several plans of one model, one after another, on a device without shared memory, after the host freed the weights.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ PROMPT, LONG = 12, 96
 
 @dataclass
 class Work:
-    """What was done to large weights: forms made, by key, and bytes hashed."""
+    """Work on large weights: layouts packed, by key, and bytes hashed."""
 
     made: Counter[Any] = field(default_factory=Counter)
     hashed: int = 0
@@ -50,7 +52,7 @@ class Work:
 
 @pytest.fixture
 def work(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
-    """Counts it, on a device with memory of its own."""
+    """Counts the work, on a device with memory of its own."""
     found = Work()
     real_form, real_key, real_upload = packed_weights._form, device_weights.content_key, rt.weights._upload
 
@@ -96,7 +98,7 @@ def feeds_of(ids: Any, held: int) -> dict[str, Any]:
     return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
 
 
-def told(session: opalite.InferenceSession, lengths: tuple[int, ...]) -> list[Any]:
+def logits_of(session: opalite.InferenceSession, lengths: tuple[int, ...]) -> list[Any]:
     """Logits of parts of a text of these lengths, each after those before it."""
     state = session.state(reserve=sum(lengths) + 8)
     ids = np.random.default_rng(0).integers(0, TINY.words, (1, sum(lengths)))
@@ -115,19 +117,19 @@ def told(session: opalite.InferenceSession, lengths: tuple[int, ...]) -> list[An
 def test_plans_of_a_decoder_make_each_form_once(
     model: Path, rt: Runtime, folder: Path, work: Work, monkeypatch: pytest.MonkeyPatch, precision: str, plans: str
 ) -> None:
-    """For the prompt, for the tokens after it, and for a long prompt; the host keeps no weights."""
+    """Plans for the prompt, for the tokens after it, and for a long prompt; the host keeps no weights."""
     monkeypatch.setenv("OPALITE_PLAN_CACHE", plans)
     session = open_session(model, rt, precision)
-    short = told(session, (PROMPT, 1, 1))
+    short = logits_of(session, (PROMPT, 1, 1))
     assert session.settle(60)
-    told(session, (LONG, 1))
+    logits_of(session, (LONG, 1))
     assert session.settle(60)
     made, hashed, uploaded = dict(work.made), work.hashed, work.uploaded
     assert made
     assert set(made.values()) == {1}
     assert hashed == uploaded > 0, "each array is hashed once"
     work.clear()
-    for a, b in zip(told(session, (PROMPT, 1, 1)), short, strict=True):
+    for a, b in zip(logits_of(session, (PROMPT, 1, 1)), short, strict=True):
         np.testing.assert_array_equal(a, b)
     assert work.is_none
 
@@ -151,19 +153,19 @@ def test_memory_is_released_with_the_last_session(model: Path, rt: Runtime, work
     gc.collect()
     before = len(rt.weights)
     first, second = open_session(model, rt), open_session(model, rt)
-    wanted = told(first, (PROMPT, 1))
-    told(second, (PROMPT, 1))
+    wanted = logits_of(first, (PROMPT, 1))
+    logits_of(second, (PROMPT, 1))
     held = len(rt.weights)
     assert held > before
     first.close()
     gc.collect()
     assert len(rt.weights) == held
-    np.testing.assert_array_equal(told(second, (PROMPT, 1))[1], wanted[1])
+    np.testing.assert_array_equal(logits_of(second, (PROMPT, 1))[1], wanted[1])
     second.close()
     gc.collect()
     assert len(rt.weights) == before
     work.clear()
-    np.testing.assert_array_equal(told(first, (PROMPT, 1))[1], wanted[1])  # and once more
+    np.testing.assert_array_equal(logits_of(first, (PROMPT, 1))[1], wanted[1])  # and once more
     assert work.uploaded
     first.close()
 
@@ -172,11 +174,11 @@ def test_another_session_finds_them_by_the_plan_that_was_kept(
     model: Path, rt: Runtime, folder: Path, work: Work
 ) -> None:
     first = open_session(model, rt)
-    wanted = told(first, (PROMPT, 1))
+    wanted = logits_of(first, (PROMPT, 1))
     assert first.settle(60)
     work.clear()
     second = open_session(model, rt)
-    for a, b in zip(told(second, (PROMPT, 1)), wanted, strict=True):
+    for a, b in zip(logits_of(second, (PROMPT, 1)), wanted, strict=True):
         np.testing.assert_array_equal(a, b)
     assert second.stats().plans_made == 0
     assert work.is_none
@@ -184,7 +186,7 @@ def test_another_session_finds_them_by_the_plan_that_was_kept(
     second.close()
     gc.collect()
     third = open_session(model, rt)
-    np.testing.assert_array_equal(told(third, (PROMPT, 1))[1], wanted[1])
+    np.testing.assert_array_equal(logits_of(third, (PROMPT, 1))[1], wanted[1])
     assert not work.made
     assert not work.hashed  # files are named by what they contain
     assert work.uploaded
@@ -193,27 +195,27 @@ def test_another_session_finds_them_by_the_plan_that_was_kept(
 def test_a_plan_is_kept_whole_though_the_device_has_its_weights(
     model: Path, rt: Runtime, folder: Path, work: Work
 ) -> None:
-    """The second plan's weights are in files already, or are written if someone has removed these."""
+    """The second plan's weights are in files already, or are written if another process removed these."""
     session = open_session(model, rt)
-    wanted = told(session, (PROMPT,))
+    wanted = logits_of(session, (PROMPT,))
     assert session.settle(60)
     for file in folder.rglob("*.weight"):
         file.unlink()
-    wanted += told(session, (PROMPT, 1))[1:]
+    wanted += logits_of(session, (PROMPT, 1))[1:]
     assert session.settle(60)
     assert list(folder.rglob("*.weight"))
     session.close()
     again = open_session(model, rt)
-    for a, b in zip(told(again, (PROMPT, 1)), wanted, strict=True):
+    for a, b in zip(logits_of(again, (PROMPT, 1)), wanted, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_host_lets_go_of_what_a_kept_plan_read(
+def test_the_host_frees_what_a_stored_plan_read(
     model: Path, rt: Runtime, folder: Path, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, and not when the collector comes."""
+    """The host frees them at once, and not when the garbage collector runs."""
     with open_session(model, rt) as session:
-        told(session, (PROMPT, 1))
+        logits_of(session, (PROMPT, 1))
         assert session.settle(60)
     gc.collect()
     read: list[weakref.ref[Any]] = []
@@ -228,7 +230,7 @@ def test_the_host_lets_go_of_what_a_kept_plan_read(
     again = open_session(model, rt)
     gc.disable()
     try:
-        told(again, (PROMPT,))
+        logits_of(again, (PROMPT,))
         assert read
         assert not [r for r in read if r() is not None]
     finally:
@@ -289,7 +291,7 @@ def test_one_source_in_two_precisions(rt: Runtime, tmp_path: Path, work: Work) -
 
 
 def test_constants_that_are_computed_have_no_name(rt: Runtime, tmp_path: Path, work: Work) -> None:
-    """ConstantOfShape, and what is folded: two of one shape and different values."""
+    """ConstantOfShape and folded constants: two of one shape and different values."""
     nodes = [
         helper.make_node("ConstantOfShape", ["s"], ["w"], value=numpy_helper.from_array(np.array([v], np.float32)))
         for v in (0.25, -0.5)
@@ -325,14 +327,14 @@ def test_threads_that_open_and_close(model: Path, rt: Runtime, work: Work) -> No
     gc.collect()
     before = len(rt.weights)
     first = open_session(model, rt)
-    wanted = told(first, (PROMPT, 1))
+    wanted = logits_of(first, (PROMPT, 1))
     faults: list[BaseException] = []
 
     def run() -> None:
         try:
             for _ in range(3):
                 with open_session(model, rt) as session:
-                    for a, b in zip(told(session, (PROMPT, 1)), wanted, strict=True):
+                    for a, b in zip(logits_of(session, (PROMPT, 1)), wanted, strict=True):
                         np.testing.assert_array_equal(a, b)
         except BaseException as e:
             faults.append(e)

@@ -1,4 +1,4 @@
-"""Whole buffers for intermediates: none is shared by two slots that are alive at once."""
+"""Whole buffers for intermediates: no two live slots share one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_regions_tell_where_and_when_memory_is_in_use() -> None:
 
 
 def test_tensors_inside_others() -> None:
-    """The holder is in use while any of them is, and none of them is given a buffer of the pool."""
+    """A slot that contains others is live while any of them is, and they get no buffer of the pool."""
     whole, other = Slot(0, 256, Storage.DYNAMIC, 128, label="whole"), Slot(3, 64, Storage.DYNAMIC, 0, label="c")
     parts = [Slot(i + 1, 128, Storage.DYNAMIC, 128 * (i + 1), label="ab"[i], within=0) for i in range(2)]
     program = Program("p", slots=[whole, *parts, other], steps=[launch(1, 3), launch(2), launch(0, 3)])

@@ -1,4 +1,4 @@
-"""What planning in halves asks of large constants is found beforehand, side by side."""
+"""The largest values of large constants, which planning in halves reads, are computed in parallel beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sizes come back so far from those that a plan was made for that another one is worth trying."""
+"""The sizes that come back and are so far from those of their plan that another plan is worth trying."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def test_near_sizes_are_served_as_they_are() -> None:
 
 def test_sizes_that_come_back_are_due_once() -> None:
     far = RespecializePolicy()
-    told = [far.record_run((1, 224, 224), MADE_FOR) for _ in range(RETURNS + 3)]
-    assert told == [DistantShape.WATCHED] * (RETURNS - 1) + [DistantShape.DUE] + [DistantShape.NO] * 3
+    decisions = [far.record_run((1, 224, 224), MADE_FOR) for _ in range(RETURNS + 3)]
+    assert decisions == [DistantShape.WATCHED] * (RETURNS - 1) + [DistantShape.DUE] + [DistantShape.NO] * 3
     assert far.record_run((1, 256, 200), MADE_FOR) is DistantShape.NO, "alike"
 
 
 def test_sizes_that_are_alike_are_due_later() -> None:
     far = RespecializePolicy()
-    told = [far.record_run((1, 224 + i % 100, 224), MADE_FOR) for i in range(ALIKE + 3)]
-    assert told == [DistantShape.WATCHED] * (ALIKE - 1) + [DistantShape.DUE] + [DistantShape.NO] * 3
+    decisions = [far.record_run((1, 224 + i % 100, 224), MADE_FOR) for i in range(ALIKE + 3)]
+    assert decisions == [DistantShape.WATCHED] * (ALIKE - 1) + [DistantShape.DUE] + [DistantShape.NO] * 3
 
 
 def test_sizes_are_counted_apart() -> None:
