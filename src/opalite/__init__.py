@@ -116,7 +116,7 @@ if TYPE_CHECKING:
 
 package_name = "opalite"
 cuda_version = ""
-"""onnxruntime's name for the CUDA that it was built with: none here."""
+"""The CUDA version of the build in onnxruntime's API; '' because there is none."""
 
 __all__ = [
     "AdapterFormat",
@@ -222,81 +222,49 @@ __all__ = [
     "version",
 ]
 
-# Imported at first use: commands that need no kernels start in a fraction of the time.
-_MODULES: dict[str, tuple[str, ...]] = {
-    ".cl.device.enumerate_devices": ("devices",),
-    ".ir.device.device_info": ("DeviceInfo",),
-    ".llm.generator": ("Generation", "Generator", "generate"),
-    ".llm.token_stream": ("Stream",),
-    ".run.api.diagnostics.node_assignment": ("OrtEpAssignedNode", "OrtEpAssignedSubgraph"),
+# Modules imported at first use: commands that need no kernels start in a fraction of the time.
+_MODULES = {
+    ".cl.device.enumerate_devices": "devices",
+    ".ir.device.device_info": "DeviceInfo",
+    ".llm.generator": "Generation Generator generate",
+    ".llm.token_stream": "Stream",
+    ".run.api.diagnostics.node_assignment": "OrtEpAssignedNode OrtEpAssignedSubgraph",
     ".run.api.options.ort_enums": (
-        "ExecutionMode",
-        "ExecutionOrder",
-        "GraphOptimizationLevel",
-        "ModelPackageWriteMode",
-        "OrtAllocatorType",
-        "OrtCompileApiFlags",
-        "OrtDeviceMemoryType",
-        "OrtDeviceVendorId",
-        "OrtExecutionProviderDevicePolicy",
-        "OrtHardwareDeviceType",
-        "OrtMemType",
-        "OrtMemoryInfoDeviceType",
-        "OrtSparseFormat",
+        "ExecutionMode ExecutionOrder GraphOptimizationLevel ModelPackageWriteMode OrtAllocatorType "
+        "OrtCompileApiFlags OrtDeviceMemoryType OrtDeviceVendorId OrtExecutionProviderDevicePolicy "
+        "OrtHardwareDeviceType OrtMemType OrtMemoryInfoDeviceType OrtSparseFormat"
     ),
     ".run.api.session.module_functions": (
-        "copy_tensors",
-        "create_and_register_allocator",
-        "create_and_register_allocator_v2",
-        "disable_telemetry_events",
-        "enable_telemetry_events",
-        "get_all_providers",
-        "get_available_providers",
-        "get_build_info",
-        "get_device",
-        "get_ep_devices",
-        "get_version_string",
-        "has_collective_ops",
-        "preload_dlls",
-        "print_debug_info",
-        "register_execution_provider_library",
-        "set_global_thread_pool_sizes",
-        "set_seed",
-        "unregister_execution_provider_library",
+        "copy_tensors create_and_register_allocator create_and_register_allocator_v2 disable_telemetry_events "
+        "enable_telemetry_events get_all_providers get_available_providers get_build_info get_device "
+        "get_ep_devices get_version_string has_collective_ops preload_dlls print_debug_info "
+        "register_execution_provider_library set_global_thread_pool_sizes set_seed "
+        "unregister_execution_provider_library"
     ),
-    ".run.api.options.ort_devices": ("OrtArenaCfg", "OrtDevice", "OrtEpDevice", "OrtHardwareDevice", "OrtMemoryInfo"),
-    ".run.api.diagnostics.log_callback": ("set_default_logger_callback",),
-    ".run.api.diagnostics.log_severity": ("set_default_logger_severity", "set_default_logger_verbosity"),
-    ".run.api.options.run_options": ("RunOptions",),
-    ".run.api.values.session_io_binding": ("SessionIOBinding",),
-    ".run.api.options.session_options": ("SessionOptions",),
+    ".run.api.options.ort_devices": "OrtArenaCfg OrtDevice OrtEpDevice OrtHardwareDevice OrtMemoryInfo",
+    ".run.api.diagnostics.log_callback": "set_default_logger_callback",
+    ".run.api.diagnostics.log_severity": "set_default_logger_severity set_default_logger_verbosity",
+    ".run.api.options.run_options": "RunOptions",
+    ".run.api.values.session_io_binding": "SessionIOBinding",
+    ".run.api.options.session_options": "SessionOptions",
     ".run.api.session.unsupported_api": (
-        "AdapterFormat",
-        "LoraAdapter",
-        "ModelCompiler",
-        "ModelPackage",
-        "ModelPackageComponentContext",
-        "ModelPackageContext",
-        "ModelPackageOptions",
-        "OrtEpContextData",
-        "OrtEpContextDataBuffer",
-        "OrtExternalInitializerInfo",
-        "OrtSyncStream",
-        "SparseTensor",
+        "AdapterFormat LoraAdapter ModelCompiler ModelPackage ModelPackageComponentContext ModelPackageContext "
+        "ModelPackageOptions OrtEpContextData OrtEpContextDataBuffer OrtExternalInitializerInfo OrtSyncStream "
+        "SparseTensor"
     ),
-    ".run.api.values.io_binding": ("IOBinding",),
-    ".run.report.explanation": ("Explanation",),
-    ".run.api.values.ort_value": ("OrtValue",),
-    ".run.api.caches.model_state": ("State",),
-    ".run.model.model_inputs_outputs": ("ModelMetadata", "NodeArg"),
-    ".run.api.session.inference_session": ("InferenceSession",),
-    ".run.queue.infer_queue": ("InferQueue",),
-    ".run.queue.inference_request": ("Job",),
-    ".run.execute.run_trace": ("Timing",),
+    ".run.api.values.io_binding": "IOBinding",
+    ".run.report.explanation": "Explanation",
+    ".run.api.values.ort_value": "OrtValue",
+    ".run.api.caches.model_state": "State",
+    ".run.model.model_inputs_outputs": "ModelMetadata NodeArg",
+    ".run.api.session.inference_session": "InferenceSession",
+    ".run.queue.infer_queue": "InferQueue",
+    ".run.queue.inference_request": "Job",
+    ".run.execute.run_trace": "Timing",
 }
-_LATER = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_LATER = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
 _LATER["compile"] = (".run.api.session.compile_bundle", "compile_model")
-_SUBMODULES = ("backend", "capi", "ray")  # `from opalite import *` leaves out ray, which is another's name, too
+_SUBMODULES = ("backend", "capi", "ray")  # `from opalite import *` omits ray, which may be the package ray
 
 
 warn_of_unknown_names()

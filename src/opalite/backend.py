@@ -1,8 +1,8 @@
-"""Opalite as an `onnx.backend.base.Backend`, for tools that speak ONNX's own interface."""
+"""OpaliteBackend: an implementation of `onnx.backend.base.Backend`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,17 +37,19 @@ _OWN_OPTIONS = frozenset({"precision", "memory", "tune", "strict"})
 
 
 class OpaliteBackendRep(BackendRep):  # type: ignore[misc]
-    """A prepared model: `run(inputs)` takes arrays in the model's order, or a mapping by name."""
+    """A model prepared to run."""
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Outputs as a named tuple. InputError says what does not fit.
+        """Run the model; returns the outputs as a named tuple. Raises InputError for inputs that do not fit.
 
-        kwargs: attributes of RunOptions that concern logging; OptionError for its others.
+        inputs: arrays in the model's order, or a dict by name. kwargs: attributes of RunOptions that concern logging;
+        other attributes raise OptionError.
         """
-        options = _run_options(kwargs)
+        options = RunOptions() if kwargs else None
+        _set_options(options, _RUN_OPTIONS, kwargs, "use session.run")
         names = [i.name for i in self.session.get_inputs()]
         if isinstance(inputs, dict):
             feeds = inputs
@@ -63,14 +65,14 @@ class OpaliteBackendRep(BackendRep):  # type: ignore[misc]
 
 
 class OpaliteBackend(Backend):  # type: ignore[misc]
-    """`device` is 'CPU' or 'CUDA' as in onnx (CUDA stands for any GPU), or any of opalite's own names."""
+    """The backend. device: 'CPU' (the default device), 'CUDA' (any GPU), or a device request of InferenceSession."""
 
     @classmethod
     def prepare(cls, model: Any, device: str | None = "CPU", **kwargs: Any) -> OpaliteBackendRep:
-        """Compile `model`: a path, bytes, a ModelProto, or a session or rep, which are taken as they are.
+        """Compile `model`: a path, bytes or a ModelProto. An InferenceSession or OpaliteBackendRep is used as it is.
 
-        kwargs: InferenceSession's own (precision, memory, tune, strict), and attributes of SessionOptions as
-        onnxruntime's backend takes them; OptionError for attributes that it does not take.
+        kwargs: arguments of InferenceSession (precision, memory, tune, strict), and the attributes of SessionOptions
+        that onnxruntime's backend accepts; other attributes raise OptionError.
         """
         if isinstance(model, OpaliteBackendRep):
             return model
@@ -78,20 +80,22 @@ class OpaliteBackend(Backend):  # type: ignore[misc]
             return OpaliteBackendRep(model)
         source = model.SerializeToString() if hasattr(model, "SerializeToString") else model
         own = {k: v for k, v in kwargs.items() if k in _OWN_OPTIONS}
-        options = _session_options({k: v for k, v in kwargs.items() if k not in _OWN_OPTIONS})
+        options = SessionOptions()
+        rest = {k: v for k, v in kwargs.items() if k not in _OWN_OPTIONS}
+        _set_options(options, _SESSION_OPTIONS, rest, "make an InferenceSession with it")
         return OpaliteBackendRep(InferenceSession(source, options, device=_device(device), **own))
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str | None = "CPU", **kwargs: Any) -> tuple[Any, ...]:
-        """Prepare and run at once."""
-        told = {k: v for k, v in kwargs.items() if k in _RUN_OPTIONS}
-        return cls.prepare(model, device, **kwargs).run(inputs, **told)
+        """Call `prepare`, and `run` of its result."""
+        options = {k: v for k, v in kwargs.items() if k in _RUN_OPTIONS}
+        return cls.prepare(model, device, **kwargs).run(inputs, **options)
 
     @classmethod
     def run_node(
         cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Run one node; input types are those of the arrays."""
+        """Run one node on arrays."""
         from onnx import helper
 
         names = [n for n in node.input if n]
@@ -107,7 +111,7 @@ class OpaliteBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def is_compatible(cls, model: Any, device: str | None = "CPU", **kwargs: Any) -> bool:
-        """Whether every operator of `model` (a path, bytes or a ModelProto) is known."""
+        """Whether all operators of `model` (a path, bytes or a ModelProto) are supported."""
         try:
             load_model(model)
         except UnsupportedOpError:
@@ -116,7 +120,7 @@ class OpaliteBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str | None) -> bool:
-        """Whether an OpenCL device answers to `device`."""
+        """Whether `device` matches an OpenCL device."""
         try:
             find_runtime(_device(device))
         except NoDeviceError:
@@ -129,25 +133,13 @@ def _device(name: str | None) -> str | None:
     return {"CPU": None, "CUDA": "gpu", "GPU": "gpu"}.get(kind, name)
 
 
-def _session_options(wanted: Mapping[str, Any]) -> SessionOptions:
-    """SessionOptions of those attributes that a backend may set; unknown names are left to other backends."""
-    options = SessionOptions()
-    for name, value in wanted.items():
-        if name in _SESSION_OPTIONS:
+def _set_options(options: Any, allowed: Collection[str], values: Mapping[str, Any], advice: str) -> None:
+    """Set `values` in `options`. Raises OptionError for attributes not in `allowed`; ignores unknown names."""
+    for name, value in values.items():
+        if name in allowed:
             setattr(options, name, value)
         elif hasattr(options, name):
-            raise OptionError(f"SessionOptions.{name} cannot be set by the backend; make an InferenceSession with it")
-    return options
-
-
-def _run_options(wanted: Mapping[str, Any]) -> RunOptions | None:
-    options = RunOptions() if wanted else None
-    for name, value in wanted.items():
-        if name in _RUN_OPTIONS:
-            setattr(options, name, value)
-        elif hasattr(options, name):
-            raise OptionError(f"RunOptions.{name} cannot be set by the backend; use session.run")
-    return options
+            raise OptionError(f"{type(options).__name__}.{name} cannot be set by the backend; {advice}")
 
 
 def _newest(domain: str) -> int:

@@ -1,4 +1,4 @@
-"""The modules that code written for onnxruntime imports from `onnxruntime.capi`."""
+"""The modules of `onnxruntime.capi`, for code written for onnxruntime."""
 
 from __future__ import annotations
 

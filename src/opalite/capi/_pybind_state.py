@@ -1,4 +1,4 @@
-"""The same names as `opalite.capi.onnxruntime_pybind11_state`."""
+"""The same names as `opalite.capi.onnxruntime_pybind11_state`, which onnxruntime has in two modules."""
 
 from __future__ import annotations
 

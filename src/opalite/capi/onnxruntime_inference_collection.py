@@ -1,4 +1,4 @@
-"""The classes of onnxruntime's Python layer."""
+"""The names of onnxruntime's Python layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..run.api.values.ort_value import OrtValue
 def check_and_normalize_provider_args(
     providers: Any, provider_options: Any, available_provider_names: Sequence[str]
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """Names in order, each once, and their options as texts. OptionError (a ValueError) for another form."""
+    """Distinct names and their options as texts, in order. Raises OptionError (a ValueError) for other forms."""
     return check_providers(providers, provider_options, available_provider_names)
 
 

@@ -1,64 +1,13 @@
-"""onnxruntime's exception classes, and the classes and functions of its compiled module."""
+"""The names of onnxruntime's compiled module: its exception classes, and names of `opalite` imported at first use."""
 
 from __future__ import annotations
 
-from ..run.api.diagnostics.log_callback import set_default_logger_callback
-from ..run.api.diagnostics.log_severity import set_default_logger_severity, set_default_logger_verbosity
-from ..run.api.diagnostics.node_assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
-from ..run.api.options.ort_devices import OrtArenaCfg, OrtDevice, OrtEpDevice, OrtHardwareDevice, OrtMemoryInfo
-from ..run.api.options.ort_enums import (
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    ModelPackageWriteMode,
-    OrtAllocatorType,
-    OrtCompileApiFlags,
-    OrtDeviceMemoryType,
-    OrtExecutionProviderDevicePolicy,
-    OrtHardwareDeviceType,
-    OrtMemoryInfoDeviceType,
-    OrtMemType,
-    OrtSparseFormat,
-)
-from ..run.api.options.run_options import RunOptions
+from typing import Any
+
+import opalite
+
 from ..run.api.options.session_options import SessionOptions
-from ..run.api.session.inference_session import InferenceSession
-from ..run.api.session.module_functions import (
-    copy_tensors,
-    create_and_register_allocator,
-    create_and_register_allocator_v2,
-    disable_telemetry_events,
-    enable_telemetry_events,
-    get_all_providers,
-    get_available_providers,
-    get_build_info,
-    get_device,
-    get_ep_devices,
-    get_version_string,
-    has_collective_ops,
-    register_execution_provider_library,
-    set_global_thread_pool_sizes,
-    set_seed,
-    unregister_execution_provider_library,
-)
-from ..run.api.session.unsupported_api import (
-    AdapterFormat,
-    LoraAdapter,
-    ModelCompiler,
-    ModelPackage,
-    ModelPackageComponentContext,
-    ModelPackageContext,
-    ModelPackageOptions,
-    OrtEpContextData,
-    OrtEpContextDataBuffer,
-    OrtExternalInitializerInfo,
-    OrtSyncStream,
-    SparseTensor,
-)
-from ..run.api.values.ort_value import OrtValue
 from ..run.api.values.ort_value_vector import OrtValueVector
-from ..run.api.values.session_io_binding import SessionIOBinding
-from ..run.model.model_inputs_outputs import ModelMetadata, NodeArg
 from ..status import (
     DeviceReset,
     EngineError,
@@ -77,85 +26,40 @@ from ..status import (
     RuntimeException,
 )
 
-
-def get_default_session_options() -> SessionOptions:
-    """Options that nobody changed."""
-    return SessionOptions()
-
+# Names of `opalite` that onnxruntime's compiled module does not have.
+_PYTHON_LAYER = {"IOBinding", "OrtDeviceVendorId", "State", "compile", "preload_dlls", "print_debug_info"}
+_OF_PACKAGE = {
+    name for name, (module, _) in opalite._LATER.items() if module.startswith((".run.api.", ".run.model."))
+} - _PYTHON_LAYER
 
 __all__ = [
-    "AdapterFormat",
+    "OrtValueVector",
+    "get_default_session_options",
     "DeviceReset",
-    "EPFail",
     "EngineError",
-    "ExecutionMode",
-    "ExecutionOrder",
+    "EPFail",
     "Fail",
-    "GraphOptimizationLevel",
-    "InferenceSession",
     "InvalidArgument",
     "InvalidGraph",
     "InvalidProtobuf",
-    "LoraAdapter",
-    "ModelCompiler",
     "ModelLoadCanceled",
     "ModelLoaded",
-    "ModelMetadata",
-    "ModelPackage",
-    "ModelPackageComponentContext",
-    "ModelPackageContext",
-    "ModelPackageOptions",
-    "ModelPackageWriteMode",
     "ModelRequiresCompilation",
     "NoModel",
     "NoSuchFile",
-    "NodeArg",
     "NotFound",
     "NotImplemented",
-    "OrtAllocatorType",
-    "OrtArenaCfg",
-    "OrtCompileApiFlags",
-    "OrtDevice",
-    "OrtDeviceMemoryType",
-    "OrtEpAssignedNode",
-    "OrtEpAssignedSubgraph",
-    "OrtEpContextData",
-    "OrtEpContextDataBuffer",
-    "OrtEpDevice",
-    "OrtExecutionProviderDevicePolicy",
-    "OrtExternalInitializerInfo",
-    "OrtHardwareDevice",
-    "OrtHardwareDeviceType",
-    "OrtMemType",
-    "OrtMemoryInfo",
-    "OrtMemoryInfoDeviceType",
-    "OrtSparseFormat",
-    "OrtSyncStream",
-    "OrtValue",
-    "OrtValueVector",
-    "RunOptions",
     "RuntimeException",
-    "SessionIOBinding",
-    "SessionOptions",
-    "SparseTensor",
-    "copy_tensors",
-    "create_and_register_allocator",
-    "create_and_register_allocator_v2",
-    "disable_telemetry_events",
-    "enable_telemetry_events",
-    "get_all_providers",
-    "get_available_providers",
-    "get_build_info",
-    "get_default_session_options",
-    "get_device",
-    "get_ep_devices",
-    "get_version_string",
-    "has_collective_ops",
-    "register_execution_provider_library",
-    "set_default_logger_callback",
-    "set_default_logger_severity",
-    "set_default_logger_verbosity",
-    "set_global_thread_pool_sizes",
-    "set_seed",
-    "unregister_execution_provider_library",
+    *_OF_PACKAGE,
 ]
+
+
+def get_default_session_options() -> SessionOptions:
+    """Options with default values."""
+    return SessionOptions()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_PACKAGE:
+        return getattr(opalite, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

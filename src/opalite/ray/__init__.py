@@ -2,8 +2,8 @@
 
     dataset.map_batches(opalite.ray.Predictor, fn_constructor_args=("model.onnx",), batch_size=32, concurrency=4)
 
-Scheduling, retries, back-pressure and batching are Ray's. Ray itself (`pip install 'opalite-cl[ray]'`) is imported by
-what needs it; a Predictor works without, in Spark's `mapInPandas` for instance.
+Ray does scheduling, retries, back-pressure and batching. Ray (`pip install 'opalite-cl[ray]'`) is imported at first
+use; a Predictor works without Ray, for example in Spark's `mapInPandas`.
 """
 
 from .device_resources import resources

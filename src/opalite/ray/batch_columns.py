@@ -1,4 +1,4 @@
-"""Columns of a batch as inputs of a model, and its outputs as columns: one row each."""
+"""Conversion of a batch's columns to inputs of a model, and of outputs to columns, with one row for each sample."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Array = np.ndarray[Any, Any]
 
 
 def as_input(column: Any, port: NodeArg, name: str) -> Array:
-    """A column as an array that the input `port` takes. Numbers are cast where their kind stays: float64 to float32.
+    """A column as an array for the input `port`. Numbers are cast within their kind, such as float64 to float32.
 
-    InputError where rows have different shapes.
+    Raises InputError if rows have different shapes.
     """
     array = np.asarray(column)
     wanted = None if port.dtype is None else port.dtype.np
@@ -35,29 +35,29 @@ def as_input(column: Any, port: NodeArg, name: str) -> Array:
 
 
 def fixed_rows(ports: Sequence[NodeArg]) -> int | None:
-    """How many rows the model takes, None if any number. InputError where its inputs do not agree."""
+    """The number of rows of the model's inputs, None if it is open. Raises InputError if inputs disagree."""
     found = {port.name: port.shape[0] if port.shape else None for port in ports}
     counts = {n for n in found.values() if isinstance(n, int)}
     if len(counts) > 1:
         raise InputError(
-            f"inputs have different numbers of rows, {found}: name those of one value in constants={{...}}"
+            f"inputs have different numbers of rows, {found}: pass inputs without rows in constants={{...}}"
         )
     return counts.pop() if counts else None
 
 
 def padded(feeds: Mapping[str, Array], rows: int) -> dict[str, Array]:
-    """`feeds` with their last row repeated until there are `rows`."""
+    """`feeds` padded to `rows` rows by repeating the last row."""
     return {
         n: np.concatenate([a, np.repeat(a[-1:], rows - len(a), 0)]) if len(a) < rows else a for n, a in feeds.items()
     }
 
 
 def check_rows(name: str, value: Any, rows: int) -> Array:
-    """An output that has a row for each fed. InputError for any other."""
+    """Check that an output has `rows` rows. Raises InputError otherwise."""
     array = np.asarray(value)
     if not array.ndim or len(array) != rows:
         raise InputError(
-            f"output '{name}' has shape {array.shape} for {rows} rows, so that its rows are none of the batch's: name "
-            "the outputs that have one row each in outputs=[...]"
+            f"output '{name}' has shape {array.shape} for {rows} rows of the batch: name only outputs with a row for "
+            "each row of the batch in outputs=[...]"
         )
     return array

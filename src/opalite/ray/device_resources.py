@@ -1,4 +1,4 @@
-"""Which device an actor computes on, and what a node announces: Ray's custom resource `opencl`, one for each device."""
+"""Assignment of OpenCL devices to Ray actors, by Ray's custom resource `opencl`, one for each device of a node."""
 
 from __future__ import annotations
 
@@ -16,83 +16,83 @@ from ..errors import DeviceError, InputError
 from .device_shares import Share, acquire_share
 
 RESOURCE = "opencl"
-_PATIENCE_S = 30.0  # for a device whose last actor is ending
+_TIMEOUT_S = 30.0  # for a device whose last actor is ending
 
 
 def announced_devices() -> list[str]:
-    """Ids of the devices that a node announces: all but CPUs, or the CPUs where there is no other."""
+    """Ids of the devices that a node announces: all except CPUs, or the CPUs if there is nothing else."""
     found = devices()
     return [d.id for d in found if d.kind != "cpu"] or [d.id for d in found]
 
 
 def resources() -> dict[str, int]:
-    """What to give `ray start --resources` on this machine, as `opalite devices --resources` prints it."""
+    """The argument of `ray start --resources` on this machine; `opalite devices --resources` prints it."""
     return {RESOURCE: len(announced_devices())}
 
 
 @dataclass(frozen=True)
 class DeviceAssignment:
-    """device: an id, None for the default device. share: what the actor has of it, as long as it lives."""
+    """The device of an actor. device: an id, None for the default device. share: the actor's part of the device."""
 
     device: str | None
     share: Share | None = None
 
 
-_held: weakref.WeakValueDictionary[str, DeviceAssignment] = weakref.WeakValueDictionary()  # of this process
+_assignments: weakref.WeakValueDictionary[str, DeviceAssignment] = weakref.WeakValueDictionary()  # of this process
 
 
 def assign_device() -> DeviceAssignment:
-    """Where this actor computes, by what Ray has assigned to it.
+    """Assign a device to this actor according to Ray's resources.
 
-    With `resources={"opencl": 1}` each actor of a node gets one of its devices for itself; with 1/2, two share one, or
-    one shares it with two that asked for 1/4. Without, the default device; `num_gpus` lets a process see only the GPU
-    that Ray chose. On a CPU an actor takes as many threads as Ray has assigned cores.
+    `resources={"opencl": 1}` gives the actor a device for itself, a fraction such as 1/2 a part of one. Without this
+    resource the actor uses the default device; with `num_gpus` the process sees only the GPU that Ray has chosen. On a
+    CPU the actor uses one thread for each core that Ray has assigned.
 
-    DeviceError if devices were announced that this machine does not have.
+    Raises DeviceError if the node has announced devices that this machine does not have.
     """
     assigned = _assigned()
     if cores := int(assigned.get("CPU", 0)):
         knobs.default_foreign("POCL_MAX_PTHREAD_COUNT", str(cores))
-        knobs.default_foreign("POCL_AFFINITY", "0")  # actors on one machine would all begin with the first core
+        knobs.default_foreign("POCL_AFFINITY", "0")  # else all actors of a machine would be pinned to the first cores
     share = float(assigned.get(RESOURCE, 0))
     if share <= 0:
         return DeviceAssignment(None)
     if share > 1:
-        raise InputError(f"an actor computes on one device: ask for {{'{RESOURCE}': 1}} each, got {share:g}")
-    place = _held.get(RESOURCE)
+        raise InputError(f"an actor computes on one device: request {{'{RESOURCE}': 1}}, got {share:g}")
+    place = _assignments.get(RESOURCE)
     if place is None:
-        place = _held[RESOURCE] = _acquire_device(announced_devices(), share, *_folder_and_node())
+        place = _assignments[RESOURCE] = _acquire_device(announced_devices(), share, *_folder_and_node())
     return place
 
 
 def _assigned() -> dict[str, Any]:
-    """What Ray has assigned to this worker; nothing outside of one."""
+    """The resources that Ray has assigned to this worker; none outside of workers."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return {}
     try:
         found: dict[str, Any] = ray.get_runtime_context().get_assigned_resources()
-    except AssertionError:  # Ray's answer in the process that drives
+    except AssertionError:  # raised by Ray in the driver process
         return {}
     return found
 
 
 def _folder_and_node() -> tuple[Path, str]:
-    """A folder of this user's for the actors of this machine, and which of its nodes this one is."""
+    """The user's folder of lock files on this machine, and the id of this Ray node."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     node: str = sys.modules["ray"].get_runtime_context().get_node_id()
     return Path(tempfile.gettempdir(), f"opalite-ray-{user}"), node[:16]
 
 
 def _acquire_device(
-    ids: list[str], share: float, folder: Path, node: str, patience_s: float = _PATIENCE_S
+    ids: list[str], share: float, folder: Path, node: str, timeout_s: float = _TIMEOUT_S
 ) -> DeviceAssignment:
-    """The first device that has so much left. It is given back when nobody has the Place, or the process ends."""
-    found = acquire_share(folder, node, len(ids), share, patience_s if share == 1 else patience_s / 10)
+    """Acquire `share` of the first device with enough left. The share ends with the assignment or the process."""
+    found = acquire_share(folder, node, len(ids), share, timeout_s if share == 1 else timeout_s / 10)
     if found is None:
         raise DeviceError(
-            f"this node has {len(ids)} devices, and all are taken by other actors, though Ray has assigned one "
-            f'here; start it with --resources "$(opalite devices --resources)"'
+            f"this node has {len(ids)} devices, and other actors use all of them, although Ray has assigned one here; "
+            f'start the node with --resources "$(opalite devices --resources)"'
         )
     place = DeviceAssignment(ids[found.device], found)
     weakref.finalize(place, found.release)

@@ -1,4 +1,4 @@
-"""Predictor: a session that maps batches, dicts of columns, to batches."""
+"""Predictor: a callable that runs a model on batches, which are dicts of columns."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ _log = logging.getLogger("opalite.ray")
 
 
 class Predictor:
-    """Made once in each actor, where it opens a session and runs it before the first batch comes.
+    """Opens a session and warms it up. Ray creates one Predictor in each actor.
 
-    model: a path, bytes, or what `opalite.ray.put` gave.
+    model: a path, bytes, or a result of `opalite.ray.put`.
     inputs: {input of the model: column}; None takes the column of the same name for every input.
-    outputs: {output: column} or names; None gives all by their names.
-    keep: columns of the batch that are passed through.
-    constants: inputs that are the same for all batches.
-    warm_rows: rows of the batch of zeros that is run at once; 0 runs none. Models whose inputs are open in other
-        dimensions run it only if `shapes` gives one row's shape by input.
-    device: None takes the one that Ray's resource `opencl` has assigned to this actor (`opalite.ray.resources`), else
-        the default device.
-    options: those of InferenceSession.
+    outputs: {output: column}, or names; None returns all outputs by their names.
+    keep: columns of the batch to copy to the result.
+    constants: inputs with the same value for all batches.
+    warm_rows: rows of the warm-up run on zeros; 0 runs none. If inputs have further open dimensions, the warm-up also
+        needs `shapes`, the shape of a row by input.
+    device: None takes the device of Ray's resource `opencl` (`opalite.ray.resources`), else the default device.
+    options: arguments of InferenceSession.
 
-    A model that takes a fixed number of rows runs as often as a batch needs; the last run is padded. Raises what
-    InferenceSession raises, and InputError for columns that do not fit.
+    A model with a fixed number of rows runs several times for a larger batch; the last run is padded. Raises the errors
+    of InferenceSession, and InputError for columns that do not fit.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Predictor:
         device: str | None = None,
         **options: Any,
     ) -> None:
-        self._assignment = assign_device()  # held: it is this actor's as long as the predictor lives
+        self._assignment = assign_device()  # its lifetime is that of the predictor
         self.session = InferenceSession(fetch(model), device=device or self._assignment.device, **options)
         self._constants = dict(constants or {})
         ports = {p.name: p for p in self.session.get_inputs()}
@@ -70,7 +69,7 @@ class Predictor:
             self._warm(self._rows or warm_rows, shapes or {})
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Columns for a batch of any number of rows: those kept, and the outputs."""
+        """Run the model on a batch of any number of rows; returns the kept columns and the outputs."""
         missing = sorted({c for _, c in self._inputs if c not in batch} | {c for c in self._keep if c not in batch})
         if missing:
             raise InputError(
@@ -84,10 +83,10 @@ class Predictor:
         return found | dict(zip(self._outputs.values(), self._run(feeds, counts.pop()), strict=True))
 
     def _run(self, feeds: Mapping[str, Array], count: int) -> list[Array]:
-        """The outputs asked for."""
+        """The requested outputs for `count` rows."""
         step = self._rows or max(count, 1)
         parts = [self._run_part({n: a[i : i + step] for n, a in feeds.items()}) for i in range(0, count, step)]
-        if not parts:  # an empty batch: what one row gives, without its row
+        if not parts:  # an empty batch: the outputs of one row, without the row
             parts = [[a[:0] for a in self._run_part({n: _one_row(a) for n, a in feeds.items()})]]
         return [np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for arrays in zip(*parts, strict=True)]
 
@@ -98,7 +97,7 @@ class Predictor:
         return [check_rows(n, v, rows)[:count] for n, v in zip(self._outputs, found, strict=True)]
 
     def _warm(self, rows: int, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Run on zeros, where all sizes are known, so that the first batch waits for no program."""
+        """Run on zeros if all sizes are known, so that the first batch does not wait for compilation."""
         feeds = {}
         for port, _ in self._inputs:
             shape = shapes.get(port.name, port.shape[1:])
@@ -109,7 +108,7 @@ class Predictor:
             return
         try:
             self._run_part(feeds)
-        except OpaliteError as e:  # a batch may fit where zeros do not; else it says the same
+        except OpaliteError as e:  # zeros may be invalid inputs; other errors occur again in the first batch
             _log.warning("the run before the first batch failed: %s", e)
 
 

@@ -1,4 +1,4 @@
-"""`deployment`: a model in Ray Serve, with Ray Serve's own batching."""
+"""deployment: a model as a Ray Serve application, with Ray Serve's batching."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Row = Mapping[str, Any]
 
 
 class BatchedRows:
-    """Rows that arrive one by one, computed in as few runs as their shapes allow."""
+    """Computes rows that arrive separately, in one run for each set of shapes."""
 
     def __init__(self, model: Source | Any, options: Mapping[str, Any]) -> None:
         self._predictor = Predictor(model, **options)
 
     def compute(self, rows: Sequence[Row]) -> list[dict[str, Any] | OpaliteError]:
-        """What each row gives, or why it cannot be computed, which concerns only rows of the same shapes."""
+        """The outputs or the error of each row. An error affects only rows of the same shapes."""
         groups: dict[Any, list[int]] = {}
         arrays = [{name: np.asarray(value) for name, value in row.items()} for row in rows]
         for i, row in enumerate(arrays):
@@ -49,15 +49,15 @@ def deployment(
     predictor: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """A Ray Serve application: `serve.run(opalite.ray.deployment("model.onnx", num_replicas=2))`.
+    """Create a Ray Serve application: `serve.run(opalite.ray.deployment("model.onnx", num_replicas=2))`.
 
-    Handles call `handle.predict.remote({"x": row})` with one row's inputs by name, and get its outputs by name; over
-    HTTP a POST of JSON {"x": [...]} gets JSON. Rows that arrive within `batch_wait_timeout_s` are computed together, at
-    most `max_batch_size` of them (`serve.batch`). A row that does not fit fails alone: status 400.
+    `handle.predict.remote({"x": row})` takes one row's inputs by name, and returns its outputs by name. HTTP clients
+    POST the inputs as JSON {"x": [...]}, and get JSON. Rows that arrive within `batch_wait_timeout_s` form a batch of
+    at most `max_batch_size` rows (`serve.batch`). Only the rows that do not fit fail, with status 400.
 
-    model: a path that every node has, bytes, or what `opalite.ray.put` gave.
-    predictor: keywords of Predictor (inputs, outputs, constants, precision, ...).
-    options: those of `serve.deployment` (name, num_replicas, ray_actor_options, autoscaling_config, ...).
+    model: a path that exists on every node, bytes, or a result of `opalite.ray.put`.
+    predictor: arguments of Predictor (inputs, outputs, constants, precision, ...).
+    options: arguments of `serve.deployment` (name, num_replicas, ray_actor_options, autoscaling_config, ...).
     """
     serve = need("ray.serve", "opalite.ray.deployment", "ray")
 

@@ -82,7 +82,7 @@ def test_constants_are_no_columns() -> None:
     predictor = Predictor(scaled(), constants={"scale": np.array([2], np.float32)}, outputs=["y"])
     x = noise(5, 4)
     close(predictor({"x": x})["y"], 2 * x)
-    with pytest.raises(opalite.InputError, match="one row each in outputs"):
+    with pytest.raises(opalite.InputError, match="name only outputs with a row"):
         Predictor(scaled(), constants={"scale": np.array([2], np.float32)})({"x": x})
 
 

@@ -1,1 +1,1 @@
-"""InferQueue: requests that several sessions, devices or processes take from one bounded queue."""
+"""InferQueue: a bounded queue of requests for several sessions, devices or processes."""

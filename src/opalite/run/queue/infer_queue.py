@@ -1,4 +1,4 @@
-"""InferQueue: the queue, its bound, and the threads in which its workers are waited for."""
+"""InferQueue: a bounded queue of requests that several workers serve."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ Inputs = Mapping[str, Any]
 
 
 class InferQueue:
-    """Requests that several workers take from one queue, in the manner of OpenVINO's AsyncInferQueue.
+    """A bounded queue of requests, computed by several workers, similar to OpenVINO's AsyncInferQueue.
 
     with opalite.InferQueue("model.onnx") as queue:
         queue.set_callback(lambda job, userdata: print(userdata, job.result()[0].shape))
         for i, x in enumerate(arrays):
-            queue.start_async({"x": x}, i)        # waits while `jobs` requests are under way
+            queue.start_async({"x": x}, i)        # waits while `jobs` requests are unfinished
         queue.wait_all()
 
-    model: a path, bytes, or sessions that are open, which `close` leaves open.
-    devices: as `InferenceSession(device=...)`, or several, or "all"; None takes the default device.
-    jobs: how many requests may be accepted and not done; None takes two for each worker.
-    workers: how many requests each device computes at once; None takes one for a CPU, whose cores one run shares, and
-        two for other devices; with `processes` one for each core of a CPU, and one for other devices.
-    processes: each worker is a process of its own. Those of one CPU share its cores, to which they are pinned. Without,
-        the workers of a device share one session and its weights. `opalite bench --throughput` says what is faster.
-    options: those of InferenceSession (precision, memory, sess_options, ...).
+    model: a path, bytes, or open sessions, which `close` leaves open.
+    devices: one or several requests as of `InferenceSession(device=...)`, or "all"; None takes the default device.
+    jobs: the maximum number of unfinished requests; None takes two for each worker.
+    workers: the number of concurrent requests on each device; None takes one for a CPU, because a run uses all cores,
+        and two for other devices; with `processes`, one for each core of a CPU, and one for other devices.
+    processes: run each worker in a process of its own; processes of a CPU are pinned to separate cores. Otherwise the
+        workers of a device share one session and its weights. `opalite bench --throughput` measures both.
+    options: arguments of InferenceSession (precision, memory, sess_options, ...).
 
-    A request that fails ends neither the queue nor its workers. A process that ends is started anew, and only what it
-    held fails, with DeviceError. Raises what InferenceSession raises, and InputError for counts below 1.
+    After a failed request, the queue and its workers continue. If a process ends, only its current request fails, with
+    DeviceError, and the next request starts another process. Raises the errors of InferenceSession, and InputError for
+    counts below 1.
     """
 
     def __init__(
@@ -56,24 +57,24 @@ class InferQueue:
     ) -> None:
         for name, count in (("jobs", jobs), ("workers", workers)):
             if count is not None and (not isinstance(count, int) or count < 1):
-                raise InputError(f"{name} is a number from 1 on, or None, got {count!r}")
+                raise InputError(f"{name} is a number of at least 1, or None, got {count!r}")
         self._workers = open_workers(model, devices, workers, processes, options)
         self.jobs = jobs if jobs is not None else 2 * len(self._workers)
         self._free: SimpleQueue[Worker] = SimpleQueue()
         for worker in self._workers:
             self._free.put(worker)
         self._threads = ThreadPoolExecutor(len(self._workers), "opalite-queue")
-        self._thread_local = threading.local()  # has a mark in the threads of `_threads`
+        self._thread_local = threading.local()  # has the attribute `is_worker` in the threads of `_threads`
         self._change = threading.Condition()
         self._accepted = 0
-        self._unfinished: set[Job] = set()  # accepted and not done
-        self._callbacks_running = 0  # done, but their callback is not
+        self._unfinished: set[Job] = set()
+        self._callbacks_running = 0
         self._callback: Callback | None = None
-        self._failure: Exception | None = None  # the first that nobody was told of
+        self._failure: Exception | None = None  # the first error to be raised by `wait_all`
         self._is_closed = False
 
     def __len__(self) -> int:
-        """How many requests are computed at once."""
+        """The number of workers."""
         return len(self._workers)
 
     @property
@@ -82,32 +83,32 @@ class InferQueue:
         return [worker.device for worker in self._workers]
 
     def set_callback(self, callback: Callback | None) -> None:
-        """Have `callback(job, userdata)` called for every request that is done, failed and cancelled ones included.
+        """Set a function `callback(job, userdata)` to call for every finished, failed or cancelled request.
 
-        It is called in a worker's thread, which takes the next request when it returns. `job.result()` raises what
-        the request raised. What the callback raises is raised by `wait_all`.
+        The callback runs in a worker's thread, which then takes the next request. `job.result()` raises the error of
+        the request. `wait_all` raises the errors of callbacks.
         """
         if callback is not None and not callable(callback):
             raise InputTypeError(f"set_callback takes a function of (job, userdata), got {callback!r}")
         self._callback = callback
 
     def start_async(self, inputs: Inputs, userdata: Any = None, output_names: Sequence[str] | None = None) -> Job:
-        """Accept a request: arrays by input name, which must stay as they are until it is done.
+        """Accept a request with arrays by input name, which must not change until the request is done.
 
-        Waits while `jobs` requests are under way, except in a callback.
+        Waits while `jobs` requests are unfinished, except in a callback.
         """
-        return self._start(inputs, userdata, output_names, is_bounded=not hasattr(self._thread_local, "mark"))
+        return self._start(inputs, userdata, output_names, is_bounded=not hasattr(self._thread_local, "is_worker"))
 
     def is_ready(self) -> bool:
-        """Whether `start_async` would not wait."""
+        """Whether `start_async` would return without waiting."""
         with self._change:
             return len(self._unfinished) < self.jobs
 
     def wait_all(self) -> None:
-        """Wait until every request accepted so far is done, and its callback.
+        """Wait until all accepted requests and their callbacks are done.
 
-        Raises what a callback raised, or without a callback what a request of `start_async` raised: the first of
-        these since the last `wait_all`. The queue goes on.
+        Raises the first error of a callback since the last `wait_all`, or without a callback the first error of a
+        request of `start_async`. The queue can be used again.
         """
         with self._change:
             self._change.wait_for(lambda: not self._unfinished and not self._callbacks_running)
@@ -116,51 +117,52 @@ class InferQueue:
             raise failure
 
     def map(self, inputs: Iterable[Inputs], output_names: Sequence[str] | None = None) -> Iterator[Job]:
-        """Jobs for `inputs`, in their order, each when it is done; `userdata` is its place.
+        """Yield a finished job for each of `inputs`, in their order; `userdata` is the index.
 
-        No more than `jobs` are taken from `inputs` ahead of what was given out. `job.result()` raises what a request
-        raised; the others go on.
+        Reads at most `jobs` inputs ahead of the jobs yielded. `job.result()` raises the error of a request, which does
+        not affect other requests.
         """
         ahead: deque[Job] = deque()
         with ExitStack() as stack:
             stack.callback(_cancel, ahead)
-            for place, feeds in enumerate(inputs):
+            for i, feeds in enumerate(inputs):
                 if len(ahead) >= self.jobs:
                     yield _await(ahead.popleft())
-                ahead.append(self._start(feeds, place, output_names, is_awaited=True))
+                ahead.append(self._start(feeds, i, output_names, is_awaited=True))
             while ahead:
                 yield _await(ahead.popleft())
 
     def as_completed(self, inputs: Iterable[Inputs], output_names: Sequence[str] | None = None) -> Iterator[Job]:
-        """As `map`, but in the order in which they are done."""
+        """Yield finished jobs like `map`, in the order in which they finish."""
         done: SimpleQueue[Any] = SimpleQueue()
         ahead: set[Job] = set()
         with ExitStack() as stack:
             stack.callback(_cancel, ahead)
-            for place, feeds in enumerate(inputs):
+            for i, feeds in enumerate(inputs):
                 if len(ahead) >= self.jobs:
                     ahead.remove(job := done.get())
                     yield job
-                ahead.add(job := self._start(feeds, place, output_names, is_awaited=True))
+                ahead.add(job := self._start(feeds, i, output_names, is_awaited=True))
                 job.add_done_callback(done.put)
             while ahead:
                 ahead.remove(job := done.get())
                 yield job
 
     async def arun(self, inputs: Inputs, output_names: Sequence[str] | None = None) -> list[Any]:
-        """Outputs, for asyncio. No task blocks the loop, so `jobs` does not bound tasks; an asyncio.Semaphore does.
+        """Compute a request in asyncio without blocking the loop; returns the outputs.
 
-        A task that is cancelled takes its request back if no worker has begun it.
+        `jobs` does not limit such requests; use an asyncio.Semaphore. Cancelling the task removes a request that has
+        not begun.
         """
         return await asyncio.wrap_future(self._start(inputs, None, output_names, is_bounded=False, is_awaited=True))
 
     def settle(self) -> None:
-        """Wait for what the workers do in the background (`InferenceSession.settle`). For benchmarks."""
+        """Call `InferenceSession.settle` of all workers. For benchmarks."""
         for worker in self._workers:
             worker.settle()
 
     def close(self, *, cancel: bool = False) -> None:
-        """Do what was accepted (cancel: take back what no worker has begun), then end sessions and processes."""
+        """Finish accepted requests, then end sessions and processes. cancel: drop requests that have not begun."""
         with self._change:
             if self._is_closed:
                 return
@@ -186,7 +188,7 @@ class InferQueue:
         is_bounded: bool = True,
         is_awaited: bool = False,
     ) -> Job:
-        """Accept a request. is_told: whoever waits for it is told what it raises."""
+        """Accept a request. is_awaited: the caller waits for the job and gets its error."""
         if not isinstance(inputs, Mapping):
             raise InputTypeError(f"inputs are a dict of arrays by name, got {type(inputs).__name__}")
         with self._change:
@@ -201,15 +203,15 @@ class InferQueue:
         return job
 
     def _work(self, job: Job, is_awaited: bool) -> None:
-        """Have a worker compute a job, and tell of it. In one of as many threads as there are workers."""
-        self._thread_local.mark = True
+        """Compute a job on a free worker, then call the callback. Runs in one of `len(self)` threads."""
+        self._thread_local.is_worker = True
         outputs, error = None, None
         is_cancelled = not job.begin()
         if not is_cancelled:
             worker = self._free.get()
             try:
                 outputs = worker.run(job.output_names, job.inputs or {})
-            except Exception as e:  # the job's own
+            except Exception as e:  # stored in the job
                 error = e
             self._free.put(worker)
         with self._change:
@@ -223,7 +225,7 @@ class InferQueue:
         try:
             if callback is not None:
                 callback(job, job.userdata)
-        except Exception as e:  # told to `wait_all`, since nobody could catch it here
+        except Exception as e:  # raised by `wait_all`: no caller could catch it here
             failure = e
         with self._change:
             self._callbacks_running -= 1

@@ -1,4 +1,4 @@
-"""Job: one request of an InferQueue, a Future of its outputs."""
+"""Job: a request of an InferQueue, and the Future of its outputs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class Job(Future[list[Any]]):
-    """`result()` are the outputs in the model's order, or of the names asked for; `exception()` what went wrong.
+    """A request. `result()` returns the outputs, in the model's order or of `output_names`; or raises the error.
 
-    index: how many requests the queue had taken before. userdata: what `start_async` was given. inputs: the feeds,
-    None once the job is done. queued_s, run_s: seconds until a worker took it, and from then until it was done.
+    index: the number of earlier requests of the queue. userdata: the argument of `start_async`. inputs: the feeds, None
+    after the job is done. queued_s, run_s: seconds in the queue, and in the worker.
     """
 
     def __init__(self, index: int, inputs: Mapping[str, Any], names: Sequence[str] | None, userdata: Any) -> None:
@@ -25,13 +25,13 @@ class Job(Future[list[Any]]):
         self._since = time.perf_counter()
 
     def begin(self) -> bool:
-        """Note that a worker has taken it; False if it was cancelled before."""
+        """Mark the job as running; returns False if it was cancelled."""
         now = time.perf_counter()
         self.queued_s, self._since = now - self._since, now
         return self.set_running_or_notify_cancel()
 
     def end(self, outputs: list[Any] | None, error: BaseException | None) -> None:
-        """Note outputs, or what went wrong, and wake who waits for it."""
+        """Store the outputs or the error, and wake the threads that wait for the job."""
         self.run_s = time.perf_counter() - self._since
         self.inputs = None
         if error is not None:

@@ -254,8 +254,8 @@ def test_devices_are_named_or_all(expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"jobs": 0}, "jobs is a number from 1 on"),
-        ({"workers": 1.5}, "workers is a number from 1 on"),
+        ({"jobs": 0}, "jobs is a number of at least 1"),
+        ({"workers": 1.5}, "workers is a number of at least 1"),
         ({"devices": []}, "each once"),
         ({"devices": ["cpu", "cpu"]}, "each once"),
         ({"precision": "fp33"}, "precision"),
