@@ -26,6 +26,7 @@ from .proto.functions import FunctionTable, check_no_recursion, read_functions
 from .proto.graphdef import GraphDef, NodeDef, parse_graph, read_opsets
 from .proto.op_schemas import find_schema, unknown_op
 from .proto.undo_nchwc import undo_nchwc
+from .walk.constant_evaluation import RANDOM_OPS
 from .walk.control_flow import find_control
 from .walk.model_importer import ModelImporter
 
@@ -282,12 +283,9 @@ def _is_known(node: NodeDef) -> bool:
     return find_handler(node.op_type, node.domain, node.version) is not None or find_schema(node) is not None
 
 
-_CHANCE = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
-
-
 def _is_random(node: NodeDef) -> bool:
     """Whether a node may draw random numbers, from a seed chosen at import."""
-    return node.op_type in _CHANCE or (node.op_type == "Dropout" and len(node.inputs) > 2)
+    return node.op_type in RANDOM_OPS and (node.op_type != "Dropout" or len(node.inputs) > 2)
 
 
 def _all_nodes(graph: GraphDef) -> Iterator[NodeDef]:

@@ -21,6 +21,14 @@ def _each(x: Array, fn: Callable[[str], Any], dtype: Any = object) -> Array:
     return out.reshape(x.shape)
 
 
+def _padded(rows: Sequence[list[str]], fill: str) -> Array:
+    """Return rows as a matrix as wide as the longest one, padded with `fill`."""
+    out = np.full((len(rows), max(map(len, rows), default=0)), fill, object)
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)] = row
+    return out
+
+
 # Case and stop words
 
 
@@ -105,14 +113,10 @@ def tokenizer(node: HostNode) -> Step:
         if not x.size:
             return [x]  # without rows no axis is added, as in onnxruntime
         rows = [cut(text) for text in x.reshape(-1).tolist()]
-        longest = max(map(len, rows), default=0)
-        if marks and longest:
+        if marks and any(rows):
             rows = [["\x02", *row, "\x03"] for row in rows]
-            longest += 2
-        out = np.full((len(rows), longest), pad, object)
-        for line, row in zip(out, rows, strict=True):
-            line[: len(row)] = row
-        return [out.reshape(*x.shape, longest)]
+        out = _padded(rows, pad)
+        return [out.reshape(*x.shape, out.shape[1])]
 
     return run
 
@@ -239,12 +243,9 @@ def string_split(node: HostNode) -> Step:
         if mark is None:  # trailing white space does not belong to the last piece
             texts = [text.strip() for text in texts]
         rows = [text.split(mark, limit) if text else [] for text in texts]
-        longest = max(map(len, rows), default=0)
-        out = np.full((len(rows), longest), "", object)
-        for line, row in zip(out, rows, strict=True):
-            line[: len(row)] = row
+        out = _padded(rows, "")
         counts = np.array([len(r) for r in rows], np.int64)
-        return node.named([out.reshape(*x.shape, longest), counts.reshape(x.shape)])
+        return node.named([out.reshape(*x.shape, out.shape[1]), counts.reshape(x.shape)])
 
     return run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, coord, where
@@ -26,11 +25,9 @@ from ..shared.emit_helpers import (
     squeeze,
     unsqueeze,
 )
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .gqa_kv_cache import append_to_cache, cache_steps, find_window, quantised, scaled
 from .unfuse import MS, refuse
-
-Result = Value | Sequence[Value | None]
 
 
 def _scale(ctx: NodeContext, size: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from ...expr.trace_function import Sym
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.conv import ConvTranspose
-from ...ops.normalize import Normalize
 from ..onnx.activation import gelu_tanh, swish_of
 from ..onnx.fourier import transform
 from ..op_registry import onnx_op
@@ -29,11 +27,9 @@ from ..shared.emit_helpers import (
     split_axis,
     unsqueeze,
 )
-from ..walk.node_context import NodeContext
-from .unfuse import MS, channels_first, channels_last, refuse
-
-Result = Value | Sequence[Value | None]
-
+from ..shared.quantization import minus_zero_point
+from ..walk.node_context import NodeContext, Result
+from .unfuse import MS, normalize_groups, refuse
 
 # Gates and activations
 
@@ -87,13 +83,7 @@ def skip_group_norm(ctx: NodeContext) -> Result:
     if bias is not None and not last:
         bias = ctx.reshape(bias, (bias.shape[0], 1, 1))
     total = chain(ctx, "add", [x, skip, *([] if bias is None else [bias])])
-    groups, epsilon = int(ctx.attr("groups", 1)), float(ctx.attr("epsilon", 1e-5))
-    first = channels_first(ctx, total) if last else total
-    inputs = [first, *(ctx.cast(ctx.input(i), x.dtype) for i in (1, 2))]
-    y = ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), inputs)
-    if int(ctx.attr("activation", 0)):
-        y = ctx.elementwise(lambda v: swish_of(v, 1.0), y)
-    return [channels_last(ctx, y) if last else y, total][: ctx.n_outputs]
+    return [normalize_groups(ctx, total), total][: ctx.n_outputs]
 
 
 @onnx_op("BiasDropout", domain=MS)
@@ -146,9 +136,7 @@ def mul_integer(ctx: NodeContext) -> Value:
     a, a_zero, b, b_zero = ctx.input(0), ctx.get(1), ctx.input(2), ctx.get(3)
 
     def whole(v: Value, zero: Value | None) -> Value:
-        if zero is None:
-            return ctx.cast(v, DType.INT32)
-        return ctx.elementwise(lambda x, z: x.cast(DType.INT32) - z.cast(DType.INT32), v, ctx.reshape(zero, ()))
+        return minus_zero_point(ctx, v, None if zero is None else ctx.reshape(zero, ()))
 
     return ctx.elementwise(lambda x, y: x * y, whole(a, a_zero), whole(b, b_zero))
 

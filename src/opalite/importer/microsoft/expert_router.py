@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...errors import ShapeError
 from ...expr.trace_function import where
 from ...ir.dtype import DType
@@ -12,10 +10,8 @@ from ...ops.scatter import ScatterElements
 from ...ops.topk import TopK
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import expand, full, matmul, reduce, unsqueeze
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .unfuse import MS
-
-Result = Value | Sequence[Value | None]
 
 _HIDDEN = -3.0e38  # score of an expert outside the selected groups
 _LEAST = 1e-20  # lower bound of a weight before the logarithm

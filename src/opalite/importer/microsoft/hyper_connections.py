@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
@@ -11,10 +9,8 @@ from ...ir.graph import Value
 from ..onnx.norm import normalize_trailing
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import matmul, reduce, unsqueeze
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .unfuse import MS
-
-Result = Value | Sequence[Value | None]
 
 
 def _streams(ctx: NodeContext, x: Value) -> Value:

@@ -5,8 +5,6 @@ A node has two additional attributes: `channels` (of the output; FULL: whole blo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
 from ..onnx.image import resized
@@ -16,8 +14,6 @@ from ..proto.undo_nchwc import FULL, NCHWC
 from ..shared.emit_helpers import pad_zeros, slice_axis
 from ..walk.node_context import NodeContext
 from .unfuse import channels_first, channels_last, fused_conv
-
-Result = Value | Sequence[Value | None]
 
 onnx_op("Conv", domain=NCHWC)(fused_conv)
 onnx_op("MaxPool", domain=NCHWC)(max_pool)

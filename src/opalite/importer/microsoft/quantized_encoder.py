@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...ir.graph import Value
 from ...ops.affine_quantization import dequantized
 from ..onnx.matmul import integer_product
 from ..op_registry import onnx_op
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .attention import attention_of
 from .quantized_ops import rescale_to_float
 from .unfuse import MS, embed_and_normalize
-
-Result = Value | Sequence[Value | None]
 
 
 @onnx_op("QAttention", domain=MS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ...errors import ShapeError
@@ -15,8 +13,6 @@ from ..op_registry import onnx_op
 from ..shared.emit_helpers import gather, take, unsqueeze
 from ..walk.node_context import NodeContext
 from .unfuse import MS
-
-Result = Value | Sequence[Value | None]
 
 onnx_op("Pad", domain=MS)(pad)
 

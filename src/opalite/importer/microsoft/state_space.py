@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
@@ -16,10 +14,8 @@ from ..onnx.conv import convolve_causally
 from ..onnx.norm import normalize_trailing
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import gather, split_axis, squeeze
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .unfuse import MS, refuse
-
-Result = Value | Sequence[Value | None]
 
 
 @onnx_op("CausalConvWithState", domain=MS)

@@ -13,10 +13,8 @@ from ...ops.gather import GatherElements
 from ...ops.scatter import ScatterElements
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import chain, concat, expand, full, slice_axis, split_axis
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .unfuse import MS, refuse
-
-Result = Value | Sequence[Value | None]
 
 
 @onnx_op("Unique", domain=MS)

@@ -19,10 +19,9 @@ from ..onnx.norm import layer_normalization, layer_statistics, normalize_trailin
 from ..onnx.pool import pool
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import chain, gather, matmul, reduce, slice_axis, softmax, unsqueeze
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .fused_activation import apply_activation
 
-Result = Value | Sequence[Value | None]
 MS = "com.microsoft"
 
 
@@ -45,22 +44,20 @@ onnx_op("LayerNormalization", domain=MS)(layer_normalization)
 @onnx_op("FusedConv", domain=MS)
 def fused_conv(ctx: NodeContext) -> Value:
     """Import FusedConv: activation(conv(x, w, b) + z)."""
-    y = convolve(ctx, ctx.input(0), ctx.input(1), ctx.get(2))
-    z = ctx.get(3)
-    if z is not None:
-        y = ctx.elementwise(lambda a, b: a + b, y, z)
-    return apply_activation(ctx, y)
+    return _add_and_activate(ctx, convolve(ctx, ctx.input(0), ctx.input(1), ctx.get(2)))
 
 
 @onnx_op("NhwcFusedConv", domain=MS)
 @onnx_op("NhwcConv", domain=MS)
 def nhwc_conv(ctx: NodeContext) -> Value:
     """Import NhwcConv: as FusedConv with channels last in x, z and the result."""
-    y = channels_last(ctx, convolve(ctx, channels_first(ctx, ctx.input(0)), ctx.input(1), ctx.get(2)))
+    y = convolve(ctx, channels_first(ctx, ctx.input(0)), ctx.input(1), ctx.get(2))
+    return _add_and_activate(ctx, channels_last(ctx, y))
+
+
+def _add_and_activate(ctx: NodeContext, y: Value) -> Value:
     z = ctx.get(3)
-    if z is not None:
-        y = ctx.elementwise(lambda a, b: a + b, y, z)
-    return apply_activation(ctx, y)
+    return apply_activation(ctx, y if z is None else ctx.elementwise(lambda a, b: a + b, y, z))
 
 
 @onnx_op("NhwcMaxPool", domain=MS)
@@ -225,7 +222,12 @@ def _sum_with_skip(ctx: NodeContext, bias: Value | None) -> Value:
 @onnx_op("GroupNorm", domain=MS)
 def group_norm(ctx: NodeContext) -> Value:
     """Import GroupNorm: group normalisation, channels last by default, then optional SiLU."""
-    x, last = ctx.input(0), bool(ctx.attr("channels_last", 1))
+    return normalize_groups(ctx, ctx.input(0))
+
+
+def normalize_groups(ctx: NodeContext, x: Value) -> Value:
+    """Emit GroupNorm of x by the node's attributes and its inputs 1 (scale) and 2 (bias)."""
+    last = bool(ctx.attr("channels_last", 1))
     groups, epsilon = int(ctx.attr("groups", 1)), float(ctx.attr("epsilon", 1e-5))
     inputs = [channels_first(ctx, x) if last else x, *(ctx.cast(ctx.input(i), x.dtype) for i in (1, 2))]
     y = ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), inputs)

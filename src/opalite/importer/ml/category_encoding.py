@@ -16,16 +16,10 @@ from ..host.onnx_reference import NeedTask
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import reduce
 from ..walk.node_context import NodeContext
-from .classifier_scores import ML, Array
+from .classifier_scores import ML, STRINGS_ON_HOST, Array, pick_strings, text_array
 
 _COMPARED = 64  # up to this many numeric keys are compared on the device; more are looked up by the host
 _SPAN, _GAPS = 4096, 16  # integer keys within this span, or up to this many times their count, become a table
-_STRINGS = "strings are the host's"
-
-
-def text_array(values: Any) -> Array:
-    """Convert a list of strings to an object array."""
-    return np.array([v.decode() if isinstance(v, bytes) else str(v) for v in values], object)
 
 
 def key_index(ctx: NodeContext, x: Value, keys: Array, last: bool, required: bool) -> Value:
@@ -44,7 +38,7 @@ def key_index(ctx: NodeContext, x: Value, keys: Array, last: bool, required: boo
         if most - least < max(_SPAN, _GAPS * len(keys)):
             return _by_table(ctx, x, keys, last, least, most)
     types = [TensorType(DType.INT64, x.shape)]
-    reason = _STRINGS if keys.dtype == object else "it looks for its keys in a table"
+    reason = STRINGS_ON_HOST if keys.dtype == object else "it looks for its keys in a table"
     attrs: dict[str, Any] = {"last": int(last), "required": int(required)}
     if keys.dtype == object:
         attrs["keys"] = [str(k) for k in keys]
@@ -90,8 +84,7 @@ def lookup_value(ctx: NodeContext, place: Value, values: Array, default: Any) ->
     """Return values[place]; `default` if the index is -1."""
     table = np.concatenate([values, np.array([default], values.dtype)])
     if values.dtype == object:
-        types = [TensorType(DType.STRING, place.shape)]
-        return ctx.add_host("Label", [place], types, _STRINGS, labels=[str(v) for v in table])[0]
+        return pick_strings(ctx, place, table)
     return ctx.add(Gather(axis=0), [ctx.constant(table), place])
 
 

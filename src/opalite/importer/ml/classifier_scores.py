@@ -22,8 +22,14 @@ from ..walk.node_context import NodeContext
 
 Array = np.ndarray[Any, Any]
 ML = "ai.onnx.ml"
+STRINGS_ON_HOST = "strings are the host's"
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 _ZERO = 1e-7  # magnitude up to which SOFTMAX_ZERO treats scores as zero
+
+
+def text_array(values: Any) -> Array:
+    """Convert a list of strings to an object array."""
+    return np.array([v.decode() if isinstance(v, bytes) else str(v) for v in values], object)
 
 
 def transform_of(ctx: NodeContext) -> str:
@@ -87,7 +93,7 @@ def labels_of(ctx: NodeContext, *ints: str) -> Array | None:
     """Return the class labels: strings, or int64s from the first attribute of `ints`; None without labels."""
     strings = ctx.attr("classlabels_strings", None)
     if strings:
-        return np.array([s.decode() if isinstance(s, bytes) else s for s in strings], object)
+        return text_array(strings)
     for name in ints:
         found = ctx.attr(name, None)
         if found is not None and len(found):
@@ -109,14 +115,19 @@ def exceeds(ctx: NodeContext, score: Value, limit: float) -> Value:
 def pick_labels(ctx: NodeContext, position: Value, labels: Array) -> Value:
     """Return labels[position]; strings are selected on the host."""
     if labels.dtype == object:
-        types = [TensorType(DType.STRING, position.shape)]
-        return ctx.add_host("Label", [position], types, "strings are the host's", labels=[str(v) for v in labels])[0]
+        return pick_strings(ctx, position, labels)
     if np.array_equal(labels, np.arange(len(labels))):
         return position
     low, apart = int(labels[0]), int(labels[-1]) - int(labels[0])
     if len(labels) == 2 and abs(apart) < 1 << 62:
         return ctx.elementwise(lambda i: i * apart + low, position)
     return ctx.add(Gather(axis=0), [ctx.constant(labels), position])
+
+
+def pick_strings(ctx: NodeContext, position: Value, labels: Array) -> Value:
+    """Return labels[position] for strings; -1 selects the last."""
+    types = [TensorType(DType.STRING, position.shape)]
+    return ctx.add_host("Label", [position], types, STRINGS_ON_HOST, labels=[str(v) for v in labels])[0]
 
 
 def column(ctx: NodeContext, scores: Value, i: int) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
@@ -185,6 +186,7 @@ def _flattened(ctx: NodeContext, default: int) -> tuple[Value, int]:
 
 
 def _soft(ctx: NodeContext, default: int, log: bool) -> Value:
+    """Emit softmax, or its logarithm; default: of the attribute `axis`."""
     x, axis = _flattened(ctx, default)
     if not x.shape:
         return ctx.elementwise(lambda v: v * 0 + (0 if log else 1), x)
@@ -192,6 +194,7 @@ def _soft(ctx: NodeContext, default: int, log: bool) -> Value:
 
 
 def _hard(ctx: NodeContext, default: int) -> Value:
+    """Emit 1 at the first maximum, 0 elsewhere; default: of the attribute `axis`."""
     x, axis = _flattened(ctx, default)
     if not x.type.count:
         return ctx.input(0)
@@ -203,37 +206,11 @@ def _hard(ctx: NodeContext, default: int) -> Value:
     return ctx.reshape(ctx.elementwise(one_hot, x, best), ctx.input(0).shape)
 
 
-@onnx_op("Softmax", since=1)
-def softmax_flat(ctx: NodeContext) -> Value:
-    """Import Softmax: exp(x) / sum(exp(x)) over all dimensions from `axis` on."""
-    return _soft(ctx, 1, log=False)
+def _register(op_type: str, emit: Callable[[NodeContext, int], Value]) -> None:
+    onnx_op(op_type, since=1)(lambda ctx: emit(ctx, 1))
+    onnx_op(op_type, since=13)(lambda ctx: emit(ctx, -1))
 
 
-@onnx_op("Softmax", since=13)
-def softmax_(ctx: NodeContext) -> Value:
-    """Import Softmax: exp(x) / sum(exp(x)) along one axis."""
-    return _soft(ctx, -1, log=False)
-
-
-@onnx_op("LogSoftmax", since=1)
-def log_softmax_flat(ctx: NodeContext) -> Value:
-    """Import LogSoftmax: log(softmax(x)) over all dimensions from `axis` on."""
-    return _soft(ctx, 1, log=True)
-
-
-@onnx_op("LogSoftmax", since=13)
-def log_softmax(ctx: NodeContext) -> Value:
-    """Import LogSoftmax: log(softmax(x)) along one axis."""
-    return _soft(ctx, -1, log=True)
-
-
-@onnx_op("Hardmax", since=1)
-def hardmax_flat(ctx: NodeContext) -> Value:
-    """Import Hardmax: 1 at the first maximum over all dimensions from `axis` on, 0 elsewhere."""
-    return _hard(ctx, 1)
-
-
-@onnx_op("Hardmax", since=13)
-def hardmax(ctx: NodeContext) -> Value:
-    """Import Hardmax: 1 at the first maximum along an axis, 0 elsewhere."""
-    return _hard(ctx, -1)
+_register("Softmax", lambda ctx, axis: _soft(ctx, axis, log=False))
+_register("LogSoftmax", lambda ctx, axis: _soft(ctx, axis, log=True))
+_register("Hardmax", _hard)

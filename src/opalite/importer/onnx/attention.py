@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
@@ -13,9 +12,7 @@ from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
 from ..shared.attention import Visibility, additive_mask, attend, attend_decomposed, extend_cache
 from ..shared.emit_helpers import concat, full, gather, merge_heads, slice_axis, split_heads, unsqueeze
-from ..walk.node_context import NodeContext
-
-Result = Value | Sequence[Value | None]
+from ..walk.node_context import NodeContext, Result
 
 
 @onnx_op("Attention", since=23)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.tensor_type import TensorType
 from ..op_registry import onnx_op
 from ..proto.decode import elem_code, elem_dtype
-from ..walk.node_context import NodeContext
-
-Result = Value | Sequence[Value | None]
+from ..walk.node_context import NodeContext, Result
 
 _OLD_NAMES = {
     "FLOAT": DType.FLOAT32,

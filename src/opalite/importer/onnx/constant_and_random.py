@@ -21,7 +21,6 @@ from ..shared.emit_helpers import expand, int_list
 from ..walk.node_context import NodeContext
 from ..walk.shape_propagation import MOST_ELEMENTS
 
-Result = Value | Sequence[Value | None]
 Array = np.ndarray[Any, Any]
 
 MOST_NUMBERS = 1 << 31

@@ -9,7 +9,6 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, coord
-from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.conv import Conv, ConvTranspose, neutral_zeros
 from ...ops.grid_sample import GridSample
@@ -17,11 +16,9 @@ from ...ops.integer_conv_matmul import BYTES, IntegerConv
 from ..op_registry import onnx_op
 from ..shared.conv_pool_windows import plain_window, split_pads, window_of
 from ..shared.emit_helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis
-from ..shared.quantization import nonzero_zero_point
-from ..walk.node_context import NodeContext
+from ..shared.quantization import minus_zero_point, nonzero_zero_point
+from ..walk.node_context import NodeContext, Result
 from .activation import swish_of
-
-Result = Value | Sequence[Value | None]
 
 
 @onnx_op("Conv", since=1)
@@ -202,11 +199,9 @@ def integer_convolution(
 
 def centred(ctx: NodeContext, v: Value, zero: Value | None, axis: int) -> Value:
     """Subtract the zero point from `v` in int32; a vector of zero points belongs to `axis`."""
-    known = None if zero is None else zero.data
-    if zero is None or (known is not None and not known.any()):
-        return ctx.cast(v, DType.INT32)
-    if zero.type.count == 1:
+    zero = nonzero_zero_point(zero)
+    if zero is not None and zero.type.count == 1:
         zero = ctx.reshape(zero, ())
-    elif len(zero.shape) == 1:
+    elif zero is not None and len(zero.shape) == 1:
         zero = along_axis(ctx, zero, axis, len(v.shape))
-    return ctx.elementwise(lambda a, z: a.cast(DType.INT32) - z.cast(DType.INT32), v, zero)
+    return minus_zero_point(ctx, v, zero)

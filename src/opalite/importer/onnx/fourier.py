@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from ...ir.tensor_type import TensorType
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import concat, matmul, pad_zeros, slice_axis, swap_axes, take
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 
-Result = Value | Sequence[Value | None]
 Array = np.ndarray[Any, Any]
 
 LONGEST = 4096

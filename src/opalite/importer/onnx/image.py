@@ -22,8 +22,6 @@ from ..op_registry import onnx_op
 from ..shared.emit_helpers import int_list, matmul
 from ..walk.node_context import NodeContext
 
-Result = Value | Sequence[Value | None]
-
 EXACT = 1 << 24
 """float32 represents every integer up to this one."""
 

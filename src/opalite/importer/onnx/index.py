@@ -20,9 +20,7 @@ from ...ops.scatter import ScatterElements, ScatterND
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import axis_of, default_element, full, gather, slice_axis, take, unsqueeze
 from ..walk.graph_builder import CacheUpdate
-from ..walk.node_context import NodeContext, Trimmed
-
-Result = Value | Sequence[Value | None]
+from ..walk.node_context import NodeContext, Result, Trimmed
 
 _REDUCTIONS = ("none", "add", "mul", "max", "min")
 

@@ -9,7 +9,7 @@ from ...ir.graph import Value
 from ...ops.integer_conv_matmul import BYTES
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import matmul
-from ..shared.quantization import nonzero_zero_point
+from ..shared.quantization import minus_zero_point, nonzero_zero_point
 from ..walk.node_context import NodeContext
 
 
@@ -60,14 +60,11 @@ def integer_product(ctx: NodeContext, a: Value, b: Value, a_zero: Value | None, 
     plain = (a_zero is None or a_zero.type.count == 1) and (b_zero is None or len(b_zero.shape) <= 1)
     if plain and a.dtype in BYTES and b.dtype in BYTES:
         return matmul(ctx, a, b, zeros=(a_zero, b_zero))
-    return matmul(ctx, _centred(ctx, a, a_zero, by_row=True), _centred(ctx, b, b_zero, by_row=False))
-
-
-def _centred(ctx: NodeContext, v: Value, zero: Value | None, by_row: bool) -> Value:
-    if zero is None or (zero.data is not None and not zero.data.any()):
-        return ctx.cast(v, DType.INT32)
-    zero = by_row_or_column(ctx, zero, by_row)
-    return ctx.elementwise(lambda x, z: x.cast(DType.INT32) - z.cast(DType.INT32), v, zero)
+    left, right = (
+        minus_zero_point(ctx, v, None if zero is None else by_row_or_column(ctx, zero, by_row))
+        for v, zero, by_row in ((a, a_zero, True), (b, b_zero, False))
+    )
+    return matmul(ctx, left, right)
 
 
 def by_row_or_column(ctx: NodeContext, v: Value, by_row: bool) -> Value:

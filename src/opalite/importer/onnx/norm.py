@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...errors import ShapeError
 from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
@@ -15,10 +13,8 @@ from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
 from ..shared.emit_helpers import expand, int_list, reduce
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .pool import p_norm
-
-Result = Value | Sequence[Value | None]
 
 
 @onnx_op("BatchNormalization", since=1)

@@ -10,9 +10,7 @@ from ...ops.pool import Pool
 from ..op_registry import onnx_op
 from ..shared.conv_pool_windows import window_of
 from ..shared.emit_helpers import reduce
-from ..walk.node_context import NodeContext
-
-Result = Value | Sequence[Value | None]
+from ..walk.node_context import NodeContext, Result
 
 
 def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> Result:

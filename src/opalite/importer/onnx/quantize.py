@@ -21,12 +21,11 @@ from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
 from ..shared.emit_helpers import along_axis, reduce
 from ..shared.quantization import broadcast_parameter, nonzero_zero_point, quantize, requantize
-from ..walk.node_context import NodeContext
+from ..walk.node_context import NodeContext, Result
 from .cast import FLOAT8
 from .conv import integer_convolution
 from .matmul import by_row_or_column, integer_product
 
-Result = Value | Sequence[Value | None]
 Array = np.ndarray[Any, Any]
 
 _BITS = {DType.INT8: 8, DType.UINT8: 8, DType.INT4: 4, DType.UINT4: 4, DType.INT2: 2, DType.UINT2: 2}

@@ -29,8 +29,6 @@ from ..shared.emit_helpers import (
 from ..shared.emit_helpers import concat as joined
 from ..walk.node_context import NodeContext
 
-Result = Value | Sequence[Value | None]
-
 END_BOUND = 2**31 - 1
 """Slice bounds from here on mean the end, for any size."""
 

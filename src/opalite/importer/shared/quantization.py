@@ -54,6 +54,13 @@ def nonzero_zero_point(zero: Value | None) -> Value | None:
     return None if zero is None or (zero.data is not None and not zero.data.astype(np.float32).any()) else zero
 
 
+def minus_zero_point(ctx: NodeContext, v: Value, zero: Value | None) -> Value:
+    """Return v - zero in int32; `zero` broadcasts against v."""
+    if zero is None:
+        return ctx.cast(v, DType.INT32)
+    return ctx.elementwise(lambda x, z: x.cast(DType.INT32) - z.cast(DType.INT32), v, zero)
+
+
 def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
     """Quantise x / scale to `dtype`, computed in float32."""
     zero = nonzero_zero_point(zero)

@@ -15,7 +15,7 @@ from ..proto.graphdef import GraphDef, NodeDef
 from .constant_evaluation import ancestors
 from .graph_walk import Control, GraphWalk
 from .internal_ops import internal_node
-from .loop_body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask
+from .loop_body_tasks import Body, LoopTask, MapTask, ScanPlan, ScanTask, shaped_as
 from .loop_counter_analysis import shapes_depend_on
 from .name_scopes import Item, make_item
 from .recognize_cdist import distance_power
@@ -94,8 +94,8 @@ def _unroll_loop(walk: GraphWalk, item: Item, body: GraphDef, iterations: int | 
         if i >= _max_unrolled(body):
             return False
         count, flag = f"{prefix}/iteration.{i}", f"{prefix}/condition.{i}"
-        walk.constants[count] = _shaped(np.asarray(i, np.int64), body, 0)
-        walk.constants[flag] = _shaped(np.asarray(True), body, 1)
+        walk.constants[count] = shaped_as(np.asarray(i, np.int64), body.inputs[0])
+        walk.constants[flag] = shaped_as(np.asarray(True), body.inputs[1])
         outs = walk.inline(body, item, str(i), [count, flag, *state], None)
         if begun != (len(walk.pending), len(walk.tasks)):
             return False
@@ -300,12 +300,6 @@ def _first_output(item: Item) -> str:
 
 def _max_unrolled(body: GraphDef) -> int:
     return min(MAX_UNROLLED_ITERATIONS, MAX_UNROLLED_NODES // max(1, body.size))
-
-
-def _shaped(scalar: Any, body: GraphDef, i: int) -> Any:
-    """Reshape the scalar as the body declares it: some exporters declare a vector of one element."""
-    shape = body.inputs[i].shape
-    return scalar.reshape(1) if shape is not None and len(shape) == 1 else scalar
 
 
 def visit_generation(walk: GraphWalk, item: Item) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import OpaliteError, ShapeError
+from ...errors import ModelError, OpaliteError, ShapeError
 from ...ir.graph import Value
 from ...ir.symbols import is_dim
 from ...ops.host import BY_PYTHON
@@ -69,6 +69,24 @@ class ItemTask(Task):
         """Return the value of the node's input `i`, None if it is absent."""
         names = self.item.inputs
         return values[names[i]] if i < len(names) and names[i] else None
+
+
+class ComputedTask(ItemTask):
+    """Task whose errors name the node; missing outputs are None."""
+
+    def run(self, values: Values, runner: Runner) -> list[Any]:
+        try:
+            found = self.compute(values, runner)
+        except OpaliteError as e:
+            e.add_context(f"while running {self.label}")
+            raise
+        except (ValueError, TypeError, IndexError, KeyError) as e:
+            raise ModelError(f"{self.label} cannot run: {type(e).__name__}: {e}") from e
+        return (found + [None] * len(self.outputs))[: len(self.outputs)]
+
+    @abstractmethod
+    def compute(self, values: Values, runner: Runner) -> list[Any]:
+        """Compute the outputs of the node."""
 
 
 STRING_PRODUCERS = frozenset(("Tokenizer", "StringSplit", "StringNormalizer", "StringConcat"))

@@ -46,7 +46,7 @@ def select_segment(
         found_keys.append(key)
     exact = tuple(found_keys)
     with stage.importer.lock:
-        known = stage.segments.known(exact)
+        known = stage.segments.find_exact(exact)
     if known is not None:
         signature, segment = known
         return segment, signature.sizes
@@ -61,8 +61,8 @@ def select_segment(
             if found is None:
                 found = _import(stage, values, signature)
                 with stage.importer.lock:
-                    stage.segments.keep(signature, found)
-                    stage.segments.remember(exact, found, signature)
+                    stage.segments.add(signature, found)
+                    stage.segments.add_exact(exact, found, signature)
     return found, signature.sizes
 
 
@@ -74,7 +74,7 @@ def _find(
         signature = stage.dims.signature_of(stage.incoming, values, keys)
         found = stage.segments.find(signature)
         if found is not None:
-            stage.segments.remember(exact, found, signature)
+            stage.segments.add_exact(exact, found, signature)
         return signature, found
 
 

@@ -41,12 +41,12 @@ def append_in_place(
         present = graph.outputs[number]
         if past is not None and value.grows:
             unstack(graph, past, present, value.axis)
-        found = _Appending(graph, past, present, value, walk.builder.cache_updates.get(present)).find()
+        found = _CacheAppend(graph, past, present, value, walk.builder.cache_updates.get(present)).find()
         if isinstance(found, str):
             reasons[name] = found
             continue
         lengths[name] = found.length
-        memory = found.put(walk.builder.trace.symbols[walk.signature.capacity] if value.grows else 0)
+        memory = found.rewrite(walk.builder.trace.symbols[walk.signature.capacity] if value.grows else 0)
         graph.outputs[number] = memory[1]
         if past in graph.inputs:
             graph.inputs[graph.inputs.index(past)] = memory[0]
@@ -60,7 +60,7 @@ def append_in_place(
     return lengths, reasons
 
 
-class _Appending:
+class _CacheAppend:
     """In-place append of one KV cache."""
 
     def __init__(
@@ -69,29 +69,29 @@ class _Appending:
         """Initialise; past: None if no node reads it. written: the recorded update that computes `present`, if any."""
         self._written = written
         self._graph, self._past, self._present, self._value = graph, past, present, value
-        self._join: Node | None = None
+        self._concat: Node | None = None
         self._new = present
         self._start = 0
 
-    def find(self) -> _Appending | str:
+    def find(self) -> _CacheAppend | str:
         """Find the new rows; return self, or the reason why an append is impossible."""
         value, past, present, axis = self._value, self._past, self._present, self._value.axis
         named = f"the output '{value.present}'"
         if present.dtype.np != value.dtype or len(present.shape) != len(value.shape):
             return f"{named} is {present.type}"
-        join = present.producer
+        concat = present.producer
         if not value.grows:
             written = self._written
-            if past is None or join is None or written is None or written.cache is not past or written.axis < 1:
+            if past is None or concat is None or written is None or written.cache is not past or written.axis < 1:
                 return f"{named} is not the input with something written into it"
-            if any(past in n.inputs for n in self._graph.nodes if n is not join):
+            if any(past in n.inputs for n in self._graph.nodes if n is not concat):
                 return f"the value of {named} before the update is read, too"
-            self._join, self._new = join, written.update
+            self._concat, self._new = concat, written.update
             return self
-        if past is not None and join is not None and isinstance(join.op, Concat) and join.inputs[0] is past:
-            if join.op.axis != axis or len(join.inputs) != 2 or join.inputs[1] is past:
+        if past is not None and concat is not None and isinstance(concat.op, Concat) and concat.inputs[0] is past:
+            if concat.op.axis != axis or len(concat.inputs) != 2 or concat.inputs[1] is past:
                 return f"{named} is not the input followed by new rows along axis {axis}"
-            self._join, self._new, self._start = join, join.input(1), past.shape[axis]
+            self._concat, self._new, self._start = concat, concat.input(1), past.shape[axis]
             return self
         if value.shape[axis] == 0 and not any(past in n.inputs for n in self._graph.nodes if past is not None):
             return self
@@ -104,9 +104,9 @@ class _Appending:
             return self._present.shape[self._value.axis]
         return self._start + self._new.shape[self._value.axis]
 
-    def put(self, capacity: Any) -> tuple[Value, Value]:
+    def rewrite(self, capacity: Any) -> tuple[Value, Value]:
         """Rewrite the graph; return the memory before the run, and after it."""
-        graph, past, present, join = self._graph, self._past, self._present, self._join
+        graph, past, present, concat = self._graph, self._past, self._present, self._concat
         grows, written = self._value.grows, self._written
         shape = tuple(capacity if grows and i == self._value.axis else d for i, d in enumerate(present.shape))
         kind = TensorType(present.dtype, shape)
@@ -121,17 +121,17 @@ class _Appending:
             append = Node(op, [before, self._new, written.starts], [after], name=present.name)
         append.origin = () if made is None else made.origin
         after.producer = append
-        if join is None:
+        if concat is None:
             graph.nodes.append(append)
             return before, after
-        place = graph.nodes.index(join)
-        graph.nodes[place : place + 1] = [append, self._shown(after, present, append)]
+        place = graph.nodes.index(concat)
+        graph.nodes[place : place + 1] = [append, self._prefix_node(after, present, append)]
         assert past is not None
         if any(past in n.inputs for n in graph.nodes):
-            graph.nodes.insert(place + 1, self._shown(after, past, append))
+            graph.nodes.insert(place + 1, self._prefix_node(after, past, append))
         return before, after
 
-    def _shown(self, memory: Value, value: Value, like: Node) -> Node:
+    def _prefix_node(self, memory: Value, value: Value, like: Node) -> Node:
         """Make the node that computes `value` as the first part of `memory`."""
         zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
         op: Op = Slice(zeros, ones, value.shape)

@@ -6,17 +6,16 @@ device. The Runner may run many iterations at once if none of them needs the hos
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from ...errors import ModelError, OpaliteError, ShapeError
+from ...errors import ModelError, ShapeError
 from ..proto.decode import ValueInfo
 from ..proto.graphdef import GraphDef
-from .host_tasks import ItemTask, Runner, Values, number_of
+from .host_tasks import ComputedTask, Runner, Values, number_of
 from .model_importer import ModelImporter
 from .name_scopes import Item
 
@@ -82,7 +81,7 @@ class Body:
         return feeds
 
 
-class BodyTask(ItemTask):
+class BodyTask(ComputedTask):
     """Task with a body."""
 
     reason = "its body runs once for each iteration"
@@ -90,20 +89,6 @@ class BodyTask(ItemTask):
     def __init__(self, item: Item, body: Body) -> None:
         super().__init__(item)
         self.body = body
-
-    def run(self, values: Values, runner: Runner) -> list[Any]:
-        try:
-            found = self.iterate(values, runner)
-        except OpaliteError as e:
-            e.add_context(f"while running {self.label}")
-            raise
-        except (ValueError, TypeError, IndexError, KeyError) as e:
-            raise ModelError(f"{self.label} cannot run: {type(e).__name__}: {e}") from e
-        return (found + [None] * len(self.outputs))[: len(self.outputs)]
-
-    @abstractmethod
-    def iterate(self, values: Values, runner: Runner) -> list[Any]:
-        """Compute the outputs of the node."""
 
     def run_loop(
         self,
@@ -152,7 +137,7 @@ class BodyTask(ItemTask):
 class LoopTask(BodyTask):
     """Loop: the body runs at most M times, while its condition holds."""
 
-    def iterate(self, values: Values, runner: Runner) -> list[Any]:
+    def compute(self, values: Values, runner: Runner) -> list[Any]:
         limit, go_on = self.value(values, 0), self.value(values, 1)
         iterations = None if limit is None else number_of(limit)
         going = True if go_on is None else bool(number_of(go_on))
@@ -166,7 +151,7 @@ class LoopTask(BodyTask):
         )
 
         def inputs(i: int, state: Sequence[Any]) -> list[Any]:
-            return [_shaped(np.asarray(i, np.int64), infos[0]), _shaped(np.asarray(True), infos[1]), *state]
+            return [shaped_as(np.asarray(i, np.int64), infos[0]), shaped_as(np.asarray(True), infos[1]), *state]
 
         columns = [ScanOutput(o) for o in ends[1 + len(state) :]]
         if going:
@@ -177,7 +162,7 @@ class LoopTask(BodyTask):
 class ScanTask(BodyTask):
     """Scan: the body runs once for each slice of the scan inputs."""
 
-    def iterate(self, values: Values, runner: Runner) -> list[Any]:
+    def compute(self, values: Values, runner: Runner) -> list[Any]:
         plan = ScanPlan(self.item)
         ins = [self.value(values, i) for i in range(len(self.item.inputs))]
         if self.item.node.version >= 9:
@@ -255,7 +240,7 @@ class MapTask(BodyTask):
 
     reason = "its body runs once for each element of a sequence"
 
-    def iterate(self, values: Values, runner: Runner) -> list[Any]:
+    def compute(self, values: Values, runner: Runner) -> list[Any]:
         ins = [self.value(values, i) for i in range(len(self.item.inputs))]
         first, rest = ins[0], ins[1:]
         results: list[list[Any]] = [[] for _ in self.body.graph.outputs]
@@ -266,7 +251,7 @@ class MapTask(BodyTask):
         return list(results)
 
 
-def _shaped(scalar: Any, info: ValueInfo) -> Any:
+def shaped_as(scalar: Any, info: ValueInfo) -> Any:
     """Reshape the scalar as the body declares it: some exporters declare a vector of one element."""
     return scalar.reshape(1) if info.shape is not None and len(info.shape) == 1 else scalar
 

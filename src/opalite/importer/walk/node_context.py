@@ -36,6 +36,8 @@ from ..proto.graphdef import Attr, NodeDef
 from .graph_builder import Array, CacheUpdate, GraphBuilder
 
 _T = TypeVar("_T")
+Result = Value | Sequence[Value | None]
+"""Return type of importer functions with several outputs."""
 
 
 class NeedValue(Exception):  # noqa: N818  (a signal to GraphWalk, not an error)

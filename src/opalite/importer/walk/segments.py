@@ -121,7 +121,7 @@ class SegmentTable:
         self._order: OrderedDict[Segment, Any] = OrderedDict()  # with its key, the last used at the end
         self._exact: OrderedDict[Any, tuple[InputSignature, Segment, int]] = OrderedDict()  # with the guard count then
 
-    def known(self, exact: Any) -> tuple[InputSignature, Segment] | None:
+    def find_exact(self, exact: Any) -> tuple[InputSignature, Segment] | None:
         """Return the segment that served these exact shapes before, if its guards still hold, and the signature."""
         found = self._exact.get(exact)
         if found is None:
@@ -143,7 +143,7 @@ class SegmentTable:
                 return segment
         return None
 
-    def keep(self, signature: InputSignature, segment: Segment) -> None:
+    def add(self, signature: InputSignature, segment: Segment) -> None:
         """Add a segment; drop the least recently used one if there are too many."""
         self._by_key.setdefault(signature.key, []).insert(0, segment)
         self._order[segment] = signature.key
@@ -155,7 +155,7 @@ class SegmentTable:
             for exact in [e for e, (_, s, _) in self._exact.items() if s is oldest]:
                 del self._exact[exact]
 
-    def remember(self, exact: Any, segment: Segment, signature: InputSignature) -> None:
+    def add_exact(self, exact: Any, segment: Segment, signature: InputSignature) -> None:
         """Map the exact shapes to `segment`."""
         self._exact[exact] = signature, segment, -1
         if len(self._exact) > _EXACT_KEPT:

@@ -27,23 +27,22 @@ def unstack(graph: Graph, past: Value, present: Value, axis: int) -> bool:
         return False
     found = [p for p in parts if p is not None]
     nodes, fresh = list[Node](), list[Value]()
-    for join, new in found:
-        shape = (*new.shape[:across], 1, *new.shape[across:])
-        nodes.append(join.beside(Reshape(shape), [new]))
+    for concat, new in found:
+        nodes.append(concat.beside(Reshape(_lifted(new, across)), [new]))
         fresh.append(nodes[-1].y)
     nodes.append(stack.beside(Concat(across), fresh))
     whole = Node(Concat(axis), [past, nodes[-1].y], [present], name=stack.name, origin=stack.origin)
     present.producer = whole
     nodes.append(whole)
-    for i, (join, _) in enumerate(found):
+    for i, (concat, _) in enumerate(found):
         starts = tuple(i if k == across else 0 for k in range(len(present.shape)))
         sizes = tuple(1 if k == across else d for k, d in enumerate(present.shape))
-        part = fresh_value(join.y.name, TensorType(present.dtype, sizes))
-        cut = Node(Slice(starts, (1,) * len(sizes), sizes), [present], [part], name=join.name, origin=join.origin)
-        shown = Node(Reshape(join.y.shape), [part], [join.y], name=join.name, origin=join.origin)
-        part.producer, join.y.producer = cut, shown
+        part = fresh_value(concat.y.name, TensorType(present.dtype, sizes))
+        cut = Node(Slice(starts, (1,) * len(sizes), sizes), [present], [part], name=concat.name, origin=concat.origin)
+        shown = Node(Reshape(concat.y.shape), [part], [concat.y], name=concat.name, origin=concat.origin)
+        part.producer, concat.y.producer = cut, shown
         nodes += cut, shown
-    gone = {stack, *(join for join, _ in found)}
+    gone = {stack, *(concat for concat, _ in found)}
     graph.nodes[:] = [n for n in graph.nodes if n not in gone] + nodes
     graph.sort()
     return True
@@ -55,14 +54,14 @@ def _part(past: Value, piece: Value | None, i: int, across: int, axis: int) -> t
     if lift is None or not isinstance(lift.op, Reshape) or piece is None:
         return None
     joined = lift.x
-    join = joined.producer
-    if join is None or not isinstance(join.op, Concat) or len(join.inputs) != 2:
+    concat = joined.producer
+    if concat is None or not isinstance(concat.op, Concat) or len(concat.inputs) != 2:
         return None
-    if join.op.axis != axis - (axis > across) or not always_equal(piece.shape, _lifted(joined, across)):
+    if concat.op.axis != axis - (axis > across) or not always_equal(piece.shape, _lifted(joined, across)):
         return None
-    old = join.x
+    old = concat.x
     is_part = always_equal(_lifted(old, across), _one(past, across)) and _picks(past, old, i, across)
-    return (join, join.input(1)) if is_part else None
+    return (concat, concat.input(1)) if is_part else None
 
 
 def _lifted(v: Value, across: int) -> tuple[int, ...]:

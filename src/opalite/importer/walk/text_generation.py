@@ -14,12 +14,12 @@ import numpy as np
 
 from onnx import AttributeProto
 
-from ...errors import ModelError, OpaliteError, UnsupportedOpError
+from ...errors import ModelError, UnsupportedOpError
 from ...ir.dtype import DType
 from ..host.token_search import BeamSearch, LogitsProcessors, MinStdRandom, NucleusSampler, log_softmax
 from ..proto.decode import Array, ValueInfo
 from ..proto.graphdef import Attr, GraphDef, NodeDef
-from .host_tasks import ItemTask, Runner, Values
+from .host_tasks import ComputedTask, Runner, Values
 from .loop_body_tasks import Body
 from .name_scopes import Item
 
@@ -69,7 +69,7 @@ def _gather(source: str, target: str, axis: int) -> NodeDef:
     return NodeDef("Gather", "", 13, target, (source, ORDER), (target,), attributes, used=(True,))
 
 
-class GenerationTask(ItemTask):
+class GenerationTask(ComputedTask):
     """Task of one of the four operators.
 
     bodies: by the name of the graph attribute. "reorder" is the decoder with its caches gathered by beam; "expand" is
@@ -83,15 +83,8 @@ class GenerationTask(ItemTask):
         self.bodies = bodies
         self._attrs = item.node.attrs
 
-    def run(self, values: Values, runner: Runner) -> list[Any]:
-        try:
-            found = _Generation(self, values, runner).run()
-        except OpaliteError as e:
-            e.add_context(f"while running {self.label}")
-            raise
-        except (ValueError, TypeError, IndexError, KeyError) as e:
-            raise ModelError(f"{self.label} cannot run: {type(e).__name__}: {e}") from e
-        return (found + [None] * len(self.outputs))[: len(self.outputs)]
+    def compute(self, values: Values, runner: Runner) -> list[Any]:
+        return _Generation(self, values, runner).run()
 
     def named(self, values: Values) -> dict[str, Any]:
         """Return the node's inputs after the first one, by name, as host arrays."""
@@ -150,7 +143,7 @@ class _Generation:
             )
         return self._search(decoder) if "num_beams" in self.given else self._generate_tokens(decoder)
 
-    def words(self, logits: Any) -> Array:
+    def next_token_logits(self, logits: Any) -> Array:
         """Return the float32 logits [rows, V] of the next token, from logits [rows, steps, V]."""
         last = np.asarray(logits)[:, -1].astype(np.float32)
         count = int(self.attrs.get("vocab_size", -1))
@@ -165,7 +158,7 @@ class _Generation:
         logits, first = decoder.begin(), True
         no_speech = self._no_speech_probabilities(logits)
         while True:
-            scores = log_softmax(self.words(logits))
+            scores = log_softmax(self.next_token_logits(logits))
             if len(scores) < len(choice.scores):
                 scores = np.repeat(scores, self.beams, axis=0)
             self.processors.apply(scores, choice.sequences, first)
@@ -191,7 +184,7 @@ class _Generation:
             return None
         if token < 0:
             raise ModelError(f"{self.task.label} has the output non_speech_probs, but no no_speech_token_id")
-        return np.exp(log_softmax(self.words(logits)))[:, token]
+        return np.exp(log_softmax(self.next_token_logits(logits)))[:, token]
 
     def _generate_tokens(self, decoder: _Decoder) -> list[Any]:
         """Generate one sequence for each batch entry, by greedy selection or sampling."""
@@ -207,7 +200,7 @@ class _Generation:
         ended = np.zeros(len(sequences), bool)
         logits, first = decoder.begin(), True
         while True:
-            scores = self.words(logits)
+            scores = self.next_token_logits(logits)
             self.processors.apply(scores, sequences, first)
             tokens = nucleus.draw(scores, random) if draws else scores.argmax(axis=1).astype(np.int32)
             ended |= tokens == self.eos
@@ -252,18 +245,23 @@ class _Decoder:
         run = self.run
         graph = "init_decoder" if "init_decoder" in run.task.bodies else "decoder"
         tokens = np.repeat(self.start, run.beams, axis=0)
-        empty = [self._empty(v, len(tokens)) for v in run.task.bodies[graph].graph.inputs[3:]]
+        empty = [
+            self._empty_cache(v, len(tokens), "2, batch, heads, past, size")
+            for v in run.task.bodies[graph].graph.inputs[3:]
+        ]
         logits, *self._caches = run.call(graph, [tokens, self._positions, self._mask, *empty])
         return logits
 
-    def _empty(self, info: ValueInfo, rows: int) -> Array:
-        shape = info.shape or ()
-        if len(shape) != 5 or not isinstance(shape[2], int) or not isinstance(shape[4], int):
+    def _empty_cache(self, info: ValueInfo, rows: int, layout: str) -> Array:
+        """Return a cache without positions for input `info`; layout: its axes."""
+        axes, shape = layout.split(", "), info.shape or ()
+        sizes = [{"2": 2, "batch": rows, "past": 0}.get(axis, d) for axis, d in zip(axes, shape, strict=False)]
+        if len(shape) != len(axes) or not all(isinstance(d, int) for d in sizes):
             raise UnsupportedOpError(
-                f"{self.run.task.label} has a decoder whose input '{info.name}' is not [2, batch, heads, past, size] "
-                "with known heads and size"
+                f"{self.run.task.label} has a decoder whose input '{info.name}' is not [{layout}] with known heads and "
+                "size"
             )
-        return np.zeros((2, rows, shape[2], 0, shape[4]), info.dtype.np if info.dtype is not None else np.float32)
+        return np.zeros(sizes, info.dtype.np if info.dtype is not None else np.float32)
 
     def step(self, tokens: Array, parents: Array, sequences: Array) -> Any:
         """Return the logits after `tokens`; each continues the sequence of beam `parents`."""
@@ -321,18 +319,9 @@ class _EncodedDecoder(_Decoder):
             return found[0]
         self._cross_caches = list(caches)
         self_inputs = self._decoder.inputs[1 + len(self._fixed_inputs) : 1 + len(self._fixed_inputs) + 2 * layers]
-        self._self_caches = [self._none_said(v, len(rows)) for v in self_inputs]
+        self._self_caches = [self._empty_cache(v, len(rows), "batch, heads, past, size") for v in self_inputs]
         tokens = np.repeat(self.start, beams, axis=0)
         return self._decode(tokens, None)
-
-    def _none_said(self, info: ValueInfo, rows: int) -> Array:
-        shape = info.shape or ()
-        if len(shape) != 4 or not isinstance(shape[1], int) or not isinstance(shape[3], int):
-            raise UnsupportedOpError(
-                f"{self.run.task.label} has a decoder whose input '{info.name}' is not [batch, heads, past, size] with "
-                "known heads and size"
-            )
-        return np.zeros((rows, shape[1], 0, shape[3]), info.dtype.np if info.dtype is not None else np.float32)
 
     def _padding(self) -> Array:
         """Return the encoder mask: 1 from the first token on that is no padding."""
