@@ -43,7 +43,7 @@ def test_the_folder_tells_what_generation_asks() -> None:
     found = open_folder(MODEL.parent)
     assert found.decoder == MODEL
     assert found.ends == {0}
-    assert found.positions == 512
+    assert found.context_length == 512
     assert found.setting("repetition_penalty") == 1.3
 
 

@@ -52,12 +52,12 @@ class Model:
     data_files: Mapping[str, ModelFile] = field(default_factory=dict)
 
     @cached_property
-    def repeats(self) -> bool:
+    def is_reproducible(self) -> bool:
         """Whether file and input types determine every import: no external data, no random numbers."""
-        return not self.data_files and not self.draws
+        return not self.data_files and not self.uses_random_numbers
 
     @cached_property
-    def draws(self) -> bool:
+    def uses_random_numbers(self) -> bool:
         """Whether a node draws random numbers."""
         bodies = [self.graph, *(f.body for f in self.functions.values())]
         return any(_is_random(n) for g in bodies for n in _all_nodes(g))

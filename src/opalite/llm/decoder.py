@@ -35,8 +35,8 @@ class Decoder:
             self._state = self.session.state(self.inputs.pairs, cache=cache, sizes=self._sizes(config.get("head_size")))
         self._prefill_session: InferenceSession | None = None
         self._prefill_inputs = self.inputs
-        if folder.first is not None:
-            self._prefill_session = open_session(folder.first)
+        if folder.prompt_decoder is not None:
+            self._prefill_session = open_session(folder.prompt_decoder)
             self._prefill_inputs = find_decoder_inputs(
                 self._prefill_session.get_inputs(), self._prefill_session.get_outputs(), {}
             )
@@ -68,7 +68,7 @@ class Decoder:
         """All sessions of the decoder."""
         return [s for s in (self.session, self._prefill_session) if s is not None]
 
-    def begin(self, tokens: Sequence[int], encoded: Mapping[str, Any] | None = None) -> list[int]:
+    def rewind(self, tokens: Sequence[int], encoded: Mapping[str, Any] | None = None) -> list[int]:
         """Truncate to the common prefix of `tokens` and the tokens read so far; return the tokens still to read (>= 1).
 
         encoded: outputs of an encoder by name; they discard all tokens read.
@@ -154,7 +154,7 @@ class Decoder:
         """Read `token`, then generate `count` tokens greedily; all but the last are read too.
 
         Needs `can_generate_greedy` and at least one token read before. With device memory, the host does not wait
-        between tokens (`ran_multi_step`). `begin` discards unwanted tokens.
+        between tokens (`ran_multi_step`). `rewind` discards unwanted tokens.
         """
         assert self._state is not None
         taken, made = self.inputs.roles["tokens"].name, likeliest_name(self.inputs.logits)

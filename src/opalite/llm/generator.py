@@ -140,17 +140,21 @@ class Generator:
             if audio is not None:
                 given |= self._encoder.features(audio)
             tokens, encoded = self._encode(self._encoder, text, given)
-        room = None if self.folder.positions is None else self.folder.positions - len(tokens)
-        if room is not None and room < 1:
+        context = self.folder.context_length
+        remaining = None if context is None else context - len(tokens)
+        if remaining is not None and remaining < 1:
             raise InputError(
-                f"the prompt has {len(tokens)} tokens, and the model sees {self.folder.positions}, so that nothing can "
+                f"the prompt has {len(tokens)} tokens, and the model's context length is {context}, so that nothing can "
                 "follow: shorten it"
             )
         count = self._count(max_tokens, len(tokens))
         limits = Limits(
-            count if room is None else min(count, room), stops, self._end_tokens(ignore_end), *self._banned_tokens()
+            count if remaining is None else min(count, remaining),
+            stops,
+            self._end_tokens(ignore_end),
+            *self._banned_tokens(),
         )
-        rest = self._decoder.begin(tokens, encoded)
+        rest = self._decoder.rewind(tokens, encoded)
         self._stream = Stream(
             self._decoder, self._head, self.tokenizer, tokens, rest, sampling, limits, self.weight_bytes, started
         )
@@ -211,8 +215,8 @@ class Generator:
 
     def _prompt_tokens(self, text: str | list[int]) -> list[int]:
         tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
-        if not tokens and self.folder.begin is not None:
-            tokens = [self.folder.begin]
+        if not tokens and self.folder.start_token is not None:
+            tokens = [self.folder.start_token]
         if not tokens:
             raise InputError("the prompt is empty, and the model names no token to begin with: give some text")
         return tokens
@@ -221,16 +225,16 @@ class Generator:
         self, encoder: Encoder, text: str | list[int], given: Mapping[str, Any]
     ) -> tuple[list[int], dict[str, Any]]:
         """Return the decoder's first tokens, and the encoder's outputs."""
-        if self.folder.begin is None:
+        if self.folder.start_token is None:
             raise InputError(
                 f"{self.folder.path} names no decoder_start_token_id in config.json or generation_config.json"
             )
         if encoder.takes_text:
             tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
-            return [self.folder.begin], encoder.run(tokens, given)
+            return [self.folder.start_token], encoder.run(tokens, given)
         ids = self.tokenizer.encode(text, special=False) if isinstance(text, str) else text
         encoded = encoder.run([], given)
-        return [self.folder.begin, *(ids or self._default_prompt(self.folder.begin, encoded))], encoded
+        return [self.folder.start_token, *(ids or self._default_prompt(self.folder.start_token, encoded))], encoded
 
     def _default_prompt(self, begin: int, encoded: Mapping[str, Any]) -> list[int]:
         """Return the decoder's default prompt: from the configuration, or for Whisper from the detected language.
@@ -244,7 +248,7 @@ class Generator:
             task = (setting("task_to_id") or {}).get("transcribe")
             forced = [*([None, task] if languages else []), setting("no_timestamps_token_id")]
         if languages and None in forced[:1]:
-            self._decoder.begin([begin], encoded)
+            self._decoder.rewind([begin], encoded)
             logits = self._decoder.read([begin])
             row = np.asarray(logits.numpy() if isinstance(logits, OrtValue) else logits)[0, -1]
             forced[0] = max(languages.values(), key=lambda n: float(row[n]))

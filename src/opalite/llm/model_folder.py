@@ -26,15 +26,15 @@ _SUBFOLDERS = ("", "onnx")
 class ModelFolder:
     """Folder of a language model.
 
-    decoder: file run for each token. first: file without caches that reads the prompt if the decoder needs caches.
-    encoder: file of an encoder-decoder model. config, generation, genai, tokenizer, preprocessor: contents of
+    decoder: file run for each token. prompt_decoder: file without caches that reads the prompt if the decoder needs
+    caches. encoder: file of an encoder-decoder model. config, generation, genai, tokenizer, preprocessor: contents of
     config.json, generation_config.json, genai_config.json, tokenizer_config.json and preprocessor_config.json; empty if
     the file is missing.
     """
 
     path: Path
     decoder: Path
-    first: Path | None = None
+    prompt_decoder: Path | None = None
     encoder: Path | None = None
     config: Json = field(default_factory=dict)
     generation: Json = field(default_factory=dict)
@@ -54,7 +54,7 @@ class ModelFolder:
         return frozenset(n for config in self._configs for n in _numbers(config.get("eos_token_id")))
 
     @property
-    def begin(self) -> int | None:
+    def start_token(self) -> int | None:
         """Start token of the decoder of an encoder-decoder model."""
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for config in self._configs:
@@ -63,7 +63,7 @@ class ModelFolder:
         return None
 
     @property
-    def positions(self) -> int | None:
+    def context_length(self) -> int | None:
         """Context length of the model in tokens, if declared."""
         text = self.config.get("text_config", {})
         names = ("max_position_embeddings", "n_positions", "n_ctx", "max_target_positions", "max_seq_len")
@@ -99,11 +99,11 @@ def open_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelF
     genai = _read(given / "genai_config.json")
     decoder = _decoder(given, file or genai.get("model", {}).get("decoder", {}).get("filename"))
     with_past = decoder.name == _WITH_PAST
-    first = decoder.with_name(_FIRST)
+    prompt_decoder = decoder.with_name(_FIRST)
     return ModelFolder(
         given,
         decoder,
-        first if with_past and first.exists() else None,
+        prompt_decoder if with_past and prompt_decoder.exists() else None,
         _encoder(decoder, genai.get("model", {}).get("encoder", {}).get("filename")),
         _read(given / "config.json"),
         _read(given / "generation_config.json"),

@@ -44,7 +44,7 @@ def make(folder: Path, *models: str, **configs: Any) -> Path:
 def test_files(tmp_path: Path, models: list[str], decoder: str, first: str | None, encoder: str | None) -> None:
     found = open_folder(make(tmp_path, *models))
     assert found.decoder.name == decoder
-    assert (found.first and found.first.name) == first
+    assert (found.prompt_decoder and found.prompt_decoder.name) == first
     assert (found.encoder and found.encoder.name) == encoder
 
 
@@ -54,7 +54,7 @@ def test_genai_names_its_files(tmp_path: Path) -> None:
     assert found.decoder.name == "text.onnx"
     assert found.encoder is not None
     assert found.encoder.name == "sound.onnx"
-    assert found.positions == 77
+    assert found.context_length == 77
 
 
 def test_a_file_may_be_named(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_what_the_configurations_tell(tmp_path: Path) -> None:
     )
     found = open_folder(tmp_path)
     assert found.end_tokens == {2, 7, 9}
-    assert (found.begin, found.positions) == (1, 640)
+    assert (found.start_token, found.context_length) == (1, 640)
     assert (found.setting("temperature"), found.setting("top_k"), found.setting("top_p")) == (0.6, 3, None)
 
 

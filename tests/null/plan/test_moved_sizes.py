@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx import helper
 from opalite.importer import ImportRun, load_model
-from opalite.importer.walk.shape_dependent_inputs import graph_moved
+from opalite.importer.walk.shape_dependent_inputs import graph_with_hints
 from opalite.ir import DeviceInfo
 from opalite.ir.graph import Graph
 from opalite.ir.symbols import Trace
@@ -68,7 +68,7 @@ def test_a_moved_graph_is_planned_as_one_imported_there() -> None:
     at = (4, 150, 130)
     before = launches(planned(small), at)
     guards = trace.guards
-    moved = graph_moved(small, at)
+    moved = graph_with_hints(small, at)
     assert moved.trace is not None
     assert [s.hint for s in moved.trace.symbols] == list(at)
     assert moved.trace.names == trace.names

@@ -23,8 +23,8 @@ def label(node: HostNode) -> Step:
     return lambda inputs: [labels[np.asarray(inputs[0])]]
 
 
-@host_op("Place", DOMAIN)
-def place(node: HostNode) -> Step:
+@host_op("KeyIndex", DOMAIN)
+def key_index(node: HostNode) -> Step:
     """Return the index of each element among the keys, -1 if absent; InputError for absent ones if `required`."""
     attrs = node.attrs
     find = _find_text(attrs["keys"], attrs["last"]) if "keys" in attrs else _find_number(attrs)

@@ -53,7 +53,7 @@ def emit_host(
     types: of the named outputs, if the importer knows them. With constant inputs the node runs at once. NeedTask if
     neither the importer nor onnx's inference knows the types of all outputs.
     """
-    inputs = [None if v is None else builder.plain(v) for v in inputs]
+    inputs = [None if v is None else builder.fix_sizes(v) for v in inputs]
     proto = make_proto(node).SerializeToString()
     place = [i for i, n in enumerate(node.outputs) if n]
     outs: Sequence[Value]

@@ -144,7 +144,7 @@ def tf_idf_vectorizer(node: HostNode) -> Step:
     pool = list(attrs.get("pool_strings") or attrs.get("pool_int64s") or ())
     words: dict[Any, int] = {}
     numbers = np.array([words.setdefault(w, len(words)) for w in pool], np.int64)
-    grams: list[tuple[int, _Grams]] = []
+    grams: list[tuple[int, _NGrams]] = []
     starts, first = [*attrs["ngram_counts"], len(pool)], 0
     for n, (start, end) in enumerate(pairwise(starts), 1):
         if end < start or (end - start) % n:
@@ -153,7 +153,7 @@ def tf_idf_vectorizer(node: HostNode) -> Step:
         places = np.asarray(attrs["ngram_indexes"][first : first + count], np.int64)
         first += count
         if count and least <= n <= most:
-            grams.append((n, _Grams(numbers[start:end].reshape(count, n), places, len(words))))
+            grams.append((n, _NGrams(numbers[start:end].reshape(count, n), places, len(words))))
     weights = np.ones(size, np.float32)
     if mode != "TF" and attrs.get("weights"):
         weights = np.zeros(size, np.float32)
@@ -195,7 +195,7 @@ def tf_idf_vectorizer(node: HostNode) -> Step:
     return run
 
 
-class _Grams:
+class _NGrams:
     """N-grams of one length, matched word by word: the index of a prefix and the next word give a longer prefix."""
 
     def __init__(self, grams: Array, places: Array, words: int) -> None:

@@ -26,7 +26,7 @@ from ..shared.emit_helpers import (
     unsqueeze,
 )
 from ..walk.node_context import NodeContext, Result
-from .gqa_kv_cache import append_to_cache, cache_steps, find_window, quantised, scaled
+from .gqa_kv_cache import append_to_cache, cache_scales, find_window, quantised, scaled
 from .unfuse import MS, refuse
 
 
@@ -42,10 +42,12 @@ def attention(ctx: NodeContext) -> Result:
     joint = matmul(ctx, x, weights)
     if bias is not None:
         joint = ctx.elementwise(lambda a, b: a + b, joint, bias)
-    return attention_of(ctx, joint, ctx.get(3), ctx.get(5), ctx.get(4))
+    return attend_projection(ctx, joint, ctx.get(3), ctx.get(5), ctx.get(4))
 
 
-def attention_of(ctx: NodeContext, joint: Value, mask: Value | None, bias: Value | None, past: Value | None) -> Result:
+def attend_projection(
+    ctx: NodeContext, joint: Value, mask: Value | None, bias: Value | None, past: Value | None
+) -> Result:
     """Emit attention on a projection [B,S,queries + keys + values], for Attention and QAttention: y and present."""
     refuse(
         ctx,
@@ -60,8 +62,8 @@ def attention_of(ctx: NodeContext, joint: Value, mask: Value | None, bias: Value
         first, second = (squeeze(ctx, p, (0,)) for p in split_axis(ctx, past, 0, (1, 1)))
         earlier = (first, second)
     k, v = extend_cache(ctx, earlier, (k, v))
-    mask = _joined_mask(ctx, mask, bias, q, k.shape[2])
-    y, _ = _attended(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), False)
+    mask = _combine_masks(ctx, mask, bias, q, k.shape[2])
+    y, _ = _attend(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), False)
     if ctx.n_outputs < 2:
         return merge_heads(ctx, y)
     return [merge_heads(ctx, y), concat(ctx, [unsqueeze(ctx, k, (0,)), unsqueeze(ctx, v, (0,))], 0)]
@@ -74,8 +76,8 @@ def multi_head_attention(ctx: NodeContext) -> Result:
     heads = int(ctx.attr("num_heads", 1))
     q, k, v = _projections(ctx, heads)
     k, v = extend_cache(ctx, (ctx.get(6), ctx.get(7)), (k, v))
-    mask = _joined_mask(ctx, ctx.get(4), ctx.get(5), q, k.shape[2])
-    y, weights = _attended(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), ctx.uses_output(3))
+    mask = _combine_masks(ctx, ctx.get(4), ctx.get(5), q, k.shape[2])
+    y, weights = _attend(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), ctx.uses_output(3))
     return [merge_heads(ctx, y), k, v, weights][: ctx.n_outputs]
 
 
@@ -104,7 +106,7 @@ def _unpacked(ctx: NodeContext, joint: Value) -> list[Value]:
     return [ctx.transpose(squeeze(ctx, p, (3,)), (0, 2, 1, 3)) for p in pieces]
 
 
-def _attended(
+def _attend(
     ctx: NodeContext, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, wants_weights: bool
 ) -> tuple[Value, Value | None]:
     """Return output and, if wanted, softmax weights; causal queries belong to the last keys."""
@@ -117,7 +119,7 @@ def _attended(
     return attend(ctx, q, k, v, mask, visibility, scale), None
 
 
-def _joined_mask(ctx: NodeContext, mask: Value | None, bias: Value | None, q: Value, keys: int) -> Value | None:
+def _combine_masks(ctx: NodeContext, mask: Value | None, bias: Value | None, q: Value, keys: int) -> Value | None:
     """Return the sum of padding mask and attention bias, as an additive mask."""
     if mask is not None:
         mask = _padding_mask(ctx, mask, q, keys)
@@ -198,18 +200,18 @@ def group_query_attention(ctx: NodeContext) -> Result:
     first = ctx.elementwise(lambda n: (n + 1 - steps).call("max", 0) if total != steps else n * 0, ends)
     if ctx.attr("do_rotary", 0):
         q, k = _rotated(ctx, q, k, first)
-    steps_of = [cache_steps(ctx, name, 12 + i, heads, kv_heads) for i, name in enumerate("kv")]
-    held = [quantised(ctx, new, by) for new, by in zip((k, v), steps_of, strict=True)]
-    kept, begin = find_window(ctx, ctx.get(3)), first
-    if kept is None:
+    scales_of = [cache_scales(ctx, name, 12 + i, heads, kv_heads) for i, name in enumerate("kv")]
+    held = [quantised(ctx, new, by) for new, by in zip((k, v), scales_of, strict=True)]
+    window_cache, begin = find_window(ctx, ctx.get(3)), first
+    if window_cache is None:
         presents = rows = [append_to_cache(ctx, ctx.get(3 + i), new, first, total) for i, new in enumerate(held)]
     else:
         refuse(ctx, **{"attention_bias with sliding_window_cache": ctx.get(10)})
-        begin = kept.valid_rows(ctx, first)  # of the new rows, among the rows held
-        after = kept.valid_rows(ctx, ctx.elementwise(lambda n: n + 1, ends))
+        begin = window_cache.valid_rows(ctx, first)  # of the new rows, among the rows held
+        after = window_cache.valid_rows(ctx, ctx.elementwise(lambda n: n + 1, ends))
         gone = ctx.elementwise(lambda b, f, n, a: b - f + n + 1 - a, begin, first, ends, after)
-        rows = [kept.lines(ctx, ctx.input(3 + i), new, begin) for i, new in enumerate(held)]
-        presents = [kept.kept(ctx, x, gone) for x in rows]
+        rows = [window_cache.append(ctx, ctx.input(3 + i), new, begin) for i, new in enumerate(held)]
+        presents = [window_cache.drop_front(ctx, x, gone) for x in rows]
     k, v = (x if x.dtype.is_float else ctx.cast(x, q.dtype) for x in rows)
     window = int(ctx.attr("local_window_size", -1))  # number of visible keys, including the query's own
     visibility = Visibility(
@@ -219,10 +221,10 @@ def group_query_attention(ctx: NodeContext) -> Result:
         lengths=ctx.elementwise(lambda n: n + steps, begin),
     )
     # The scales of int8 keys and values multiply queries and results instead, so that the cache is read as int8.
-    q = scaled(ctx, q, steps_of[0])
+    q = scaled(ctx, q, scales_of[0])
     softcap = float(ctx.attr("softcap", 0.0))
     y = attend(ctx, q, k, v, ctx.get(10), visibility, _scale(ctx, q.shape[3]), softcap, _sinks(ctx, heads, q.dtype))
-    return [merge_heads(ctx, scaled(ctx, y, steps_of[1])), *presents][: ctx.n_outputs]
+    return [merge_heads(ctx, scaled(ctx, y, scales_of[1])), *presents][: ctx.n_outputs]
 
 
 def _sinks(ctx: NodeContext, heads: int, dtype: DType) -> Value | None:

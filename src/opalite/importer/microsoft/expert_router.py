@@ -41,16 +41,16 @@ def moe_group_router(ctx: NodeContext) -> Result:
         parts = ctx.reshape(scores, (rows, groups, members))
         count = min(int(ctx.attr("group_topk", 2)), members)
         best = ctx.add_many(TopK(k=count, axis=2, largest=True, sorted=True), [parts], 2)[0]
-        chosen = _marked(ctx, reduce(ctx, best, "sum", (2,), keepdims=False), kept)
+        chosen = _top_mask(ctx, reduce(ctx, best, "sum", (2,), keepdims=False), kept)
         scores = ctx.elementwise(lambda c, s: where(c > 0.0, s, _HIDDEN), unsqueeze(ctx, chosen, (2,)), parts)
         scores = ctx.reshape(scores, (rows, experts))
-    chosen = _marked(ctx, scores, int(ctx.attr("top_k", 1)))
+    chosen = _top_mask(ctx, scores, int(ctx.attr("top_k", 1)))
     sentinel = float(ctx.attr("router_sentinel", -10000.0))
     y = ctx.elementwise(lambda c, w: where(c > 0.0, w.call("max", _LEAST).call("log"), sentinel), chosen, weights)
     return ctx.cast(y, dtype)
 
 
-def _marked(ctx: NodeContext, scores: Value, count: int) -> Value:
+def _top_mask(ctx: NodeContext, scores: Value, count: int) -> Value:
     """Return 1 for the best `count` of each row of scores [R,N], 0 for others."""
     places = ctx.add_many(TopK(k=count, axis=1, largest=True, sorted=True), [scores], 2)[1]
     ones = expand(ctx, ctx.scalar(1.0, DType.FLOAT32), places.shape)

@@ -17,7 +17,7 @@ from ..shared.emit_helpers import concat, full, take
 from ..walk.node_context import NodeContext
 
 
-def cache_steps(ctx: NodeContext, name: str, i: int, heads: int, kv_heads: int) -> tuple[Value, Value] | None:
+def cache_scales(ctx: NodeContext, name: str, i: int, heads: int, kv_heads: int) -> tuple[Value, Value] | None:
     """Return the scales of cache `name` ('k' or 'v') from input `i`, for kv_heads and for heads; None for float caches.
 
     Each is [1,1,1,1] or [1,H,1,D].
@@ -81,19 +81,19 @@ class SlidingWindow:
         room, step = self.capacity, self.capacity - self.size + 1
         return ctx.elementwise(lambda t: t - ((t - room + step - 1).call("max", 0) / step) * step, count)
 
-    def lines(self, ctx: NodeContext, past: Value, new: Value, start: Value) -> Value:
+    def append(self, ctx: NodeContext, past: Value, new: Value, start: Value) -> Value:
         """Append `new` to the start[b] valid rows: [B,H,capacity + S,D]."""
         steps = new.shape[2]
         padded = ctx.add(Pad(pads=(0, 0, 0, 0, 0, 0, steps, 0), mode="constant", value=0), [past])
         return write_rows(ctx, padded, new, start, 2)
 
-    def kept(self, ctx: NodeContext, lines: Value, gone: Value) -> Value:
+    def drop_front(self, ctx: NodeContext, rows: Value, gone: Value) -> Value:
         """Drop the first gone[b] rows: [B,H,capacity,D]."""
-        batch, heads, length, width = lines.shape
+        batch, heads, length, width = rows.shape
         gone = ctx.reshape(gone, (batch, 1, 1, 1))
         shape = (batch, heads, self.capacity, width)
         at = ctx.elementwise(lambda g: (coord(g.builder, 2) + g).call("min", length - 1), gone, shape=shape)
-        return ctx.add(GatherElements(axis=2), [lines, at])
+        return ctx.add(GatherElements(axis=2), [rows, at])
 
 
 def find_window(ctx: NodeContext, past: Value | None) -> SlidingWindow | None:

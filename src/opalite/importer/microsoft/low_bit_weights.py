@@ -66,7 +66,7 @@ def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:
     given = ctx.const(3)
     if given.dtype != np.uint8:
         return given.reshape(rows, blocks).astype(np.float32)
-    return unpacked(given.reshape(rows, -1), bits)[:, :blocks]
+    return unpack_bits(given.reshape(rows, -1), bits)[:, :blocks]
 
 
 @onnx_op("GatherBlockQuantized", domain=MS)
@@ -90,7 +90,7 @@ def gather_block_quantized(ctx: NodeContext) -> Value:
     if zeros is None:
         zero = np.array(1 << (bits - 1) if is_packed else 0, codes.dtype)
     elif is_packed:
-        zero = unpacked(ctx.const(3).reshape(shape[0], -1), bits)[:, : shape[1]]
+        zero = unpack_bits(ctx.const(3).reshape(shape[0], -1), bits)[:, : shape[1]]
     else:
         zero = _as_bytes(ctx.const(3)).reshape(shape)
     held = matrix_of(ctx, 2, *shape) if axis == 1 else ctx.const(2)
@@ -119,7 +119,7 @@ def packed_codes(
     lines = matrix_of(ctx, i, rows, packed.type.count // max(1, rows))
 
     def numbers(held: Array) -> Array:
-        return unpacked(held if order is None else order(held), bits)[:, :columns]
+        return unpack_bits(held if order is None else order(held), bits)[:, :columns]
 
     if not isinstance(lines, LazyArray):
         return numbers(lines)
@@ -169,7 +169,7 @@ def matmul_bnb4(ctx: NodeContext) -> Value:
     by_rows = bool(ctx.attr("transB", 1))
     lines, along = (rows, columns) if by_rows else (columns, rows)
     if along % block or along % 2:  # blocks span rows
-        flat = unpacked(_swap_nibbles(ctx.const(1).reshape(1, -1)), 4)[0, :count]
+        flat = unpack_bits(_swap_nibbles(ctx.const(1).reshape(1, -1)), 4)[0, :count]
         scale = np.repeat(ctx.const(2).reshape(-1).astype(np.float32), block)[:count].reshape(lines, along)
         levels = QuantizedConstant(flat.reshape(lines, along), scale, None, 4, table=table)
     else:
@@ -183,7 +183,7 @@ def _swap_nibbles(packed: Array) -> Array:
     return packed >> 4 | packed << 4
 
 
-def unpacked(packed: Array, bits: int) -> Array:
+def unpack_bits(packed: Array, bits: int) -> Array:
     """Unpack bytes [rows, n] to [rows, n * 8 / bits] numbers, low bits first."""
     each = 8 // bits
     if each == 1:

@@ -26,7 +26,7 @@ from ..onnx.activation import gelu_tanh, swish_of
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import Array, reduce, softmax
 from ..walk.node_context import NodeContext
-from .low_bit_weights import matrix_of, packed_codes, unpacked
+from .low_bit_weights import matrix_of, packed_codes, unpack_bits
 from .unfuse import MS
 
 Held = Array | LazyArray
@@ -119,7 +119,7 @@ def quantized_moe(ctx: NodeContext) -> Value:
         )
     if int(ctx.attr("weights_prepacked", -1)) > 0:
         raise UnsupportedOpError(f"{ctx.label} has weights packed for one device; export weights_prepacked=0")
-    picks, weights = _routed(ctx, _scores(ctx), ctx.get(14))
+    picks, weights = _route(ctx, _scores(ctx), ctx.get(14))
 
     def layer(number: int) -> _ExpertMatrices | None:
         at = 3 * number - 1
@@ -178,8 +178,8 @@ def _zeros(ctx: NodeContext, i: int, experts: int, rows: int, blocks: int, bits:
         return np.full((1, 1), 1 << (bits - 1), np.uint8)
     given = ctx.const(i)
     if given.ndim == 2:
-        return unpacked(given, bits)[:, :rows].reshape(experts * rows, 1)
-    return unpacked(given.reshape(experts * rows, -1), bits)[:, :blocks]
+        return unpack_bits(given, bits)[:, :rows].reshape(experts * rows, 1)
+    return unpack_bits(given.reshape(experts * rows, -1), bits)[:, :blocks]
 
 
 # Routing
@@ -202,7 +202,7 @@ def _top_k(ctx: NodeContext, scores: Value) -> tuple[Value, Value]:
     return values, picks
 
 
-def _routed(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value, Value]:
+def _route(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value, Value]:
     """Return (selected experts, weights) of QMoE."""
     best, picks = _top_k(ctx, scores)
     if given is None:
@@ -226,18 +226,16 @@ def _mix_experts(
     up, down = layer(1), layer(2)
     if up is None or down is None:
         raise ShapeError(f"{ctx.label} needs the weights of fc1 and fc2")
-    inner = _activated(ctx, rows, picks, up, layer(3))
+    inner = _activate(ctx, rows, picks, up, layer(3))
     y = down.times(ctx, inner, picks)
     weighted = ctx.elementwise(lambda v, w: v * w, y, ctx.reshape(weights, (tokens, slots, 1)))
     return ctx.reshape(reduce(ctx, weighted, "sum", (1,), keepdims=False), x.shape)
 
 
-def _activated(
-    ctx: NodeContext, x: Value, picks: Value, first: _ExpertMatrices, third: _ExpertMatrices | None
-) -> Value:
+def _activate(ctx: NodeContext, x: Value, picks: Value, first: _ExpertMatrices, third: _ExpertMatrices | None) -> Value:
     """Return [T, slots, inner]: the first layer, gated by the third, or by half of itself."""
     name, fusion = str(ctx.attr("activation_type", "relu")), int(ctx.attr("swiglu_fusion", 0))
-    functions = _functions(ctx)
+    functions = _gate_functions(ctx)
     if name not in functions or (name == "geglu" and fusion == 0):
         raise UnsupportedOpError(
             f"{ctx.label} has activation_type '{name}' with swiglu_fusion={fusion}; known are {', '.join(functions)}, "
@@ -256,7 +254,7 @@ def _activated(
     return ctx.elementwise(lambda v, g: function(g, v), third.times(ctx, x, picks), gate)
 
 
-def _functions(ctx: NodeContext) -> dict[str, Callable[[Sym, Sym | None], Sym]]:
+def _gate_functions(ctx: NodeContext) -> dict[str, Callable[[Sym, Sym | None], Sym]]:
     """Return each activation as a function of a gate and an optional gated value."""
     alpha, beta = float(ctx.attr("activation_alpha", 1.0)), float(ctx.attr("activation_beta", 0.0))
     limit, later = float(ctx.attr("swiglu_limit", math.inf)), bool(ctx.attr("swiglu_limit_after_activation", 0))

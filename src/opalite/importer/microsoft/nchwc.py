@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
-from ..onnx.image import resized
+from ..onnx.image import emit_resize
 from ..onnx.pool import average_pool, global_average_pool, global_max_pool, max_pool
 from ..op_registry import onnx_op
 from ..proto.undo_nchwc import FULL, NCHWC
@@ -54,4 +54,4 @@ def upsample(ctx: NodeContext) -> Value:
     if coordinate not in ("asymmetric", "align_corners", "half_pixel"):
         raise UnsupportedOpError(f"{ctx.label} has coordinate_transformation_mode '{coordinate}', which is unknown")
     sizes = [d * s for d, s in zip(x.shape, scales, strict=True)]
-    return resized(ctx, sizes, [float(s) for s in scales], coordinate, "floor")
+    return emit_resize(ctx, sizes, [float(s) for s in scales], coordinate, "floor")

@@ -7,7 +7,7 @@ from ...ops.affine_quantization import dequantized
 from ..onnx.matmul import integer_product
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext, Result
-from .attention import attention_of
+from .attention import attend_projection
 from .quantized_ops import rescale_to_float
 from .unfuse import MS, embed_and_normalize
 
@@ -17,7 +17,7 @@ def qattention(ctx: NodeContext) -> Result:
     """Import QAttention: the projection is an integer product in int32, then rescaled to floats."""
     acc = integer_product(ctx, ctx.input(0), ctx.input(1), ctx.get(6), ctx.get(7))
     joint = rescale_to_float(ctx, acc, ctx.input(3), ctx.input(4), ctx.input(2))
-    return attention_of(ctx, joint, ctx.get(5), None, ctx.get(8))
+    return attend_projection(ctx, joint, ctx.get(5), None, ctx.get(8))
 
 
 @onnx_op("QEmbedLayerNormalization", domain=MS)

@@ -48,11 +48,11 @@ def _quantised_input(ctx: NodeContext, x: Value) -> Value:
     steps = x.shape[0] if lens is None or not lens.size else int(np.clip(lens.max(), 0, fixed(x.shape[0])))
     if steps != x.shape[0]:
         rest = slice_axis(ctx, x, 0, steps, x.shape[0])
-        return concat(ctx, [_levels(ctx, slice_axis(ctx, x, 0, 0, steps)), rest], 0)
-    return _levels(ctx, x)
+        return concat(ctx, [_quantise(ctx, slice_axis(ctx, x, 0, 0, steps)), rest], 0)
+    return _quantise(ctx, x)
 
 
-def _levels(ctx: NodeContext, x: Value) -> Value:
+def _quantise(ctx: NodeContext, x: Value) -> Value:
     q, scale, zero = dynamic_quantize(ctx, x)
     return ctx.elementwise(dequantized, q, scale, zero)
 

@@ -29,10 +29,10 @@ def data_dependent(ctx: NodeContext) -> Result:
 def ngram_repeat_block(ctx: NodeContext) -> Value:
     """Import NGramRepeatBlock: scores[B,V], with -inf for tokens that repeat an n-gram of ids[B,L]."""
     ids, scores, n = ctx.input(0), ctx.input(1), int(ctx.attr("ngram_size", 0))
-    return without_repeats(ctx, ids, scores, n)
+    return mask_repeated_ngrams(ctx, ids, scores, n)
 
 
-def without_repeats(ctx: NodeContext, ids: Value, scores: Value, n: int) -> Value:
+def mask_repeated_ngrams(ctx: NodeContext, ids: Value, scores: Value, n: int) -> Value:
     """Set scores of tokens that repeat an n-gram of `n` tokens to -inf."""
     batch, length = ids.shape
     places = length - n + 1

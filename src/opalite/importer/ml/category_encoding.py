@@ -48,7 +48,7 @@ def key_index(ctx: NodeContext, x: Value, keys: Array, last: bool, required: boo
         attrs["numbers"] = keys.astype(np.int64).tolist()
     if not len(keys):
         return ctx.constant(np.full(x.shape, -1, np.int64))
-    return ctx.add_host("Place", [x], types, reason, **attrs)[0]
+    return ctx.add_host("KeyIndex", [x], types, reason, **attrs)[0]
 
 
 def _by_comparison(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value:
@@ -192,6 +192,6 @@ def category_mapper(ctx: NodeContext) -> Value:
 @onnx_op("DictVectorizer", domain=ML)
 @onnx_op("CastMap", domain=ML)
 @onnx_op("ZipMap", domain=ML)
-def maps(ctx: NodeContext) -> Value:
+def map_operator(ctx: NodeContext) -> Value:
     """Import an operator on maps, which runs on the host."""
     raise NeedTask

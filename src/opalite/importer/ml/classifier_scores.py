@@ -32,7 +32,7 @@ def text_array(values: Any) -> Array:
     return np.array([v.decode() if isinstance(v, bytes) else str(v) for v in values], object)
 
 
-def transform_of(ctx: NodeContext) -> str:
+def read_post_transform(ctx: NodeContext) -> str:
     """Return the attribute post_transform; UnsupportedOpError for an unknown one."""
     name = str(ctx.attr("post_transform", "NONE"))
     if name not in TRANSFORMS:
@@ -40,7 +40,7 @@ def transform_of(ctx: NodeContext) -> str:
     return name
 
 
-def rows_of(ctx: NodeContext, x: Value) -> Value:
+def as_rows(ctx: NodeContext, x: Value) -> Value:
     """Reshape x to float rows [N, F]: a vector is one row; float64 is kept, other types become float32."""
     rows = ctx.reshape(x, (1, x.type.count)) if len(x.shape) < 2 else x
     if len(rows.shape) > 2:
@@ -48,7 +48,7 @@ def rows_of(ctx: NodeContext, x: Value) -> Value:
     return rows if rows.dtype in (DType.FLOAT32, DType.FLOAT64) else ctx.cast(rows, DType.FLOAT32)
 
 
-def transformed(ctx: NodeContext, scores: Value, name: str) -> Value:
+def post_transform(ctx: NodeContext, scores: Value, name: str) -> Value:
     """Apply post-transform `name` to scores [N, columns]; only PROBIT changes a single column, as in onnxruntime."""
     if name == "PROBIT":
         return ctx.elementwise(_probit, scores)
@@ -79,17 +79,17 @@ def _probit(s: Sym) -> Sym:
     return where(x < 0.0, -root, root) * math.sqrt(2.0)
 
 
-def two_columns(ctx: NodeContext, score: Value, name: str, negate: bool) -> Value:
+def both_class_scores(ctx: NodeContext, score: Value, name: str, negate: bool) -> Value:
     """Return scores of both classes from [N, 1] of the second: 1 - s (or -s if `negate`) and s; LOGISTIC of -s, s."""
     if name == "LOGISTIC":
         return concat(ctx, [ctx.elementwise(lambda s: (-s).call("sigmoid"), score),
                             ctx.elementwise(lambda s: s.call("sigmoid"), score)], 1)  # fmt: skip
     first = ctx.elementwise(lambda s: -s if negate else 1.0 - s, score)
     both = concat(ctx, [first, score], 1)
-    return transformed(ctx, both, name) if name == "PROBIT" else both
+    return post_transform(ctx, both, name) if name == "PROBIT" else both
 
 
-def labels_of(ctx: NodeContext, *ints: str) -> Array | None:
+def class_labels(ctx: NodeContext, *ints: str) -> Array | None:
     """Return the class labels: strings, or int64s from the first attribute of `ints`; None without labels."""
     strings = ctx.attr("classlabels_strings", None)
     if strings:
@@ -101,7 +101,7 @@ def labels_of(ctx: NodeContext, *ints: str) -> Array | None:
     return None
 
 
-def best_column(ctx: NodeContext, scores: Value) -> Value:
+def argmax_column(ctx: NodeContext, scores: Value) -> Value:
     """Return the column of the largest score of each row: int64[N]."""
     return ctx.add(ArgReduce(kind="max", axis=1, keepdims=False, select_last=False), [scores])
 

@@ -16,15 +16,15 @@ from ..walk.node_context import NodeContext
 from .classifier_scores import (
     ML,
     Array,
-    best_column,
+    argmax_column,
+    as_rows,
+    both_class_scores,
+    class_labels,
     column,
     exceeds,
-    labels_of,
     pick_labels,
-    rows_of,
-    transform_of,
-    transformed,
-    two_columns,
+    post_transform,
+    read_post_transform,
 )
 
 
@@ -132,23 +132,23 @@ def _flat(ctx: NodeContext, v: Value) -> Value:
 @onnx_op("LinearRegressor", domain=ML)
 def linear_regressor(ctx: NodeContext) -> Value:
     """Import LinearRegressor: x W' + intercepts in float32, transformed."""
-    return transformed(ctx, _product(ctx, int(ctx.attr("targets", 1))), transform_of(ctx))
+    return post_transform(ctx, _product(ctx, int(ctx.attr("targets", 1))), read_post_transform(ctx))
 
 
 @onnx_op("LinearClassifier", domain=ML)
 def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
     """Import LinearClassifier: labels [N] and float32 scores [N, classes]; one row of coefficients gives a sign."""
-    labels = labels_of(ctx, "classlabels_ints")
+    labels = class_labels(ctx, "classlabels_ints")
     count = len(ctx.attr("intercepts", ())) or (1 if labels is None else len(labels))
     given = len(ctx.attr("coefficients", ()))
     if given % count:
         raise ShapeError(f"{ctx.label} has {given} coefficients, which is no multiple of its {count} classes")
-    scores, name = _product(ctx, count), transform_of(ctx)
+    scores, name = _product(ctx, count), read_post_transform(ctx)
     if count > 1:
         found = np.arange(count) if labels is None else labels
         if len(found) != count:
             raise ShapeError(f"{ctx.label} has {len(found)} class labels for {count} intercepts")
-        return pick_labels(ctx, best_column(ctx, scores), found), transformed(ctx, scores, name)
+        return pick_labels(ctx, argmax_column(ctx, scores), found), post_transform(ctx, scores, name)
     if labels is not None and len(labels) != 2:
         raise ShapeError(
             f"{ctx.label} has one row of coefficients, which decides between 2 labels; it has {len(labels)}"
@@ -156,8 +156,8 @@ def linear_classifier(ctx: NodeContext) -> Sequence[Value]:
     one = column(ctx, scores, 0)
     position = exceeds(ctx, one, 0.0)
     if labels is None:
-        return position, transformed(ctx, one, name)
-    return pick_labels(ctx, position, labels), two_columns(ctx, one, name, negate=False)
+        return position, post_transform(ctx, one, name)
+    return pick_labels(ctx, position, labels), both_class_scores(ctx, one, name, negate=False)
 
 
 def _product(ctx: NodeContext, targets: int) -> Value:
@@ -165,7 +165,7 @@ def _product(ctx: NodeContext, targets: int) -> Value:
 
     Surplus coefficients are ignored, as in onnxruntime.
     """
-    rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
+    rows = ctx.cast(as_rows(ctx, ctx.input(0)), DType.FLOAT32)
     coefficients: Array = ctx.memo("coefficients", lambda a: np.asarray(a.get("coefficients", ()), np.float32))
     needed = targets * rows.shape[1]
     if coefficients.size < needed:

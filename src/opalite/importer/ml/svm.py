@@ -14,7 +14,16 @@ from ...ops.pairwise_distance import Distance, PairwiseCoupling
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import concat, matmul, reduce
 from ..walk.node_context import NodeContext
-from .classifier_scores import ML, Array, best_column, labels_of, pick_labels, rows_of, transform_of, transformed
+from .classifier_scores import (
+    ML,
+    Array,
+    argmax_column,
+    as_rows,
+    class_labels,
+    pick_labels,
+    post_transform,
+    read_post_transform,
+)
 
 _NEAR_ONE = 1e-7  # minimum distance of pair probabilities from 0 and 1
 
@@ -22,8 +31,8 @@ _NEAR_ONE = 1e-7  # minimum distance of pair probabilities from 0 and 1
 @onnx_op("SVMRegressor", domain=ML)
 def svm_regressor(ctx: NodeContext) -> Value:
     """Import SVMRegressor: kernels times coefficients plus rho, float32 [N, 1]; its sign for one-class machines."""
-    rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
-    transform_of(ctx)  # a single score is not transformed; this checks the attribute
+    rows = ctx.cast(as_rows(ctx, ctx.input(0)), DType.FLOAT32)
+    read_post_transform(ctx)  # a single score is not transformed; this checks the attribute
     count = int(ctx.attr("n_supports", 0))
     coefficients = _numbers(ctx, "coefficients")
     rho = float(_rho(ctx, 1)[0])
@@ -41,8 +50,8 @@ def svm_regressor(ctx: NodeContext) -> Value:
 @onnx_op("SVMClassifier", domain=ML)
 def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
     """Import SVMClassifier: labels [N] and float32 scores, one per pair of classes, or probabilities of classes."""
-    rows = ctx.cast(rows_of(ctx, ctx.input(0)), DType.FLOAT32)
-    labels = labels_of(ctx, "classlabels_ints")
+    rows = ctx.cast(as_rows(ctx, ctx.input(0)), DType.FLOAT32)
+    labels = class_labels(ctx, "classlabels_ints")
     if labels is None:
         raise ShapeError(f"{ctx.label} has neither classlabels_strings nor classlabels_ints")
     per_class = np.asarray(ctx.attr("vectors_per_class", None) or (), np.int64)
@@ -57,14 +66,14 @@ def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
     scores = matmul(ctx, values, ctx.constant(weights))
     scores = ctx.elementwise(lambda s, r: s + r, scores, ctx.constant(_rho(ctx, pairs)))
     found = pick_labels(ctx, _winner(ctx, scores, k), labels)
-    name = transform_of(ctx)
+    name = read_post_transform(ctx)
     if ctx.attr("prob_a", None):
-        return found, transformed(ctx, _probabilities(ctx, scores, pairs), name)
+        return found, post_transform(ctx, _probabilities(ctx, scores, pairs), name)
     if k == 2:  # a single score of the first class against the second gives both columns
         plain = name in ("NONE", "LOGISTIC")
         both = concat(ctx, [ctx.elementwise(lambda s: -s if plain else 1.0 - s, scores), scores], 1)
-        return found, transformed(ctx, both, name) if name in ("LOGISTIC", "PROBIT") else both
-    return found, transformed(ctx, scores, name)
+        return found, post_transform(ctx, both, name) if name in ("LOGISTIC", "PROBIT") else both
+    return found, post_transform(ctx, scores, name)
 
 
 def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
@@ -75,7 +84,7 @@ def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
     rho = float(_rho(ctx, 1)[0])
     scores = matmul(ctx, rows, ctx.constant(coefficients.reshape(k, -1)), trans_b=True)
     scores = ctx.elementwise(lambda s: s + rho, scores)
-    best = best_column(ctx, scores)
+    best = argmax_column(ctx, scores)
     if k == 2 and not ctx.attr("prob_a", None) and scores.type.count:
         # As in onnxruntime, the larger score decides between two classes.
         positive = bool((coefficients >= 0).all())
@@ -85,7 +94,7 @@ def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
             return where(t >= 0.5 if positive else t > 0.0, 1, b)
 
         best = ctx.elementwise(decide, top, best)
-    return pick_labels(ctx, best, labels), transformed(ctx, scores, transform_of(ctx))
+    return pick_labels(ctx, best, labels), post_transform(ctx, scores, read_post_transform(ctx))
 
 
 def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
@@ -154,7 +163,7 @@ def _winner(ctx: NodeContext, scores: Value, k: int) -> Value:
     won = ctx.elementwise(lambda s: (s > 0.0).cast(s.dtype), scores)
     base = np.bincount(second, minlength=k).astype(np.float32)
     votes = ctx.elementwise(lambda v, b: v + b, matmul(ctx, won, ctx.constant(shift)), ctx.constant(base))
-    return best_column(ctx, votes)
+    return argmax_column(ctx, votes)
 
 
 def _probabilities(ctx: NodeContext, scores: Value, pairs: int) -> Value:

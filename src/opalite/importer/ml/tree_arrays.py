@@ -32,7 +32,7 @@ class Trees:
 
 def flat_trees(attrs: Mapping[str, Any], kind: str, label: str) -> Trees:
     """Convert TreeEnsembleClassifier (kind 'class') or -Regressor ('target'); ModelError for inconsistent nodes."""
-    modes = _numbers_of(attrs.get("nodes_modes", ()), label)
+    modes = _comparison_numbers(attrs.get("nodes_modes", ()), label)
     count = len(modes)
     trees, ids = _ints(attrs, "nodes_treeids"), _ints(attrs, "nodes_nodeids")
     if len(trees) != count or len(ids) != count or not count:
@@ -234,7 +234,7 @@ def _depth(roots: Array, yes: Array, no: Array) -> int | None:
         level = np.unique(np.concatenate([yes[inner], no[inner]]))
 
 
-def _numbers_of(modes: Sequence[Any], label: str) -> Array:
+def _comparison_numbers(modes: Sequence[Any], label: str) -> Array:
     """Return comparison numbers; -1 for leaves."""
     known = {name: i for i, name in enumerate(_MODES)} | {"LEAF": -1}
     names = [m.decode() if isinstance(m, bytes) else str(m) for m in modes]

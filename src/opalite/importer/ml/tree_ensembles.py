@@ -16,15 +16,15 @@ from ..walk.node_context import NodeContext
 from .classifier_scores import (
     ML,
     TRANSFORMS,
-    best_column,
+    argmax_column,
+    as_rows,
+    both_class_scores,
+    class_labels,
     column,
     exceeds,
-    labels_of,
     pick_labels,
-    rows_of,
-    transform_of,
-    transformed,
-    two_columns,
+    post_transform,
+    read_post_transform,
 )
 from .tree_arrays import Array, Trees, base_values, flat_trees, typed_trees
 
@@ -42,7 +42,7 @@ def tree_ensemble_regressor(ctx: NodeContext) -> Value:
         raise ShapeError(f"{ctx.label} has {base.size} base_values for {width} targets")
     if base.size and (width == 1 or base.size == width):
         scores = _add_base(ctx, scores, base)
-    return ctx.cast(transformed(ctx, scores, transform_of(ctx)), DType.FLOAT32)
+    return ctx.cast(post_transform(ctx, scores, read_post_transform(ctx)), DType.FLOAT32)
 
 
 @onnx_op("TreeEnsembleClassifier", domain=ML)
@@ -53,15 +53,15 @@ def tree_ensemble_classifier(ctx: NodeContext) -> Sequence[Value]:
     negative. If all weights belong to the first class, they count for the second, and the first column is derived.
     """
     trees = ctx.memo("trees", lambda a: flat_trees(a, "class", ctx.label))
-    labels = labels_of(ctx, "classlabels_int64s")
+    labels = class_labels(ctx, "classlabels_int64s")
     if labels is None:
         raise ShapeError(f"{ctx.label} has neither classlabels_strings nor classlabels_int64s")
-    name, base = transform_of(ctx), base_values(_attrs(ctx))
+    name, base = read_post_transform(ctx), base_values(_attrs(ctx))
     scores = _sums(ctx, trees, len(labels), "SUM")
     if len(labels) != 2:
         scores = _add_base(ctx, scores, base) if base.size == len(labels) else scores
-        best = best_column(ctx, _mask_unused_classes(ctx, scores, trees, base))
-        return pick_labels(ctx, best, labels), ctx.cast(transformed(ctx, scores, name), DType.FLOAT32)
+        best = argmax_column(ctx, _mask_unused_classes(ctx, scores, trees, base))
+        return pick_labels(ctx, best, labels), ctx.cast(post_transform(ctx, scores, name), DType.FLOAT32)
     named = set(np.unique(trees.columns).tolist())
     positive = bool((trees.weights >= 0).all())
     limit = 0.5 if len(named) == 1 and positive else 0.0
@@ -70,16 +70,16 @@ def tree_ensemble_classifier(ctx: NodeContext) -> Sequence[Value]:
         one = _add_base(ctx, one, base[:1]) if base.size else one
         position = exceeds(ctx, one, limit)
         if base.size < 2:
-            scores = two_columns(ctx, one, name, negate=not positive)
+            scores = both_class_scores(ctx, one, name, negate=not positive)
         else:
-            scores = transformed(ctx, concat(ctx, [one, column(ctx, scores, 1)], 1), name)
+            scores = post_transform(ctx, concat(ctx, [one, column(ctx, scores, 1)], 1), name)
     else:
         if base.size == 2:
             scores = _add_base(ctx, scores, base)
         elif base.size == 1 and 0 in named:
             scores = _add_base(ctx, scores, np.array([base[0], 0], base.dtype))
         position = exceeds(ctx, column(ctx, scores, 1), limit)
-        scores = transformed(ctx, scores, name)
+        scores = post_transform(ctx, scores, name)
     return pick_labels(ctx, position, labels), ctx.cast(scores, DType.FLOAT32)
 
 
@@ -93,7 +93,7 @@ def tree_ensemble(ctx: NodeContext) -> Value:
     if not 0 <= transform < len(TRANSFORMS):
         raise UnsupportedOpError(f"{ctx.label} has post_transform {transform}; known are 0 to {len(TRANSFORMS) - 1}")
     scores = _sums(ctx, trees, int(ctx.attr("n_targets", 1)), _AGGREGATES[number])
-    return ctx.cast(transformed(ctx, scores, TRANSFORMS[transform]), ctx.input(0).dtype)
+    return ctx.cast(post_transform(ctx, scores, TRANSFORMS[transform]), ctx.input(0).dtype)
 
 
 def _attrs(ctx: NodeContext) -> dict[str, Array]:
@@ -109,7 +109,7 @@ def _aggregate(ctx: NodeContext) -> str:
 
 def _sums(ctx: NodeContext, trees: Trees, width: int, aggregate: str) -> Value:
     x = ctx.input(0)
-    rows = rows_of(ctx, x)
+    rows = as_rows(ctx, x)
     if len(x.shape) > 2:
         raise ShapeError(f"{ctx.label} takes rows [N, F] or one row [F], got {x.type}")
     most = int(trees.nodes[:, 0].max(initial=-1))

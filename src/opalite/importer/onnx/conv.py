@@ -188,7 +188,7 @@ def integer_convolution(
     """Emit the convolution of x - x_zero with w - w_zero plus bias, in int32, by the node's attributes."""
     plain = (x_zero is None or x_zero.type.count == 1) and (w_zero is None or len(w_zero.shape) <= 1)
     if not plain or x.dtype not in BYTES or w.dtype not in BYTES:
-        return convolve(ctx, centred(ctx, x, x_zero, 1), centred(ctx, w, w_zero, 0), bias)
+        return convolve(ctx, subtract_zero_point(ctx, x, x_zero, 1), subtract_zero_point(ctx, w, w_zero, 0), bias)
     if len(w.shape) != len(x.shape):
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = window_of(ctx, x, w.shape[2:])
@@ -197,7 +197,7 @@ def integer_convolution(
     return ctx.add(IntegerConv(window.strides, window.pads, window.dilations, group), inputs)
 
 
-def centred(ctx: NodeContext, v: Value, zero: Value | None, axis: int) -> Value:
+def subtract_zero_point(ctx: NodeContext, v: Value, zero: Value | None, axis: int) -> Value:
     """Subtract the zero point from `v` in int32; a vector of zero points belongs to `axis`."""
     zero = nonzero_zero_point(zero)
     if zero is not None and zero.type.count == 1:

@@ -47,27 +47,29 @@ def _mode(ctx: NodeContext, default: str) -> str:
 @onnx_op("Upsample", since=1)
 def upsample_two_scales(ctx: NodeContext) -> Value:
     """Import Upsample: height and width scaled by attributes (opset 1)."""
-    return _legacy(ctx, (1.0, 1.0, float(ctx.attr("height_scale", 1.0)), float(ctx.attr("width_scale", 1.0))))
+    return _resize_asymmetric(
+        ctx, (1.0, 1.0, float(ctx.attr("height_scale", 1.0)), float(ctx.attr("width_scale", 1.0)))
+    )
 
 
 @onnx_op("Upsample", since=7)
 def upsample_attribute(ctx: NodeContext) -> Value:
     """Import Upsample: every axis scaled by the attribute `scales`."""
-    return _legacy(ctx, [float(s) for s in ctx.attr("scales", ())])
+    return _resize_asymmetric(ctx, [float(s) for s in ctx.attr("scales", ())])
 
 
 @onnx_op("Upsample", since=9)
 @onnx_op("Resize", since=10)
 def resize_scales(ctx: NodeContext) -> Value:
     """Import Upsample and Resize with scales as an input; positions are output / scale."""
-    return _legacy(ctx, ctx.const_numbers(1))
+    return _resize_asymmetric(ctx, ctx.const_numbers(1))
 
 
-def _legacy(ctx: NodeContext, scales: Sequence[float]) -> Value:
+def _resize_asymmetric(ctx: NodeContext, scales: Sequence[float]) -> Value:
     x = ctx.input(0)
     _check_count(ctx, scales, x)
     sizes = [_scaled(d, s) for d, s in zip(x.shape, scales, strict=True)]
-    return resized(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNTOLD)
+    return emit_resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNTOLD)
 
 
 def _check_count(ctx: NodeContext, numbers: Sequence[float], x: Value) -> None:
@@ -102,11 +104,11 @@ def resize(ctx: NodeContext) -> Value:
         ratios = [_ratio(s, x.shape[a]) for a, s in zip(axes, wanted, strict=True)]
         policy = str(ctx.attr("keep_aspect_ratio_policy", "stretch"))
         if policy != "stretch":
-            ratios = [_extreme(ratios, smallest=policy == "not_larger")] * len(axes)
+            ratios = [_min_or_max(ratios, smallest=policy == "not_larger")] * len(axes)
             wanted = [math.floor(r * x.shape[a] + 0.5) for a, r in zip(axes, ratios, strict=True)]
         for a, s, r in zip(axes, wanted, ratios, strict=True):
             sizes[a], scales[a] = s, r
-    return resized(ctx, sizes, scales, coordinate, str(ctx.attr("nearest_mode", "round_prefer_floor")), roi)
+    return emit_resize(ctx, sizes, scales, coordinate, str(ctx.attr("nearest_mode", "round_prefer_floor")), roi)
 
 
 def _scaled(size: int, scale: float) -> int:
@@ -131,7 +133,7 @@ def _ratio(size: int, of: int) -> float:
     return size / of if of else 1.0
 
 
-def _extreme(ratios: Sequence[float], smallest: bool) -> float:
+def _min_or_max(ratios: Sequence[float], smallest: bool) -> float:
     """Return min or max of the ratios; a guard records the result if they depend on sizes."""
     best = ratios[0]
     for r in ratios[1:]:
@@ -146,7 +148,7 @@ def _for_axes(ctx: NodeContext, numbers: Sequence[Any], axes: Sequence[int]) -> 
     return numbers
 
 
-def resized(
+def emit_resize(
     ctx: NodeContext,
     sizes: Sequence[int],
     scales: Sequence[float],

@@ -40,7 +40,7 @@ def _loss(ctx: NodeContext, logs: Value) -> Value:
     picked = squeeze(ctx, ctx.add(GatherElements(axis=1), [logs, unsqueeze(ctx, place, (1,))]), (1,))
     if weight is None and ignored is None:
         loss = ctx.elementwise(lambda v: -v, picked)
-        return _all(ctx, loss, reduction) if reduction != "none" else loss
+        return _reduce_all(ctx, loss, reduction) if reduction != "none" else loss
     share = gather(ctx, weight, place, 0) if weight is not None else ctx.scalar(1, logs)
 
     def counted(w: Sym, t: Sym) -> Sym:
@@ -51,9 +51,9 @@ def _loss(ctx: NodeContext, logs: Value) -> Value:
     if reduction == "none":
         return loss
     if reduction == "sum":
-        return _all(ctx, loss, "sum")
-    return ctx.elementwise(lambda a, b: a / b, _all(ctx, loss, "sum"), _all(ctx, share, "sum"))
+        return _reduce_all(ctx, loss, "sum")
+    return ctx.elementwise(lambda a, b: a / b, _reduce_all(ctx, loss, "sum"), _reduce_all(ctx, share, "sum"))
 
 
-def _all(ctx: NodeContext, v: Value, kind: str) -> Value:
+def _reduce_all(ctx: NodeContext, v: Value, kind: str) -> Value:
     return reduce(ctx, v, kind, range(len(v.shape)), keepdims=False)

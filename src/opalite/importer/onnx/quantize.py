@@ -40,7 +40,7 @@ def quantize_linear(ctx: NodeContext) -> Result:
     Types without device support (integers below 8 bits, small floats) are computed in wider types; the host narrows
     them.
     """
-    x, scale, zero = ctx.input(0), _widened(ctx, ctx.input(1)), _widened(ctx, ctx.get(2))
+    x, scale, zero = ctx.input(0), _widen(ctx, ctx.input(1)), _widen(ctx, ctx.get(2))
     assert scale is not None
     code = int(ctx.attr("output_dtype", 0))
     held = ctx.input(2).dtype if zero is not None else elem_dtype(code) if code else DType.UINT8
@@ -73,7 +73,7 @@ def dequantize_linear(ctx: NodeContext) -> Result:
     kept = _quantized_constant(ctx)
     if kept is not None:
         return kept
-    x, scale, zero = (_widened(ctx, v) for v in (ctx.input(0), ctx.input(1), ctx.get(2)))
+    x, scale, zero = (_widen(ctx, v) for v in (ctx.input(0), ctx.input(1), ctx.get(2)))
     assert x is not None
     assert scale is not None
     code = int(ctx.attr("output_dtype", 0))
@@ -129,7 +129,7 @@ def _quantized_constant(ctx: NodeContext) -> Value | None:
     return ctx.dequantised(QuantizedConstant(converted(held, narrow), parts[0], less, bits, axis, block), dtype)
 
 
-def _widened(ctx: NodeContext, v: Value | None) -> Value | None:
+def _widen(ctx: NodeContext, v: Value | None) -> Value | None:
     """Widen an integer below 8 bits to int8 or uint8, and a small float to float32."""
     if v is None or v.dtype.on_device:
         return v

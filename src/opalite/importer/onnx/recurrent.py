@@ -104,7 +104,7 @@ def _activations(
     ctx: NodeContext, kind: str, directions: int
 ) -> tuple[tuple[str, ...], tuple[float | None, ...], tuple[float | None, ...]]:
     """Return names, alphas and betas of all functions; parameters go, in order, to functions that take them."""
-    names = tuple(_proper(ctx, str(n)) for n in ctx.attr("activations", ()) or _DEFAULTS[kind] * directions)
+    names = tuple(_canonical_name(ctx, str(n)) for n in ctx.attr("activations", ()) or _DEFAULTS[kind] * directions)
     if kind == "rnn":  # onnxruntime writes the schema's two defaults when it saves a model
         names = names[:directions]
     if len(names) != len(_DEFAULTS[kind]) * directions:
@@ -120,7 +120,7 @@ def _activations(
     return names, tuple(alphas), tuple(betas)
 
 
-def _proper(ctx: NodeContext, name: str) -> str:
+def _canonical_name(ctx: NodeContext, name: str) -> str:
     """Return the activation's name as spelled by ONNX; models use any case."""
     for known in (*_PLAIN, *_PARAMETERS):
         if known.lower() == name.lower():

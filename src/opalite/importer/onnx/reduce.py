@@ -49,11 +49,11 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
     axes = ints_of(ctx, "axes", 1, input_since)
     if not axes:
         if ctx.version >= input_since and ctx.flag("noop_with_empty_axes"):
-            return _elements(ctx, x, kind)
+            return _reduce_no_axes(ctx, x, kind)
         axes = tuple(range(len(x.shape)))
     if not x.shape:
-        return _elements(ctx, x, kind)
-    work = _reducible(x.dtype, kind)
+        return _reduce_no_axes(ctx, x, kind)
+    work = _work_dtype(x.dtype, kind)
     if work is DType.INT32 and kind not in ("max", "min"):
         work = DType.INT64  # overflow saturates
     named = {normalize_axis(a, len(x.shape)) for a in axes}  # a duplicate axis is reduced once
@@ -65,17 +65,17 @@ def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
     return ctx.cast(out, x.dtype)
 
 
-def _elements(ctx: NodeContext, x: Value, kind: str) -> Value:
+def _reduce_no_axes(ctx: NodeContext, x: Value, kind: str) -> Value:
     fn = _BY_ELEMENT.get(kind)
     if fn is None:
         return x
     if fn == "square":
         return ctx.elementwise(lambda v: v * v, x)
-    work = _reducible(x.dtype, kind) if fn == "log" else x.dtype
+    work = _work_dtype(x.dtype, kind) if fn == "log" else x.dtype
     return ctx.elementwise(lambda v: v.cast(work).call(fn).cast(x.dtype), x)
 
 
-def _reducible(dtype: DType, kind: str) -> DType:
+def _work_dtype(dtype: DType, kind: str) -> DType:
     """Return the dtype to reduce in: float32 for roots and logarithms of integers, uint8 for booleans."""
     if dtype is DType.BOOL:
         return DType.UINT8

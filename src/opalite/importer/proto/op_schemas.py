@@ -18,7 +18,7 @@ from ...ir.tensor_type import TensorType
 from .decode import decode_type, elem_code, elem_dtype, onnx_name
 from .encode import make_proto
 from .graphdef import Attr, AttrRef, NodeDef
-from .refused_ops import refusal
+from .refused_ops import unsupported_reason
 
 SMALL = 4096
 """Largest constant, in elements, passed to shape inference, which reads sizes and axes from constants."""
@@ -41,7 +41,7 @@ def unknown_op(node: NodeDef) -> UnsupportedOpError:
     """Return the error for an operator without schema, model function or importer function."""
     domains, versions = _known_ops()
     where = node.label + (f" of domain '{node.domain}'" if node.domain else "")
-    if (reason := refusal(node.op_type, node.domain)) is not None:
+    if (reason := unsupported_reason(node.op_type, node.domain)) is not None:
         return UnsupportedOpError(f"{where} is not supported: {reason}")
     if node.domain not in domains:
         return UnsupportedOpError(

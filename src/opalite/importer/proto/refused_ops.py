@@ -41,7 +41,7 @@ REFUSED: dict[str, str] = {
 """Reasons by operator of domain com.microsoft."""
 
 
-def refusal(op_type: str, domain: str) -> str | None:
+def unsupported_reason(op_type: str, domain: str) -> str | None:
     """Return the reason why the operator is unsupported; None if it is not listed."""
     if domain == NHWC:
         return "operators with channels last are made for one engine within a session; models do not hold them"

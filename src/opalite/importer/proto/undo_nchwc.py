@@ -65,8 +65,8 @@ def _block_size(found: list[_Blocks]) -> int:
     """Return the block size of the machine that wrote the file."""
     filters = [f for b in found for f in b.filters.values()]
     for b in found:
-        for told in b.block_hints():
-            return told
+        for declared in b.block_hints():
+            return declared
     candidates = [size for size in BLOCKS if all(f.fits(size) for f in filters)]
     if not candidates:
         raise ModelFormatError(
@@ -96,11 +96,11 @@ class _Blocks:
             # Inputs and output of a node have the same channels, except for Concat and convolutions that mix channels.
             inside = [n for n in node.inputs[int(self._mixes(node)) :] if n in self._parent]
             if node.op_type == "Concat" and inside:
-                self._join(node.outputs[0])
+                self._union(node.outputs[0])
             elif _is(node, "ReorderOutput"):
                 continue
             elif node.domain == NCHWC or inside:
-                self._join(*(o for o in node.outputs if o), *inside)
+                self._union(*(o for o in node.outputs if o), *inside)
 
     def _add_filter(self, node: NodeDef) -> None:
         name = node.inputs[1]
@@ -109,10 +109,10 @@ class _Blocks:
         held = self.graph.constants.held(name)
         if len(held.shape) != 4:
             raise ModelFormatError(f"{node.label} of domain '{NCHWC}' has a filter of shape {held.shape}, expected 4-D")
-        both = node.inputs[0] in self._parent and not _is_depthwise(node, held)
-        self.filters[node.outputs[0]] = Blocked(held, both)
+        blocks_inputs = node.inputs[0] in self._parent and not _is_depthwise(node, held)
+        self.filters[node.outputs[0]] = Blocked(held, blocks_inputs)
 
-    def _join(self, *names: str) -> None:
+    def _union(self, *names: str) -> None:
         first = self._find(names[0])
         for name in names[1:]:
             self._parent[self._find(name)] = first
@@ -124,7 +124,7 @@ class _Blocks:
 
     def _mixes(self, node: NodeDef) -> bool:
         """Whether the node is a convolution with a blocked input whose output has other channels."""
-        return _is(node, "Conv") and self.filters[node.outputs[0]].both
+        return _is(node, "Conv") and self.filters[node.outputs[0]].blocks_inputs
 
     # The block size -----------------------------------------------------------------------------------------------
 
@@ -183,14 +183,14 @@ class _Blocks:
         readers = [(name, node) for name in members for node in self._readers.get(name, ())]
         if any(n in outputs for n in members):
             return FULL
-        told = [int(n.attrs.get("channels", 0)) for _, n in readers if _is(n, "ReorderOutput")]
-        most = max(told, default=0)
+        declared = [int(n.attrs.get("channels", 0)) for _, n in readers if _is(n, "ReorderOutput")]
+        most = max(declared, default=0)
         for name, node in readers:
             if self._mixes(node) and name == node.inputs[0]:
                 if int(node.attrs.get("group", 1)) > 1:
                     return FULL  # groups are whole blocks
-                if not told:
-                    most = max(most, self.filters[node.outputs[0]].reads_channels(block))
+                if not declared:
+                    most = max(most, self.filters[node.outputs[0]].used_channels(block))
             elif node.domain != NCHWC and (node.op_type == "Concat" or name not in node.inputs):
                 return FULL  # whole blocks, or an inner graph reads it
         return most or FULL
@@ -205,7 +205,7 @@ class _Blocks:
             m = m if out == FULL else out
             if _is_depthwise(node, blocked.held):
                 added["group"] = m
-            elif blocked.both and kept[self._find(node.inputs[0])] != FULL:
+            elif blocked.blocks_inputs and kept[self._find(node.inputs[0])] != FULL:
                 c = kept[self._find(node.inputs[0])]
             inputs[1] = _add(constants, f"{inputs[1]}/{m}x{c}", blocked.plain(block, (m, c)))
             if len(inputs) > 2 and inputs[2]:

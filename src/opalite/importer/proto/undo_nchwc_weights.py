@@ -29,23 +29,23 @@ class Blocked:
     """Stored filter. both: input channels are blocked too (OIHWBiBo, not OIHWBo)."""
 
     held: Array | LazyArray
-    both: bool
+    blocks_inputs: bool
 
     def fits(self, block: int) -> bool:
         """Whether the dimensions are multiples of `block` as required."""
         m, c = self.held.shape[:2]
-        return m % block == 0 and (not self.both or c % block == 0)
+        return m % block == 0 and (not self.blocks_inputs or c % block == 0)
 
     def plain(self, block: int, kept: tuple[int, int] | None = None) -> Array | LazyArray:
         """Return the filter in plain order, cut to `kept` output and input channels; lazy if the stored one is."""
         held, (m, c) = self.held, kept or self.held.shape[:2]
         shape = (m, c, *held.shape[2:])
         if not isinstance(held, LazyArray):
-            return _plain(held, block, self.both, m, c)
-        key = (held.key, "nchwc", block, self.both, m, c)
-        return LazyArray(held.dtype, shape, lambda: _plain(held.read(), block, self.both, m, c), key=key)
+            return _plain(held, block, self.blocks_inputs, m, c)
+        key = (held.key, "nchwc", block, self.blocks_inputs, m, c)
+        return LazyArray(held.dtype, shape, lambda: _plain(held.read(), block, self.blocks_inputs, m, c), key=key)
 
-    def reads_channels(self, block: int) -> int:
+    def used_channels(self, block: int) -> int:
         """Return the number of input channels up to the last nonzero one; only the last block is inspected."""
         m, c, h, w = self.held.shape
         stored = self.held.read() if isinstance(self.held, LazyArray) else self.held
@@ -54,9 +54,9 @@ class Blocked:
         return c - block + (int(used[-1]) + 1 if used.size else 1)
 
 
-def _plain(stored: Array, block: int, both: bool, m: int, c: int) -> Array:
+def _plain(stored: Array, block: int, blocks_inputs: bool, m: int, c: int) -> Array:
     rows, channels, h, w = stored.shape
-    if both:
+    if blocks_inputs:
         view = stored.reshape(rows // block, channels // block, h, w, block, block).transpose(0, 5, 1, 4, 2, 3)
     else:
         view = stored.reshape(rows // block, channels, h, w, block).transpose(0, 4, 1, 2, 3)

@@ -13,7 +13,7 @@ from ...errors import OpaliteError
 from ...ir.graph import Graph, Node, Value
 from ...ir.symbols import fixed, holds_symbols
 from ...ops.host import HostOp
-from .shape_propagation import plain
+from .shape_propagation import to_array
 
 Array = np.ndarray[Any, Any]
 
@@ -89,12 +89,12 @@ def contents_from_sizes(value: Value, sized: Mapping[Value, Array | None]) -> Ar
     if value.data is not None:
         return value.data
     if (own := sized.get(value)) is not None:
-        return plain(own, value.dtype)
+        return to_array(own, value.dtype)
     nodes = ancestors([value])
     roots = [v for node in nodes for v in node.inputs if v is not None and not v.is_const and v.producer is None]
     if not nodes or any(sized.get(v) is None for v in roots) or not is_cheap(nodes):
         return None
-    known = {v: plain(a, v.dtype) for v in roots if (a := sized.get(v)) is not None}
+    known = {v: to_array(a, v.dtype) for v in roots if (a := sized.get(v)) is not None}
     return evaluate_nodes([_with_fixed_sizes(n) for n in nodes], known, [value])[0]
 
 

@@ -37,11 +37,11 @@ def visit_if(walk: GraphWalk, item: Item) -> None:
     if name in walk.deferred:
         walk.postpone(item)
         return
-    condition = walk.known(item, name)
+    condition = walk.find_contents(item, name)
     if condition is None:
         walk.await_contents(item, name)
         return
-    taken = bool(_single(item, condition, "condition"))
+    taken = bool(_scalar(item, condition, "condition"))
     branches = {which: _graph(item, which) for which in ("then_branch", "else_branch")}
     for which, graph in branches.items():
         if len(graph.outputs) < len(item.outputs):
@@ -99,10 +99,10 @@ def _unroll_loop(walk: GraphWalk, item: Item, body: GraphDef, iterations: int | 
         outs = walk.inline(body, item, str(i), [count, flag, *state], None)
         if begun != (len(walk.pending), len(walk.tasks)):
             return False
-        decided = walk.known(item, outs[0])
+        decided = walk.find_contents(item, outs[0])
         if decided is None:
             return False
-        going = bool(_single(item, decided, "condition"))
+        going = bool(_scalar(item, decided, "condition"))
         state = outs[1 : 1 + len(state)]
         for column, name in zip(columns, outs[1 + len(state) :], strict=True):
             column.append(name)
@@ -231,7 +231,7 @@ def _body(walk: GraphWalk, item: Item, graph: GraphDef, states: slice, declared:
     dimensions change between runs.
     """
     captured = [(n, item.scope.resolve(n)) for n in graph.captures]
-    weights = {local: array for local, outer in captured if (array := walk.static(outer)) is not None}
+    weights = {local: array for local, outer in captured if (array := walk.static_contents(outer)) is not None}
     fed = tuple((local, outer) for local, outer in captured if local not in weights)
     given = [*fed, *zip([v.name for v in graph.inputs[states]], item.inputs[states], strict=False)]
     values = ((local, walk.lookup(outer)) for local, outer in given if outer)
@@ -261,13 +261,13 @@ def _known_scalar(walk: GraphWalk, item: Item, i: int, fixes: bool) -> Any:
         return None
     if name in walk.deferred or name in walk.objects:
         return _UNKNOWN
-    if not fixes and _is_open(walk, name):
+    if not fixes and _depends_on_sizes(walk, name):
         return _UNKNOWN
-    array = walk.known(item, name)
-    return _UNKNOWN if array is None else _single(item, array, "trip count or condition")
+    array = walk.find_contents(item, name)
+    return _UNKNOWN if array is None else _scalar(item, array, "trip count or condition")
 
 
-def _is_open(walk: GraphWalk, name: str) -> bool:
+def _depends_on_sizes(walk: GraphWalk, name: str) -> bool:
     """Whether the contents depend on symbolic sizes, which would become static."""
     value, sized = walk.lookup(name), walk.builder.shape_tensors
     if value is None or value.is_const or not sized:
@@ -275,7 +275,7 @@ def _is_open(walk: GraphWalk, name: str) -> bool:
     return value in sized or any(v in sized for node in ancestors([value]) for v in node.inputs)
 
 
-def _single(item: Item, array: Any, what: str) -> Any:
+def _scalar(item: Item, array: Any, what: str) -> Any:
     if array.size != 1:
         raise ShapeError(f"the {what} of {item.node.label} must hold one element, got shape {array.shape}")
     return array.reshape(()).item()

@@ -17,7 +17,7 @@ from ...ir.tensor_type import TensorType
 from ...ops.host import HostOp
 from ...ops.operator import Op
 from .constant_evaluation import contents_from_sizes
-from .shape_propagation import MOST_ELEMENTS, evaluate, plain, symbolic
+from .shape_propagation import MOST_ELEMENTS, evaluate, has_symbols, to_array
 
 Array = np.ndarray[Any, Any]
 
@@ -79,8 +79,8 @@ class GraphBuilder:
 
     def shape_tensor(self, array: Array, dtype: DType, name: str) -> Value:
         """Return a tensor of `array`'s elements, some of which may be symbolic; a constant if none is."""
-        if not symbolic(array):
-            return self.constant(plain(array, dtype), name)
+        if not has_symbols(array):
+            return self.constant(to_array(array, dtype), name)
         elements = [(type(v), v.text if is_symbolic(v) else v) for v in array.reshape(-1).tolist()]
         key = (dtype, array.shape, tuple(elements))
         if key not in self._same:
@@ -89,10 +89,10 @@ class GraphBuilder:
             self._same[key] = [value]
         return self._same[key][0]
 
-    def plain(self, value: Value) -> Value:
+    def fix_sizes(self, value: Value) -> Value:
         """Return `value`, or a constant if its elements are expressions; their sizes become static."""
         sizes = self.shape_tensors.get(value)
-        return value if sizes is None else self.constant(plain(sizes, value.dtype), value.name)
+        return value if sizes is None else self.constant(to_array(sizes, value.dtype), value.name)
 
     def contents(self, value: Value) -> Array | None:
         """Return the contents of a value as `contents_from_sizes` finds them."""
@@ -132,14 +132,14 @@ class GraphBuilder:
         if not is_sized and _worth_folding(op, inputs, types):
             arrays = evaluate_node(op, [None if v is None else v.data for v in inputs])
             return [self.constant(fit_array(a, t), out_name) for a, t in zip(arrays, types, strict=False)]
-        key = _identity(op, inputs, n_outputs) if is_derived else None
+        key = _node_key(op, inputs, n_outputs) if is_derived else None
         if key is not None and key in self._same:
             return self._same[key]
         outputs = [Value(self.unique(out_name), t) for t in types]
         self.graph.nodes.append(Node(op, list(inputs), outputs, name=name, origin=(Origin(origin, name),)))
         if key is not None:
             self._same[key] = outputs
-            if is_sized and _is_small(inputs, types):
+            if is_sized and _fits_host(inputs, types):
                 self.shape_tensors.update((v, None) for v in outputs)
             else:
                 self._large.update(outputs)
@@ -186,15 +186,15 @@ class GraphBuilder:
 def _worth_folding(op: Op, inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
     if op.random or isinstance(op, HostOp) or not all(v is None or v.is_const for v in inputs):
         return False
-    return _is_little(inputs, types)
+    return _has_small_outputs(inputs, types)
 
 
-def _is_little(inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
+def _has_small_outputs(inputs: Sequence[Value | None], types: Iterable[TensorType]) -> bool:
     read = sum(hint_of(v.type.count) for v in inputs if v is not None)
     return bool(sum(hint_of(t.count) for t in types) <= max(FOLD_ALWAYS, 2 * read))
 
 
-def _identity(op: Op, inputs: Sequence[Value | None], n_outputs: int) -> Any:
+def _node_key(op: Op, inputs: Sequence[Value | None], n_outputs: int) -> Any:
     """Return a key that is equal for nodes with equal results."""
     return (
         op,
@@ -213,11 +213,11 @@ def _is_small_constant(v: Value) -> bool:
     return v.is_const and v.type.count <= MOST_ELEMENTS
 
 
-def _is_small(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
+def _fits_host(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
     """Whether the host may compute the outputs: few elements now, and growth linear in one size."""
     counts = [t.count for t in types]
     grows = max((len(factors) for c in counts if is_dim(c) for factors, _ in c.poly), default=0)
-    return grows <= 1 and _is_little(inputs, types)
+    return grows <= 1 and _has_small_outputs(inputs, types)
 
 
 def evaluate_node(op: Op, arrays: Sequence[Array | None]) -> list[Array]:

@@ -115,7 +115,7 @@ class GraphWalk:
             self.builder.growable.add(value)
         return value
 
-    def static(self, name: str) -> Array | None:
+    def static_contents(self, name: str) -> Array | None:
         """Return the contents of `name` if the model alone determines them."""
         return self.constants[name] if name in self.constants else self.folded.get(name)
 
@@ -333,7 +333,7 @@ class GraphWalk:
             self.visit(make_item(internal_node("PassThrough", item.node.name, (scope.resolve(name),), wanted, {})))
         return [scope.resolve(v.name) for v in graph.outputs]
 
-    def known(self, item: Item, name: str) -> Array | None:
+    def find_contents(self, item: Item, name: str) -> Array | None:
         """Return the contents of tensor `name` if they are known."""
         return self.builder.contents(self._read(item, name))
 

@@ -57,11 +57,11 @@ class ShapeDependentInputs:
         at = Substituted(self.trace, sizes)
         at.learn([v for row in self.leaves.values() for v in row])
         known = {v: np.array(at(row), v.dtype.np).reshape(v.shape) for v, row in self.leaves.items()}
-        arrays = evaluate_nodes(*concrete(self.nodes, known, list(self.wanted.values()), at))
+        arrays = evaluate_nodes(*substitute_sizes(self.nodes, known, list(self.wanted.values()), at))
         return dict(zip(self.wanted, arrays, strict=True))
 
 
-def concrete(
+def substitute_sizes(
     nodes: Sequence[Node], known: Mapping[Value, Array], wanted: Sequence[Value], at: Substituted
 ) -> tuple[list[Node], dict[Value, Array], list[Value]]:
     """Copy nodes, initial values and results with sizes replaced by numbers."""
@@ -86,17 +86,17 @@ def concrete(
 def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     """Copy `graph` with its symbols replaced by the numbers `sizes`."""
     assert graph.trace is not None
-    return _changed(graph, Substituted(graph.trace, sizes), None)
+    return _substituted(graph, Substituted(graph.trace, sizes), None)
 
 
-def graph_moved(graph: Graph, sizes: tuple[int, ...]) -> Graph:
+def graph_with_hints(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     """Copy `graph` with `sizes` as new hints of its symbols; planning the copy adds guards to the copy only."""
     assert graph.trace is not None
     at = Moved(graph.trace, sizes)
-    return _changed(graph, at, at.trace)
+    return _substituted(graph, at, at.trace)
 
 
-def _changed(graph: Graph, at: Substituted, trace: Trace | None) -> Graph:
+def _substituted(graph: Graph, at: Substituted, trace: Trace | None) -> Graph:
     made = graph.copy()
     made.trace = trace
     for v in made.values():

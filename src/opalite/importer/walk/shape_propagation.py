@@ -42,12 +42,12 @@ class _NotCovered(Exception):  # noqa: N818  (a signal to `evaluate`, not an err
     """An operator or operand has no symbolic evaluation."""
 
 
-def symbolic(array: Array) -> bool:
+def has_symbols(array: Array) -> bool:
     """Whether an element depends on sizes."""
     return array.dtype.hasobject and any(is_symbolic(v) for v in array.reshape(-1).tolist())
 
 
-def objects(array: Array) -> Array:
+def to_objects(array: Array) -> Array:
     """Convert `array` to an object array of Python numbers."""
     if array.dtype.hasobject:
         return array
@@ -56,7 +56,7 @@ def objects(array: Array) -> Array:
     return made
 
 
-def plain(array: Array, dtype: DType) -> Array:
+def to_array(array: Array, dtype: DType) -> Array:
     """Convert an object array to `dtype`; sizes of symbolic elements become static."""
     flat = [v.fix() if is_symbolic(v) else v for v in array.reshape(-1).tolist()]
     return np.array(flat, dtype.np).reshape(array.shape)
@@ -89,28 +89,28 @@ def _kind(dtype: DType) -> str | None:
 
 
 def _evaluate(op: Op, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> list[Any]:
-    given = [None if a is None else objects(a) for a in inputs]
+    given = [None if a is None else to_objects(a) for a in inputs]
     match op:
         case Elementwise(expr=expr):
             return [_elementwise(expr, [a for a in given if a is not None], types[0])]
         case Reduce():
             assert given[0] is not None
-            return [_reduced(op, given[0], types[0].dtype)]
+            return [_reduce(op, given[0], types[0].dtype)]
         case Cumulative(kind="sum"):
             assert given[0] is not None
-            return [_running(op, given[0], types[0].dtype)]
+            return [_cumulative_sum(op, given[0], types[0].dtype)]
         case Pad(mode="constant") if not is_symbolic(op.pads):
             assert given[0] is not None
             rank = given[0].ndim
             widths = list(zip(op.pads[:rank], op.pads[rank:], strict=True))
             return [np.pad(given[0], widths, constant_values=op.value)]
         case _ if isinstance(op, _READS):
-            if inputs[1] is None or symbolic(inputs[1]):
+            if inputs[1] is None or has_symbols(inputs[1]):
                 raise _NotCovered
             return op.reference([given[0], inputs[1]])
         case _ if isinstance(op, _MOVES) and not any(is_symbolic(getattr(op, n)) for n in op.__dataclass_fields__):
             if isinstance(op, ScatterElements | ScatterND):
-                if op.reduction != "none" or inputs[1] is None or symbolic(inputs[1]):
+                if op.reduction != "none" or inputs[1] is None or has_symbols(inputs[1]):
                     raise _NotCovered
                 return op.reference([given[0], inputs[1], given[2]])
             return op.reference(given)
@@ -120,34 +120,34 @@ def _evaluate(op: Op, inputs: Sequence[Array | None], types: Sequence[TensorType
 # Reductions
 
 
-def _reduced(op: Reduce, x: Array, dtype: DType) -> Array:
+def _reduce(op: Reduce, x: Array, dtype: DType) -> Array:
     axes = tuple(op.axes)
     rest = [i for i in range(x.ndim) if i not in axes]
     rows = x.transpose((*rest, *axes)).reshape(math.prod(x.shape[i] for i in rest), -1)
     found = np.empty(len(rows), object)
     for i, row in enumerate(rows.tolist()):
-        found[i] = _of_row(op.kind, row, dtype)
+        found[i] = _reduce_row(op.kind, row, dtype)
     return found
 
 
-def _of_row(kind: str, row: list[Any], dtype: DType) -> Any:
+def _reduce_row(kind: str, row: list[Any], dtype: DType) -> Any:
     integers = dtype.is_int
     if not row or (not integers and len(row) > 8):  # NumPy sums more floats in another order
         raise _NotCovered
     match kind:
         case "sum" if integers:
-            return _held(sum(row), dtype)
+            return _in_range(sum(row), dtype)
         case "prod":  # floats are multiplied in float64 and rounded once
             total = row[0]
             for v in row[1:]:
                 total = _float_step("mul", total, v, DType.FLOAT64) if not integers else total * v
-            return _held(total, dtype)
+            return _in_range(total, dtype)
         case "max" | "min":
-            return _extreme(kind, row, dtype)
+            return _min_or_max(kind, row, dtype)
     raise _NotCovered
 
 
-def _running(op: Cumulative, x: Array, dtype: DType) -> Array:
+def _cumulative_sum(op: Cumulative, x: Array, dtype: DType) -> Array:
     if op.exclusive or op.reverse or not dtype.is_int:
         raise _NotCovered
     rows = np.moveaxis(x, op.axis, -1)
@@ -155,7 +155,7 @@ def _running(op: Cumulative, x: Array, dtype: DType) -> Array:
     for at in np.ndindex(rows.shape[:-1]):
         total: Any = 0
         for i, v in enumerate(rows[at].tolist()):
-            total = _held(total + v, dtype)
+            total = _in_range(total + v, dtype)
             found[(*at, i)] = total
     return np.moveaxis(found, -1, op.axis)
 
@@ -197,25 +197,25 @@ def _step(fn: str, args: Sequence[Any], kinds: Sequence[DType], dtype: DType) ->
     if fn == "cast":
         return _cast(args[0], kinds[0], dtype)
     if fn == "where":
-        return args[1] if _true(args[0]) else args[2]
+        return args[1] if _as_bool(args[0]) else args[2]
     if fn in _LOGIC:
-        return _LOGIC[fn](*map(_true, args))
+        return _LOGIC[fn](*map(_as_bool, args))
     if fn in ("eq", "lt", "le"):
         return _compare(fn, args[0], args[1])
     of = kinds[0]
     if of is DType.BOOL:
         raise _NotCovered
     if fn in ("max", "min"):
-        return _extreme(fn, args, dtype)
+        return _min_or_max(fn, args, dtype)
     table = _INTEGERS if of.is_int else _FLOATS
     if fn in table:
-        return _held(table[fn](*args), dtype)
+        return _in_range(table[fn](*args), dtype)
     if not of.is_int and fn in ("add", "sub", "mul", "div"):
         return _float_step(fn, args[0], args[1], dtype)
     raise _NotCovered
 
 
-def _true(v: Any) -> bool:
+def _as_bool(v: Any) -> bool:
     return v if isinstance(v, bool) else not _compare("eq", v, 0)
 
 
@@ -231,10 +231,10 @@ def _is_float(v: Any) -> bool:
     return isinstance(v, float)
 
 
-def _extreme(kind: str, values: Sequence[Any], dtype: DType) -> Any:
+def _min_or_max(kind: str, values: Sequence[Any], dtype: DType) -> Any:
     if dtype.is_int:
         return at_least(values) if kind == "max" else at_most(values)
-    whole = [_whole_number(v) for v in values]
+    whole = [_as_integer(v) for v in values]
     if any(type(v) is SymbolicInt for v in values) and None not in whole:
         return _rounded((at_least if kind == "max" else at_most)(whole), dtype)
     best = values[0]
@@ -246,7 +246,7 @@ def _extreme(kind: str, values: Sequence[Any], dtype: DType) -> Any:
     return best
 
 
-def _whole_number(v: Any) -> Any:
+def _as_integer(v: Any) -> Any:
     """Return a number that is an integer for all sizes as an integer; None for other numbers."""
     return v if type(v) is SymbolicInt else int(v) if not is_symbolic(v) and float(v).is_integer() else None
 
@@ -301,27 +301,27 @@ _INTEGERS: dict[str, Callable[..., Any]] = {
 _FLOATS: dict[str, Callable[..., Any]] = {
     "neg": lambda a: -a,
     "abs": lambda a: a if is_less(0.0, a, or_equal=True) else -a,
-    "floor": lambda a: _whole(math.floor, a),
-    "ceil": lambda a: _whole(math.ceil, a),
-    "rint": lambda a: _whole(round, a),
-    "trunc": lambda a: _whole(_toward_zero, a),
+    "floor": lambda a: _round_float(math.floor, a),
+    "ceil": lambda a: _round_float(math.ceil, a),
+    "rint": lambda a: _round_float(round, a),
+    "trunc": lambda a: _round_float(_truncate, a),
 }
 
 
-def _whole(fn: Callable[[Any], Any], a: Any) -> Any:
+def _round_float(fn: Callable[[Any], Any], a: Any) -> Any:
     """Round to an integer: a SymbolicInt if `a` depends on sizes."""
     if not is_symbolic(a):
         if not math.isfinite(a):
             raise _NotCovered
         return float(fn(a))
-    return _to_whole(fn, a)
+    return _round_symbolic(fn, a)
 
 
-def _toward_zero(a: Any) -> Any:
-    return _to_whole(math.floor if is_less(0.0, a, or_equal=True) else math.ceil, a)
+def _truncate(a: Any) -> Any:
+    return _round_symbolic(math.floor if is_less(0.0, a, or_equal=True) else math.ceil, a)
 
 
-def _to_whole(fn: Callable[[Any], Any], a: Any) -> Any:
+def _round_symbolic(fn: Callable[[Any], Any], a: Any) -> Any:
     """Round a number that depends on sizes by `fn`."""
     if not math.isfinite(hint_of(a)):
         raise _NotCovered
@@ -331,7 +331,7 @@ def _to_whole(fn: Callable[[Any], Any], a: Any) -> Any:
 # Rounding and range
 
 
-def _held(v: Any, dtype: DType) -> Any:
+def _in_range(v: Any, dtype: DType) -> Any:
     """Return `v` rounded to `dtype`; not covered if `dtype` cannot represent it."""
     kind = _kind(dtype)
     if kind == "float":
@@ -362,7 +362,7 @@ def _rounded(v: Any, dtype: DType) -> Any:
 def _float_step(fn: str, a: Any, b: Any, dtype: DType) -> Any:
     """Compute one float operation; sums and products of integers (SymbolicInts) stay integers."""
     if type(a) is SymbolicInt or type(b) is SymbolicInt:
-        whole = [_whole_number(v) for v in (a, b)]
+        whole = [_as_integer(v) for v in (a, b)]
         if None not in whole and fn != "div":
             return _rounded(_INTEGERS[fn](*whole), dtype)
         if None not in whole and whole[1] != 0:
@@ -385,15 +385,15 @@ def _float_step(fn: str, a: Any, b: Any, dtype: DType) -> Any:
 
 def _cast(v: Any, source: DType, dtype: DType) -> Any:
     if dtype is DType.BOOL:
-        return _true(v)
+        return _as_bool(v)
     if dtype.is_int:
         if source.is_int or source is DType.BOOL:
-            return _held(int(v) if isinstance(v, bool) else v, dtype)
+            return _in_range(int(v) if isinstance(v, bool) else v, dtype)
         if not is_symbolic(v):
             if not math.isfinite(v) or abs(v) >= 2**31:
                 raise _NotCovered
-            return _held(math.trunc(v), dtype)
-        return _held(v if type(v) is SymbolicInt else _toward_zero(v), dtype)
+            return _in_range(math.trunc(v), dtype)
+        return _in_range(v if type(v) is SymbolicInt else _truncate(v), dtype)
     if isinstance(v, bool):
         return float(v)
     return _rounded(v if is_symbolic(v) else float(v), dtype)

@@ -28,7 +28,7 @@ def unstack(graph: Graph, past: Value, present: Value, axis: int) -> bool:
     found = [p for p in parts if p is not None]
     nodes, fresh = list[Node](), list[Value]()
     for concat, new in found:
-        nodes.append(concat.beside(Reshape(_lifted(new, across)), [new]))
+        nodes.append(concat.beside(Reshape(_with_axis(new, across)), [new]))
         fresh.append(nodes[-1].y)
     nodes.append(stack.beside(Concat(across), fresh))
     whole = Node(Concat(axis), [past, nodes[-1].y], [present], name=stack.name, origin=stack.origin)
@@ -57,22 +57,22 @@ def _part(past: Value, piece: Value | None, i: int, across: int, axis: int) -> t
     concat = joined.producer
     if concat is None or not isinstance(concat.op, Concat) or len(concat.inputs) != 2:
         return None
-    if concat.op.axis != axis - (axis > across) or not always_equal(piece.shape, _lifted(joined, across)):
+    if concat.op.axis != axis - (axis > across) or not always_equal(piece.shape, _with_axis(joined, across)):
         return None
     old = concat.x
-    is_part = always_equal(_lifted(old, across), _one(past, across)) and _picks(past, old, i, across)
+    is_part = always_equal(_with_axis(old, across), _slice_shape(past, across)) and _selects(past, old, i, across)
     return (concat, concat.input(1)) if is_part else None
 
 
-def _lifted(v: Value, across: int) -> tuple[int, ...]:
+def _with_axis(v: Value, across: int) -> tuple[int, ...]:
     return (*v.shape[:across], 1, *v.shape[across:])
 
 
-def _one(past: Value, across: int) -> tuple[int, ...]:
+def _slice_shape(past: Value, across: int) -> tuple[int, ...]:
     return (*past.shape[:across], 1, *past.shape[across + 1 :])
 
 
-def _picks(past: Value, old: Value, i: int, across: int) -> bool:
+def _selects(past: Value, old: Value, i: int, across: int) -> bool:
     """Whether `old` is entry `i` of `past` along `across`."""
     node = old.producer
     if node is not None and isinstance(node.op, Reshape):
@@ -86,5 +86,5 @@ def _picks(past: Value, old: Value, i: int, across: int) -> bool:
             return axis == across and at in (i, i - past.shape[across])
         case Slice(starts=starts, sizes=sizes):
             begins = tuple(i if k == across else 0 for k in range(len(past.shape)))
-            return starts == begins and always_equal(sizes, _one(past, across))
+            return starts == begins and always_equal(sizes, _slice_shape(past, across))
     return False

@@ -113,7 +113,7 @@ def _emit(walk: GraphWalk, item: Item, op: str, inputs: tuple[str, ...], output:
 def _known(walk: GraphWalk, item: Item, i: int) -> Any:
     """Return the contents of input `i`; None if they are unknown in this segment."""
     name = item.inputs[i]
-    return None if name in walk.deferred or name in walk.objects else walk.known(item, name)
+    return None if name in walk.deferred or name in walk.objects else walk.find_contents(item, name)
 
 
 def _position(walk: GraphWalk, item: Item, i: int) -> int | None:

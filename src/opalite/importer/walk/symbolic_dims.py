@@ -94,7 +94,7 @@ class DynamicDims:
         Tensors of sizes must be arrays.
         """
         tensors = {n: values[n] for n in incoming if n not in keys and is_tensor(values[n])}
-        named = self._agreeing(tensors)
+        named = self._consistent_names(tensors)
         numbers: dict[Any, int] = {}
         sizes: list[int] = []
         labels: list[str] = []
@@ -143,7 +143,7 @@ class DynamicDims:
                     reserved[n] = value
         return InputSignature(tuple(parts), tuple(sizes), tuple(labels), shapes, contents, reserved, capacity)
 
-    def _agreeing(self, tensors: Mapping[str, Any]) -> set[str]:
+    def _consistent_names(self, tensors: Mapping[str, Any]) -> set[str]:
         """Return the dimension names for which all tensors have the same size."""
         found: dict[str, set[int]] = {}
         for n, value in tensors.items():
@@ -158,7 +158,7 @@ class DynamicDims:
         """Return the identity of the symbol of an axis; None if the axis is static."""
         declared = self._declared.get(n)
         if declared is None or len(declared) <= axis:
-            if not self._is_open(n, axis, size) or size < 2:
+            if not self._is_dynamic(n, axis, size) or size < 2:
                 return None
             return n, axis, ""
         dim = declared[axis]
@@ -166,7 +166,7 @@ class DynamicDims:
             return None
         return dim.name if dim.name in named else (n, axis, dim.name)
 
-    def _is_open(self, n: str, axis: int, size: int) -> bool:
+    def _is_dynamic(self, n: str, axis: int, size: int) -> bool:
         if not self._automatic:
             return False
         label = (n, axis)

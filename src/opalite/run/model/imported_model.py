@@ -43,8 +43,8 @@ class ImportedModel:
     ) -> None:
         """`file`: that at the path `model`, where it has been opened already."""
         self._model = load_model(model, edits=edits, file=file)
-        self.repeats = self._model.repeats
-        self.draws = self._model.draws
+        self.repeats = self._model.is_reproducible
+        self.draws = self._model.uses_random_numbers
         self.data_files = self._model.data_files
         self.inputs = [_arg(v) for v in self._model.inputs]
         self.outputs = [_arg(v) for v in self._model.outputs]

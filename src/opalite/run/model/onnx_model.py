@@ -14,7 +14,7 @@ from ...errors import PlacementError
 from ...importer import ImportRun, ModelImporter, Task
 from ...importer.walk.host_tasks import NodeTask, TrimTask
 from ...importer.walk.segments import GraphOutput, Segment
-from ...importer.walk.shape_dependent_inputs import graph_moved
+from ...importer.walk.shape_dependent_inputs import graph_with_hints
 from ...ir.device.device_info import DeviceInfo
 from ...plan.node_report import NodeReport, task_report
 from ...plan.program import Program
@@ -257,7 +257,7 @@ class OnnxModel:
             found = segment_of()
             if found is None:
                 return None
-            return self.compiler.prepare(graph_moved(found.graph, sizes), sizes=sizes, on_built=on_built)
+            return self.compiler.prepare(graph_with_hints(found.graph, sizes), sizes=sizes, on_built=on_built)
 
         job = Respecializer(prepare, lock, getattr(on_planned, "forget", _do_nothing))
         job.set_base_plan(self.executables, segment, compiled, sizes)

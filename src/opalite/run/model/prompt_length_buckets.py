@@ -5,7 +5,7 @@ prompt comes first. By estimates for an H200 tiles for 128 tokens take twice the
 
 from __future__ import annotations
 
-from ...importer.walk.shape_dependent_inputs import graph_moved
+from ...importer.walk.shape_dependent_inputs import graph_with_hints
 from ...ir.graph import Graph
 from ...ir.growable_tensor import FEW, LONG, PROMPT, SHORT
 from .background.respecialize_policy import Sizes
@@ -31,7 +31,7 @@ def graph_of_prompts(graph: Graph, sizes: Sizes, held: int, new: int, capacity: 
     wanted = prompt_sizes(sizes, held, new, capacity)
     if not graph.trace.holds(wanted):
         return graph
-    moved = graph_moved(graph, wanted)
+    moved = graph_with_hints(graph, wanted)
     assert moved.trace is not None
     bool(moved.trace.symbols[sizes.index(new)] < LONG)  # a guard of the plan
     return moved

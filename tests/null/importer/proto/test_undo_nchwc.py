@@ -155,13 +155,13 @@ def test_a_saved_model_gives_the_original_s_answers(build: Callable[[Net], str],
 # Blocks of either size, whatever CPU this is
 
 
-def blocked(w: Array, block: int, both: bool) -> Array:
+def blocked(w: Array, block: int, blocks_inputs: bool) -> Array:
     """A plain filter in blocks, its dimensions rounded up."""
     m, c, h, k = w.shape
-    rows, channels = -(-m // block) * block, -(-c // block) * block if both else c
+    rows, channels = -(-m // block) * block, -(-c // block) * block if blocks_inputs else c
     padded = np.zeros((rows, channels, h, k), w.dtype)
     padded[:m, :c] = w
-    if both:
+    if blocks_inputs:
         cut = padded.reshape(rows // block, block, channels // block, block, h, k).transpose(0, 2, 4, 5, 3, 1)
     else:
         cut = padded.reshape(rows // block, block, channels, h, k).transpose(0, 2, 3, 4, 1)
@@ -229,14 +229,14 @@ def test_blocks_of_either_size(block: int, middle: int, trained: bool, split: bo
 
 @pytest.mark.parametrize("both", [True, False])
 @pytest.mark.parametrize("block", [8, 16])
-def test_a_filter_in_blocks_is_put_back(block: int, both: bool) -> None:
+def test_a_filter_in_blocks_is_put_back(block: int, blocks_inputs: bool) -> None:
     w = np.random.default_rng(0).standard_normal((20, 40, 3, 2)).astype(np.float32)
-    held = Blocked(blocked(w, block, both), both)
+    held = Blocked(blocked(w, block, blocks_inputs), blocks_inputs)
     assert held.fits(block)
     np.testing.assert_array_equal(held.plain(block, (20, 40)), w)
-    if both:
+    if blocks_inputs:
         w[:, 35:] = 0
-        assert Blocked(blocked(w, block, both), both).reads_channels(block) == 35
+        assert Blocked(blocked(w, block, blocks_inputs), blocks_inputs).reads_channels(block) == 35
 
 
 def test_filters_without_order_speak_for_the_first_block_size() -> None:
