@@ -144,8 +144,8 @@ class Generator:
         remaining = None if context is None else context - len(tokens)
         if remaining is not None and remaining < 1:
             raise InputError(
-                f"the prompt has {len(tokens)} tokens, and the model's context length is {context}, so that nothing can "
-                "follow: shorten it"
+                f"the prompt has {len(tokens)} tokens, the model's context length is {context}: nothing can "
+                "follow, so shorten it"
             )
         count = self._count(max_tokens, len(tokens))
         limits = Limits(
