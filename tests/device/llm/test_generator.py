@@ -154,7 +154,7 @@ def test_the_folder_says_how_to_generate(tmp_path: Path) -> None:
         assert found.tokens == made.generate("ab", seed=1, temperature=0.9, top_k=4).tokens
         assert len(found.tokens) <= 5
         assert made.generate("abcdefghij", seed=1, ignore_end=True).metrics.tokens == 2  # what the model can see
-        with pytest.raises(InputError, match="12 tokens, the model.s context length is 12"):
+        with pytest.raises(InputError, match=r"12 tokens, the model.s context length is 12"):
             made.stream("abcdefghijkl")
         chat = made.stream("a", chat=True, system="b", seed=1)
         assert chat.metrics.prompt_tokens == len("[s:b][u:a]>")
