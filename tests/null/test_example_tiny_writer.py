@@ -42,7 +42,7 @@ def test_the_model_is_small() -> None:
 def test_the_folder_tells_what_generation_asks() -> None:
     found = open_folder(MODEL.parent)
     assert found.decoder == MODEL
-    assert found.ends == {0}
+    assert found.end_tokens == {0}
     assert found.context_length == 512
     assert found.setting("repetition_penalty") == 1.3
 

@@ -1,4 +1,4 @@
-"""Folders that optimum and onnxruntime-genai's builder write, of random weights: 64 greedy tokens as by onnxruntime.
+"""Folders written by optimum and onnxruntime-genai, with random weights: 64 greedy tokens equal onnxruntime's.
 
 Skipped where the exporters are not installed: pip install optimum-onnx transformers torch; onnxruntime-genai.
 """
@@ -47,7 +47,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def network(kind: str) -> Any:
-    """A decoder whose scores are far apart."""
+    """A decoder with clearly separated scores."""
     import torch
 
     torch.manual_seed(0)
@@ -59,7 +59,7 @@ def network(kind: str) -> Any:
 
 
 def by_onnxruntime(path: Path) -> tuple[list[int], list[float]]:
-    """Greedy tokens, and how far the score of each lies above the next best, by the largest score."""
+    """Return greedy tokens, and the margin of each score over the next best, relative to the largest score."""
     session = open_reference(str(path))  # type: ignore[arg-type]
     inputs, outputs = session.get_inputs(), [o.name for o in session.get_outputs()]
     past = {}
@@ -84,7 +84,7 @@ def by_onnxruntime(path: Path) -> tuple[list[int], list[float]]:
 
 
 def check(folder: Path, rounds: bool = False) -> None:
-    """rounds: products round rows to 8 bits, which halfway between two steps goes as the last bit of a float goes."""
+    """Compare tokens; rounds: products quantise rows to 8 bits, so a tie depends on a float's last bit."""
     make_folder(folder, {})
     with opalite.Generator(folder) as generator:
         found = generator.generate(PROMPT, max_tokens=STEPS, ignore_end=True, temperature=0)

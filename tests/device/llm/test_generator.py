@@ -1,4 +1,4 @@
-"""Generation from folders as exporters write them, against onnxruntime's tokens, and what a caller may ask for."""
+"""Generation from exported folders: tokens equal onnxruntime's, and options of the caller."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_reference(model: bytes) -> ort.InferenceSession:
 
 
 def greedy(logits_of: Callable[[list[int]], Any], begin: list[int], steps: int, penalty: float = 1.0) -> list[int]:
-    """Tokens of a model that reads all of them each time."""
+    """Return the greedy tokens of a model that reads all tokens in each step."""
     tokens = list(begin)
     for _ in range(steps):
         row = np.array(logits_of(tokens)[0, -1])
@@ -41,7 +41,7 @@ def greedy(logits_of: Callable[[list[int]], Any], begin: list[int], steps: int, 
 
 
 def whole(kind: str) -> Callable[[list[int]], Any]:
-    """Logits by onnxruntime of all tokens at once, without anything from before."""
+    """Return onnxruntime's logits of all tokens at once, without caches."""
     session = open_reference(KINDS[kind]())
     past = {}
     for i in session.get_inputs():
@@ -67,7 +67,7 @@ def test_greedy_tokens_are_those_of_onnxruntime(kind: str, tmp_path: Path) -> No
 
 @pytest.fixture
 def generator(tmp_path: Path) -> Any:
-    """A decoder whose folder says nothing of how to generate."""
+    """A decoder whose folder has no generation settings."""
     with opalite.Generator(make_folder(tmp_path, {"model.onnx": KINDS["llama"]()})) as made:
         yield made
 
@@ -89,7 +89,7 @@ def test_what_prompts_share_is_read_once(generator: opalite.Generator) -> None:
 
 @pytest.mark.parametrize("logits", ["logits", "scores"])
 def test_a_long_prompt_is_read_in_pieces(logits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last position alone is computed of an output that is known to hold logits."""
+    """An output that holds logits is computed for its last position only."""
     monkeypatch.setattr("opalite.llm.decoder._CHUNK_BYTES", 1)
     model = onnx.ModelProto.FromString(KINDS["llama"]())
     for node in model.graph.node:

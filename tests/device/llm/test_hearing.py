@@ -1,4 +1,4 @@
-"""Sound for an encoder-decoder: from a wav file to tokens, by windows, in the language that the decoder hears."""
+"""Audio input of encoder-decoders: wav file to tokens, windows, and language detection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder_at(path: Path, **generation: Any) -> Path:
 
 
 def logits_after(window: Any, tokens: list[int]) -> Any:
-    """By onnxruntime."""
+    """Return onnxruntime's logits."""
     encoder = open_reference(encoder_decoders.encoder(reads_text=False, hears=True))
     (hidden,) = encoder.run(None, {"input_features": HEARS.features(window)[None]})
     held = {"encoder_hidden_states": hidden, "encoder_attention_mask": np.ones(hidden.shape[:2], np.int64)}

@@ -1,4 +1,4 @@
-"""The head on the device: candidates as NumPy finds them, with penalties and without tokens that are banned."""
+"""LogitsHead on the device: candidates equal NumPy's, with penalties and banned tokens."""
 
 from __future__ import annotations
 

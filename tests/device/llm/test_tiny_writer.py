@@ -1,4 +1,4 @@
-"""The example's language model on the device: the tokens of onnxruntime, and its script."""
+"""The example's language model on the device: onnxruntime's tokens, and its script."""
 
 from __future__ import annotations
 

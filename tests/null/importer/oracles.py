@@ -1,4 +1,4 @@
-"""One-node models run through the importer and the operators' references, and by onnxruntime or onnx's evaluator."""
+"""One-node models: outputs by the importer and the operators' references, by onnxruntime, or by onnx's evaluator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def node_model(
     ml: int = 3,
     **attrs: Any,
 ) -> tuple[bytes, dict[str, Array]]:
-    """A model of one node, and its feeds. Inputs in `const` are initializers; None is an absent input."""
+    """Return a model of one node and its feeds. Inputs in `const` are initializers; None is an absent input."""
     names = ["" if a is None else f"x{i}" for i, a in enumerate(arrays)]
     fed = {n: a for i, (n, a) in enumerate(zip(names, arrays, strict=True)) if a is not None and i not in const}
     infos = [oh.make_tensor_value_info(n, _code(a), a.shape) for n, a in fed.items()]
@@ -50,7 +50,7 @@ def _code(array: Array) -> int:
 
 
 def imported(*args: Any, may_use_host: bool = False, **kwargs: Any) -> list[Array]:
-    """Outputs of the node by the importer; no operator may run on the host unless `may_use_host`."""
+    """Return the node's outputs by the importer; no operator may run on the host unless `may_use_host`."""
     model, feeds = node_model(*args, **kwargs)
     ran: list[str] = []
 
@@ -70,7 +70,7 @@ def imported(*args: Any, may_use_host: bool = False, **kwargs: Any) -> list[Arra
 
 
 def by_ort(*args: Any, **kwargs: Any) -> list[Array]:
-    """Outputs of the node by onnxruntime."""
+    """Return the node's outputs by onnxruntime."""
     ort = pytest.importorskip("onnxruntime")
     model, feeds = node_model(*args, **kwargs)
     options = ort.SessionOptions()
@@ -81,7 +81,7 @@ def by_ort(*args: Any, **kwargs: Any) -> list[Array]:
 
 
 def by_onnx(*args: Any, **kwargs: Any) -> list[Array]:
-    """Outputs of the node by onnx's reference evaluator."""
+    """Return the node's outputs by onnx's reference evaluator."""
     from onnx.reference import ReferenceEvaluator
 
     import onnx

@@ -1,4 +1,4 @@
-"""check_feeds: a sentence for every feed that does not fit."""
+"""check_feeds: an error sentence for every feed that does not fit."""
 
 from __future__ import annotations
 

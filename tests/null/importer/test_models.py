@@ -1,4 +1,4 @@
-"""Real models through the importer and the NumPy references: no device, and the outputs that onnxruntime stored."""
+"""Real models by the importer and the NumPy references, without a device: onnxruntime's stored outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sound: wav files of every width, other rates, and what is none."""
+"""Audio: wav files of every sample width, resampling, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of decoders by name: what they are taken for, what they are fed, and what is said of unknown ones."""
+"""Inputs of decoders by name: roles, feeds, and errors for unknown ones."""
 
 from __future__ import annotations
 

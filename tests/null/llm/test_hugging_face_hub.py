@@ -1,4 +1,4 @@
-"""Models of the hub: fetched only where they are asked for; here by a stand-in, for tests use no network."""
+"""Models of the Hub: downloaded only if named so; a fake package replaces the network."""
 
 from __future__ import annotations
 

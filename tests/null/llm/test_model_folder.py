@@ -1,4 +1,4 @@
-"""Which files of a folder are taken, and what their configurations tell."""
+"""Model folders: choice of files, and settings of their configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing the next token: what filters leave, and that a few candidates decide as all tokens would."""
+"""Selection of the next token: filters, and few candidates that decide as all tokens would."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def candidates(row: Any, count: int, temperature: float) -> Candidates:
 
 
 def filtered(row: Any, s: Sampling) -> Any:
-    """Probabilities [n] by the definition: temperature, then top_k, top_p and min_p, each on what the last left."""
+    """Return probabilities [n] by the definition: temperature, then top_k, top_p and min_p, each on the tokens left."""
     shares = np.exp(row / s.temperature - (row / s.temperature).max())
     shares /= shares.sum()
     order = np.argsort(-row, kind="stable")

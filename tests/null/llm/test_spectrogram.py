@@ -1,4 +1,4 @@
-"""Log-mel features beside the published formula, written out in float64, and what a folder tells of them."""
+"""Log-mel features against the published formula in float64, and configurations of folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def mel(hertz: float) -> float:
 
 
 def by_formula(x: Any, size: int, frames: list[int]) -> Any:
-    """Features of some frames of 30 s, one number after the other; all frames' largest is among theirs."""
+    """Compute features of some frames of 30 s by loops; the maximum of all frames is among them."""
     whole = np.zeros(480000)
     whole[: len(x)] = x
     hann = [math.sin(math.pi * i / 400) ** 2 for i in range(400)]

@@ -1,4 +1,4 @@
-"""Stop strings: found across pieces, never told, and nothing else is lost."""
+"""Stop strings: found across pieces, never emitted, and no other text is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text and tokens: pieces of whole characters, chat templates, what is said where files are missing."""
+"""Tokenizer: pieces of whole characters, chat templates, and errors for missing files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEMPLATE = (
 
 
 def bytes_of_words(folder: Path, merges: int) -> Tokenizer:
-    """A byte-level tokenizer that joins little, so that characters are several tokens."""
+    """Return a byte-level tokenizer with few merges, so that characters are several tokens."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()

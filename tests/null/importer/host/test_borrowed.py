@@ -1,4 +1,4 @@
-"""What is left to onnx's reference evaluator is told, and is a list that the documents have."""
+"""Operators left to onnx's reference evaluator are logged and listed in the documents."""
 
 from __future__ import annotations
 

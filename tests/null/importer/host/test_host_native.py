@@ -1,4 +1,4 @@
-"""Host operators that are not left to onnx's reference implementations: maps and sequences."""
+"""Host operators in NumPy: maps and sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences on the host: every position, element types, and what is refused."""
+"""Sequences on the host: every position, element types, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host operators over whole tensors beside onnxruntime: Unique in each order and along each axis, determinants."""
+"""Host operators over whole tensors against onnxruntime: Unique in each order and along each axis, determinants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operator of onnxruntime's own domain is supported, or refused with a reason, and the document says which."""
+"""Every operator of onnxruntime's own domain is supported or rejected with a reason, as documented."""
 
 from __future__ import annotations
 

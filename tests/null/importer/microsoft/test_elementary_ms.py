@@ -1,5 +1,4 @@
-"""Operators of domain com.microsoft that are a few elementary ones: against onnxruntime, or NumPy where its CPU has
-none."""
+"""Small operators of domain com.microsoft against onnxruntime, or NumPy if its CPU provider lacks them."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ def test_gemma_rotary_embedding() -> None:
 
 @pytest.mark.parametrize("both", [0, 1])
 def test_relative_position_bias(both: int) -> None:
-    """As T5's own code has it, which counts from the key to the query."""
+    """The reference is T5's code, which counts from the key to the query."""
     table, queries, keys = V.f(32, 2), 40, 50
     distance = np.arange(keys)[None, :] - np.arange(queries)[:, None]
     buckets, place = 32, np.zeros_like(distance)

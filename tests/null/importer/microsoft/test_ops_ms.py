@@ -217,7 +217,7 @@ def test_group_query_attention(rotary: int, window: int, interleaved: int) -> No
 @pytest.mark.parametrize("window", [-1, 3])
 @pytest.mark.parametrize("given", [True, False])
 def test_group_query_attention_with_sinks(window: int, given: bool) -> None:
-    """A score more in each head's softmax: given, or zero by smooth_softmax."""
+    """Each head's softmax has one more score: given, or zero by smooth_softmax."""
     attrs: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": window, "const": (6,)}
     attrs |= {} if given else {"smooth_softmax": 1}
     more = [None] * 4 + ([3 * V.f(4)] if given else [])
@@ -235,7 +235,7 @@ def test_sinks_are_one_a_head() -> None:
 
 @pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
 def test_group_query_attention_over_bytes(kind: str) -> None:
-    """Scales are given; what is written to the caches is the same bytes."""
+    """Scales are given; the bytes written to the caches are equal."""
     attrs = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "k_quant_type": kind, "v_quant_type": kind}
     attrs |= {"kv_cache_bit_width": 8, "const": (6,)}
     scales = [V.f(1, 2, 1, 16) ** 2 / 50 + 0.01 for _ in "kv"] if kind == "PER_CHANNEL" else [f32([0.02]), f32([0.03])]

@@ -1,4 +1,4 @@
-"""Rare operators of domain com.microsoft that exporters write, against onnxruntime."""
+"""Rare operators of domain com.microsoft in exported models, against onnxruntime."""
 
 from __future__ import annotations
 

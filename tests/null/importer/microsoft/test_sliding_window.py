@@ -1,4 +1,4 @@
-"""GroupQueryAttention on caches that hold a window (sliding_window_cache), step by step beside onnxruntime."""
+"""GroupQueryAttention with sliding-window caches, step by step against onnxruntime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def i32(*values: int) -> np.ndarray[Any, Any]:
 
 
 def resident(count: int, capacity: int, window: int) -> int:
-    """Rows that are held after `count` tokens, by the operator's description."""
+    """Return the number of rows held after `count` tokens, by the operator's description."""
     step = capacity - window + 1
     return count if count <= capacity else count - step * -(-(count - capacity) // step)
 
@@ -31,7 +31,7 @@ def resident(count: int, capacity: int, window: int) -> int:
 @pytest.mark.parametrize("capacity", [4, 6, 9])
 @pytest.mark.parametrize("rotary, cut", [(0, 0.0), (1, 30.0)])
 def test_steps(capacity: int, steps: tuple[int, ...], rotary: int, cut: float) -> None:
-    """Results, and the rows that count, whatever the split; with a window of 4 rows go one by one, or several."""
+    """Results and valid rows are equal for any split into runs; with a window of 4, rows leave singly or in groups."""
     attrs: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 4, "sliding_window_cache": 1}
     attrs |= {"do_rotary": rotary, "softcap": cut, "domain": MS, "const": (6,)}
     angles = V.f(sum(steps), WIDTH // 2)
@@ -61,7 +61,7 @@ def test_rows_of_a_batch_have_their_own_windows() -> None:
 
 
 def test_a_cache_that_is_shorter_than_the_window_grows() -> None:
-    """As one that holds everything: onnxruntime wants it at full length from the first run on."""
+    """It behaves as a full cache: onnxruntime needs its full length from the first run on."""
     attrs: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 9, "const": (6,), "domain": MS}
     arrays = [
         V.f(1, 1, 4 * WIDTH),

@@ -1,4 +1,4 @@
-"""Operators for layers with a state of a fixed size, against onnxruntime."""
+"""State-space and linear attention operators, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_causal_convolution_of_channels_last(behind: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("queries, heads", [(2, 2), (4, 2), (2, 4)])
 @pytest.mark.parametrize("steps, rows", [(1, False), (70, False), (5, True)])
 def test_linear_attention(rule: str, queries: int, heads: int, steps: int, rows: bool) -> None:
-    """Also of more steps than a graph could hold one by one."""
+    """Includes more steps than a graph could hold one by one."""
     keys = V.f(2, steps, heads * 8) / 8
     decay = -np.abs(V.f(2, steps, heads * 8 if rows else heads))
     beta = 1 / (1 + np.exp(V.f(2, steps, heads)))

@@ -1,4 +1,4 @@
-"""Linear models, support vectors and what prepares features in ai.onnx.ml, against onnxruntime."""
+"""Linear models, support vector machines and feature scaling of ai.onnx.ml, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check(op: str, arrays: list[Array], outputs: tuple[int, ...] = (0,), host: b
 
 
 def machine(per_class: list[int], kernel: str = "RBF", couples: bool = False, seed: int = 0) -> dict[str, Any]:
-    """Attributes of an SVMClassifier with random support vectors; `couples`: with probabilities."""
+    """Return attributes of an SVMClassifier with random support vectors; couples: with probabilities."""
     r, k, count = np.random.default_rng(seed), len(per_class), sum(per_class)
     pairs = k * (k - 1) // 2
     attrs: dict[str, Any] = {
@@ -73,7 +73,7 @@ def test_classifier_without_support_vectors(classes: int, positive: bool) -> Non
 
 
 def test_near_points_far_from_the_origin_keep_their_distance() -> None:
-    """Expanding (x - s)^2 into squares would lose it: 1e4^2 leaves no digit for 0.01."""
+    """Expanding (x - s)^2 into squares would lose the distance: 1e4^2 leaves no digit for 0.01."""
     attrs = machine([2, 2]) | {
         "support_vectors": [1e4, 1e4, 1e4, 1e4, 1e4, 1e4 + 0.5, 1e4, 1e4 + 1, 1e4, 1e4, 1e4, 1e4 - 1]
     }
@@ -118,7 +118,7 @@ def test_linear_classifier_and_regressor(classes: int, transform: str) -> None:
 @pytest.mark.parametrize("columns", [1, 2, 3])
 @pytest.mark.parametrize("targets", [1, 2])
 def test_linear_models_take_as_many_coefficients_as_there_are_columns(targets: int, columns: int) -> None:
-    """Row by row from the front, as onnxruntime does: what is left over is not read."""
+    """Row by row from the front, as in onnxruntime; surplus coefficients are ignored."""
     numbers = {"coefficients": [1.0, 10.0, 100.0, -1.0, 2.0, 4.0, 8.0, 16.0], "intercepts": [0.5, 0.25][:targets]}
     x = np.ascontiguousarray(X[:, :columns])
     check("LinearClassifier", [x], (0, 1), classlabels_ints=[4, 7], **numbers)

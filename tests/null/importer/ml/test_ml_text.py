@@ -72,7 +72,7 @@ def test_label_encoder_of_version_1() -> None:
     ],
 )
 def test_label_encoder(x: Array, attrs: dict[str, Any], ml: int) -> None:
-    """Many keys are searched for, few are compared with; from version 4 on NaN is a key."""
+    """Many keys are looked up in a table, few are compared; since version 4 NaN is a key."""
     check("LabelEncoder", [x], ml=ml, **attrs)
 
 
@@ -120,7 +120,7 @@ def test_category_mapper() -> None:
 
 @pytest.mark.parametrize("form", ["DENSE", "SPARSE"])
 def test_maps(form: str) -> None:
-    """onnxruntime takes no map here beside those that a DictVectorizer reads; the standard's words are the oracle."""
+    """onnxruntime accepts no map here except for DictVectorizer; the standard's text is the oracle."""
     node = oh.make_node("CastMap", ["x0"], ["y0"], domain=ML, map_form=form, max_map=5, cast_to="TO_FLOAT")
     found = run_host("CastMap", ML, 1, node.SerializeToString(), [{3: "1.5", 1: "2"}])[0]
     np.testing.assert_array_equal(found, [[2, 1.5]] if form == "DENSE" else [[0, 2, 0, 1.5, 0]])

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def rows(count: int = 40, dtype: Any = np.float32) -> Array:
-    """Normal numbers and small whole ones, which are equal to thresholds; floats have some NaN."""
+    """Normal numbers, small integers that equal thresholds, and some NaN among floats."""
     rng = np.random.default_rng(count)
     x = np.where(rng.random((count, 4)) < 0.3, rng.integers(-2, 3, (count, 4)), rng.standard_normal((count, 4)))
     if np.dtype(dtype).kind == "f":
@@ -62,7 +62,7 @@ def test_classes_that_no_leaf_names_are_never_chosen() -> None:
 @pytest.mark.parametrize("base", [[], [0.25]])
 @pytest.mark.parametrize("named", [[0], [1], [0, 1]])
 def test_classifier_of_two_classes(named: list[int], base: list[float], positive: bool, transform: str) -> None:
-    """Weights for the first class alone are the second's; a threshold of 0 or 0.5 decides."""
+    """Weights of the first class only count for the second; the threshold is 0 or 0.5."""
     attrs = forest("class", named, positive=positive) | {"classlabels_int64s": [0, 1], "post_transform": transform}
     check("TreeEnsembleClassifier", rows(), (0, 1), **attrs, **({"base_values": base} if base else {}))
 
@@ -88,7 +88,7 @@ def test_thresholds_in_double() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ensemble_of_version_5(dtype: Any, seed: int) -> None:
-    """Its modes ask for members of sets too."""
+    """Modes include set membership."""
     attrs = typed_forest(seed, dtype) | {"aggregate_function": seed % 4, "n_targets": 1 + seed % 2}
     check("TreeEnsemble", rows(dtype=dtype), (0,), ml=5, **attrs)
 

@@ -1,4 +1,4 @@
-"""What ONNX's documents leave out or forbid, and onnxruntime takes: taken, with its result (docs/dropin.md)."""
+"""Inputs that ONNX's documents omit or forbid and onnxruntime accepts: accepted with its result (docs/dropin.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def one_node(
     outputs: Sequence[str] = ("y",),
     **attributes: Any,
 ) -> tuple[Any, dict[str, Any]]:
-    """A model and its feeds. `inputs`: constants but for those called x...; `names`: of all, where some are absent."""
+    """Return a model and its feeds. inputs: constants except those named x...; names: all names, '' for absent ones."""
     order = names.split(",") if names else list(inputs)
     free = {n: a for n, a in inputs.items() if n.startswith("x")}
     infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), None) for n, a in free.items()]

@@ -1,4 +1,4 @@
-"""Text and complex numbers are moved by the importer's own operators, with constant and with given positions."""
+"""Strings and complex numbers are moved by canonical operators, at constant and at computed positions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def given(names: list[Any], kind: Any) -> list[Array]:
 
 
 def fixed(arrays: list[Array]) -> list[int]:
-    """Shapes and the like, which decide about the output's."""
+    """Inputs that determine the output's shape."""
     return [i for i, a in enumerate(arrays) if i and a.dtype == np.int64 and a.ndim < 2]
 
 
@@ -95,7 +95,7 @@ def test_complex_numbers_are_moved_as_real_ones(op: str, names: list[Any], attrs
 @pytest.mark.parametrize("kind", [as_text, as_complex])
 @pytest.mark.parametrize(("names", "attrs"), PADS)
 def test_padding_is_that_of_numbers(names: list[Any], attrs: dict[str, Any], kind: Any) -> None:
-    """onnxruntime pads neither."""
+    """onnxruntime pads neither strings nor complex numbers."""
     const = range(1, len(names))
     (want,) = imported("Pad", given(names, lambda a: a.astype(np.float32)), const=const, **attrs)
     (got,) = imported("Pad", given(names, kind), const=const, **attrs)

@@ -430,7 +430,7 @@ def test_real_fourier_transform_and_its_inverse(length: int) -> None:
 @pytest.mark.parametrize("onesided", [None, 0, 1])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_short_time_fourier_transform(parts: int, onesided: int | None) -> None:
-    """Of complex signals one side, too, unless it says otherwise."""
+    """Complex signals give one side too, unless onesided=0."""
     attrs = {} if onesided is None else {"onesided": onesided}
     arrays = [V.f(2, 40, parts), np.asarray(8, np.int64), np.hanning(16).astype(np.float32)]
     assert_same(imported("STFT", arrays, const=(1, 2), **attrs), by_ort("STFT", arrays, const=(1, 2), **attrs))
@@ -495,7 +495,7 @@ def test_refusals(op: str, arrays: list[Any], attrs: dict[str, Any], error: Any,
 def test_constant_indices_outside_are_refused(
     op: str, indices: Any, updates: tuple[int, ...] | None, attrs: dict[str, Any], said: str
 ) -> None:
-    """Those that a run computes are not looked at: gathers clamp them, scatters leave out their updates."""
+    """Computed indices are not checked: gathers clamp them, scatters drop their updates."""
     arrays = [X, np.array(indices, np.int64), *([] if updates is None else [V.f(*updates)])]
     with pytest.raises(ShapeError, match=f"{op} node .* has the {re.escape(said)}"):
         imported(op, arrays, const=(1,), **attrs)
@@ -504,7 +504,7 @@ def test_constant_indices_outside_are_refused(
 
 @pytest.mark.parametrize("op", ["ReduceLogSum", "ReduceLogSumExp"])
 def test_logarithms_of_sums_of_integers(op: str) -> None:
-    """Which versions up to 27 have."""
+    """Versions up to 27 accept integers."""
     x = V.ints(1, 9, 2, 3)
     for axes in ([1], []):
         given = [x, np.array(axes, np.int64)]
@@ -514,7 +514,7 @@ def test_logarithms_of_sums_of_integers(op: str) -> None:
 
 @pytest.mark.parametrize("scales", [[1.0, 1.0, 0.6, 2.0], [1.0, 2.0, 0.5, 0.7], [1.0, 1.0, 1.5, 2.3]])
 def test_old_resizing_rounds_by_axis(scales: list[float]) -> None:
-    """Up along axes that shrink, down along others."""
+    """Rounds up along axes that shrink, down along others."""
     given = [X, np.array(scales, np.float32)]
     assert_same(imported("Resize", given, const=(1,), opset=10), by_ort("Resize", given, const=(1,), opset=10))
 
@@ -551,7 +551,7 @@ def test_hardmax_of_nothing(shape: tuple[int, ...], axis: int, opset: int) -> No
 
 
 def test_positions_of_extremes_along_an_empty_axis() -> None:
-    """There are none; where another axis is empty as well, none are asked for."""
+    """No position exists; if another axis is empty too, none is needed."""
     (got,) = imported("ArgMax", [np.zeros((0, 0, 3), np.float32)], axis=1, keepdims=0)
     assert (got.shape, got.dtype) == ((0, 3), np.dtype(np.int64))
     with pytest.raises(ShapeError, match="no elements to choose from"):
@@ -586,7 +586,7 @@ def test_types_are_checked_in_versions_that_lack_the_operator(opset: int) -> Non
 )
 @pytest.mark.parametrize("size", [0, 1, 5])
 def test_slices_that_start_outside(start: int, end: int, step: int, size: int) -> None:
-    """Where the step is negative, a start before the first element is the first element."""
+    """With a negative step, a start before the first element means the first element."""
     given = [V.f(size, 2), _i64(start), _i64(end), _i64(0), _i64(step)]
     assert_same(imported("Slice", given, const=(1, 2, 3, 4)), by_ort("Slice", given, const=(1, 2, 3, 4)))
 
@@ -617,7 +617,7 @@ def test_cutting_off_reaches_into_padding(pads: tuple[int, int], size: int) -> N
 
 
 def test_clipping_bounds_gates_and_not_the_cell() -> None:
-    """The standard clips the input of every activation, too; onnxruntime leaves out the last one, h(C)."""
+    """The standard clips the input of every activation; onnxruntime omits the last one, h(C)."""
     w, r = np.zeros((1, 4, 1), np.float32), np.zeros((1, 4, 1), np.float32)
     state, cell = np.zeros((1, 1, 1), np.float32), np.full((1, 1, 1), 3, np.float32)
     given = [np.zeros((1, 1, 1), np.float32), w, r, None, None, state, cell]
@@ -632,14 +632,14 @@ def test_clipping_bounds_gates_and_not_the_cell() -> None:
 
 
 def test_a_grid_of_one_position_lies_in_the_middle() -> None:
-    """As in PyTorch; onnxruntime puts it at the end, and onnx's reference divides by zero."""
+    """As in PyTorch; onnxruntime places the position at the end, and onnx's reference divides by zero."""
     theta = np.array([[[1, 0, 0], [0, 1, 0]]], np.float32)
     (grid,) = imported("AffineGrid", [theta, _i64(1, 1, 1, 3)], const=(1,), opset=20, align_corners=1)
     np.testing.assert_array_equal(grid[0, 0], [[-1, 0], [0, 0], [1, 0]])
 
 
 def test_reducing_nothing_along_the_last_axis() -> None:
-    """onnxruntime leaves an empty tensor as it is where axes count from the end."""
+    """onnxruntime leaves an empty tensor unchanged if axes count from the end."""
     x = np.zeros((2, 3, 0), np.float32)
     for axes in ([2], [-1]):
         assert_same(imported("ReduceSum", [x, _i64(*axes)], const=(1,)), [np.zeros((2, 3, 1), np.float32)])
@@ -652,7 +652,7 @@ def test_reducing_nothing_along_the_last_axis() -> None:
 def test_a_transform_too_long_for_a_matrix(
     length: int | None, parts: int, onesided: int, inverse: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By NumPy's fast transform on the host: the same as by the matrix."""
+    """NumPy's FFT on the host gives the result of the matrix."""
     given = [V.f(2, 42, parts), None if length is None else np.array(length)]
     how: dict[str, Any] = {
         "opset": 20,

@@ -1,4 +1,4 @@
-"""importer/proto/argmax_output.py: beside logits, where their largest number is and what it is."""
+"""importer/proto/argmax_output.py: outputs with argmax and maximum of the logits."""
 
 from __future__ import annotations
 

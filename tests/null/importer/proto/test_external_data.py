@@ -1,4 +1,4 @@
-"""Entries of a tensor's external data: paths, offsets and lengths, and what is no regular file."""
+"""External data of tensors: paths, offsets and lengths, and files that are not regular."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opalite.ir.constants.model_file import ModelFile
 
 
 def external(tmp_path: Path, **entries: str) -> Path:
-    """A model whose tensor 'w' of 64 float32 is described by `entries`, beside weights.bin of 256 bytes."""
+    """Return a model whose float32 tensor 'w' [64] has external data as `entries` say, and weights.bin of 256 bytes."""
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[64], data_location=TensorProto.EXTERNAL)
     for key, value in entries.items():
         weight.external_data.add(key=key, value=value)

@@ -1,4 +1,4 @@
-"""Large weights are taken out of the file's bytes before protobuf sees them."""
+"""Large weights are extracted from the file's bytes before protobuf parses them."""
 
 from __future__ import annotations
 

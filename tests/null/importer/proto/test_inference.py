@@ -1,4 +1,4 @@
-"""onnx's inference over a whole model, where its own code would end the process."""
+"""onnx's inference over a whole model, including operators that would crash the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opalite.importer.proto.apply_edits import infer_shapes
     ],
 )
 def test_inference_of_an_unknown_type_does_not_end_the_process(op: str, domain: str, attrs: dict[str, Any]) -> None:
-    """onnx's own inference of these operators reads a type that is not there: a segmentation fault."""
+    """onnx's inference of these operators reads a missing type: a segmentation fault."""
     script = f"""
 from onnx import helper as h
 from opalite.importer.proto.apply_edits import infer_shapes

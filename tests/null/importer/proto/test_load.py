@@ -85,7 +85,7 @@ def save_external(folder: Path, weight: Any) -> Path:
 
 
 def test_external_data_stays_what_it_was(tmp_path: Path) -> None:
-    """A mapping would change with the file, and end the process where that is cut."""
+    """A memory mapping would change with the file, and crash the process if the file is truncated."""
     weight = f32(64)
     loaded = load_model(save_external(tmp_path, weight))
     with (tmp_path / "weights.bin").open("r+b") as f:
@@ -109,7 +109,7 @@ def test_tensors_that_share_data_share_an_array(tmp_path: Path) -> None:
 
 
 def test_tensors_that_share_data_in_parts_are_refused(tmp_path: Path) -> None:
-    """A small file may not ask for any amount of memory."""
+    """A small file must not cause unlimited allocations."""
     path = save_external(tmp_path, f32(64))
     model = onnx.load(path, load_external_data=False)
     for i in range(1, 9):
@@ -147,7 +147,7 @@ def test_a_link_out_of_the_folder_is_no_way_out(tmp_path: Path) -> None:
 
 
 def test_model_and_data_may_be_links_to_one_folder(tmp_path: Path) -> None:
-    """As downloads of model hubs keep them: `snapshots/…` has links into `blobs`."""
+    """Downloads of model hubs are stored so: `snapshots/…` links into `blobs`."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
     blobs.mkdir()
     snapshot.mkdir(parents=True)

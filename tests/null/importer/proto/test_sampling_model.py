@@ -1,4 +1,4 @@
-"""The model that finds the likeliest tokens: as ONNX's own evaluator runs it."""
+"""The sampling model, run by onnx's evaluator."""
 
 from __future__ import annotations
 

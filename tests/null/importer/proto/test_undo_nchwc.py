@@ -1,4 +1,4 @@
-"""Files that onnxruntime saved in channel blocks (NCHWc) give the answers of the model they were made of."""
+"""Files saved by onnxruntime in channel blocks (NCHWc) give the results of the original model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Net:
-    """A small network in code. `x` is its input [1,C,12,12] or with open height and width."""
+    """Builder of a small network. `x` is its input [1,C,12,12], optionally with dynamic height and width."""
 
     def __init__(self, channels: int, size: Any = 12, trained: bool = False) -> None:
         self.rng = np.random.default_rng(channels)
@@ -65,7 +65,7 @@ class Net:
 
 
 def chain(net: Net) -> str:
-    """Channels that fill no block, residuals, activations with parameters."""
+    """Channels that fill no block, residuals, and activations with parameters."""
     a = net.op("Relu", net.conv("x", 20, 3))
     b = net.op("LeakyRelu", net.conv(a, 20, 20), alpha=0.2)
     c = net.op("Add", net.conv(b, 20, 20, 1), a)
@@ -122,7 +122,7 @@ def channels_last(net: Net) -> str:
 
 
 def from_plain(net: Net) -> str:
-    """Tensors that are put in blocks on the way, with channels that the reader's filter does not use."""
+    """Tensors that become blocked midway, with channels that the reader's filter does not use."""
     a = net.op("Concat", *["x"] * 8, axis=1)
     w = net.rng.standard_normal((20, 24, 3, 3)).astype(np.float32)
     w[:, 21:] = 0
@@ -156,7 +156,7 @@ def test_a_saved_model_gives_the_original_s_answers(build: Callable[[Net], str],
 
 
 def blocked(w: Array, block: int, blocks_inputs: bool) -> Array:
-    """A plain filter in blocks, its dimensions rounded up."""
+    """Return a plain filter in blocks, its dimensions rounded up."""
     m, c, h, k = w.shape
     rows, channels = -(-m // block) * block, -(-c // block) * block if blocks_inputs else c
     padded = np.zeros((rows, channels, h, k), w.dtype)
@@ -175,8 +175,10 @@ def rounded_up(bias: Array, block: int) -> Array:
 def saved_by_hand(
     block: int, middle: int, trained: bool = False, split: bool = False
 ) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """(plain, in blocks): two convolutions, 3 to `middle` to 16 channels. split: the second has its own input added
-    by way of dimensions of the blocks."""
+    """Return (plain, blocked) models of two convolutions, 3 to `middle` to 16 channels.
+
+    split: the input of the second is added to its output, with blocks as an axis.
+    """
     net = Net(3, trained=trained)
     end = middle if split else 16
     a = net.op("Relu", net.conv("x", middle, 3))
@@ -227,7 +229,7 @@ def test_blocks_of_either_size(block: int, middle: int, trained: bool, split: bo
     assert_equal_answers(*saved_by_hand(block, middle, trained, split))
 
 
-@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("blocks_inputs", [True, False])
 @pytest.mark.parametrize("block", [8, 16])
 def test_a_filter_in_blocks_is_put_back(block: int, blocks_inputs: bool) -> None:
     w = np.random.default_rng(0).standard_normal((20, 40, 3, 2)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Windows at their corners, beside onnxruntime: larger than the padded input, smaller than the stride, partial ones."""
+"""Corner cases of windows against onnxruntime: larger than the padded input, smaller than the stride, partial."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _attributes(kernel: int, stride: int, pads: Any, dilation: int, ceil: int) -
 
 
 def _check(op: str, opset: int, size: int, **attrs: Any) -> bool:
-    """Compare one node, unless onnxruntime refuses it; whether it did not."""
+    """Compare one node with onnxruntime; False if onnxruntime rejects it."""
     x = V.f(1, 2, size)
     try:
         want = by_ort(op, [x], opset=opset, **attrs)
     except Exception:  # such as pads that are larger than the window
         return False
-    # The maximum of a window that lies in the padding is -inf; onnxruntime gives the lowest number.
+    # The maximum of a window inside the padding is -inf; onnxruntime gives the lowest finite number.
     got = [np.maximum(y, np.finfo(np.float32).min) for y in imported(op, [x], opset=opset, **attrs)]
     assert_same(got, want)
     return True

@@ -1,4 +1,4 @@
-"""If, Loop, Scan and optionals: inlined, unrolled or between segments, always the same result."""
+"""If, Loop, Scan and optionals: inlined, unrolled or between segments, with equal results."""
 
 from __future__ import annotations
 

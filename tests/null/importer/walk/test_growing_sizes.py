@@ -1,4 +1,4 @@
-"""Sizes that would be longer expressions with every layer: imports are short, and right for each size."""
+"""Sizes whose expressions would grow with every layer: imports stay short, and results are right for each size."""
 
 from __future__ import annotations
 

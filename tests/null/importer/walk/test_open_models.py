@@ -1,4 +1,4 @@
-"""Models as exporters write them, with open dimensions: one segment for all sizes, with onnxruntime's results."""
+"""Exported models with dynamic dimensions: one segment for all sizes, with onnxruntime's results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = WIDTH // HEADS
 
 
 class Net:
-    """Nodes and weights of one graph."""
+    """Builder of nodes and weights of one graph."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(3)
@@ -39,7 +39,7 @@ class Net:
 
 
 def decoder() -> Any:
-    """Keys and values grow by Concat; positions and the mask follow from their lengths."""
+    """A decoder: keys and values grow by Concat; positions and mask depend on their lengths."""
     n = Net()
     f, i = TensorProto.FLOAT, TensorProto.INT64
     inputs = [helper.make_tensor_value_info("ids", i, ["batch", "sequence"])]
@@ -86,7 +86,7 @@ def decoder_feeds(batch: int, steps: int, past: int) -> dict[str, Any]:
 
 
 def detector() -> Any:
-    """A pyramid: what was shrunk is resized to the size of what it is added to, then flattened by its shape."""
+    """A feature pyramid: downsampled maps are resized to the size of their addend, then flattened by their shape."""
     n = Net()
     x = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, "H", "W"])]
     fine = n.add("Conv", "x", n.weight(8, 3, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])

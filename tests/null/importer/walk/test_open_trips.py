@@ -1,4 +1,4 @@
-"""Loops whose number of trips follows from a size: one import of the body serves all."""
+"""Loops with an iteration count that depends on a size: one import of the body serves all counts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_one_import_serves_all_numbers_of_trips() -> None:
 
 
 def test_a_body_that_the_counter_decides_is_unrolled() -> None:
-    """Its slices are others in each trip, so that one program of the body would not serve two of them."""
+    """Its slices differ in each iteration, so that one program of the body would not serve two of them."""
     model = parse("""
         g (float[T, 3] x, float[1, 3] h0) => (float[1, 3] h) {
             zero = Constant <value = int64[1] {0}> ()

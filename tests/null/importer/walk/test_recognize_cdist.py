@@ -1,4 +1,4 @@
-"""Scans that compute distances become one Distance; others stay what they are."""
+"""Scans that compute distances become one Distance; others are unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X, Y = rng.standard_normal((5, 3)).astype(np.float32), rng.standard_normal((70, 
 
 
 def scan(steps: Sequence[Any], axis: int = 1, state: str = "state", **attrs: Any) -> bytes:
-    """A Scan over the rows of y with the points x as its state; `steps` go from 'state' and 'row' to 'sum'."""
+    """Return a Scan over the rows of y with points x as its state; `steps` lead from 'state' and 'row' to 'sum'."""
     info = oh.make_tensor_value_info
     inner = [
         *steps,

@@ -1,4 +1,4 @@
-"""Segments: where models are cut, what crosses, what is kept, and what stays one piece."""
+"""Segments: splits of a model, transferred and cached values, and models of one segment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def no_bodies(importer: Any, feeds: Any) -> Any:
 
 
 class OnDevice:
-    """An array whose contents are elsewhere; fetching it is counted."""
+    """An array on a device; transfers are counted."""
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype, self.fetched = array, array.shape, array.dtype, 0
@@ -44,7 +44,7 @@ class OnDevice:
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers goes with it: the keys of kept plans and choices name what others have registered."""
+    """Registrations of a test end with it: keys of cached plans include registered code."""
     op_registry.load_handlers()
     handlers = {op: dict(versions) for op, versions in op_registry._HANDLERS.items()}
     monkeypatch.setattr(op_registry, "_HANDLERS", handlers)
@@ -77,7 +77,7 @@ def test_segments_are_told_apart_by_the_contents_that_shapes_depend_on() -> None
 
 
 def test_what_decides_shapes_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as what it depends on stays the same; and nobody's changes to an output reach the next run."""
+    """The probe's outputs are reused while its inputs are equal; changes to an output do not affect the next run."""
     evaluated: list[int] = []
 
     def evaluate(graph: Any, inputs: Any) -> Any:
@@ -258,7 +258,7 @@ def test_folded_weights_are_one_array_for_all_shapes() -> None:
 
 
 def first_positive(ctx: NodeContext) -> Trimmed | Value:
-    """x up to the count in the second input: stands for a kernel that pads its result."""
+    """Return x up to the count in the second input: stands for a kernel that pads its result."""
     return ctx.trimmed(ctx.input(0), ctx.input(1))
 
 
@@ -356,12 +356,12 @@ def test_run_host_refuses_what_onnx_cannot_run() -> None:
 def test_registry_picks_the_newest_version_that_fits() -> None:
     @onnx_op("Versioned", since=3, domain="test.importer")
     def old(ctx: NodeContext) -> Value:
-        """Version 3."""
+        """Import version 3."""
         return ctx.input(0)
 
     @onnx_op("Versioned", since=9, domain="test.importer")
     def new(ctx: NodeContext) -> Value:
-        """Version 9."""
+        """Import version 9."""
         return ctx.input(0)
 
     found = [find_handler("Versioned", "test.importer", v) for v in (2, 3, 8, 9, 30)]

@@ -1,4 +1,4 @@
-"""importer/walk/stacked_kv_cache.py: parts of one past, each with something behind it, and what is none of that."""
+"""importer/walk/stacked_kv_cache.py: parts of one past followed by new rows, and graphs that only look alike."""
 
 from __future__ import annotations
 

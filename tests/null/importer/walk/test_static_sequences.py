@@ -1,4 +1,4 @@
-"""Sequences: names while their length is known, lists on the host where it is not."""
+"""Sequences: names if their length is known, host lists if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open dimensions as symbols: what is traced for one size serves the others, with onnxruntime's results."""
+"""Dynamic dimensions as symbols: an import for one size serves the others, with onnxruntime's results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHAPES = ((2, 3, 8, 6), (2, 3, 10, 6), (3, 5, 12, 14), (4, 2, 6, 22), (2, 7, 16,
 
 
 def run_at(text: str, shapes: Sequence[tuple[int, ...]] = SHAPES, opset: int = 18) -> NumpySession:
-    """One session at every shape of x in turn, against onnxruntime."""
+    """Run one session with x of each shape, and compare with onnxruntime."""
     model = parse(text, opset)
     session = NumpySession(model, symbols=True)
     for shape in shapes:
@@ -299,7 +299,7 @@ def test_a_guard_tells_which_node_fixed_what() -> None:
 
 
 def test_errors_tell_sizes_as_numbers() -> None:
-    """Not as symbols, though making a message must not fix them."""
+    """Messages contain numbers, not symbols; making a message must not fix sizes."""
     model = parse("g (float[N, M] x, int64[K, 1] i, float[K, L] u) => (float[N, M] y) { y = ScatterND(x, i, u) }")
     feeds = {"x": np.zeros((4, 3), np.float32), "i": np.zeros((2, 1), np.int64), "u": np.zeros((2, 4), np.float32)}
     with pytest.raises(ShapeError) as caught:

@@ -1,4 +1,4 @@
-"""BeamSearch, GreedySearch, Sampling and WhisperBeamSearch give the tokens and scores that onnxruntime gives."""
+"""BeamSearch, GreedySearch, Sampling and WhisperBeamSearch: onnxruntime's tokens and scores."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def i32(*values: int) -> Array:
 
 
 def prompt(seed: int, length: int = 4) -> Array:
-    """Two rows of tokens, the second padded in front."""
+    """Return two rows of tokens, the second padded at the front."""
     ids = np.random.default_rng(seed).integers(2, WORDS, (2, length)).astype(np.int32)
     ids[1, :2] = 0
     return ids
 
 
 def beam_inputs(first: Array, **given: Any) -> list[tuple[str, Any]]:
-    """Inputs of BeamSearch in order; numbers as their tensors. Onnxruntime asks for min_length and length_penalty."""
+    """Return the inputs of BeamSearch in order, as tensors; onnxruntime needs min_length and length_penalty."""
     defaults = {"max_length": 12, "min_length": 0, "num_beams": 3, "num_return_sequences": 1, "length_penalty": 1.0}
     names = (*defaults, "repetition_penalty", "vocab_mask", "prefix_vocab_mask", "attention_mask", "decoder_input_ids")
     values = {**defaults, **given}
@@ -83,7 +83,7 @@ def test_beam_search_of_a_decoder(case: str, seed: int) -> None:
 
 
 def test_scores_of_every_step() -> None:
-    """All steps are made, since onnxruntime leaves the rest as it comes."""
+    """All steps run, because onnxruntime leaves scores of later steps uninitialised."""
     inputs = beam_inputs(prompt(2)[:1], max_length=8, min_length=7)
     compare("BeamSearch", inputs, ["sequences", "sequences_scores", "scores"], decoder=gpt(2))
 
@@ -175,7 +175,7 @@ def test_caches_of_a_fixed_size_are_refused() -> None:
 
 
 def test_whisper_s_times_come_in_pairs() -> None:
-    """After the first time comes text; after text and one time the same or a later one, or the end."""
+    """After the first timestamp comes text; after text and one timestamp comes the same or a later one, or the end."""
     eos = 10
     begin, words = eos + 107, eos + 107 + 60
     rules = LogitsProcessors(eos=eos, timestamps=True)
@@ -194,7 +194,7 @@ def test_whisper_s_times_come_in_pairs() -> None:
 
 
 def test_chance_is_that_of_libstdc() -> None:
-    """The ten thousandth number of minstd_rand0 from 1 on, as the C++ standard has it."""
+    """The ten-thousandth number of minstd_rand0 from seed 1, as in the C++ standard."""
     chance = MinStdRandom(1)
     for _ in range(9999):
         chance._draw()
