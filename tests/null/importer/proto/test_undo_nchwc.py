@@ -238,7 +238,7 @@ def test_a_filter_in_blocks_is_put_back(block: int, blocks_inputs: bool) -> None
     np.testing.assert_array_equal(held.plain(block, (20, 40)), w)
     if blocks_inputs:
         w[:, 35:] = 0
-        assert Blocked(blocked(w, block, blocks_inputs), blocks_inputs).reads_channels(block) == 35
+        assert Blocked(blocked(w, block, blocks_inputs), blocks_inputs).used_channels(block) == 35
 
 
 def test_filters_without_order_speak_for_the_first_block_size() -> None:

@@ -76,7 +76,7 @@ class LoopRunner:
         most: int | None,
         scanned: Sequence[Any],
     ) -> tuple[int, bool, list[Any], list[Any]] | None:
-        """See Repeater."""
+        """See BatchedRunner."""
         if not self._may_repeat:
             return None
         found = self._repeat(importer, feeds, carried, first, most, scanned)
