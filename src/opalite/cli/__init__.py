@@ -1,4 +1,4 @@
-"""The command line: `opalite COMMAND`. Each command is a file of this folder that exports `command`."""
+"""The command line `opalite COMMAND`. Each command is a module of this package that exports `command`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COMMANDS = {
 
 
 class _Group(click.Group):
-    """Imports a command's module only when it is asked for, so that `opalite --help` is quick."""
+    """A click group that imports the module of a command on demand, so that `opalite --help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -46,7 +46,7 @@ class _Group(click.Group):
             formatter.write_dl([(name, _COMMANDS[name]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
-        _escape_what_cannot_be_shown()
+        _escape_unencodable()
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -57,14 +57,14 @@ class _Group(click.Group):
             _fail(e)
 
 
-def _escape_what_cannot_be_shown() -> None:
-    """Characters that the output's encoding lacks (ASCII, a Windows code page) are written as escapes."""
+def _escape_unencodable() -> None:
+    """Escape characters that the output's encoding lacks (ASCII, a Windows code page)."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _fail(e: Exception) -> NoReturn:
-    """End the command with one message instead of a traceback."""
+    """End the command with a message instead of a traceback."""
     if isinstance(e, OpaliteError):
         message = str(e)
     elif isinstance(e, ImportError) and (advice := loader_advice(e)) is not None:

@@ -1,4 +1,4 @@
-"""What commands do about precision 'auto': let the session choose on the inputs, wait for it, and say what it chose."""
+"""Precision 'auto' in commands: chooses on the given inputs, waits, and prints the choice."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 def settle_precision(session: InferenceSession, inputs: Inputs, console: Console) -> None:
-    """Let a session with precision 'auto' choose on `inputs`; nothing for any other, which has no choice.
+    """Have a session with precision 'auto' choose on `inputs`. No effect on other sessions.
 
-    What made-up inputs show holds for this command alone.
+    A choice from random inputs is not stored.
     """
     if session.chooses_precision:
-        session.keeps_precision = not inputs.made_up
+        session.keeps_precision = not inputs.random_names
         session.run(None, inputs.feeds)
         with console.status("looking for the nodes that must stay in fp32"):
             session.settle()
 
 
 def precision_lines(session: InferenceSession, inputs: Inputs) -> list[str]:
-    """How float32 is stored, as `explain_precision` tells it, and what a choice rests on."""
+    """Lines of `explain_precision`, and the inputs of the choice."""
     lines = session.explain_precision()
-    if session.chooses_precision and inputs.made_up:
-        names = ", ".join(inputs.made_up)
+    if session.chooses_precision and inputs.random_names:
+        names = ", ".join(inputs.random_names)
         lines.append(f"  chosen on random numbers for {names}, so it is not kept; give real inputs by --load-inputs")
     return lines

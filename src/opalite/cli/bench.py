@@ -1,4 +1,4 @@
-"""`opalite bench`: how long a model takes, alone or beside other engines."""
+"""`opalite bench`: measures a model, alone or against other engines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from ..bench.throughput import measure_throughput, modes_of
 from ..errors import InputError
 from .auto_precision import precision_lines, settle_precision
 from .console import make_console
-from .input_files import Preprocess, load_inputs
+from .input_files import Preprocess, input_specs, load_inputs
 from .output_files import check_writable, write_text
-from .session_inputs import wanted_inputs
 from .shared_options import (
     Real,
     device_options,
@@ -101,15 +100,15 @@ def command(
 ) -> None:
     """Measure MODEL, alone or against other engines.
 
-    Each engine runs in a process of its own, in short stretches by turns; stretches beside a slow moment of the
-    machine do not count. Exits with 1 if an engine, or with --throughput a mode, could not run the model.
+    Each engine has its own process. Short measurements alternate; those in a slow phase of the machine are
+    dropped. Exits with 1 if an engine, or with --throughput a mode, could not run the model.
     """
     from ..run.api.session.inference_session import InferenceSession
 
     check_writable(json_file)
     settings = session_kwargs(device, precision, tolerance, memory, tune)
     with InferenceSession(model, **settings) as session:
-        inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+        inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
         settle_precision(session, inputs, make_console())
         precisions = precision_lines(session, inputs)
         policy = session.precision_policy if session.chooses_precision else None
@@ -151,7 +150,7 @@ def command(
 def make_plan(
     iterations: int | None, duration: float | None, warmup: int, threads: int, seed: int, rounds: int = _ROUNDS
 ) -> Plan:
-    """The plan for at least so many runs and seconds of each engine, in at most so many rounds."""
+    """A plan with a minimum of runs and seconds for each engine, and a maximum of rounds."""
     rounds = min(rounds, iterations or rounds)
     seconds = duration if duration is not None else 0.0 if iterations else _SECONDS
     least = math.ceil(iterations / rounds) if iterations else 1
@@ -175,7 +174,7 @@ def _print(console: Console, comparison: Comparison, percentiles: tuple[float, .
 
 
 def _row(comparison: Comparison, m: Measured, percentiles: tuple[float, ...]) -> list[str]:
-    """First inference counts loading; memory is the most that the process held until it ended."""
+    """A table row. The first inference includes loading; memory is the peak of the process."""
     first = comparison.engines[0]
     times = [t for s in m.accepted for t in s.times]
     ratio = comparison.ratio(m, first)

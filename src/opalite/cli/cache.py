@@ -1,4 +1,4 @@
-"""`opalite cache`: what is kept of programs and tuning, clearing it, and carrying tuning to another machine."""
+"""`opalite cache`: lists and clears the cache, exports and imports tuning results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command() -> None:
 
 @command.command("ls")
 def list_() -> None:
-    """List what is kept, programs and plans by kind, tuning results by device, and how often it was of use.
+    """List cached programs and plans by kind, tuning results by device, hits and misses.
 
     Hits and misses are those of all processes that ended since the cache was cleared. Weights are shared in memory.
     """
@@ -105,7 +105,7 @@ def export(file: str, device: str | None) -> None:
 @command.command("import")
 @click.argument("file", type=click.Path())
 def import_(file: str) -> None:
-    """Merge the tuning results in FILE, keeping the faster of two; they serve the device and driver they came from."""
+    """Merge the tuning results in FILE, keeping the faster of two. They apply to their device and driver only."""
     database = _database()
     try:
         text = Path(file).read_text()

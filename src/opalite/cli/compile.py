@@ -1,4 +1,4 @@
-"""`opalite compile`: a model to an .opal bundle that runs without onnx."""
+"""`opalite compile`: compiles a model to an .opal bundle that runs without onnx."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from ..errors import InputError
 from ..plan.bundle.bundle import SUFFIX
 from ..run.model.model_inputs_outputs import NodeArg
-from .input_files import Preprocess, Wanted, load_inputs
+from .input_files import InputSpec, Preprocess, load_inputs
 from .output_files import check_writable
 from .shared_options import PRECISION_HELP, model_argument, parse_shapes, tolerance_option
 
@@ -73,7 +73,7 @@ def command(
     if files:
         ports = [_wanted(a, shapes_of) for a in wanted]
         loaded = load_inputs(files, ports, given, Preprocess(scale=1 / 255), 0)
-        arrays = {name: array for name, array in loaded.feeds.items() if name not in loaded.made_up}
+        arrays = {name: array for name, array in loaded.feeds.items() if name not in loaded.random_names}
     made = compile_model(
         model,
         target,
@@ -92,9 +92,9 @@ def command(
         click.echo(f"{target}: {variant.device.name}, {inputs}, {len(variant.program.steps)} steps")
 
 
-def _wanted(arg: NodeArg, shapes: Mapping[str, tuple[int, ...]]) -> Wanted:
-    """What a file is loaded for: an input of the shape that is compiled."""
+def _wanted(arg: NodeArg, shapes: Mapping[str, tuple[int, ...]]) -> InputSpec:
+    """The inputs to load, in the shapes to compile."""
     if arg.dtype is None:
         raise InputError(f"input '{arg.name}' is {arg.type}: only tensors can be given on the command line")
     dims = tuple(d if isinstance(d, int) else None for d in arg.shape)
-    return Wanted(arg.name, arg.dtype, dims, shapes.get(arg.name, tuple(d or 1 for d in dims)))
+    return InputSpec(arg.name, arg.dtype, dims, shapes.get(arg.name, tuple(d or 1 for d in dims)))

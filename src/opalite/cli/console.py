@@ -1,4 +1,4 @@
-"""The console that commands print on."""
+"""Console of the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WIDTH = 160  # columns where output goes to a file or a pipe, so that tables ar
 
 
 def make_console() -> Console:
-    """A console that takes text as it is: names of models and tensors may hold what looks like markup."""
+    """A console without markup, since names of models and tensors may look like markup."""
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal and not knobs.foreign("COLUMNS"):
         console.width = _WIDTH
@@ -19,6 +19,6 @@ def make_console() -> Console:
 
 
 def print_caches(console: Console) -> None:
-    """One line: how often this process's caches had what was asked for."""
+    """Print the cache hits and misses of this process."""
     counts = ", ".join(f"{name} {c.hits}/{c.misses}" for name, c in process_counts().items())
     console.print(f"caches   hits/misses: {counts}")

@@ -1,4 +1,4 @@
-"""`opalite devices`: every OpenCL platform and device, and what each can do."""
+"""`opalite devices`: lists OpenCL platforms and devices with their abilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .console import make_console
 @click.option("--json", "as_json", is_flag=True, help="All that is known of each device, as JSON.")
 @click.option("--resources", is_flag=True, help="What to give `ray start --resources` here (docs/scaling.md).")
 def command(as_json: bool, resources: bool) -> None:
-    """List OpenCL platforms and devices, and what each can do. A star marks the default."""
+    """List OpenCL platforms and devices with their abilities. A star marks the default."""
     if resources:
         from ..ray.device_resources import resources as announced_devices
 

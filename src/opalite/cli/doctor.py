@@ -1,4 +1,4 @@
-"""`opalite doctor`: checks the OpenCL installation and says how to mend it."""
+"""`opalite doctor`: checks the OpenCL installation and advises on faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIGNS = {doctor_checks.GOOD: ("✓", "green"), doctor_checks.NOTE: ("!", "yello
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Findings as JSON.")
 def command(as_json: bool) -> None:
-    """Check the OpenCL installation; every fault is told with its fix. Exits with 1 if no device can compute."""
+    """Check the OpenCL installation and print a fix for every fault. Exits with 1 if no device can compute."""
     findings = examine()
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(f) for f in findings], indent=1))
@@ -36,7 +36,7 @@ def command(as_json: bool) -> None:
 
 
 def examine() -> list[doctor_checks.Finding]:
-    """Every finding, in the order in which a fault would cause the next."""
+    """All findings, causes before consequences."""
     loader = doctor_checks.check_loader()
     findings = [*loader, *doctor_checks.check_open_files()]
     folders = doctor_checks.icd_folders()

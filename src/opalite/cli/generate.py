@@ -1,4 +1,4 @@
-"""`opalite generate`: text by a language model, as it is written, and what that took."""
+"""`opalite generate`: streams text from a language model, and prints metrics."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def command(
     tune: str | None,
     **wanted: Any,
 ) -> None:
-    """Write the text that follows a prompt, by the language model in the folder MODEL.
+    """Generate text after a prompt by the language model in the folder MODEL.
 
-    The folder is one that optimum or onnxruntime-genai writes: .onnx files, tokenizer.json and configurations;
-    hf:OWNER/NAME is fetched from the Hugging Face Hub.
+    optimum or onnxruntime-genai write such folders: .onnx files, tokenizer.json and configurations. hf:OWNER/NAME is
+    downloaded from the Hugging Face Hub.
     Needs the extra: pip install 'opalite-cl[llm]'.
     """
     from ..llm.generator import Generator
@@ -104,7 +104,7 @@ def command(
 
 
 def _prompts(prompt: str | None, chat: bool, system: str | None) -> Iterator[str | list[dict[str, Any]]]:
-    """What to go on from: one text, or a chat that grows by a line of the standard input and the model's answer."""
+    """The prompts: one text, or a chat with a line of the standard input for each turn."""
     if not chat and system is None:
         text = sys.stdin.read() if prompt is None else prompt
         yield text.rstrip("\n") if prompt is None else text
@@ -125,7 +125,7 @@ def _prompts(prompt: str | None, chat: bool, system: str | None) -> Iterator[str
 
 
 def _show(stream: Stream) -> str:
-    """Print the pieces as they come; Ctrl-C ends the text."""
+    """Print the pieces as they are generated; Ctrl-C ends the text."""
     written = []
     try:
         for piece in stream:

@@ -1,4 +1,4 @@
-"""Inputs of a model from files, pictures or a seed."""
+"""Model inputs for commands: arrays from files, pictures or a random seed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError, OpaliteError
 from ..ir.dtype import DType
 
+if TYPE_CHECKING:
+    from ..run.api.session.inference_session import InferenceSession
+
 Array = np.ndarray[Any, Any]
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
-_MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}  # what the files begin with: without it NumPy takes them for pickles
+_MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}  # magic bytes: NumPy treats files without them as pickles
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How a picture becomes a tensor: (pixel * scale - mean) / std, channels in `order`, axes in `layout`."""
+    """Conversion of a picture to a tensor: (pixel * scale - mean) / std, channels in `order`, axes in `layout`."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -33,8 +36,8 @@ class Preprocess:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """One input of the model: name, dtype, shape with None where a dimension is free, and a shape to try it with."""
+class InputSpec:
+    """Name, dtype, shape (None for open dimensions) and example shape of an input."""
 
     name: str
     dtype: DType
@@ -42,16 +45,25 @@ class Wanted:
     example: tuple[int, ...]
 
 
+def input_specs(session: InferenceSession) -> list[InputSpec]:
+    """The specs of a session's inputs. InputError for inputs other than tensors."""
+    wanted = []
+    examples = session.example_shapes()
+    for port in session.get_inputs():
+        if port.dtype is None:
+            raise InputError(f"input '{port.name}' is {port.type}: only tensors can be given on the command line")
+        shape = tuple(d if isinstance(d, int) else None for d in port.shape)
+        wanted.append(InputSpec(port.name, port.dtype, shape, examples[port.name]))
+    return wanted
+
+
 @dataclass(frozen=True)
 class Inputs:
-    """What a command feeds: arrays by name, and the shapes that it assumed where the model leaves dimensions open.
-
-    made_up: names of the inputs that are random.
-    """
+    """Arrays by input name, and the shapes assumed for open dimensions. random_names: of random inputs."""
 
     feeds: dict[str, Array]
     assumed: dict[str, tuple[int, ...]]
-    made_up: tuple[str, ...] = ()
+    random_names: tuple[str, ...] = ()
 
     def assumptions(self) -> list[str]:
         """A line for every assumed shape."""
@@ -61,7 +73,7 @@ class Inputs:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Errors inside say which shapes were assumed: they may not suit the model."""
+        """Add the assumed shapes to errors of the block, since they may not suit the model."""
         try:
             yield
         except OpaliteError as e:
@@ -81,12 +93,12 @@ def parse_floats(text: str, what: str) -> tuple[float, ...]:
 
 def load_inputs(
     files: Sequence[str],
-    wanted: Sequence[Wanted],
+    wanted: Sequence[InputSpec],
     shapes: Mapping[str, tuple[int, ...]],
     preprocess: Preprocess,
     seed: int,
 ) -> Inputs:
-    """An array for every wanted input: from NAME=FILE or FILE (in the model's order), the rest seeded random."""
+    """Load an array for every input: from NAME=FILE or FILE (in the model's order), others random by seed."""
     by_name = {w.name: w for w in wanted}
     for name in shapes:
         if name not in by_name:
@@ -110,16 +122,16 @@ def load_inputs(
             raise InputError(f"--shape {name}:{asked} does not fit the file of input '{name}', which holds {held}")
     rng = np.random.default_rng(seed)
     assumed: dict[str, tuple[int, ...]] = {}
-    made_up = tuple(w.name for w in wanted if w.name not in feeds)
+    random_names = tuple(w.name for w in wanted if w.name not in feeds)
     for w in wanted:
-        if w.name in made_up:
+        if w.name in random_names:
             feeds[w.name] = random_input(w, shapes, rng)
             if None in w.shape and w.name not in shapes:
                 assumed[w.name] = w.example
-    return Inputs(feeds, assumed, made_up)
+    return Inputs(feeds, assumed, random_names)
 
 
-def concrete_shape(w: Wanted, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+def concrete_shape(w: InputSpec, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     """The shape given on the command line, else the example's."""
     given = shapes.get(w.name)
     if given is None or not w.shape:  # () may also mean that the model declares no shape
@@ -130,7 +142,7 @@ def concrete_shape(w: Wanted, shapes: Mapping[str, tuple[int, ...]]) -> tuple[in
     return given
 
 
-def random_input(w: Wanted, shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> Array:
+def random_input(w: InputSpec, shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> Array:
     """Seeded noise: normal floats, small non-negative ints, fair booleans."""
     shape = concrete_shape(w, shapes)
     if w.dtype is DType.STRING:
@@ -146,7 +158,7 @@ def random_input(w: Wanted, shapes: Mapping[str, tuple[int, ...]], rng: np.rando
 
 
 def _load(
-    path: Path, wanted: Sequence[Wanted], shapes: Mapping[str, tuple[int, ...]], preprocess: Preprocess
+    path: Path, wanted: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], preprocess: Preprocess
 ) -> dict[str, Array]:
     if not path.is_file():
         raise InputError(f"input file {path} {'is a folder' if path.is_dir() else 'does not exist'}")
@@ -177,8 +189,8 @@ def _begins_with(path: Path, mark: bytes) -> bool:
         return f.read(len(mark)) == mark
 
 
-def _from_npz(path: Path, wanted: Sequence[Wanted]) -> dict[str, Array]:
-    """Arrays by input name; keys written as 'in:NAME' count as NAME. A single unnamed array serves a single input."""
+def _from_npz(path: Path, wanted: Sequence[InputSpec]) -> dict[str, Array]:
+    """Arrays by input name; the key 'in:NAME' means NAME. A single unnamed array is the only input."""
     with np.load(path, allow_pickle=False) as archive:
         arrays = {k.removeprefix("in:"): archive[k] for k in archive.files if not k.startswith("out:")}
     found = {w.name: _as_wanted(arrays[w.name], w, path) for w in wanted if w.name in arrays}
@@ -190,7 +202,7 @@ def _from_npz(path: Path, wanted: Sequence[Wanted]) -> dict[str, Array]:
     return found
 
 
-def _as_wanted(array: Array, w: Wanted, path: Path) -> Array:
+def _as_wanted(array: Array, w: InputSpec, path: Path) -> Array:
     if array.dtype != w.dtype.np:
         if not np.can_cast(array.dtype, w.dtype.np, "same_kind"):
             raise InputError(f"{path}: input '{w.name}' is {w.dtype}, the file holds {array.dtype}")
@@ -198,7 +210,7 @@ def _as_wanted(array: Array, w: Wanted, path: Path) -> Array:
     return array
 
 
-def load_picture(path: Path, w: Wanted, shapes: Mapping[str, tuple[int, ...]], p: Preprocess) -> Array:
+def load_picture(path: Path, w: InputSpec, shapes: Mapping[str, tuple[int, ...]], p: Preprocess) -> Array:
     """A picture resized (bilinear) to the input's height and width where these are fixed, as a batch of one."""
     from PIL import Image
 

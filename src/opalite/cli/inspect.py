@@ -1,4 +1,4 @@
-"""`opalite inspect`: what a model is, where each node would run and why, costs and memory."""
+"""`opalite inspect`: shows graph, placement, costs and memory of a model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from ..ir.device.device_info import DeviceInfo
 from ..run.report.explanation import Explanation, memory_line
 from .auto_precision import precision_lines, settle_precision
 from .console import make_console, print_caches
-from .input_files import Preprocess, load_inputs
-from .session_inputs import wanted_inputs
+from .input_files import Preprocess, input_specs, load_inputs
 from .shared_options import model_argument, parse_shapes, session_kwargs, session_options
 
 
@@ -53,7 +52,7 @@ def command(
     for title, ports in (("input", session.get_inputs()), ("output", session.get_outputs())):
         for port in ports:
             console.print(f"{title:8} {port.name}: {port.type} {list(port.shape)}", soft_wrap=True)
-    inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(), 0)
+    inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(), 0)
     for line in inputs.assumptions():
         console.print(line, soft_wrap=True)
     with inputs.explained():
@@ -70,7 +69,7 @@ def command(
 
 
 def _device_line(device: DeviceInfo) -> str:
-    """What picks and work-groups go by, of what the driver and the tables tell."""
+    """The device's properties that decide kernels and work-groups."""
     parts = [f"waves of {device.wave_size}"] if device.wave_size > 1 else []
     if device.full_wave > device.wave_size:
         parts[-1:] = [f"waves of {device.wave_size} ({device.full_wave} in kernels of few registers)"]

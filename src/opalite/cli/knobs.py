@@ -1,4 +1,4 @@
-"""`opalite knobs`: every environment setting with its value in force."""
+"""`opalite knobs`: lists the environment settings with their current values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .console import make_console
 
 @click.command()
 def command() -> None:
-    """List every environment setting: name, value in force, default, meaning."""
+    """List every environment setting: name, current value, default, meaning."""
     table = Table(box=None)
     for title in ("setting", "value", "default", "meaning"):
         table.add_column(title, overflow="fold")

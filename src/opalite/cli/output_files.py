@@ -1,4 +1,4 @@
-"""Outputs of a model to files, as a picture, or as the top classes."""
+"""Model outputs of commands: files, pictures, top classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def save_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
-    """All outputs to .npz, the first to .npy or a picture; the suffix decides."""
+    """Write all outputs to .npz, or the first to .npy or a picture, by the suffix."""
     suffix = path.suffix.lower()
     if not outputs:
         raise InputError(f"{path} cannot be written: the model has no outputs")
@@ -34,13 +34,13 @@ def save_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
 
 
 def check_kind(path: Path) -> None:
-    """InputError for a file that `save_outputs` does not know how to write."""
+    """InputError for a suffix that `save_outputs` does not support."""
     if path.suffix.lower() not in (".npz", ".npy", *PICTURES):
         raise InputError(f"{path}: unknown kind of output; write .npz, .npy or a picture ({', '.join(PICTURES)})")
 
 
 def check_writable(*paths: str | None) -> None:
-    """InputError for a file whose folder is not there or cannot be written, before work is done that would be lost."""
+    """InputError for files in missing or read-only folders; called before the work."""
     for path in paths:
         if path is None:
             continue
@@ -52,7 +52,7 @@ def check_writable(*paths: str | None) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` in UTF-8 (names that are none keep their bytes); InputError names a file that cannot be written."""
+    """Write `text` in UTF-8; bytes of undecodable names stay. InputError for a file that cannot be written."""
     try:
         Path(path).write_bytes(text.encode("utf-8", "surrogateescape"))
     except OSError as e:
@@ -71,7 +71,7 @@ def _save_npz(path: Path, outputs: Mapping[str, Any]) -> None:
 
 
 def to_picture(array: Array) -> Any:
-    """A PIL picture of [1,C,H,W], [C,H,W], [H,W,C] or [H,W] (C is 1, 3 or 4); floats in [0, 1] are scaled to bytes."""
+    """A PIL picture from [1,C,H,W], [C,H,W], [H,W,C] or [H,W] (C is 1, 3 or 4); floats in [0, 1] become bytes."""
     from PIL import Image
 
     a = array
@@ -92,7 +92,7 @@ def to_picture(array: Array) -> Any:
 
 
 def read_labels(path: Path) -> list[str]:
-    """One label a line; an ImageNet synset line 'n01440764 tench, Tinca tinca' keeps the words only."""
+    """Read one label per line; of a synset line 'n01440764 tench, Tinca tinca' only the words."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as e:

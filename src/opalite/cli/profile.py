@@ -1,4 +1,4 @@
-"""`opalite profile`: the time of every launch, by node and by kernel, against the device's peaks."""
+"""`opalite profile`: measures every launch, by node and by kernel, against the device's peaks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from rich.table import Table
 from ..run.report.profile import Profile, Row
 from .auto_precision import precision_lines, settle_precision
 from .console import make_console, print_caches
-from .input_files import Preprocess, load_inputs
+from .input_files import Preprocess, input_specs, load_inputs
 from .output_files import check_writable, write_text
-from .session_inputs import wanted_inputs
 from .shared_options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
 
 
@@ -52,7 +51,7 @@ def command(
     session = InferenceSession(
         model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)
     )
-    inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     console = make_console()
     with inputs.explained():
         settle_precision(session, inputs, console)
@@ -84,7 +83,7 @@ def command(
 
 
 def print_rows(console: Console, title: str, rows: Sequence[Row], profile: Profile) -> None:
-    """One table; 'of peak' compares with the roofline's least time."""
+    """Print a table; 'of peak' is the roofline's time divided by the measured one."""
     table = Table(box=None)
     table.add_column(title, overflow="ellipsis", max_width=44)
     for name in ("launches", "ms", "share", "GFLOP/s", "GB/s", "of peak"):

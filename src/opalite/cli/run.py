@@ -1,4 +1,4 @@
-"""`opalite run`: one model on files, pictures or random input, with the time split into its parts."""
+"""`opalite run`: runs a model on files, pictures or random input, and prints times by part."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from rich.table import Table
 from ..errors import InputError
 from .auto_precision import precision_lines, settle_precision
 from .console import make_console, print_caches
-from .input_files import Preprocess, load_inputs, parse_floats
+from .input_files import Preprocess, input_specs, load_inputs, parse_floats
 from .output_files import check_kind, check_writable, read_labels, save_outputs, top_classes, write_text
-from .session_inputs import wanted_inputs
 from .shared_options import Real, model_argument, parse_shapes, seed_option, session_kwargs, session_options
 
 if TYPE_CHECKING:
@@ -95,12 +94,12 @@ def command(
     preprocess = Preprocess(
         parse_floats(mean, "--mean"), parse_floats(std, "--std"), 1 / 255 if scale is None else scale, layout, order
     )
-    inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), preprocess, seed)
+    inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), preprocess, seed)
     names = [o.name for o in session.get_outputs()]
     feeds = inputs.feeds
     console = make_console()
     with inputs.explained():
-        session.keeps_precision = not inputs.made_up
+        session.keeps_precision = not inputs.random_names
         results = session.run(None, feeds)
         first = session.last_trace
         settle_precision(session, inputs, console)
@@ -123,7 +122,7 @@ def command(
         _print_top(console, results[0] if results else None, top_k, words)
     _print_times(console, first, rows)
     last = rows[-1] if rows else first
-    console.print(_way(last))
+    console.print(_strategy_line(last))
     print_caches(console)
     if save is not None:
         save_outputs(Path(save), dict(zip(names, results, strict=True)))
@@ -140,8 +139,8 @@ def command(
         console.print(f"wrote    {json_file}")
 
 
-def _way(trace: RunTrace) -> str:
-    """How a run went, in a line."""
+def _strategy_line(trace: RunTrace) -> str:
+    """One line about the strategy of a run."""
     raw = trace.to_raw()
     tier = f", {trace.tier} programs" if trace.tier else ""
     return (

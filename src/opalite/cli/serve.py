@@ -1,4 +1,4 @@
-"""`opalite serve`: models behind the Open Inference Protocol."""
+"""`opalite serve`: serves models by the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .serve_options import (
     http_options,
     http_settings,
     server_settings,
-    watch_options,
+    telemetry_options,
 )
 from .shared_options import Real
 
@@ -33,7 +33,7 @@ _HTTP = (
 @engine_options
 @http_options
 @grpc_options
-@watch_options
+@telemetry_options
 @click.option("--grace", type=Real(min=0), default=30.0, show_default=True, help="Seconds to finish in, when stopped.")
 def command(
     models: tuple[str, ...],
@@ -47,10 +47,10 @@ def command(
     grace: float,
     **given: Any,
 ) -> None:
-    """Serve models over HTTP and gRPC by the Open Inference Protocol (v2), to Triton's and KServe's clients.
+    """Serve models over HTTP and gRPC by the Open Inference Protocol (v2), for Triton's and KServe's clients.
 
-    MODEL is an .onnx file, an .opal bundle or the folder of a language model; it is called as the file is, or NAME.
-    SIGTERM and Ctrl+C finish what was accepted and end the server with status 0.
+    MODEL is an .onnx file, an .opal bundle or the folder of a language model; its name is the file's, or NAME.
+    SIGTERM and Ctrl+C finish accepted requests and end the server with status 0.
     Needs the extra: pip install 'opalite-cl[serve]'.
     """
     if sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""Options of `opalite serve`: those of the engine, those of HTTP and of gRPC, and what it shows of itself."""
+"""Options of `opalite serve`: engine, HTTP, gRPC, metrics and logs."""
 
 from __future__ import annotations
 
@@ -87,36 +87,36 @@ _HTTP = (
 
 
 def engine_options(fn: F) -> F:
-    """Models, devices, batches and queues; defaults are those of ServerSettings."""
+    """Options of models, devices, batches and queues, with the defaults of ServerSettings."""
     for option in reversed(_ENGINE):
         fn = option(fn)
     return fn
 
 
 def http_options(fn: F) -> F:
-    """Address, key, TLS and limits."""
+    """Options of address, key, TLS and limits."""
     for option in reversed(_HTTP):
         fn = option(fn)
     return fn
 
 
 def grpc_options(fn: F) -> F:
-    """Whether and where gRPC is served."""
+    """Options of gRPC."""
     for option in reversed(_GRPC):
         fn = option(fn)
     return fn
 
 
-def watch_options(fn: F) -> F:
-    """Metrics and logs."""
+def telemetry_options(fn: F) -> F:
+    """Options of metrics and logs."""
     for option in reversed(_WATCH):
         fn = option(fn)
     return fn
 
 
 def server_settings(models: tuple[str, ...], repository: str | None, given: dict[str, Any]) -> ServerSettings:
-    """What the engine is told; OptionError where there is no model, or one name twice, InputError for words that no
-    session takes."""
+    """Settings of the engine. OptionError without a model or for a repeated name, InputError for invalid session
+    options."""
     from ..run.model.compile_options import CompileOptions, parse_precision
     from ..serve.engine.model_config import ServerSettings
     from ..serve.engine.model_repository import name_of
@@ -148,7 +148,7 @@ def http_settings(
     max_connections: int | None,
     body_timeout: float | None,
 ) -> HttpSettings:
-    """What the HTTP front is told; OptionError for a certificate without its key."""
+    """Settings of the HTTP front. OptionError for a certificate without its key."""
     from ..serve.http.http_limits import Limits
     from ..serve.http.http_server import HttpSettings
     from ..serve.wire.api_key import find_key
@@ -162,7 +162,7 @@ def http_settings(
 
 
 def grpc_settings(grpc_port: int | None, grpc_host: str | None, http: HttpSettings) -> GrpcSettings | None:
-    """What the gRPC front is told: key, certificate and size of requests are HTTP's. None where it is not wanted."""
+    """Settings of the gRPC front, with HTTP's key, certificate and request size. None without gRPC."""
     if grpc_port is None:
         if grpc_host is not None:
             raise OptionError("--grpc-host is where --grpc-port is served: give a port too")

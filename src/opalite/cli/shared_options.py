@@ -1,4 +1,4 @@
-"""Options that several commands share, spelled as people know them."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHAPE = re.compile(r"^(?P<name>.*):(?P<dims>\d+(x\d+)*|scalar)$")
 
 
 class Real(click.FloatRange):
-    """A finite number in a range: click's own lets NaN pass any."""
+    """A finite number in a range; click's own type accepts NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -29,7 +29,7 @@ class Real(click.FloatRange):
 
 
 def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """`x:1x3x224x224` to {"x": (1, 3, 224, 224)}; `s:scalar` is shape (). InputError for anything else."""
+    """Parse `x:1x3x224x224` to {"x": (1, 3, 224, 224)} and `s:scalar` to shape (). InputError."""
     shapes: dict[str, tuple[int, ...]] = {}
     for item in items:
         m = _SHAPE.match(item)
@@ -114,7 +114,7 @@ def seed_option(fn: F) -> F:
 def session_kwargs(
     device: str | None, precision: str | None, tolerance: float | None, memory: str | None, tune: str | None
 ) -> dict[str, Any]:
-    """Keyword arguments of InferenceSession for those options of a command that were given."""
+    """Keyword arguments of InferenceSession for the given options of a command."""
     given: dict[str, Any] = {
         "device": device,
         "precision": precision,

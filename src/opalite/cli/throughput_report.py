@@ -1,4 +1,4 @@
-"""What `opalite bench --throughput` prints."""
+"""Report of `opalite bench --throughput`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..pocl.core_affinity import allowed_cores, core_limit
 
 
 def core_count() -> int:
-    """How many cores compute at once."""
+    """The number of cores that this process may use."""
     return core_limit() or len(allowed_cores())
 
 
 def print_throughput(console: Console, found: Throughput, percentiles: tuple[float, ...]) -> None:
-    """A table of the modes, and how the best of Opalite's is had in Python."""
+    """Print a table of the modes, and the Python code of Opalite's best mode."""
     table = Table(box=None)
     for title in ("mode", "inferences/s", "times the first", "p50 ms", *(f"p{q:g} ms" for q in percentiles), "differs"):
         table.add_column(title, justify="left" if title == "mode" else "right")
@@ -35,13 +35,11 @@ def print_throughput(console: Console, found: Throughput, percentiles: tuple[flo
     for name, reason in found.failed.items():
         console.print(f"{name} is missing: {reason}", soft_wrap=True)
     best = found.best
-    console.print(
-        f"best     {best.mode.kind}: {compile_expression(best.mode, found.model)}", soft_wrap=True, markup=False
-    )
+    console.print(f"best     {best.mode.kind}: {mode_expression(best.mode, found.model)}", soft_wrap=True, markup=False)
 
 
-def compile_expression(mode: Mode, model: str) -> str:
-    """What to write for a mode of Opalite's."""
+def mode_expression(mode: Mode, model: str) -> str:
+    """The Python expression of one of Opalite's modes."""
     if mode.kind == "latency":
         return f"opalite.InferenceSession({model!r})"
     processes = ", processes=True" if mode.kind == "processes" else ""

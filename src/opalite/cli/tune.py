@@ -1,4 +1,4 @@
-"""`opalite tune`: searches kernels, parameters and work-groups for a model, and reports the gain layer by layer."""
+"""`opalite tune`: searches kernels, parameters and work-groups, and reports the gain by layer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from rich.table import Table
 
 from .auto_precision import settle_precision
 from .console import make_console
-from .input_files import Preprocess, load_inputs
-from .session_inputs import wanted_inputs
+from .input_files import Preprocess, input_specs, load_inputs
 from .shared_options import model_argument, parse_shapes, precision_options, seed_option, session_kwargs, shape_option
 
 if TYPE_CHECKING:
@@ -51,15 +50,15 @@ def command(
     tolerance: float | None,
     memory: str | None,
 ) -> None:
-    """Tune MODEL for this device. Later sessions use what is found.
+    """Tune MODEL for this device. Later sessions use the results.
 
-    Ctrl-C keeps what was measured; the same command goes on from there. Tuned and untuned are run in turn in the end,
-    and what is not faster is not used.
+    Ctrl-C keeps all measurements, and the same command continues. At the end, the tuned and the untuned graph run
+    alternately, and a slower result is not used.
     """
     from ..run.api.session.inference_session import InferenceSession
 
     session = InferenceSession(model, **session_kwargs(device, precision, tolerance, memory, "none"))
-    inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
     console = make_console()
     stopped = False
     try:
@@ -78,13 +77,13 @@ def command(
             _print_layers(console, tuning)
             console.print(tuning.summary(), soft_wrap=True, markup=False)
     if stopped:
-        click.echo("stopped; what was measured is kept, and the same command goes on from there", err=True)
+        click.echo("stopped; measurements are kept, and the same command continues", err=True)
         sys.exit(130)
 
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """What shows the tuner's progress as a bar on a terminal; None anywhere else."""
+    """A callback that draws the tuner's progress on a terminal; None elsewhere."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None

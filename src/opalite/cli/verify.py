@@ -1,4 +1,4 @@
-"""`opalite verify`: every node on the device beside the reference."""
+"""`opalite verify`: compares every node on the device with the reference."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from ..run.model.compile_options import parse_tolerance
 from ..run.report.verify_nodes import Check, Tolerance, verify_model
 from .auto_precision import precision_lines, settle_precision
 from .console import make_console
-from .input_files import Preprocess, load_inputs
+from .input_files import Preprocess, input_specs, load_inputs
 from .output_files import write_text
-from .session_inputs import wanted_inputs
 from .shared_options import Real, model_argument, parse_shapes, precision_options, seed_option, shape_option
 
 
@@ -27,12 +26,12 @@ from .shared_options import Real, model_argument, parse_shapes, precision_option
 @model_argument
 @click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
 @seed_option
-@click.option("--atol", type=Real(min=0), default=0.0, show_default=True, help="Absolute difference that is let pass.")
+@click.option("--atol", type=Real(min=0), default=0.0, show_default=True, help="Absolute tolerance.")
 @click.option(
     "--rtol",
     type=Real(min=0),
     default=None,
-    help="Difference let pass, relative to the output's largest magnitude.  [default: by element type; 1e-4 for f32]",
+    help="Tolerance relative to the output's largest magnitude.  [default: by element type; 1e-4 for f32]",
 )
 @click.option(
     "--write-policy",
@@ -64,7 +63,7 @@ def command(
     console = make_console()
     settings: dict[str, Any] = {"device": device, "precision": precision, "memory": memory or "auto"}
     with InferenceSession(model, **settings, tolerance=tolerance) as session:
-        inputs = load_inputs(files, wanted_inputs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+        inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
         allowed = None if tolerance is None else parse_tolerance(tolerance)
         if session.chooses_precision and policy_file is None:
             with inputs.explained():
@@ -100,7 +99,7 @@ def _write_policy(
     settings: Mapping[str, Any],
     allowed: float | None,
 ) -> PrecisionPolicy:
-    """Find a policy, tell what it gives, and write it to `path`."""
+    """Search a precision policy, print its result, and write it to `path`."""
     from ..run.precision.find_mixed_policy import find_policy
 
     if Path(path).suffix != ".json":

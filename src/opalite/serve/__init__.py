@@ -1,1 +1,1 @@
-"""`opalite serve`: models behind the Open Inference Protocol (v2), over HTTP and gRPC; the extra opalite-cl[serve]."""
+"""The server of `opalite serve`: the Open Inference Protocol (v2) over HTTP and gRPC (extra opalite-cl[serve])."""

@@ -1,7 +1,7 @@
-"""How the C library treats freed memory, in a process that does nothing but serve.
+"""keep_freed_memory: malloc settings of a process that only serves.
 
-glibc maps pieces above 128 KiB anew each time, and gives them back when they are freed; the kernel clears each page
-that is written then. Of a body of 600 KB that is read in pieces this was half of all CPU time.
+glibc maps allocations above 128 KiB anew and unmaps them when freed, and the kernel clears each new page. For bodies of
+600 KB this took half of all CPU time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PIECE = 32 << 20
 
 
 def keep_freed_memory() -> None:
-    """Have up to 128 MiB of freed memory kept, in pieces up to 32 MiB; does nothing but on Linux with glibc."""
+    """Keep up to 128 MiB of freed memory, in allocations up to 32 MiB. Linux with glibc only."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             mallopt = ctypes.CDLL(None).mallopt

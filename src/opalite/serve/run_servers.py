@@ -1,4 +1,4 @@
-"""Engine and fronts in one event loop: started in order, stopped in order, by a signal or by whoever started them."""
+"""Runs engine and fronts in one event loop, until a signal or the end of a block."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 
 class Front(Protocol):
-    """What answers by one protocol. It has its port from the moment it is made. is_open: strangers may ask."""
+    """A server of one protocol, bound to its port at construction. is_open: other machines need no key."""
 
     name: str
     address: str
     is_open: bool
 
     async def start(self, server: Server) -> None:
-        """Answer from now on."""
+        """Accept requests."""
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse what is new, and answer what was begun within `grace_s`."""
+        """Refuse new requests, and finish running ones within `grace_s`."""
 
     def close(self) -> None:
-        """Give the port back, where `start` was not reached."""
+        """Release the port of a front that was not started."""
 
 
 async def serve(
     server: Server, fronts: Sequence[Front], stop: asyncio.Event, grace_s: float, say: Callable[[str], None]
 ) -> None:
-    """Serve until `stop` is set; what was accepted then has `grace_s` seconds in all.
+    """Serve until `stop` is set; accepted requests then have `grace_s` seconds.
 
-    The fronts answer while models are loaded (health says what is ready), and end before the engine does. say: is told
-    when all is ready, and of what is open to strangers.
+    Fronts accept requests while models are loading, and stop before the engine. say: receives the
+    ready line and warnings.
     """
     for front in fronts:
         if front.is_open:
@@ -69,7 +69,7 @@ async def serve(
 
 
 def ready_line(server: Server, fronts: Sequence[Front]) -> str:
-    """What is served, on which devices, where."""
+    """The line that names models, devices and addresses."""
     entries = server.index()
     models = ", ".join(f"{e.name} ({e.version})" for e in entries if e.state == "READY") or "no model"
     failed = "".join(f"; {e.name} ({e.version}) is not: {e.reason}" for e in entries if e.state != "READY" and e.reason)
@@ -82,7 +82,7 @@ def run(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float
     """Serve until SIGTERM or SIGINT, in the main thread; a second signal ends the process at once."""
     keep_freed_memory()
     gc.collect()
-    gc.freeze()  # modules stay: no collection need stop the loop to look at them
+    gc.freeze()  # excludes loaded modules from collections
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_signal(server_of, fronts, grace_s, say))
 
@@ -107,7 +107,7 @@ async def _until_signal(
 
 @contextlib.contextmanager
 def serving(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: float = 10.0) -> Iterator[list[str]]:
-    """Serve in a thread for the time of the block, whose value are the fronts' addresses: for tests and notebooks."""
+    """Serve in a thread during the block; yields the fronts' addresses. For tests and notebooks."""
     stop, ready, lines = asyncio.Event(), threading.Event(), []
     failure: list[BaseException] = []
     loops: list[asyncio.AbstractEventLoop] = []
@@ -147,7 +147,7 @@ def serving(server_of: Callable[[], Server], fronts: Sequence[Front], grace_s: f
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed."""
+    """uvloop's event loop, if installed."""
     try:
         import uvloop
     except ImportError:

@@ -10,7 +10,7 @@ from opalite.bench.engines import find_worker_pool_maker
 from opalite.bench.median_ratios import Spread
 from opalite.bench.report import throughput_json
 from opalite.bench.throughput import Mode, ModeResult, Throughput, ThroughputSlice, measure_throughput, modes_of
-from opalite.cli.throughput_report import compile_expression
+from opalite.cli.throughput_report import mode_expression
 from opalite.errors import InputError, OpaliteError
 
 TOY = "tests.helpers.toy_engine"
@@ -72,7 +72,7 @@ def test_the_best_is_opalites_and_its_code_is_told():
     assert record["best"] == {"engine": "opalite", "kind": "processes", "workers": 4}
     assert [m["gain"] for m in record["modes"]] == [1, 2.5, 4.5]
     assert record["modes"][1]["latency_s"]["p99"] == pytest.approx(0.01)
-    code = [compile_expression(Mode("opalite", kind, 4), "m.onnx") for kind in ("latency", "threads", "processes")]
+    code = [mode_expression(Mode("opalite", kind, 4), "m.onnx") for kind in ("latency", "threads", "processes")]
     assert code == [
         "opalite.InferenceSession('m.onnx')",
         "opalite.InferQueue('m.onnx', workers=4)",

@@ -1,1 +1,1 @@
-"""Models, queues, batches and worker processes behind the front that speaks a protocol."""
+"""The inference engine: model repository, queues, dynamic batching and worker processes."""

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol over HTTP: an ASGI application, behind uvicorn."""
+"""The Open Inference Protocol over HTTP: an ASGI application served by uvicorn."""

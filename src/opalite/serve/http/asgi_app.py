@@ -1,4 +1,4 @@
-"""The ASGI application: which call answers which path, who may ask, and what becomes of failures."""
+"""App: the ASGI application with routes, access checks and error handling."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ Call = Callable[[Scope, Receive], Awaitable[Answer]]
 
 
 class App:
-    """Serves the Open Inference Protocol of `server`.
+    """Serves the Open Inference Protocol.
 
-    key: what every request has to bring, but those for health where `open_health`. more: further routes, metrics'.
+    key: required of every request, except health if `open_health`. more: further routes, such as metrics.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class App:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; whatever fails is told as {"error": ...} unless the answer has begun."""
+        """Answer one request. An error before the answer becomes {"error": ...}."""
         if scope["type"] != "http":
             raise RuntimeError(f"this application answers HTTP, and was asked for {scope['type']}")
         begun = False
@@ -100,7 +100,7 @@ class App:
             begun = True
             await send(message)
 
-        scope["app"] = self  # so that the router raises what does not fit
+        scope["app"] = self  # makes the router raise routing errors
         try:
             self._check(scope)
             await self._router(scope, receive, watched)
@@ -120,7 +120,7 @@ class App:
             await _send(send, error_answer(failure))
 
     def _check(self, scope: Scope) -> None:
-        """Whether the client may ask at all."""
+        """Check origin and key. ForeignPage, Unauthorized."""
         headers = headers_of(scope)
         origin = headers.get(b"origin")
         if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
@@ -130,7 +130,7 @@ class App:
 
 
 class _Endpoint:
-    """A call as an application: its answer is sent."""
+    """An ASGI application that sends the answer of a call."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -141,7 +141,7 @@ class _Endpoint:
 
 
 class _Checked:
-    """A call that sends its answer itself."""
+    """An ASGI application whose call sends the answer."""
 
     def __init__(self, call: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._call = call
@@ -152,7 +152,7 @@ class _Checked:
 
 
 class _Refusal:
-    """What is not offered, in words."""
+    """An unsupported path. reason: the message."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -166,12 +166,12 @@ def _route(path: str, method: str, call: Call) -> Route:
 
 
 def _both(end: str, method: str, call: Call) -> list[Route]:
-    """For a model and for one version of it."""
+    """Routes of a model and of one of its versions."""
     return [_route(_MODEL + end, method, call), _route(_VERSION + end, method, call)]
 
 
 def _check_names(found: Mapping[str, str]) -> None:
-    """A model's name and version are names, no paths."""
+    """Check names of model and version. NotFound."""
     for kind, name in found.items():
         if _NAME.fullmatch(name) is None or ".." in name:
             raise NotFound(f"{name[:64]!r} is no {kind}: letters, digits, '-', '_' and '.', not '..'")

@@ -1,4 +1,4 @@
-"""What only HTTP knows to go wrong: paths, methods, lengths, encodings, times, pages of browsers."""
+"""Errors of HTTP only: methods, lengths, encodings, timeouts, foreign origins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..wire.serve_errors import Invalid
 
 
 class MethodWrong(Invalid):
-    """The path has no such method. allowed: those that it has."""
+    """The path does not support the method. allowed: supported ones."""
 
     status = 405
 
@@ -16,24 +16,24 @@ class MethodWrong(Invalid):
 
 
 class ForeignPage(Invalid):
-    """A browser asks for a page of another place."""
+    """A browser page of another origin sent the request."""
 
     status = 403
 
 
 class TooSlow(Invalid):
-    """The body did not come in time."""
+    """The body exceeded its time."""
 
     status = 408
 
 
 class LengthMissing(Invalid):
-    """The request tells no length of its body, nor that it comes in chunks."""
+    """The request has neither Content-Length nor chunked encoding."""
 
     status = 411
 
 
 class EncodingUnknown(Invalid):
-    """The body is compressed by something else than gzip and deflate."""
+    """The body's encoding is neither gzip nor deflate."""
 
     status = 415

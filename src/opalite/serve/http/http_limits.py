@@ -1,4 +1,4 @@
-"""What one client may ask of the HTTP front: sizes and times, each checked before the memory or the time is spent."""
+"""Limits of an HTTP client, each checked before memory or time is spent."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MEBIBYTE = 1 << 20
 class Limits:
     """Sizes in bytes, times in seconds.
 
-    body_bytes: of one request, as sent and after it is decompressed. json_bytes: its JSON part, which is parsed while
-    other requests wait. held_bytes: all bodies that are being read or computed. elements: of one tensor. rank: of its
-    shape. tensors: inputs, or outputs, of a request. header_bytes: request line and headers. connections: open ones.
-    header_s: from the first byte of a request (or from connecting) to the end of its headers. body_s: from there to the
-    end of the body. idle_s: between two requests of a connection. response_s: for the client to take an answer.
+    body_bytes: of a request, compressed and decompressed. json_bytes: its JSON part, whose parsing blocks other
+    requests. held_bytes: all bodies in memory. elements, rank: of a tensor. tensors: inputs, or outputs, of a request.
+    header_bytes: request line and headers. connections: open ones. header_s: from the first byte of a request (or the
+    connection) to the end of its headers. body_s: from there to the end of the body. idle_s: between two requests of a
+    connection. response_s: for a client to receive an answer.
     """
 
     body_bytes: int = 128 * MEBIBYTE

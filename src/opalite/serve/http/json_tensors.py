@@ -1,4 +1,4 @@
-"""Tensors as JSON has them: lists, nested or flat, of numbers, booleans or texts."""
+"""Conversion of tensors from and to JSON lists, nested or flat."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from ..wire.datatypes import Array, dtype_of
 from ..wire.serve_errors import Invalid, Unsupported
 
 _BINARY_ONLY = ("FP16", "BF16")
-"""Datatypes that the protocol has no JSON form of."""
+"""Datatypes without a JSON form in the protocol."""
 _KINDS = {bool: "booleans", int: "whole numbers", float: "numbers with a fraction", str: "texts"}
 
 
 def read_json(where: str, datatype: str, shape: tuple[int, ...], data: Any) -> Array:
-    """The array of `shape` whose elements `data` lists. where: what it is called in messages.
+    """The array of `shape` with the elements of `data`. where: the tensor's name in messages.
 
-    Invalid for values of another kind or range, for lists that do not nest as the shape does, and for another number of
-    elements.
+    Invalid for values of another kind or range, for other nesting than the shape's, and for a wrong number of elements.
     """
     if datatype in _BINARY_ONLY:
         raise Unsupported(f"{where}: {datatype} has no JSON form; send it as binary data (binary_data_size)")
@@ -36,7 +35,7 @@ def read_json(where: str, datatype: str, shape: tuple[int, ...], data: Any) -> A
 
 
 def write_json(where: str, datatype: str, array: Array) -> list[Any]:
-    """The elements in order, for `json.dumps`; Unsupported for what has no JSON form."""
+    """The elements in order, for `json.dumps`. Unsupported without a JSON form."""
     if datatype in _BINARY_ONLY:
         raise Unsupported(f"{where}: {datatype} has no JSON form; ask for binary data (binary_data)")
     listed: list[Any] = array.reshape(-1).tolist()
@@ -49,7 +48,7 @@ def write_json(where: str, datatype: str, array: Array) -> list[Any]:
 
 
 def _flatten(where: str, data: list[Any], rank: int) -> tuple[list[Any], tuple[int, ...]]:
-    """The elements of lists nested up to `rank` deep, and the length of each level."""
+    """The elements of nested lists, and the length of each level. Invalid beyond `rank` levels."""
     flat, sizes = data, [len(data)]
     while flat and isinstance(flat[0], list):
         lengths = set(map(len, flat)) if set(map(type, flat)) == {list} else set()

@@ -1,7 +1,7 @@
-"""What a transport reads into: a small buffer where a head is expected, the place of a body for all that follows.
+"""Reader: zero-copy reception of request bodies.
 
-A transport that hands over bytes has copied them, and a parser that is fed a body copies it again: a body of 600 KB was
-copied four times before it lay where it is used. Here the kernel writes it there, and the parser sees the head alone.
+The kernel reads a request's head into a small buffer for the parser, and the body directly into its final memory. A
+parsed body of 600 KB was copied four times.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import asyncio
 from typing import Protocol
 
 HEAD = 16 * 1024
-"""Bytes that are read where a request begins: its head, and with it a body that is small."""
+"""Size of the buffer of a request's head, which may contain a small body."""
 _PIECE = 256 * 1024
 
 
 class Parsed(Protocol):
-    """Who is told what comes: a connection."""
+    """The connection that receives the data."""
 
     def data_received(self, data: memoryview) -> None:
-        """Bytes for the parser."""
+        """Parse bytes of a head."""
 
     def body_place(self) -> memoryview | None:
-        """Where the rest of the body goes; None: to `body_piece`."""
+        """The memory for the rest of the body; None to receive it by `body_piece`."""
 
     def body_placed(self, size: int) -> None:
-        """So many bytes more are in that place."""
+        """Count `size` bytes written to that memory."""
 
     def body_piece(self, piece: memoryview) -> None:
-        """Bytes of a body that has no place."""
+        """Receive bytes of a body without memory."""
 
     def body_ended(self) -> None:
-        """The body is complete."""
+        """Handle the end of the body."""
 
     def eof_received(self) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
@@ -39,7 +39,7 @@ class Parsed(Protocol):
 
 
 class Scratch:
-    """Bytes between a read and what becomes of it, which is over when the read returns: one for all connections."""
+    """The read buffer, shared by all connections: its contents are consumed before the next read."""
 
     def __init__(self) -> None:
         self.memory = memoryview(bytearray(_PIECE))
@@ -47,15 +47,15 @@ class Scratch:
 
 
 class Reader(asyncio.BufferedProtocol):
-    """The protocol of a transport, in front of a connection's parser."""
+    """The asyncio protocol of a transport, in front of a connection's parser."""
 
     def __init__(self, parsed: Parsed, scratch: Scratch) -> None:
         self._parsed, self._scratch = parsed, scratch
-        self._left = 0  # bytes of the body that the parser does not see
+        self._left = 0  # bytes of the body that bypass the parser
         self._placed = False
 
     def expect(self, size: int) -> None:
-        """The next `size` bytes are a body's."""
+        """Announce a body of `size` bytes."""
         self._left = size
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -1,4 +1,4 @@
-"""The body of a request: read within limits before it is held, decompressed within the same, counted while held."""
+"""BodyReader: reads and decompresses request bodies within limits."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Headers = Mapping[bytes, bytes]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _IN_PLACE = 16 * 1024
-"""Bodies from this length are collected where they will lie; smaller ones come in one piece anyway."""
+"""Bodies from this length are received in their final memory; smaller ones arrive in one piece."""
 _INFLATE_HERE = 4 * 1024
-"""Bodies up to this length are decompressed in the loop, larger ones in a thread: there are few of those at a time."""
+"""Bodies up to this length are decompressed in the event loop, larger ones in a thread."""
 
 
 class DisconnectedError(Exception):
-    """The client went away while its body was read."""
+    """The client disconnected while its body was read."""
 
 
 class BodyReader:
-    """Reads bodies, and knows how many bytes all that are held have."""
+    """Reads bodies and counts the bytes held by all requests."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -39,9 +39,9 @@ class BodyReader:
     async def read(
         self, scope: Mapping[str, Any], headers: Headers, receive: Receive, most: int | None = None
     ) -> AsyncIterator[memoryview]:
-        """The body, decompressed, for the time of the block. most: bytes allowed, where fewer than the limit.
+        """The decompressed body, for the duration of the block. most: a limit below the general one.
 
-        TooLarge before more than the limit is held; Busy if all bodies together are too many; LengthMissing,
+        TooLarge before the limit is exceeded; Busy if all bodies together are too large; LengthMissing,
         EncodingUnknown, TooSlow; DisconnectedError.
         """
         most = self._limits.body_bytes if most is None else min(most, self._limits.body_bytes)
@@ -103,14 +103,14 @@ class BodyReader:
         return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def hold(self, size: int) -> None:
-        """Count `size` bytes more, or fewer; Busy where that is too many."""
+        """Add `size` bytes (may be negative) to the held ones. Busy above the limit."""
         if size > 0 and self.held + size > self._limits.held_bytes:
             raise Busy("the bodies of requests that are being answered take all the memory for them; try again")
         self.held += size
 
 
 class _HeldBytes:
-    """What one request holds of it."""
+    """The held bytes of one request."""
 
     def __init__(self, bodies: BodyReader) -> None:
         self._bodies = bodies
@@ -126,7 +126,7 @@ class _HeldBytes:
 
 
 def _declared(headers: Headers) -> int | None:
-    """The length that the headers declare; None for a body in chunks."""
+    """The declared length; None for a chunked body. LengthMissing, Invalid."""
     text = headers.get(b"content-length")
     if text is None:
         if b"chunked" not in headers.get(b"transfer-encoding", b"").lower():
@@ -144,7 +144,7 @@ async def _inflated(body: memoryview, most: int) -> memoryview:
 
 
 def _inflate(body: memoryview, most: int) -> memoryview:
-    """gzip, or deflate with zlib's header (as HTTP has it), whichever it is."""
+    """Decompress gzip, or deflate with zlib's header. Invalid, TooLarge."""
     stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
         data = stream.decompress(body, most + 1)
@@ -158,5 +158,5 @@ def _inflate(body: memoryview, most: int) -> memoryview:
 
 
 def _text(value: bytes) -> str:
-    """A header's value for a message."""
+    """A header's value, shortened for a message."""
     return repr(value[:64].decode("latin-1"))

@@ -1,8 +1,7 @@
-"""A connection of uvicorn's that keeps to limits: headers in time and of a size, bodies read into their final place.
+"""connection_class: a uvicorn connection with limits and zero-copy bodies.
 
-uvicorn takes the class of its connections as an option. This one adds to the one that stands on httptools what a server
-needs that strangers reach: it ends connections that send no request, answers in JSON where it refuses one, and reads
-the body of a declared length where it will be used, past the parser (`reading`).
+It extends uvicorn's httptools connection for public servers: it closes idle connections, limits headers in time and
+size, refuses in JSON, and reads bodies of a declared length into their final memory (`read_buffers`).
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from .http_limits import Limits
 from .read_buffers import HEAD, Reader, Scratch
 
 LINK = "opalite.link"
-"""The name under which a request's scope has its Link, in `extensions`."""
+"""The key of a request's Link in the scope's `extensions`."""
 
 
 class Link:
-    """What the application may ask of the connection that its request came by."""
+    """The connection of a request, as the application sees it."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -34,7 +33,7 @@ class Link:
         self._place: memoryview | None = None
 
     def collect(self, place: memoryview) -> None:
-        """Put the body into `place`, what has come of it already and what will; `receive` then returns at its end."""
+        """Receive the whole body in `place`; `receive` then returns at its end."""
         if self.cycle is not None:
             came, self.cycle.body = self.cycle.body, bytearray()
             place[: len(came)] = came
@@ -42,21 +41,21 @@ class Link:
         self._place = place
 
     def release(self) -> None:
-        """Let go of the place, and of what would keep it in a circle of references."""
+        """Drop the body's memory and the reference cycle."""
         self._place = self.cycle = None
 
     @property
     def rest(self) -> memoryview | None:
-        """Where the next bytes go; None: the ordinary way."""
+        """The memory for the next bytes; None to receive them through the parser."""
         return None if self._place is None else self._place[self.filled :]
 
 
 def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
-    """The class to give uvicorn as `http`."""
+    """The class for uvicorn's option `http`."""
     scratch = Scratch()
 
     class Connection(HttpToolsProtocol):
-        """A connection within `limits`."""
+        """An HTTP connection with `limits`."""
 
         _waiting: asyncio.TimerHandle | None = None
         _began = False
@@ -65,7 +64,7 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
         _link: Link | None = None
         _slow_s = 0.0
         _draining: asyncio.TimerHandle | None = None
-        _left = 0  # bytes of the body that have not come, where its length is declared
+        _left = 0  # bytes of a declared body not yet received
         _reader: Reader
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -92,11 +91,11 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
             self._began = False
             super().data_received(data)  # type: ignore[arg-type]  # httptools takes any buffer
             if self._left and not self.transport.is_closing() and not self.parser.should_upgrade():
-                # Nothing is read until somebody says where to, or has answered without it.
+                # Reading resumes when the application provides memory, or has answered.
                 self.flow.pause_reading()
                 self._reader.expect(self._left)
                 self._left = 0
-            # One header may be of any length: the parser keeps it and calls nothing before its end.
+            # The parser buffers a header of any length without a callback.
             if self._waiting is not None and not self._began and not self.transport.is_closing():
                 self._header_bytes += len(data)
                 if self._header_bytes > limits.header_bytes:
@@ -115,7 +114,7 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
         def on_header(self, name: bytes, value: bytes) -> None:
             self._count(len(name) + len(value) + 4)
             super().on_header(name, value)
-            # The parser refuses what is no number, and a length beside an encoding of transfer.
+            # The parser refuses invalid lengths, and a length beside Transfer-Encoding.
             if len(name) == 14 and self.headers[-1][0] == b"content-length" and value.isdigit() and len(value) < 19:
                 self._left = int(value) if int(value) >= HEAD else 0
 
@@ -142,7 +141,7 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
                 super().on_body(bytes(piece))
 
         def body_ended(self) -> None:
-            """Parse what follows anew: the parser still waits for the body that it has not seen."""
+            """Replace the parser, which still waits for the bypassed body."""
             self.parser = httptools.HttpRequestParser(self)
             with contextlib.suppress(AttributeError):  # httptools before 0.6.3
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -154,12 +153,12 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            if self.cycle.more_body and self.cycle.response_complete:  # a refused body, which is read and thrown away
+            if self.cycle.more_body and self.cycle.response_complete:  # discards a refused body
                 self._stop_draining()
                 self._draining = self.loop.call_later(limits.body_s, self.transport.abort)
 
         def send_400_response(self, msg: str) -> None:
-            """Refuse what came, in JSON, and close; uvicorn calls this where it cannot parse."""
+            """Refuse a request in JSON, and close; uvicorn calls this for parse errors."""
             status, reason = self._refusal or (400, msg)
             body = json.dumps({"error": reason}).encode()
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
@@ -168,7 +167,7 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
             self.transport.close()
 
         def timeout_keep_alive_handler(self) -> None:
-            """Close a connection that nothing comes by; one that takes its answer slowly has longer."""
+            """Close an idle connection; a slow receiver of an answer has longer."""
             if self.transport.is_closing() or not self.transport.get_write_buffer_size():
                 super().timeout_keep_alive_handler()
                 return
@@ -198,7 +197,7 @@ def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
                 self._refuse(408, f"the headers of a request did not come within {limits.header_s:g} seconds")
 
         def _count(self, size: int) -> None:
-            """Add to the size of the headers; what this raises ends the parsing, and the request is refused."""
+            """Count header bytes. ValueError ends the parsing and refuses the request."""
             self._header_bytes += size
             if self._header_bytes > limits.header_bytes:
                 self._refusal = (431, f"the headers of a request may have {limits.header_bytes} bytes")

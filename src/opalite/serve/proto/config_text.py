@@ -1,8 +1,7 @@
-"""A model's configuration as text: `config.pbtxt` in protobuf's text format, and the same in JSON.
+"""Parser of model configurations: `config.pbtxt` in protobuf's text format, and JSON.
 
-Triton's configurations have more fields than Opalite honours. Those are no error: they are left out, and their names
-returned, to be told in a warning. What is wrong with a field that is honoured is an error.
-Format: https://protobuf.dev/reference/protobuf/textformat-spec/
+Fields that Opalite does not support are skipped, and their names returned for a warning. Errors in supported fields are
+Invalid. Format: https://protobuf.dev/reference/protobuf/textformat-spec/
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _QUOTES = "\"'"
 
 @dataclass(frozen=True)
 class ReadConfig:
-    """A ModelConfig message; `ignored`: paths of fields that are not honoured, such as 'input.format'.
+    """A ModelConfig message. ignored: paths of unsupported fields, such as 'input.format'.
 
-    gives_batch_size: whether max_batch_size is there at all, which the message cannot tell from 0.
+    gives_batch_size: whether max_batch_size is present, which the message does not distinguish from 0.
     """
 
     message: Any
@@ -38,7 +37,7 @@ class ReadConfig:
 
 
 def read_config_text(text: str, where: str) -> ReadConfig:
-    """Read a config.pbtxt. Invalid, with `where` (a path) and the line, for text that is none."""
+    """Parse a config.pbtxt. Invalid, with `where` (a path) and the line."""
     message = ModelConfig()
     scan = _Scan(text)
     try:
@@ -49,7 +48,7 @@ def read_config_text(text: str, where: str) -> ReadConfig:
 
 
 def read_config_json(config: Mapping[str, Any], where: str) -> ReadConfig:
-    """Read a configuration in JSON; fields are named as in Triton (`max_batch_size`) or in camel case. Invalid."""
+    """Parse a JSON configuration with Triton's names (`max_batch_size`) or camel case. Invalid."""
     message = ModelConfig()
     ignored: dict[str, None] = {}
     _find_unknown_in_json(config, ModelConfig.DESCRIPTOR, "", ignored)
@@ -61,15 +60,14 @@ def read_config_json(config: Mapping[str, Any], where: str) -> ReadConfig:
 
 
 def config_as_json(message: Any) -> dict[str, Any]:
-    """A ModelConfig message as Triton's HTTP API shows it: names as in the text form, whole numbers as numbers, and
-    what was not set with its default (`max_batch_size` 0), messages aside."""
+    """A ModelConfig message as JSON of Triton's HTTP API: snake-case names, numbers, scalar defaults."""
     plain: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     _complete(plain, message.DESCRIPTOR)
     return plain
 
 
 def _complete(plain: dict[str, Any], descriptor: Any) -> None:
-    """Turn 64-bit numbers, which protobuf's JSON writes as texts, into numbers, and add defaults."""
+    """Convert 64-bit numbers, which protobuf writes as texts, and add defaults."""
     for name, field in descriptor.fields_by_name.items():
         if name not in plain:
             if not field.has_presence:
@@ -88,7 +86,7 @@ def _complete(plain: dict[str, Any], descriptor: Any) -> None:
 
 
 def _default(field: Any) -> Any:
-    """As JSON has it."""
+    """The JSON form of a field's default."""
     if _is_map(field):
         return {}
     value = field.default_value
@@ -103,7 +101,7 @@ def _is_map(field: Any) -> bool:
 
 def _find_unknown_in_json(config: Any, descriptor: Any, path: str, found: dict[str, None]) -> None:
     if not isinstance(config, Mapping):
-        return  # what is no object where one is expected is ParseDict's to refuse
+        return  # ParseDict refuses it
     by_name = {name: f for f in descriptor.fields for name in (f.name, f.json_name)}
     for name, value in config.items():
         field = by_name.get(name)
@@ -120,9 +118,9 @@ def _find_unknown_in_json(config: Any, descriptor: Any, path: str, found: dict[s
 
 
 class _Scan:
-    """Passes over a text in protobuf's text format and notes fields that our messages do not have.
+    """Scans protobuf's text format for fields that our messages do not have.
 
-    Text whose form is wrong is passed over as well: the parser, which reads what is left, says what is wrong with it.
+    Malformed text is left to the parser, which reports the error.
     """
 
     def __init__(self, text: str) -> None:
@@ -137,18 +135,18 @@ class _Scan:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Paths of the fields that are not ours, each once, in order."""
+        """Paths of unsupported fields, each once, in order."""
         return tuple(self._ignored)
 
     def text_of_ours(self) -> str:
-        """The text with blanks for what is not ours, so that lines and columns are those of the whole."""
+        """The text with unsupported fields blanked, so that lines and columns stay."""
         text = self._text
         for start, end in self._spans:
             text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
         return text
 
     def _field(self, descriptor: Any, path: str) -> str:
-        """Pass one field, `name: value`, `name { ... }` or `name: [ ... ]`; its name."""
+        """Scan one field, `name: value`, `name { ... }` or `name: [ ... ]`; return its name."""
         first, ends = self._next, True
         name = self._take()
         field = descriptor.fields_by_name.get(name)
@@ -174,7 +172,7 @@ class _Scan:
             self._field(descriptor, path)
 
     def _value(self) -> bool:
-        """Pass a scalar, or whatever lies between brackets; False where the text ends before that."""
+        """Scan a scalar or a bracketed value; False if the text ends before its end."""
         closing: list[str] = []
         while self._left():
             token = self._take()
@@ -183,7 +181,7 @@ class _Scan:
             elif closing and token == closing[-1]:
                 closing.pop()
             adjacent = token[0] in _QUOTES and self._left() and self._tokens[self._next][0][0] in _QUOTES
-            if not closing and not adjacent:  # texts side by side are one text
+            if not closing and not adjacent:  # adjacent texts are one text
                 return True
         return False
 

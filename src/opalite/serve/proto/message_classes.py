@@ -1,7 +1,7 @@
 """Message classes and RPCs of the serving protocol, from the compiled .proto files (`make protos`).
 
-They live in a descriptor pool of their own, because the default pool takes each name once: a process may import
-Triton's client beside this package.
+They have their own descriptor pool, because the default pool holds each name once, and a process may also import
+Triton's client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 COMPILED = "descriptors.binpb"
-"""The FileDescriptorSet that protoc makes of this folder's .proto files."""
+"""The FileDescriptorSet that protoc compiles from this folder's .proto files."""
 
 POOL: Any = descriptor_pool.DescriptorPool()
 for _file in descriptor_pb2.FileDescriptorSet.FromString(files(__package__).joinpath(COMPILED).read_bytes()).file:

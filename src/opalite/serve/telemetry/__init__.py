@@ -1,1 +1,1 @@
-"""What a server shows of itself: metrics for Prometheus, logs, OpenTelemetry's spans; each a Watcher of the engine."""
+"""Observers of the engine: Prometheus metrics, logs and OpenTelemetry spans."""

@@ -1,6 +1,6 @@
-"""What the server writes about itself: a line for each event, as text or as JSON, and for each request where asked.
+"""EventLog: log lines of events and requests, as text or JSON.
 
-A line has names, times, sizes and messages of failures; never what a tensor holds, never a key.
+A line has names, times, sizes and error messages, never tensor contents or a key.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .base_observer import BaseObserver
 LOGGER = "opalite.serve"
 _log = logging.getLogger(LOGGER)
 _OWN = ("Internal", "WorkerLost")
-"""Failures that are the server's, which are logged even where requests are not."""
+"""Failures of the server, logged even if requests are not."""
 _LEVELS = {"lost": logging.ERROR, "failed": logging.ERROR}
 _LONGEST = 1000
 
 
 def set_up_logs(form: Literal["json", "text"], stream: TextIO | None = None) -> logging.Handler:
-    """Have everything that serving logs written to `stream` (standard error), a line each; the handler."""
+    """Send the log of the server to `stream` (standard error); return the handler."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     _log.handlers = [handler]
@@ -35,7 +35,7 @@ def set_up_logs(form: Literal["json", "text"], stream: TextIO | None = None) -> 
 
 
 class JsonLines(logging.Formatter):
-    """{"time", "level", "event", …} on one line; time in UTC."""
+    """Formats a record as JSON {"time", "level", "event", …} on one line; time in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, Any] = getattr(record, "fields", {})
@@ -46,17 +46,17 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """TIME LEVEL EVENT name=value …; what a client sent cannot end a line."""
+    """Formats a record as TIME LEVEL EVENT name=value …, escaping line breaks of clients."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, Any] = getattr(record, "fields", {})
-        told = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
-        line = f"{_utc(record.created)} {record.levelname.lower():7} {_one_line(record.getMessage())}{told}"
+        pairs = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+        line = f"{_utc(record.created)} {record.levelname.lower():7} {_one_line(record.getMessage())}{pairs}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class EventLog(BaseObserver):
-    """Logs workers, models and failures that are the server's; with `requests`, a line for every request."""
+    """Logs workers, models and server failures; with `requests`, every request."""
 
     def __init__(self, requests: bool = False) -> None:
         self._requests = requests
@@ -85,7 +85,7 @@ class EventLog(BaseObserver):
 
 
 def _fields(trace: RequestTrace) -> dict[str, Any]:
-    """Of a request: milliseconds by part, and what failed."""
+    """The fields of a request's line: names, milliseconds by part, bytes, failure."""
     fields: dict[str, Any] = {
         "model": trace.model,
         "version": trace.version,

@@ -1,4 +1,4 @@
-"""BaseObserver: a Watcher that does nothing, for those that listen to some of what the engine tells."""
+"""BaseObserver: no-op callbacks, for observers of some events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..wire.infer_messages import InferRequest, State
 
 
 class BaseObserver(ServerObserver):
-    """Hears all, and leaves it at that."""
+    """Ignores all events."""
 
     def accepted(self, request: InferRequest, version: str) -> None:
         return

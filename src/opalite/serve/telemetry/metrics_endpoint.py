@@ -1,4 +1,4 @@
-"""Where Prometheus reads: a route of the HTTP front, and a port of its own for those who keep monitoring apart."""
+"""Endpoints of Prometheus metrics: a route of the HTTP front, or a separate port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH = "/metrics"
 
 
 def metrics_route(metrics: Metrics) -> Route:
-    """`/metrics` for the HTTP front; it asks for the key as all paths do."""
+    """The route `/metrics` of the HTTP front; requires the key as all paths do."""
 
     async def answer(request: Request) -> Response:
         text, content_type = metrics.text(request.headers.get("accept", ""))
@@ -30,7 +30,7 @@ def metrics_route(metrics: Metrics) -> Route:
 
 
 class MetricsFront:
-    """A port that shows metrics and nothing else, without a key. InputError where it cannot be used."""
+    """Serves metrics at a separate port, without a key. InputError for an unusable port."""
 
     name = "metrics"
     is_open = False
@@ -44,14 +44,14 @@ class MetricsFront:
         self.address = f"http://{host}:{found.server_port}{PATH}"
 
     async def start(self, server: Server) -> None:
-        """It answers since it was made: a server that does not get ready can be looked at too."""
+        """No effect: metrics are served since construction, also for a server that is not ready."""
 
     async def stop(self, grace_s: float) -> None:
-        """Stop answering."""
+        """Close the port."""
         self.close()
 
     def close(self) -> None:
-        """Give the port back."""
+        """Close the port and join its thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

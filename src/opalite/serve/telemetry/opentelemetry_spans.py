@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry, where opentelemetry-api is installed: one for each request, with its parts below.
+"""RequestSpans: an OpenTelemetry span for each request, with its parts as children.
 
-They belong to the trace that the client's `traceparent` names, and go where the process's tracer provider sends them
-(https://opentelemetry.io/docs/zero-code/python/ sets one up from the environment); without a provider none is made.
+Spans belong to the trace of the client's `traceparent`, and go to the process's tracer provider
+(https://opentelemetry.io/docs/zero-code/python/). Without opentelemetry-api or a provider there are none.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LONGEST = 256
 
 
 def request_spans(provider: TracerProvider | None = None) -> RequestSpans | None:
-    """Spans by `provider`, or the process's own; None where OpenTelemetry is not installed."""
+    """Spans by `provider`, by default the process's; None without opentelemetry-api."""
     return RequestSpans(provider) if find_spec("opentelemetry") is not None else None
 
 
 class RequestSpans(BaseObserver):
-    """Makes the spans of a request when it has ended, with the times at which its parts began and ended."""
+    """Makes the spans of a finished request, with the recorded times of its parts."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         from opentelemetry import trace

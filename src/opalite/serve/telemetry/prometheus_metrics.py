@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, kept as the engine tells what it does. docs/serving.md lists them with what they mean.
+"""Metrics: Prometheus metrics of the server (docs/serving.md has the list).
 
-Labels are names of models, versions and devices, kinds of failures and the like: what the server knows, never what a
-request brings, so that their number has a bound.
+Labels are known to the server (models, versions, devices, kinds of failures), never taken from a request, so that their
+number is bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEVICE = (*_MODEL, "device")
 
 
 class Metrics(BaseObserver):
-    """The registry of one server. `text` is what a scrape answers."""
+    """Metrics of one server. `text` is the answer to a scrape."""
 
     def __init__(self) -> None:
         r = self.registry = CollectorRegistry()
@@ -66,7 +66,7 @@ class Metrics(BaseObserver):
         self._pids: dict[int, tuple[str, str, str]] = {}
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics, and their content type: that of the formats which the header `Accept` names that is best."""
+        """All metrics, and their content type, by the header `Accept`."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
@@ -128,7 +128,7 @@ class Metrics(BaseObserver):
 
 
 class _Series:
-    """The series of one version on one device: looking them up by their labels takes as long as counting."""
+    """The series of one version on one device, cached: a lookup by labels takes as long as counting."""
 
     def __init__(self, of: Metrics, model: str, version: str, device: str) -> None:
         self.seconds = tuple(of._seconds.labels(part, model, version, device) for part in PARTS)

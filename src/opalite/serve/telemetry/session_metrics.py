@@ -1,4 +1,4 @@
-"""What the sessions of the workers count (docs/stats.md), as metrics that go on where a worker is replaced."""
+"""SessionMetrics: statistics of the workers' sessions (docs/stats.md), summed over replaced workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 _PLANS = {"made": "plans_made", "loaded": "plans_loaded"}
 _PROGRAMS = {
     "built": "programs_built",
-    "built_behind": "programs_built_in_background",
+    "built_in_background": "programs_built_in_background",
     "loaded": "programs_loaded",
     "shared": "programs_shared",
 }
@@ -19,13 +19,13 @@ _Labels = tuple[str, str, str]
 
 
 class SessionMetrics:
-    """Sums over workers: of each, what it counted since it was last heard of is added."""
+    """Adds the increments of each worker since its last report."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         r = registry
         self._plans = Counter("opalite_plans", "Plans made, or loaded from a cache.", (*_AT, "origin"), registry=r)
         self._programs = Counter(
-            "opalite_programs", "Device programs: built while a request waited, behind it, loaded.", (*_AT, "origin"),
+            "opalite_programs", "Device programs by origin.", (*_AT, "origin"),
             registry=r,
         )  # fmt: skip
         self._waits = Counter("opalite_session_wait_seconds", "Waits in sessions.", (*_AT, "cause"), registry=r)
@@ -34,7 +34,7 @@ class SessionMetrics:
         self._held: dict[int, tuple[_Labels, Mapping[str, int]]] = {}
 
     def update(self, pid: int, at: _Labels, stats: Mapping[str, Any]) -> None:
-        """Take in what `session.stats().to_raw()` says in worker `pid`, on model, version and device `at`."""
+        """Add the `session.stats().to_raw()` of worker `pid`. at: model, version and device."""
         for counter, names in ((self._plans, _PLANS), (self._programs, _PROGRAMS)):
             for origin, name in names.items():
                 self._add(counter, pid, at, origin, name, float(stats.get(name, 0)))
@@ -44,7 +44,7 @@ class SessionMetrics:
         self._show(at)
 
     def forget(self, pid: int) -> None:
-        """A worker has ended: its memory is free, what it counted stays counted."""
+        """Remove an ended worker: its memory is free, its counts remain."""
         self._counts.pop(pid, None)
         gone = self._held.pop(pid, None)
         if gone is not None:

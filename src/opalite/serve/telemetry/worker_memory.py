@@ -1,4 +1,4 @@
-"""The memory of the worker processes, read from /proc when somebody asks; systems without it show none."""
+"""WorkerMemory: resident memory of worker processes, read from /proc at each scrape."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class WorkerMemory(Collector):
-    """pids: model, version and device of each worker that runs."""
+    """A Prometheus collector. pids: model, version and device of each running worker."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.pids: Mapping[int, tuple[str, str, str]] = {}
         registry.register(self)
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """The family without its values."""
+        """The metric family without values."""
         return [_family()]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The sums of all workers of a model on a device."""
+        """The sum of all workers for each model and device."""
         sums: dict[tuple[str, str, str], int] = {}
         for pid, at in self.pids.items():
             if (size := _resident(pid)) is not None:

@@ -1,1 +1,1 @@
-"""What requests and responses of the Open Inference Protocol hold, whatever carries them."""
+"""Requests, responses and errors of the Open Inference Protocol, independent of HTTP and gRPC."""

@@ -1,4 +1,4 @@
-"""The key that clients have to send, where there is one."""
+"""Key: the API key required of clients."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LEAST = 8
 
 
 class Key:
-    """Compares what a request brings with the key, in a time that tells nothing of it."""
+    """Compares a request's key with the expected one in constant time."""
 
     def __init__(self, text: str) -> None:
         self._expected = text.encode()
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Unauthorized unless `Authorization: Bearer KEY` or `X-API-Key: KEY` is among the headers."""
+        """Unauthorized unless the headers have `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
         given = headers.get(b"x-api-key")
         if given is None:
             scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
@@ -32,7 +32,7 @@ class Key:
 
 
 def find_key(file: str | None) -> Key | None:
-    """The key in the first line of `file`, else that of OPALITE_SERVE_KEY, else None. InputError for what is no key."""
+    """The key in the first line of `file`, else of OPALITE_SERVE_KEY, else None. InputError for an invalid key."""
     text = knobs.get("OPALITE_SERVE_KEY")
     source = "OPALITE_SERVE_KEY"
     if file is not None:

@@ -1,7 +1,7 @@
-"""Datatypes of the Open Inference Protocol: their NumPy types, ONNX's and Triton's names, and their bytes.
+"""Datatypes of the Open Inference Protocol: NumPy types, ONNX's and Triton's names, raw bytes.
 
-Raw bytes are little-endian, in row-major order; BYTES are elements one after the other, each after its length in four
-bytes (https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md).
+Raw bytes are little-endian, in row-major order. Each element of BYTES follows its length in four bytes
+(https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DATATYPES = tuple(_DTYPES)
 
 
 def dtype_of(datatype: str) -> np.dtype[Any]:
-    """'FP32' to float32; object for BYTES. Invalid for a name that the protocol does not have."""
+    """Map 'FP32' to float32, BYTES to object. Invalid for an unknown name."""
     try:
         return _DTYPES[datatype]
     except (KeyError, TypeError):
@@ -64,7 +64,7 @@ def dtype_of(datatype: str) -> np.dtype[Any]:
 
 
 def datatype_of(array: Array) -> str:
-    """The protocol's name for an array's elements; texts and bytes are BYTES. Invalid where it has none."""
+    """The datatype of an array; texts and bytes are BYTES. Invalid if the protocol has none."""
     if array.dtype.kind in "OSU":
         return "BYTES"
     try:
@@ -74,18 +74,18 @@ def datatype_of(array: Array) -> str:
 
 
 def datatype_of_onnx(type_text: str) -> str | None:
-    """'tensor(float)' to 'FP32'; None for what the protocol has no name for, sequences for example."""
+    """Map 'tensor(float)' to 'FP32'; None for types outside the protocol, such as sequences."""
     inner = type_text.removeprefix("tensor(").removesuffix(")")
     return _OF_ONNX.get(inner) if type_text.startswith("tensor(") else None
 
 
 def triton_name(datatype: str) -> str:
-    """'FP32' to 'TYPE_FP32', 'BYTES' to 'TYPE_STRING': as Triton's model configuration writes it."""
+    """Map 'FP32' to 'TYPE_FP32' and 'BYTES' to 'TYPE_STRING', the names of Triton's configuration."""
     return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
 
 
 def array_from_raw(datatype: str, shape: Sequence[int], raw: bytes | bytearray | memoryview, what: str) -> Array:
-    """An array that views `raw`, aligned or not; BYTES are copied. Invalid, naming `what`, where sizes differ."""
+    """An array that views `raw`, aligned or not; BYTES are copied. Invalid, with `what`, for a wrong size."""
     dtype, count = dtype_of(datatype), count_of(shape, what)
     if datatype == "BYTES":
         return _texts_from_raw(count, memoryview(raw).cast("B"), what).reshape(tuple(shape))
@@ -102,7 +102,7 @@ def array_from_raw(datatype: str, shape: Sequence[int], raw: bytes | bytearray |
 
 
 def raw_from_array(datatype: str, array: Array) -> memoryview:
-    """The bytes of an array: its own memory where it lies in row-major order; see `array_from_raw`."""
+    """The bytes of an array, without a copy if it is row-major; inverse of `array_from_raw`."""
     if datatype == "BYTES":
         return memoryview(b"".join(_pieces(array)))
     ordered = np.ascontiguousarray(array, dtype_of(datatype))
@@ -110,24 +110,24 @@ def raw_from_array(datatype: str, array: Array) -> memoryview:
 
 
 def raw_size(datatype: str, array: Array) -> int:
-    """How many bytes `raw_from_array` gives."""
+    """The number of bytes of `raw_from_array`."""
     if datatype == "BYTES":
         return sum(4 + len(as_bytes(v)) for v in array.flat)
     return array.size * dtype_of(datatype).itemsize
 
 
 def count_of(shape: Sequence[int], what: str) -> int:
-    """Elements of a shape. Invalid where it has other things than numbers from 0 on."""
+    """The number of elements of a shape. Invalid for sizes that are no integers from 0 on."""
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
             raise Invalid(f"{what}: a shape has numbers from 0 on, got {list(shape)!r}")
-    if math.prod(size or 1 for size in shape) >= 1 << 60:  # which NumPy refuses, also where another size is 0
+    if math.prod(size or 1 for size in shape) >= 1 << 60:  # NumPy refuses it, even beside a size of 0
         raise Invalid(f"{what}: a tensor of shape {list(shape)!r} is larger than any memory")
     return math.prod(shape)
 
 
 def as_bytes(value: Any) -> bytes:
-    """An element of a BYTES tensor: bytes as they are, texts in UTF-8."""
+    """An element of a BYTES tensor as bytes; texts in UTF-8."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
