@@ -360,7 +360,7 @@ class Executable:
         )
 
         if self._linked == _MOST_LINKED:
-            raise LinkError(f"those of {_MOST_LINKED} other sizes are linked")
+            raise LinkError(f"launches of {_MOST_LINKED} other shapes are linked")
         self._linked += 1
         places = find_buffer_ranges(instance.program, instance.placed)
         return LinkedKernels(self.rt, instance.program, self.launches, self._built, places)

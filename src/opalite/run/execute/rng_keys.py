@@ -19,7 +19,7 @@ class RngKeys:
 
     def __init__(self, program: Program, launches: Mapping[int, PreparedLaunch]) -> None:
         self._runs = 0
-        self._drawn: list[tuple[PreparedLaunch, int, int]] = []  # launch, number of the argument, what was planned
+        self._drawn: list[tuple[PreparedLaunch, int, int]] = []  # launch, number of the argument, planned key
         for i, launch in launches.items():
             step = program.steps[i]
             if isinstance(step, LaunchStep) and step.entry in KEY_ARGUMENTS:

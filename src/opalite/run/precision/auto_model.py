@@ -232,7 +232,7 @@ class AutoModel:
         """
         why = f"on inputs {types} half changes an output by {worst}; {self._compiler.options.tolerance:g} is allowed"
         if self._choice is not None:
-            _log.warning("precision auto: %s; the session goes over to fp32", why)
+            _log.warning("precision auto: %s; the session switches to fp32", why)
             self._choose(PrecisionChoice(FP32, why, plain=worst))
         if self._fp16_model is not None:
             self._fp16_model.reset()

@@ -37,7 +37,7 @@ Names = tuple[str, ...]
 HEADROOM = 4.0
 """Factor by which values must stay inside half's range: other inputs have larger ones."""
 GROUPS = 16
-SMALLEST = 4  # nodes of a group that is still divided
+SMALLEST = 4  # nodes of a group that is divided again
 MOST_TRIALS = 48
 
 
@@ -49,7 +49,7 @@ class MixedPrecision:
     difference: float
     plain: float  # without the policy
     allowed: float
-    nodes: int  # of the model that hold float32 at all
+    nodes: int  # of the model, with float32 values
     trials: int
 
     @property

@@ -40,7 +40,7 @@ class PrecisionChoice:
     why: str = ""  # the reason for float32
     checked: Mapping[str, OutputError] = field(default_factory=dict)  # by `types_of` the inputs
     plain: OutputError = OutputError()  # with every node in half
-    nodes: int = 0  # of the model that hold float32; 0: not counted
+    nodes: int = 0  # of the model, with float32 values; 0: not counted
     trials: int = 0  # runs of the search for the policy
     fp16_s: float = 0.0  # of a run by the policy; 0: not measured
     fp32_s: float = 0.0  # of a run in fp32

@@ -70,7 +70,7 @@ class PrecisionChoiceCache:
         except OSError as e:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            _log.info("the choice of precision is not kept: %s", e)
+            _log.info("the choice of precision is not stored: %s", e)
 
     def _drop(self, fault: object) -> None:
         _log.warning("removed choice %s… of precision from the cache: %s", self._key[:12], fault or "it is damaged")

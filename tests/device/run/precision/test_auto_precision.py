@@ -225,7 +225,7 @@ def test_later_inputs_are_checked_and_answered_right(
         with caplog.at_level(logging.WARNING):
             (got,) = session.run(None, feeds_of(3000.0))  # the second run is checked
         np.testing.assert_allclose(got, feeds_of(0.0)["x"], atol=1e-3)
-        assert "the session goes over to fp32" in caplog.text
+        assert "the session switches to fp32" in caplog.text
         assert '\\"precision\\": \\"fp16\\"' not in kept_file(own_cache).read_text() or session.settle(0)
         for _ in range(2):
             (got,) = session.run(None, feeds_of(3000.0))

@@ -88,7 +88,7 @@ class EnqueuedLoopIterations:
             return self._run(feeds, first, most, scanned)
         except BaseException:
             with suppress(OpaliteError):
-                rt.finish()  # memory may go now, and must not be in use
+                rt.finish()  # before memory is freed
             raise
         finally:
             if resident is not None:

@@ -111,7 +111,7 @@ class LinkedKernels:
         # A program for the longest cache may name more bytes than the buffer has.
         self._state_slices = [BufferRange(p.whole, p.first, min(p.last, p.whole.size)) for p in kept]
         if sum(p.last - p.first for p in self._state_slices) > MAX_STATE_BYTES:
-            raise LinkError(f"caches of more than {MAX_STATE_BYTES} bytes are too many to try it on")
+            raise LinkError(f"state of more than {MAX_STATE_BYTES} bytes is not saved for a trial")
         shared = MOST_SHARED if PTX_WGMMA in rt.info.quirks else SHARED
         self.shape = GridShape(rt.info.compute_units, THREADS, shared)
         self._memory: list[Any] = []  # kept alive for the addresses in kernels
@@ -383,7 +383,7 @@ def find_pattern(
 def _argument(a: SlotArg | ScalarArg | LocalArg, places: BufferRanges) -> Number | Memory:
     """The argument in the linked program; parameters are numbered later."""
     if isinstance(a, LocalArg):
-        raise PtxKernelError("it is given local memory, which was not tried")
+        raise PtxKernelError("it has local memory as argument, which is not supported")
     if isinstance(a, ScalarArg):
         return Number(a.value.tobytes())
     if (place := places.get(a.slot)) is None:

@@ -28,7 +28,7 @@ from .strategy import Strategy
 _log = logging.getLogger(__name__)
 
 WORTH_RUNS = 20  # of a program, before its launches are linked
-TIMED_BEFORE = 3  # of these, the last ones
+TIMED_BEFORE = 3  # of these runs, the last ones are timed
 LONG_S = 25e-6  # of a launch: the overhead of 4 us is then not worth the seconds that linking takes
 PAIRS = 12  # of runs that are timed, launch by launch and linked in turn
 GAIN = 0.97  # of the median time of single launches, which the linked kernels must not exceed
@@ -313,8 +313,8 @@ class _Trial:
             now = [_bytes(again[i]) for i in outputs]
             lasts = (a.tobytes() == b.tobytes() for a, b in zip(after, kernels.read_state(), strict=True))
             if now != wanted or not all(lasts):
-                why = "linked kernels gave results of other bits than plain launches"
-        if why and on_device:  # what stays on the device is that of the linked kernels
+                why = "linked kernels gave other bits than single launches"
+        if why and on_device:  # outputs on the device are those of the linked kernels
             kernels.restore_state(before)
             self._plain.run(host_values, on_device)
         elif why:

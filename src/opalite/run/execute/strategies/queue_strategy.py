@@ -50,14 +50,14 @@ class Queue:
         prepared = self.prepared
         rt = prepared.rt
         resident = None if self.on_host_thread else rt.set_resident_worker(None)
-        pending: list[Any] = []  # what transfers that were not waited for need
+        pending: list[Any] = []  # objects that transfers in flight need
         try:
             return self._run(host_values, on_device, pending, resident)
         except BaseException:
             if resident is not None:
                 resident.dismiss_workers()
             with suppress(OpaliteError):
-                rt.finish()  # memory may go now, and must not be in use
+                rt.finish()  # before memory is freed
             raise
 
     def _run(

@@ -151,7 +151,7 @@ class Compiler:
             if generic is None or len(lacking) >= len(missing):
                 generic = None  # and its weights, before the others are made
                 compiled = self._make(graph, plan, trace, sizes, on_built, planned)
-                if lacking:  # afterwards: the caller has the processes that compile, which a build behind takes over
+                if lacking:  # afterwards, because background builds take over the caller's worker processes
                     self.submit([])
                 return compiled
         try:

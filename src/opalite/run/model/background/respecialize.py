@@ -65,7 +65,7 @@ class Respecializer(CompileJob):
         self.set_target(cache, key, other)
         self._sizes = sizes
 
-    replaces = False  # nothing is slow until it is there
+    replaces = False
     is_urgent = False
 
     @property
@@ -99,7 +99,7 @@ class Respecializer(CompileJob):
         cache, key, other = place
         try:
             new_s, old_s = self._measure(made, other)
-        except OpaliteError as e:  # such as zeros that an operator on the host refuses
+        except OpaliteError as e:  # such as zeros that a host operator rejects
             self._forget()
             self._notify_none(f"cannot be measured ({e.message})")
             return None
@@ -134,7 +134,7 @@ class Respecializer(CompileJob):
         """A function that runs it once, on zeros, and returns the seconds. No megakernel: that takes many runs."""
         found = compiled.at(self._sizes)
         if found is None:
-            raise OpaliteError("it does not serve these sizes")
+            raise OpaliteError("the plan does not serve these sizes")
         program, held = found.program, weakref.ref(compiled.executable)
         feeds = [np.zeros(p.shape, p.dtype.np) for p in program.inputs]
 
@@ -143,14 +143,14 @@ class Respecializer(CompileJob):
                 raise OpaliteError("the session was closed")
             executable = held()
             if executable is None:
-                raise OpaliteError("the other one has gone")
+                raise OpaliteError("an executable was released")
             with self._lock.exclusive(), executable.entered(program) as is_there:
                 if not is_there:
-                    raise OpaliteError("the other one has gone")
+                    raise OpaliteError("an executable was released")
                 started = time.perf_counter()
                 executable.run(feeds, uses_megakernel=False)
                 spent = time.perf_counter() - started
-            time.sleep(PAUSE_S if self._lock.is_shared else min(spent, 0.02))  # others go first
+            time.sleep(PAUSE_S if self._lock.is_shared else min(spent, 0.02))  # runs of the session go first
             return spent
 
         return run
