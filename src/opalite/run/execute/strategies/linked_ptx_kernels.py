@@ -278,7 +278,7 @@ class LinkedKernels:
         )
 
     def record_failure(self, why: str) -> None:
-        """See Kernels."""
+        """Record, for later processes too, that the kernels must not be launched."""
         for text in self._texts:
             self._rt.trials.record_failure(text.encode(), why)
 
@@ -305,11 +305,11 @@ class LinkedKernels:
 
     @property
     def is_verified(self) -> bool:
-        """See Kernels."""
+        """Whether all kernels have given correct results, perhaps with other buffers."""
         return self._texts <= self._made.right
 
     def mark_verified(self) -> None:
-        """See Kernels."""
+        """Record that the kernels gave the results of single launches."""
         self._made.right |= self._texts
 
     def poison_outputs(self) -> None:

@@ -10,12 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .... import knobs
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.programs.background_throttle import background_planning
-from ....cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from ....cl.queue.prepared_launch import LaunchSequence
 from ....cl.runtime import Runtime
 from ....errors import DeviceError, OpaliteError
 from ..ab_timing import PairedTimes
@@ -24,6 +24,9 @@ from ..launch_batches import LoadedProgram, make_phases
 from ..run_trace import RunTrace
 from .queue_strategy import Queue
 from .strategy import Strategy
+
+if TYPE_CHECKING:
+    from .linked_ptx_kernels import LinkedKernels
 
 _log = logging.getLogger(__name__)
 
@@ -47,45 +50,12 @@ class LinkedKernelCache:
     right: set[str] = field(default_factory=set)
 
 
-class Kernels(Protocol):
-    """The interface of LinkedKernels to the strategy."""
-
-    launches: dict[int, list[PreparedLaunch]]
-    kernels: int
-    steps: int
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether all kernels have given correct results, perhaps with other buffers."""
-
-    def mark_verified(self) -> None:
-        """Record that the kernels gave the results of single launches."""
-
-    def record_failure(self, why: str) -> None:
-        """Note for all times that they are not to be launched."""
-
-    def poison_outputs(self) -> None:
-        """Overwrite all outputs except state with a pattern, so that a skipped write cannot pass with old values."""
-
-    def read_state(self) -> list[Any]:
-        """The contents of the state buffers."""
-
-    def restore_state(self, state: Sequence[Any]) -> None:
-        """Write contents that `read_state` returned."""
-
-    def enqueue_flag_read(self) -> None:
-        """Enqueue the read of the flag that a group waited in vain."""
-
-    def has_failed(self) -> bool:
-        """Whether a group waited in vain."""
-
-
 class PersistentKernelStrategy(Queue):
     """A queue with linked kernels in place of most launches. failure: why it must not be used any more."""
 
     name = "persistent"
 
-    def __init__(self, prepared: LoadedProgram, kernels: Kernels, plain: Callable[[], Queue]) -> None:
+    def __init__(self, prepared: LoadedProgram, kernels: LinkedKernels, plain: Callable[[], Queue]) -> None:
         super().__init__(prepared, make_phases(prepared, kernels.launches))
         self.kernels = kernels
         self._plain = plain
@@ -128,7 +98,7 @@ class PersistentKernelStrategy(Queue):
 class PersistentKernelSelector:
     """Selects linked kernels or single launches for one program and shape. Called by one thread at a time.
 
-    Kernels are linked in the background once the program has run often. They are then tried for equal results, timed,
+    LinkedKernels are linked in the background once the program has run often. They are then tried for equal results, timed,
     and chosen or not. why: the reason for single launches, once it is known; '' otherwise.
     """
 
@@ -136,7 +106,7 @@ class PersistentKernelSelector:
         self,
         prepared: LoadedProgram,
         plain: Callable[[], Queue],
-        link: Callable[[], Kernels],
+        link: Callable[[], LinkedKernels],
         known_times: PairedTimes | None = None,
     ) -> None:
         """plain: returns the strategy that serves every run. link: makes the kernels, in a background job.
@@ -148,7 +118,7 @@ class PersistentKernelSelector:
         self._is_known = known_times is not None
         self._runs = 0
         self._job: Job | None = None
-        self._kernels: Kernels | None = None
+        self._kernels: LinkedKernels | None = None
         self._persistent: PersistentKernelStrategy | None = None
         self._is_tried = False
         self._before: list[float] = []  # seconds of runs before there are kernels

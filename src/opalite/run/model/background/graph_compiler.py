@@ -29,7 +29,7 @@ from ..session_counters import SessionCounters
 from .background_compile import MIN_RELEASED_BYTES, BackgroundCompiler, CompileJob, Make, SpareCompileJob, Task
 from .plan_graph import compute_largest, constant_bytes, copy_with_weights, plan_for_sizes, plan_generic, plan_or_none
 from .respecialize_policy import Sizes
-from .weight_staging import OnBuilt, WeightStaging
+from .weight_staging import OnBuilt, stage_weights
 
 if TYPE_CHECKING:
     from ....kernels.kernel import Tier
@@ -292,7 +292,7 @@ class Compiler:
                     onnx_runner(),
                     counts=counts or self.counters.programs,
                     tier=planned.tier,
-                    on_built=WeightStaging(self.rt, planned, all_notes, before_weights, on_built),
+                    on_built=stage_weights(self.rt, planned, all_notes, before_weights, on_built),
                 )
                 break
             except BuildError as e:

@@ -1,4 +1,4 @@
-"""WeightStaging: loads weights into host memory after compilation and before device allocation.
+"""Weight staging: loads weights into host memory after compilation and before device allocation.
 
 Weights that the device has are skipped. When a new plan replaces an old one, shared weights stay referenced while the
 old plan frees the rest.
@@ -22,30 +22,26 @@ OnBuilt: TypeAlias = "Callable[[Program | Template, tuple[str, ...]], None]"
 """Called with a program, or its template, and with notes on it."""
 
 
-class WeightStaging:
-    """An Executable's `on_built`. References shared weights as long as it lives."""
+def stage_weights(
+    rt: Runtime,
+    planned: Planned,
+    notes: tuple[str, ...],
+    before: Callable[[], None] | None,
+    on_built: OnBuilt | None,
+) -> Callable[[Program], None]:
+    """The `on_built` of an Executable of `planned`, which references shared weights as long as it lives.
 
-    def __init__(
-        self,
-        rt: Runtime,
-        planned: Planned,
-        notes: tuple[str, ...],
-        before: Callable[[], None] | None,
-        on_built: OnBuilt | None,
-    ) -> None:
-        """before: called when all programs have compiled, to free memory. on_built: called with the program then, with
-        all weights in host memory except those that the device has.
-        """
-        self._weights = rt.weights
-        self._planned, self._notes = planned, notes
-        self._before, self._on_built = before, on_built
-        self._held: list[SharedWeight] = []
+    before: called when all programs have compiled, to free memory. on_built: called with the program and `notes` then,
+    with all weights in host memory except those that the device has.
+    """
+    shared: list[SharedWeight] = []
 
-    def __call__(self, program: Program) -> None:
-        planned = self._planned
-        self._held.extend(filter(None, map(self._weights.find, planned.weights)))
-        if self._before is not None:
-            self._before()
-        planned.load_weights(parallel_map, self._weights.has)
-        if self._on_built is not None:
-            self._on_built(planned.template or program, self._notes)
+    def stage(program: Program) -> None:
+        shared.extend(filter(None, map(rt.weights.find, planned.weights)))
+        if before is not None:
+            before()
+        planned.load_weights(parallel_map, rt.weights.has)
+        if on_built is not None:
+            on_built(planned.template or program, notes)
+
+    return stage
