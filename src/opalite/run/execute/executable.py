@@ -177,11 +177,8 @@ class Executable:
         other.lock = threading.Lock()
         other.is_released, other.is_replica = False, True
         other.memory = self.memory.make_replica(program)
-        other._run_on_host, other._may_build_megakernel, other._builders = (
-            self._run_on_host,
-            self._may_build_megakernel,
-            self._builders,
-        )
+        other._run_on_host, other._builders = self._run_on_host, self._builders
+        other._may_build_megakernel = self._may_build_megakernel
         with background_planning():
             other._initialize(program, self._built)
         return other

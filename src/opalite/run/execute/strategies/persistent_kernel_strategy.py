@@ -98,7 +98,7 @@ class PersistentKernelStrategy(Queue):
 class PersistentKernelSelector:
     """Selects linked kernels or single launches for one program and shape. Called by one thread at a time.
 
-    LinkedKernels are linked in the background once the program has run often. They are then tried for equal results, timed,
+    They are linked in the background once the program has run often, then tried for equal results, timed,
     and chosen or not. why: the reason for single launches, once it is known; '' otherwise.
     """
 
