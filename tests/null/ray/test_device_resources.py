@@ -136,7 +136,7 @@ def test_parts_of_devices_add_up(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert [p.device for p in unequal] == ["b", "a"]
     assert not caplog.records
     assert claim(0.7).device == "b"  # 0.6 of it are taken, and 0.9 of the other
-    assert "ask for a whole part" in caplog.text
+    assert "request fractions 1/n" in caplog.text
 
 
 def test_models_are_paths_bytes_or_references() -> None:

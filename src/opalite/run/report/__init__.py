@@ -1,1 +1,1 @@
-"""What is told about models and runs: explanation, profile, verification."""
+"""Reports on models and runs: explanation, profile, verification, statistics."""

@@ -73,7 +73,7 @@ class KVCaches:
         filled = [p.past for p in self.pairs if p.time is None]
         return KVCacheRuns(model, {p.past: p.present for p in self.pairs}, filled)
 
-    def twin(self) -> KVCaches:
+    def fork(self) -> KVCaches:
         """The same for another state."""
         other = KVCaches.__new__(KVCaches)
         other.__dict__.update(self.__dict__)

@@ -326,7 +326,7 @@ class State:
         other = State.__new__(State)
         other.__dict__.update(self.__dict__)
         other._held, other._bound = dict(self._held), {}
-        other._caches = self._caches.twin()
+        other._caches = self._caches.fork()
         if indices is None:
             other._values = {n: v.copy() if isinstance(v, GrowableDeviceTensor) else v for n, v in self._values.items()}
         else:

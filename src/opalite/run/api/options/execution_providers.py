@@ -129,12 +129,12 @@ def check_provider_names(names: Sequence[str]) -> None:
             raise OptionError(f"Unknown Provider Type: {name}; choose {' or '.join(AVAILABLE)}")
 
 
-def choose(asked: ProviderRequest, default: str | None, list_devices: ListDevices) -> DeviceChoice:
+def choose(requested: ProviderRequest, default: str | None, list_devices: ListDevices) -> DeviceChoice:
     """Choose a device of this machine for the requested providers. Raises OptionError for invalid options.
 
     default: the device of OPALITE_DEVICE, which overrides all providers but OpenCL's.
     """
-    for name, options in zip(*asked, strict=True):
+    for name, options in zip(*requested, strict=True):
         if name == OPENCL:
             return _own(options, list_devices)
         if default is not None and is_provider(name):

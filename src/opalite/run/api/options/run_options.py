@@ -39,7 +39,7 @@ class RunOptions:
         raise UnsupportedApiError("LoRA adapters are not offered: merge the adapter into the model's weights")
 
     def _log(self) -> SessionLog | None:
-        """What this run tells, if it has a severity or a tag of its own."""
+        """The log of the run if it has its own severity or logid, else None."""
         if self.log_severity_level < 0 and not self.logid:
             return None
         return SessionLog(self.log_severity_level, self.logid)

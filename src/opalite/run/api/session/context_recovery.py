@@ -42,7 +42,7 @@ class Recovery:
     _dispatcher: Dispatcher
 
     @abstractmethod
-    def _start(self, asked: ProviderRequest) -> None:
+    def _start(self, requested: ProviderRequest) -> None:
         """Load the model."""
 
     @abstractmethod

@@ -135,14 +135,14 @@ class InferenceSession(Recovery, SessionTools):
         self._recovery_lock = threading.Lock()
         self._start(check_providers(providers, provider_options))
 
-    def _start(self, asked: ProviderRequest) -> None:
+    def _start(self, requested: ProviderRequest) -> None:
         """Load the model for the requested providers. If loading fails, the session is unchanged."""
         started, started_ns = time.perf_counter(), time.monotonic_ns()
         given = self._arguments
         sess_options: SessionOptions = given["sess_options"]
         profiler = make_profiler(sess_options)
         log = SessionLog(sess_options.log_severity_level, sess_options.logid)
-        choice = choose_device(given, asked, sess_options)
+        choice = choose_device(given, requested, sess_options)
         options = compile_options(given, choice, sess_options)
         log_no_effect(sess_options, log)
         hints = parse_hints(given, choice)

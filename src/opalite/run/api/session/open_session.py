@@ -46,7 +46,7 @@ def describe_source(model: ModelSource) -> str:
     return f"a model of {len(model)} bytes" if isinstance(model, bytes) else f"'{os.fspath(model)}'"
 
 
-def choose_device(arguments: Mapping[str, Any], asked: ProviderRequest, options: SessionOptions) -> DeviceChoice:
+def choose_device(arguments: Mapping[str, Any], requested: ProviderRequest, options: SessionOptions) -> DeviceChoice:
     """Choose the device by the argument `device`, else by the providers, else by the options' providers."""
     if options._cancelled:
         raise ModelLoadCanceled("SessionOptions.set_load_cancellation_flag has cancelled loading")
@@ -57,7 +57,7 @@ def choose_device(arguments: Mapping[str, Any], asked: ProviderRequest, options:
             listed.extend(found.info for found in list_all().devices if found.usable)
         return listed
 
-    names, provider_options = asked
+    names, provider_options = requested
     if not names and options._providers:
         names, provider_options = list(options._providers), list(options._providers.values())
     device, default = arguments["device"], knobs.get("OPALITE_DEVICE")
@@ -74,10 +74,10 @@ def choose_device(arguments: Mapping[str, Any], asked: ProviderRequest, options:
 
 def parse_strict(choice: DeviceChoice, options: SessionOptions) -> bool:
     """Whether the options forbid nodes on the host. Raises OptionError for values other than a boolean."""
-    asked = choice.options.get("strict", options._config.entries.get(NO_FALLBACK, "0"))
-    if asked.lower() not in ("0", "1", "true", "false"):
-        raise OptionError(f"'strict' and '{NO_FALLBACK}' are 0 or 1, got {asked!r}")
-    return asked.lower() in ("1", "true")
+    requested = choice.options.get("strict", options._config.entries.get(NO_FALLBACK, "0"))
+    if requested.lower() not in ("0", "1", "true", "false"):
+        raise OptionError(f"'strict' and '{NO_FALLBACK}' are 0 or 1, got {requested!r}")
+    return requested.lower() in ("1", "true")
 
 
 def compile_options(given: Mapping[str, Any], choice: DeviceChoice, options: SessionOptions) -> CompileOptions:

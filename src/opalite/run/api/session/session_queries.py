@@ -54,7 +54,7 @@ class SessionApi(AsyncRuns):
         """Report the placement of each node."""
 
     @abstractmethod
-    def _start(self, asked: ProviderRequest) -> None:
+    def _start(self, requested: ProviderRequest) -> None:
         """Load the model anew."""
 
     # The model
@@ -95,13 +95,13 @@ class SessionApi(AsyncRuns):
 
         Raises OptionError (a RuntimeError) for an unknown provider, and leaves the session unchanged.
         """
-        asked = check_providers(providers, provider_options)
-        check_provider_names(asked[0])
+        requested = check_providers(providers, provider_options)
+        check_provider_names(requested[0])
         with self._lock:
             before = dict(self._arguments)
             self._arguments.update(providers=providers, provider_options=provider_options, device=None)
             try:
-                self._start(asked)
+                self._start(requested)
             except BaseException:
                 self._arguments = before
                 raise
