@@ -24,7 +24,8 @@ import pyopencl as cl
 
 import opalite
 from onnx import TensorProto, helper
-from opalite.cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from opalite.cl.queue.launch_sequence import LaunchSequence
+from opalite.cl.queue.prepared_launch import PreparedLaunch
 from opalite.cl.queue.raw_opencl_calls import enqueue_args, find_enqueue
 from opalite.cl.runtime import Runtime, find_runtime
 

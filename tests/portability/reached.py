@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from opalite.cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from opalite.cl.queue.launch_sequence import LaunchSequence
+from opalite.cl.queue.prepared_launch import PreparedLaunch
 from opalite.kernels import Kernel, Launch, all_kernels
 
 _entries: dict[str, set[str]] = {}  # of the launches that each kernel made since the last `forget`

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from opalite.cl.memory import allocator, device_tensor, host_device_copies
+from opalite.cl.memory import allocator, host_device_copies, host_memory
 from opalite.cl.memory.allocator import Allocator
 from opalite.run.execute import single_node_executable
 
@@ -96,7 +96,7 @@ def follow_host_writes() -> None:
         ("copy_buffer", copy_buffer),
     ):
         setattr(host_device_copies, name, function)
-    device_tensor.shares_memory = lambda *_: False
+    host_memory.shares_memory = lambda *_: False
     _spare_children()
 
 

@@ -30,15 +30,16 @@ from .device.driver_hints import HintProperties, Hints, hint_properties, make_hi
 from .device.enumerate_devices import FoundDevice, find_device
 from .device.fork_guard import check_fork, keep_in_forked_children, process
 from .device.query_device_info import fingerprint
-from .memory import device_tensor
 from .memory import host_device_copies as copies
+from .memory import host_memory
 from .memory.allocator import Allocator, Arena
 from .memory.buffer_pool import BufferPool
 from .memory.device_pointers import AddressProbe, BufferSlice, buffer_and_offset
 from .memory.shared_weights import SharedWeight, WeightStore
 from .programs.kernel_trials import KernelTrials
 from .programs.program_cache import ProgramCache, Spec
-from .queue.prepared_launch import Grid, KernelArg, LaunchSequence, PreparedLaunch
+from .queue.launch_sequence import LaunchSequence
+from .queue.prepared_launch import Grid, KernelArg, PreparedLaunch
 from .queue.replay import Replay
 from .queue.replay_support import find_replay
 from .runtime_counters import Counters, ProgramCounts
@@ -250,7 +251,7 @@ class Runtime:
 
     def pinned(self, nbytes: int) -> Array:
         """Pinned host memory, as uint8 (`pinned_bytes`)."""
-        return device_tensor.pinned_bytes(self, nbytes)
+        return host_memory.pinned_bytes(self.context, self.queue, self.info, nbytes)
 
     @property
     def supports_inline_upload(self) -> bool:
@@ -301,7 +302,7 @@ class Runtime:
     @cached_property
     def shares_memory(self) -> bool:
         """Return whether buffers are zero-copy: transfers need no queue command."""
-        return device_tensor.shares_memory(self.context, self.queue, self.info.on_host)
+        return host_memory.shares_memory(self.context, self.queue, self.info.on_host)
 
     @property
     def maps_memory(self) -> bool:

@@ -1,14 +1,10 @@
-"""DeviceTensor: an array in device memory. Also pinned host memory, and the zero-copy probe of CPU devices.
-
-A CPU device works on host memory itself: a transfer is a plain copy instead of a queue command, which costs 16 to 50 µs
-on PoCL (docs/running.md).
-"""
+"""DeviceTensor: an array that stays in device memory."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -16,54 +12,10 @@ import pyopencl as cl
 from ...errors import DeviceError
 from ..device.driver_errors import cl_errors
 from ..device.fork_guard import check_fork
-from .host_device_copies import PAGE, StagingBuffer, aligned_bytes
-
-if TYPE_CHECKING:
-    from ..runtime import Runtime
+from ..runtime import Runtime
+from .staging_buffer import StagingBuffer
 
 Array = np.ndarray[Any, Any]
-
-
-def pinned_bytes(rt: Runtime, nbytes: int) -> Array:
-    """Zeroed, page-locked host memory, from which the device copies directly; ordinary memory for CPU devices.
-
-    The driver copies other arrays twice: an H200 reads them at 11 GB/s, and pinned memory at 54. The memory is a
-    permanently mapped OpenCL buffer, which the array keeps alive.
-    """
-    if rt.info.on_host or rt.info.unified_memory or not nbytes:
-        return aligned_bytes(nbytes)
-    flags, access = cl.mem_flags, cl.map_flags.READ | cl.map_flags.WRITE
-    with cl_errors(f"Reserving {nbytes} bytes of host memory", rt.info.name):
-        buffer = cl.Buffer(rt.context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
-        array: Array
-        array, _ = cl.enqueue_map_buffer(rt.queue, buffer, access, 0, nbytes, np.uint8, is_blocking=True)
-    array[:] = 0
-    return array
-
-
-def shares_memory(context: cl.Context, queue: cl.CommandQueue, is_cpu: bool) -> bool:
-    """Probe whether a CL_MEM_USE_HOST_PTR buffer is zero-copy: host and device see each other's writes without mapping.
-
-    OpenCL guarantees that only for mapped memory, so both directions are tested.
-    """
-    if not is_cpu:
-        return False
-    host = aligned_bytes(PAGE)
-    got = np.zeros_like(host)
-    flags = cl.mem_flags
-    try:
-        shared = cl.Buffer(context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=host)
-        other = cl.Buffer(context, flags.READ_WRITE, host.nbytes)
-        cl.enqueue_fill_buffer(queue, shared, np.uint8(7), 0, host.nbytes)
-        queue.finish()
-        if not np.all(host == 7):
-            return False
-        host[:] = 9
-        cl.enqueue_copy(queue, other, shared, byte_count=host.nbytes)
-        cl.enqueue_copy(queue, got, other)
-    except cl.Error:
-        return False
-    return bool(np.all(got == 9))
 
 
 class DeviceTensor:

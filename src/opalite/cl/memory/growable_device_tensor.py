@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
+from ..runtime import Runtime
 from .device_tensor import DeviceTensor
 from .host_device_copies import copy_lines
-
-if TYPE_CHECKING:
-    from ..runtime import Runtime
 
 Array = np.ndarray[Any, Any]
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from ..device.driver_errors import cl_errors, describe_code
 from ..queue.raw_opencl_calls import enqueue_args, find_enqueue, find_set_arg
+from ..runtime import Runtime
 from .device_pointers import BufferSlice
-
-if TYPE_CHECKING:
-    from ..runtime import Runtime
 
 Array = np.ndarray[Any, Any]
 

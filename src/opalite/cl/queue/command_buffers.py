@@ -8,16 +8,14 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyopencl as cl
 
 from ..device.driver_errors import describe_code
+from .prepared_launch import PreparedLaunch
 from .raw_opencl_calls import find_extension, query_device
 from .replay import RecordedLaunches, Replay
-
-if TYPE_CHECKING:
-    from .prepared_launch import PreparedLaunch
 
 EXTENSION = "cl_khr_command_buffer"
 TESTED = ((0, 9, 4),)

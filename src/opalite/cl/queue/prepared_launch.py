@@ -1,4 +1,4 @@
-"""PreparedLaunch and LaunchSequence: launches whose arguments are set once, so that a run only enqueues them.
+"""PreparedLaunch: a launch whose arguments are set once, so that a run only enqueues it.
 
 Host time on PoCL 3.0: 1.4 µs for a kernel object, 0.5 µs for an argument, 0.9 µs to enqueue (raw_opencl_calls.py).
 """
@@ -6,9 +6,8 @@ Host time on PoCL 3.0: 1.4 µs for a kernel object, 0.5 µs for an argument, 0.9
 from __future__ import annotations
 
 import ctypes
-import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,10 +18,8 @@ from ..device.driver_errors import cl_errors, describe_code, translate
 from ..memory.device_pointers import BufferSlice
 from ..runtime_counters import Counters
 from .kernel_object import KernelObject
-from .raw_opencl_calls import arg_bytes, enqueue_args, find_enqueue, find_set_arg, find_set_pointer
-from .replay import RecordedLaunches, Replay
+from .raw_opencl_calls import arg_bytes, find_set_arg, find_set_pointer
 
-_log = logging.getLogger(__name__)
 Grid = tuple[int, ...]
 
 
@@ -180,122 +177,3 @@ def _is_equal(wanted: KernelArg, held: Any) -> bool:
     if isinstance(wanted, np.generic):
         return type(held) is type(wanted) and held.tobytes() == wanted.tobytes()  # by bytes: 0.0 and -0.0 differ
     return isinstance(wanted, LocalBytes) and wanted == held
-
-
-class LaunchSequence:
-    """Launches that run together, in order, by direct calls of the loader if possible.
-
-    flush_every: flush the queue after so many launches, so that the device starts early; 0 leaves that to the driver.
-    replay: the second run with equal arguments records the launches; later runs are a single call. If the driver
-    refuses to record, launches are enqueued as before, and `refusal` has its message.
-    """
-
-    __slots__ = (
-        *("_buffer", "_chunks", "_counters", "_device", "_enqueue", "_flush", "_has_run", "_is_stale", "_queue"),
-        *("_replay", "launches", "refusal"),
-    )
-
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        launches: Sequence[PreparedLaunch],
-        *,
-        flush_every: int,
-        holds_gil: bool,
-        device: str,
-        counters: Counters,
-        replay: Replay | None = None,
-    ) -> None:
-        self.launches = [launch for launch in launches if not launch.is_empty]
-        self.refusal = ""
-        self._queue = queue
-        self._device = device
-        self._counters = counters
-        self._flush = flush_every > 0
-        self._replay = replay if replay is not None and len(self.launches) >= replay.min_launches else None
-        self._buffer: RecordedLaunches | None = None
-        self._has_run = False
-        self._is_stale = False  # arguments were set since the recording
-        self._enqueue = find_enqueue(holds_gil=holds_gil)
-        calls: list[Any]
-        if self._enqueue is not None:
-            calls = [enqueue_args(queue, x.kernel, x.grid, x.group) for x in self.launches]
-        else:
-            calls = [(queue, x.kernel.wrapped, x.grid, x.group, None, None, False, False) for x in self.launches]
-        step = flush_every if flush_every > 0 else max(len(calls), 1)
-        self._chunks = [calls[i : i + step] for i in range(0, len(calls), step)]
-
-    @property
-    def replays(self) -> bool:
-        """Return whether runs after the first are replays."""
-        return self._replay is not None
-
-    def invalidate(self) -> None:
-        """Update or drop the recording at the next run; call this after setting an argument of a launch."""
-        if self._buffer is not None and self._buffer.can_update:
-            self._is_stale = True
-        else:
-            self._buffer, self._has_run = None, False
-
-    def run(self) -> bool:
-        """Enqueue every launch without waiting; returns whether it was a replay.
-
-        Raises DeviceError that names the launch which the driver refused.
-        """
-        # Recording after a plain run: it pays only for repeated runs, and PoCL 5.0 crashes on recording launches that
-        # cannot run.
-        if self._is_stale and self._buffer is not None:
-            self._is_stale = False
-            if not self._buffer.update():
-                self._buffer, self._has_run = None, False
-        if self._replay is not None and self._buffer is None and self._has_run:
-            self._record(self._replay)
-        if self._buffer is not None:
-            self._buffer.run()
-            self._counters.replays += 1
-            self._flush_queue()
-        elif self._enqueue is not None:
-            self._run_raw(self._enqueue)
-        else:
-            self._run_pyopencl()
-        self._has_run = True
-        count = len(self.launches)
-        self._counters.enqueues += count
-        return self._buffer is not None
-
-    def _record(self, replay: Replay) -> None:
-        try:
-            self._buffer = replay.record(self._queue, self.launches, self._device)
-        except DeviceError as e:
-            self.refusal, self._replay = str(e), None
-            _log.warning("launches are enqueued one by one: %s", e)
-            return
-        self._counters.recordings += 1
-
-    def _run_raw(self, enqueue: Callable[..., int]) -> None:
-        for chunk in self._chunks:
-            for args in chunk:
-                if code := enqueue(*args):
-                    doing = self._launch_at(chunk, args).describe()
-                    raise describe_code(code, "clEnqueueNDRangeKernel", doing, self._device)
-            self._flush_queue()
-
-    def _run_pyopencl(self) -> None:
-        enqueue = cl.enqueue_nd_range_kernel
-        for chunk in self._chunks:
-            args = None
-            try:
-                for args in chunk:
-                    enqueue(*args)
-            except cl.Error as e:
-                raise translate(e, self._launch_at(chunk, args).describe(), self._device) from e
-            self._flush_queue()
-
-    def _flush_queue(self) -> None:
-        if self._flush:
-            with cl_errors("Flushing the queue", self._device):
-                self._queue.flush()
-
-    def _launch_at(self, chunk: list[Any], args: Any) -> PreparedLaunch:
-        before = self._chunks.index(chunk) * len(self._chunks[0])
-        return self.launches[before + chunk.index(args)]

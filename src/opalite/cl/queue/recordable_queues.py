@@ -10,17 +10,15 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from ..device.driver_errors import describe_code
+from .prepared_launch import PreparedLaunch
 from .raw_opencl_calls import arg_bytes, enqueue_args, find_call, find_extension, query_device
 from .replay import RecordedLaunches, Replay
-
-if TYPE_CHECKING:
-    from .prepared_launch import PreparedLaunch
 
 EXTENSION = "cl_qcom_recordable_queues"
 LACKING = f"the device has no {EXTENSION}"

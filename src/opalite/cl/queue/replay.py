@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyopencl as cl
 
-if TYPE_CHECKING:
-    from .prepared_launch import PreparedLaunch
+from .prepared_launch import PreparedLaunch
 
 
 class RecordedLaunches(ABC):

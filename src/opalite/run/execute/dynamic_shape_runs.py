@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...cl.memory.device_tensor import DeviceTensor
-from ...cl.memory.host_device_copies import StagingBuffer
 from ...cl.memory.inline_upload import InlineUpload
-from ...cl.queue.prepared_launch import LaunchSequence
+from ...cl.memory.staging_buffer import StagingBuffer
+from ...cl.queue.launch_sequence import LaunchSequence
 from ...plan.program import DownloadStep, LaunchStep, UploadStep
 from ...plan.template.dynamic_parameters import DynamicParameters, Values, packed
 from ...pocl.megakernel.step_table import StepArrays

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...cl.device.fork_guard import keep_in_forked_children
 from ...cl.memory.device_tensor import DeviceTensor
-from ...cl.memory.host_device_copies import StagingBuffer
+from ...cl.memory.staging_buffer import StagingBuffer
 from ...cl.programs.background_throttle import background_planning, yield_interpreter
 from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.queue.replay import Replay

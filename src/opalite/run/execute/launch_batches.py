@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from ...cl.queue.event_times import LaunchTimes
-from ...cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from ...cl.queue.launch_sequence import LaunchSequence
+from ...cl.queue.prepared_launch import PreparedLaunch
 from ...cl.runtime import Runtime
 from ...plan.program import DownloadStep, HostStep, LaunchStep, Program, ReferenceStep, UploadStep
 from ...pocl.megakernel.host_thread_loop import HostThreadLoop

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ...cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from ...cl.queue.launch_sequence import LaunchSequence
+from ...cl.queue.prepared_launch import PreparedLaunch
 from ...ir.rng_key_args import KEY_ARGUMENTS
 from ...plan.program import LaunchStep, Program, ScalarArg
 

@@ -17,7 +17,8 @@ import opalite
 import opalite.cl.runtime as runtime_module
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.queue import recordable_queues
-from opalite.cl.queue.prepared_launch import LaunchSequence, LocalBytes, PreparedLaunch
+from opalite.cl.queue.launch_sequence import LaunchSequence
+from opalite.cl.queue.prepared_launch import LocalBytes, PreparedLaunch
 from opalite.cl.queue.recordable_queues import RecordableQueues, find_recordable_queues
 from opalite.cl.queue.replay_support import find_replay
 from opalite.cl.runtime import Runtime

@@ -23,7 +23,8 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.programs import background_throttle
-from opalite.cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from opalite.cl.queue.launch_sequence import LaunchSequence
+from opalite.cl.queue.prepared_launch import PreparedLaunch
 from opalite.cl.runtime import Runtime
 from opalite.errors import DeviceError
 from opalite.plan.megakernel_source import CALL

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from opalite import OrtValue
 from opalite.cl.device.enumerate_devices import list_all
 from opalite.cl.memory.device_tensor import DeviceTensor
-from opalite.cl.memory.host_device_copies import StagingBuffer
+from opalite.cl.memory.staging_buffer import StagingBuffer
 from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError, DeviceMemoryError, InputError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import opalite
-from opalite.cl.memory import device_tensor
+from opalite.cl.memory import host_memory
 from opalite.cl.runtime import Runtime
 from opalite.errors import InputError
 from opalite.run.execute.strategies import inflight_runs
@@ -32,7 +32,7 @@ def apart(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> No
     monkeypatch.setattr(Runtime, "supports_inline_upload", request.param)
     monkeypatch.setenv("OPALITE_MEGAKERNEL", "0")
     monkeypatch.setenv("OPALITE_PERSISTENT", "0")
-    monkeypatch.setattr(device_tensor, "shares_memory", lambda *_: False)
+    monkeypatch.setattr(host_memory, "shares_memory", lambda *_: False)
     monkeypatch.setattr(Runtime, "shares_memory", property(lambda _: False))
 
 

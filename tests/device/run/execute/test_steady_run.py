@@ -23,7 +23,7 @@ from ....helpers.small_models import classifier, make_model, noise, port
 
 MOST_FILES = 8  # and those of copies where the device's memory is its own
 MOST_CALLS = 30  # of models with one input, one output and one stretch of launches
-COPIES = {"cl/memory/host_device_copies.py", "cl/memory/device_pointers.py"}
+COPIES = {f"cl/memory/{name}.py" for name in ("host_device_copies", "staging_buffer", "device_pointers")}
 PACKAGE = os.path.dirname(opalite.__file__) + os.sep
 X = {"x": noise(1, 3, 8, 8)}
 Open = Callable[..., opalite.InferenceSession]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....cl.queue.prepared_launch import LaunchSequence
+from ....cl.queue.launch_sequence import LaunchSequence
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, Program, UploadStep
 from ..run_trace import RunTrace

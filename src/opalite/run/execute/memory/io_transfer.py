@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ....cl.memory.device_tensor import DeviceTensor
-from ....cl.memory.host_device_copies import StagingBuffer
 from ....cl.memory.inline_upload import InlineUpload
-from ....cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from ....cl.memory.staging_buffer import StagingBuffer
+from ....cl.queue.launch_sequence import LaunchSequence
+from ....cl.queue.prepared_launch import PreparedLaunch
 from ....cl.runtime import Runtime
 from ....plan.program import DownloadStep, Port, Program, SlotArg, UploadStep
 from ..step_schedule import StepSchedule

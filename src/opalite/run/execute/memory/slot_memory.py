@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ....cl.memory.buffer_pool import BufferPool
-from ....cl.memory.host_device_copies import StagingBuffer
 from ....cl.memory.shared_weights import SharedWeight
+from ....cl.memory.staging_buffer import StagingBuffer
 from ....cl.runtime import Runtime
 from ....errors import DeviceMemoryError
 from ....ir.constants.content_hash import Contents

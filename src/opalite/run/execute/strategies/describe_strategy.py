@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....cl.queue.prepared_launch import LaunchSequence
+from ....cl.queue.launch_sequence import LaunchSequence
 from ....cl.queue.replay import Replay
 from ..launch_batches import LoadedProgram
 from .megakernel_strategy import MegakernelStrategy

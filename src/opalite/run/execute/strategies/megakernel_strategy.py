@@ -4,7 +4,7 @@ too.
 
 from __future__ import annotations
 
-from ....cl.queue.prepared_launch import LaunchSequence
+from ....cl.queue.launch_sequence import LaunchSequence
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import LoadedProgram, make_phases
 from .megakernel_builder import BuiltMegakernel

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.queue.event_times import read_times
-from ....cl.queue.prepared_launch import LaunchSequence
+from ....cl.queue.launch_sequence import LaunchSequence
 from ....errors import OpaliteError
 from ....plan.program import DownloadStep, LaunchStep, UploadStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop

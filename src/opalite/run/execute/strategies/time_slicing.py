@@ -11,7 +11,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from ....cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from ....cl.queue.launch_sequence import LaunchSequence
+from ....cl.queue.prepared_launch import PreparedLaunch
 from ....plan.program import LaunchStep
 from ....pocl.megakernel.host_thread_loop import HostThreadLoop
 from ..launch_batches import LoadedProgram

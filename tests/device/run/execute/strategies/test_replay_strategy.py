@@ -16,7 +16,8 @@ import pytest
 import opalite
 from opalite.cl.device.enumerate_devices import list_all
 from opalite.cl.queue.command_buffers import CommandBuffers, find_command_buffers
-from opalite.cl.queue.prepared_launch import LaunchSequence, PreparedLaunch
+from opalite.cl.queue.launch_sequence import LaunchSequence
+from opalite.cl.queue.prepared_launch import PreparedLaunch
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError

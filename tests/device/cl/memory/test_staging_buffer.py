@@ -10,7 +10,7 @@ import pytest
 import opalite.cl.memory.host_device_copies as transfer
 from opalite.cl.device.enumerate_devices import find_device
 from opalite.cl.memory.device_tensor import DeviceTensor
-from opalite.cl.memory.host_device_copies import StagingBuffer
+from opalite.cl.memory.staging_buffer import StagingBuffer
 from opalite.cl.runtime import Runtime
 from opalite.passes.pipeline import place
 from opalite.plan.emit_program import emit
