@@ -44,7 +44,7 @@ class LostDevice:
             init(this, *given)
 
         if not self._is_real:
-            monkeypatch.setattr(Runtime, "answers", answer)
+            monkeypatch.setattr(Runtime, "is_responsive", answer)
             monkeypatch.setattr(Queue, "run", run_alive)
             monkeypatch.setattr(Runtime, "__init__", begin)
         monkeypatch.setattr(runtime, "_runtimes", {})  # other tests go on with what they have

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import opalite.cl.queue.kernel_object
-import opalite.cl.queue.launch_sequence
 import opalite.cl.runtime as runtime_module
 from opalite.cl.device.enumerate_devices import devices, find_device
+from opalite.cl.queue import kernel_object, launch_sequence
 from opalite.cl.queue.launch_sequence import LaunchSequence
 from opalite.cl.queue.prepared_launch import LocalBytes
 from opalite.cl.runtime import Runtime, find_runtime
@@ -101,7 +100,7 @@ def test_the_queue_is_flushed_after_so_many_launches(
 ) -> None:
     buffer, done = make_buffer(rt, np.zeros(N, np.float32)), []
     launches = [rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,))] * 5
-    monkeypatch.setattr(opalite.cl.queue.launch_sequence, "find_enqueue", lambda **_: lambda *args: done.append("l"))
+    monkeypatch.setattr(launch_sequence, "find_enqueue", lambda **_: lambda *args: done.append("l"))
     queue: Any = SimpleNamespace(flush=lambda: done.append("f"), int_ptr=0)
     LaunchSequence(queue, launches, flush_every=every, holds_gil=False, device="", counters=Counters()).run()
     assert "".join(done) == want
@@ -119,8 +118,8 @@ def test_how_often_is_the_devices_affair_unless_it_is_set(rt: Runtime, monkeypat
 @pytest.mark.parametrize("way", ["holds", "lets go", "pyopencl"])
 def test_all_ways_to_enqueue(rt: Runtime, program: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "pyopencl":  # where the loader's functions cannot be had
-        monkeypatch.setattr(opalite.cl.queue.launch_sequence, "find_enqueue", lambda **_: None)
-        monkeypatch.setattr(opalite.cl.queue.kernel_object, "_calls", lambda: None)
+        monkeypatch.setattr(launch_sequence, "find_enqueue", lambda **_: None)
+        monkeypatch.setattr(kernel_object, "_calls", lambda: None)
     buffer = make_buffer(rt, np.zeros(N, np.float32))
     add = rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (N,), label="sum")
     grouped = rt.prepare(program, "add", [buffer, np.float32(1), np.int32(N)], (104,), (8,))
