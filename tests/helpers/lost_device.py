@@ -28,10 +28,10 @@ class LostDevice:
         self._dead: list[Runtime] = []
         self._monkeypatch = monkeypatch
         self._is_real = rt.info.family == "nvidia"
-        answers, run, init = Runtime.answers, Queue.run, Runtime.__init__
+        is_responsive, run, init = Runtime.is_responsive, Queue.run, Runtime.__init__
 
         def answer(this: Runtime) -> bool:
-            return this not in self._dead and answers(this)
+            return this not in self._dead and is_responsive(this)
 
         def run_alive(this: Any, *given: Any) -> Any:
             if this.prepared.rt in self._dead:
