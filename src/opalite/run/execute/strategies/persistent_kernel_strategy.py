@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .... import knobs
 from ....cl.memory.device_tensor import DeviceTensor
 from ....cl.programs.background_throttle import background_planning
-from ....cl.queue.prepared_launch import LaunchSequence
+from ....cl.queue.launch_sequence import LaunchSequence
 from ....cl.runtime import Runtime
 from ....errors import DeviceError, OpaliteError
 from ..ab_timing import PairedTimes
