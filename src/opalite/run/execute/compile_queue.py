@@ -45,8 +45,9 @@ class Job:
 
     def run(self) -> None:
         """Do the work, on the client's thread. Errors go to `fail`."""
-        assert self._work is not None
-        self._work()
+        work = self._work
+        if work is not None:  # else it was dropped
+            work()
 
     def fail(self, error: Exception) -> None:
         """Record that `run` raised `error`."""
@@ -92,6 +93,12 @@ class CompileQueue:
         # Reentrant: the finalizer of a session drops its jobs, on any thread that collects garbage.
         self._changed = threading.Condition(threading.RLock())
         self._jobs: dict[object, list[Job]] = {}  # a client is a key as long as its thread runs
+        self._changes = 0
+
+    def _notify(self) -> None:
+        """Wake the threads that wait for a due job. The caller holds the lock."""
+        self._changes += 1
+        self._changed.notify_all()
 
     def submit(self, client: object, *jobs: Job) -> None:
         """Append jobs to those of `client`. A job whose thread cannot be started is over, with a fault."""
@@ -102,7 +109,7 @@ class CompileQueue:
         with self._changed:
             if client in self._jobs:
                 self._jobs[client].extend(jobs)
-                self._changed.notify_all()
+                self._notify()
                 return
             if not jobs:
                 return
@@ -131,7 +138,7 @@ class CompileQueue:
         with self._changed:
             jobs = list(self._jobs.get(client, ()))
             self._jobs.get(client, []).clear()
-            self._changed.notify_all()
+            self._notify()
         for job in jobs:
             job.end()
 
@@ -144,7 +151,7 @@ class CompileQueue:
         if not waited or is_child():
             return True
         with self._changed:
-            self._changed.notify_all()
+            self._notify()
         done = [job.wait(None if end is None else max(0.0, end - time.monotonic())) for job in waited]
         return all(done)
 
@@ -165,14 +172,18 @@ class CompileQueue:
 
     def _next(self, client: object) -> Job | None:
         """Wait for a job of `client` that may start. None if there are no jobs, so that the thread ends."""
-        with self._changed:
-            while jobs := self._jobs[client]:
-                for job in sorted(jobs, key=lambda job: job.order):
-                    if job.is_due or job.is_over or not (job.is_wanted and is_main_alive()):
-                        return job
-                self._changed.wait(POLL_S)
-            del self._jobs[client]
-            return None
+        while True:
+            with self._changed:
+                jobs, changes = sorted(self._jobs[client], key=lambda job: job.order), self._changes
+                if not jobs:
+                    del self._jobs[client]
+                    return None
+            for job in jobs:  # without the lock, because jobs take locks of their own
+                if job.is_due or job.is_over or not (job.is_wanted and is_main_alive()):
+                    return job
+            with self._changed:
+                if changes == self._changes:
+                    self._changed.wait(POLL_S)
 
 
 _queues: weakref.WeakKeyDictionary[Runtime, CompileQueue] = weakref.WeakKeyDictionary()

@@ -52,6 +52,25 @@ def test_a_delayed_job_runs_when_somebody_waits_for_it() -> None:
     assert done == ["done"]
 
 
+def test_jobs_are_asked_without_the_lock_of_the_queue() -> None:
+    """A job takes locks that other threads may hold while they submit or drop jobs."""
+    queue, answers = CompileQueue(), list[bool]()
+
+    class Asking(Job):
+        @property
+        def is_due(self) -> bool:
+            other = threading.Thread(target=queue.jobs, args=("client",))
+            other.start()
+            other.join(PATIENCE_S)
+            answers.append(not other.is_alive())
+            return True
+
+    job = Asking(lambda: None)
+    queue.submit("client", job)
+    assert queue.settle([job], PATIENCE_S)
+    assert answers == [True]
+
+
 @pytest.mark.parametrize("error", [OpaliteError("no"), MemoryError("no"), ValueError("no")])
 def test_a_failure_ends_its_job_alone(error: Exception) -> None:
     queue, failures = CompileQueue(), list[Exception]()
