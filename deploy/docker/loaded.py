@@ -1,7 +1,6 @@
-"""Ends with 0 where every model of the server at a port of this machine (the first argument, 8000) is ready.
+"""Check the models of the server at a local port (first argument, default 8000).
 
-With 1 where one is still loaded or the server does not answer yet, and with 2, naming the reason, where that will not
-change.
+Exit status 0: all are ready. 1: some are loading, or the server does not answer yet. 2: a permanent failure, printed.
 """
 
 import json
@@ -18,7 +17,7 @@ try:
         urllib.request.urlopen(f"{HOST}/health/ready", timeout=2).close()
     except urllib.error.HTTPError:
         ready = False
-    # Asked for afterwards: where all are ready, it names all.
+    # Requested after the health check, so that the index of a ready server is complete.
     with urllib.request.urlopen(urllib.request.Request(f"{HOST}/repository/index", b"{}"), timeout=2) as answer:
         found = json.load(answer)
 except urllib.error.HTTPError as e:

@@ -1,4 +1,4 @@
-"""Ends with 0 where the server at a port of this machine (the first argument, 8000) is ready, with 1 otherwise."""
+"""Exit with 0 if the server at a local port (first argument, default 8000) is ready, else with 1."""
 
 import sys
 import urllib.request

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Serves the models of a folder until all of them have run, so that their programs and plans lie in the cache folder.
-# Ends with 1 as soon as one cannot be served, as the server has ended, or after 900 seconds.
+# Serves the models of a folder until all of them have run, which fills the cache folder with their programs and plans.
+# Ends with 1 if a model cannot be served, if the server ends, or after 900 seconds.
 # usage: warm.sh FOLDER [PORT]
 set -eu
 port=${2:-8000}
 here=$(dirname "$0")
-# Without tiers a first run waits for the programs that are made for the model; general ones would serve meanwhile.
+# Without tiers a first run waits for the optimized programs, instead of using the generic ones.
 OPALITE_SERVE_KEY='' OPALITE_TIERS=0 opalite serve --repository "$1" --port "$port" &
 server=$!
 end() {
@@ -18,7 +18,7 @@ seconds=0
 while :; do
     state=0
     python "$here/loaded.py" "$port" || state=$?
-    # The port may be another server's.
+    # Another server may own the port.
     kill -0 "$server" 2>/dev/null || end "$1" "the server has ended"
     case $state in
     0) break ;;

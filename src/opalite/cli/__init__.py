@@ -17,7 +17,7 @@ _COMMANDS = {
     "cache": "List, clear, export or import program binaries and tuning.",
     "compile": "Compile a model to an .opal bundle that runs without onnx.",
     "devices": "List OpenCL platforms and devices, and what each can do.",
-    "doctor": "Check the OpenCL installation and say how to mend it.",
+    "doctor": "Check the OpenCL installation and advise on faults.",
     "generate": "Write text by a language model.",
     "inspect": "Show graph, placement, costs and memory of a model.",
     "knobs": "List every environment setting.",

@@ -63,7 +63,7 @@ _ROUNDS = 12
     multiple=True,
     default=(90, 99),
     show_default=True,
-    help="Percentile to show beside the median; may be given several times.",
+    help="Percentile to show besides the median; may be given several times.",
 )
 @click.option(
     "--threads",

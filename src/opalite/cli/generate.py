@@ -81,7 +81,7 @@ def command(
     inputs = _load(files)
     given = session_kwargs(device, precision, tolerance, memory, tune)
     with Generator(model, file=file, cache=cache, **given) as generator:
-        told: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         bandwidth = 0.0
         # Of a sound longer than the encoder hears at once, the text of each window.
         windows = [None] if audio is None else generator.windows(audio)
@@ -96,10 +96,10 @@ def command(
             bandwidth = bandwidth or generator.measure_bandwidth()
             _print(generator, stream, bandwidth)
             metrics = {**stream.metrics.to_raw(), "bandwidth_share": stream.metrics.bandwidth_share(bandwidth)}
-            told.append({"text": written, "tokens": stream.tokens, "reason": stream.reason, "metrics": metrics})
+            results.append({"text": written, "tokens": stream.tokens, "reason": stream.reason, "metrics": metrics})
     if json_file is not None:
-        device_told = {"device": generator.session.device.name, "bandwidth": bandwidth}
-        write_text(json_file, json.dumps({"model": model, **device_told, "texts": told}, indent=1) + "\n")
+        device_fields = {"device": generator.session.device.name, "bandwidth": bandwidth}
+        write_text(json_file, json.dumps({"model": model, **device_fields, "texts": results}, indent=1) + "\n")
         click.echo(f"wrote {json_file}", err=True)
 
 
