@@ -256,7 +256,7 @@ def test_recording_can_be_switched_off(rt: Runtime, monkeypatch: pytest.MonkeyPa
     assert chain.value() == expected(3)
     session = opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
     (sentence,) = session.explain({"x": noise(1, 3, 8, 8)}).queueing
-    assert sentence.endswith("enqueued one by one: OPALITE_REPLAY=0 says so")
+    assert sentence.endswith("enqueued one by one: OPALITE_REPLAY=0")
 
 
 def test_a_cpu_replays_only_when_asked(recorder: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
