@@ -35,7 +35,7 @@ class PairedTimes:
 
     @property
     def pairs(self) -> int:
-        """How many runs of both were timed."""
+        """The number of timed pairs of runs."""
         return min(len(self.a), len(self.b))
 
     @property

@@ -223,8 +223,9 @@ class _LaunchRuns:
 
 
 class _LinkedRuns:
-    """Linked kernels that read dynamic parameters from a buffer; launches one by one until they exist, or if they are
-    not faster.
+    """Linked kernels that read dynamic parameters from a buffer, or launches one by one.
+
+    Launches go one by one until linked kernels exist, and if these are not faster.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class Entered:
     """A `with` block that holds an executable's lock, with its arguments set for one program.
 
     The block's value is False if the executable was released: another one has replaced it. The lock of a replica is
-    held by whoever leased the replica. Thread-safe, and may be entered any number of times.
+    held by the thread that leased the replica. Thread-safe, and may be entered any number of times.
     """
 
     __slots__ = ("_executable", "_lock", "_program", "_state")
@@ -238,8 +238,7 @@ class Executable:
         return Entered(self, program, state)
 
     def resize(self, program: Program, tables: Mapping[int, StagingBuffer] | None = None) -> None:
-        """Prepare for `program` (plan/template/program_template.py): the same steps on the same sources for other
-        sizes.
+        """Prepare for `program`, which has the same steps on the same sources, for other sizes.
 
         tables: memory of constants that depend on sizes, by slot, if the caller fills it.
 
@@ -263,8 +262,9 @@ class Executable:
         self._enter(instance)
 
     def rebind_state_buffers(self, memory: Mapping[int, Any]) -> None:
-        """Replace the buffers of state, which lasts from run to run, by those in `memory`, by slot. Only addresses
-        change.
+        """Replace buffers of state, which lasts from run to run, by those in `memory`, by slot.
+
+        Only addresses change.
         """
         held = self.memory.reserved
         moved = {slot: m for slot, m in memory.items() if held[slot] is not m}
@@ -544,7 +544,7 @@ class Executable:
 
     @property
     def queueing(self) -> str:
-        """How launches reach the device, in a sentence: one by one and why, or recorded and replayed."""
+        """A sentence on the way of launches to the device: one by one and why, or recorded and replayed."""
         if self.is_released:
             return "launches: another executable is taking the place of this one"
         return describe_queueing(self._current.prepared, self.plain, self._megakernel, self._current.persistent)

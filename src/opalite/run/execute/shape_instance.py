@@ -74,8 +74,9 @@ class ShapeInstance:
         return [self._with_args(i, s) for i, s in steps]
 
     def changed_since(self, before: ShapeInstance, slots: Mapping[int, frozenset[int]]) -> list[Launched]:
-        """The launches that differ from those of `before`, another shape in the same memory layout. slots: used by each
-        launch.
+        """The launches that differ from those of `before`, another shape in the same memory layout.
+
+        slots: used by each launch.
         """
         old, new = before.placed.objects, self.placed.objects
         moved = {slot for slot, memory in new.items() if memory is not old[slot]}

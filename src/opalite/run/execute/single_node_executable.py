@@ -71,9 +71,7 @@ class NodeRun:
         self._poison()
 
     def group_limit(self) -> int | None:
-        """Most work-items in a group of the launch that leaves its own open, as it is built; None unless there is just
-        one.
-        """
+        """The most work-items in a group of the launch that leaves its group open; None unless there is exactly one."""
         found = [launch for step, launch in zip(self.steps, self.launches, strict=True) if step.open_group]
         return found[0].work_group_limit(self.executable.rt.device) if len(found) == 1 else None
 

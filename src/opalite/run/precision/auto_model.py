@@ -227,9 +227,7 @@ class AutoModel:
                 self._fp32_model.reset()
 
     def _refute(self, feeds: Mapping[str, Any], types: str, worst: OutputError, policy: PrecisionPolicy) -> None:
-        """Go over to float32, because `policy` has error `worst` on `feeds`, and search for nodes that must stay in
-        float32.
-        """
+        """Switch to float32, because `policy` has error `worst` on `feeds`, and search for a mixed policy."""
         why = f"on inputs {types} half changes an output by {worst}; {self._compiler.options.tolerance:g} is allowed"
         if self._choice is not None:
             _log.warning("precision auto: %s; the session switches to fp32", why)

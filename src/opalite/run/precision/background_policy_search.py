@@ -33,8 +33,9 @@ class StopError(Exception):
 
 @dataclass(frozen=True)
 class FoundPolicy:
-    """The result of a search. model: compiled with the policy; None if that is fp32. is_reusable: other processes may
-    use it.
+    """The result of a search.
+
+    model: compiled with the policy; None if that is fp32. is_reusable: other processes may use it.
     """
 
     choice: PrecisionChoice

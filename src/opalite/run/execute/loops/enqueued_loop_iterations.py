@@ -1,8 +1,8 @@
-"""EnqueuedLoopIterations: iterations of a loop's body on the device's queue, if the calling thread does not execute
-them.
+"""EnqueuedLoopIterations: runs a program as the body of a loop on the device's queue.
 
-Loop-carried values are copied on the device, in order with the launches. The host waits once, at the end, or after each
-iteration if a condition decides whether another one follows.
+It serves programs that the calling thread does not execute. Loop-carried values are copied on the device, in order with
+the launches. The host waits once, at the end, or after each iteration if a condition decides whether another one
+follows.
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ class LoopCarryPlan:
 
 @dataclass(frozen=True)
 class IterationResult:
-    """made: number of iterations. continues: whether the condition for another one is true. states: after the last one.
+    """The result of some iterations.
+
+    made: number of iterations. continues: whether the condition for another one is true. states: after the last one.
     rows: collected, along a new first axis.
     """
 
@@ -72,8 +74,9 @@ class IterationResult:
 
 
 class LoopIterations:
-    """The iterations of one plan by one HostFastPath. iteration_s: seconds of an iteration, measured last; 0 before
-    that.
+    """The iterations of one plan by one HostFastPath.
+
+    iteration_s: seconds of an iteration, measured last; 0 before that.
     """
 
     how = "in one call, by the thread that calls"

@@ -45,7 +45,9 @@ class IoTransfer:
         schedule: StepSchedule,
         ready: Callable[[], None],
     ) -> None:
-        """own: buffer of each slot of an upload or a download. launches: by number of their step. schedule: of the
+        """Bind the program's own buffers.
+
+        own: buffer of each slot of an upload or a download. launches: by number of their step. schedule: of the
         program. ready: sets the program's arguments on the launches; called before another buffer is bound.
         """
         self._rt = rt
@@ -71,10 +73,10 @@ class IoTransfer:
         self._io_steps: list[UploadStep | DownloadStep] = [steps[i] for i in schedule.io_steps]
 
     def upload(self, step: UploadStep, value: Any, uploads: InlineUpload | None = None) -> Any:
-        """Copy `value` to the step's slot, or bind its buffer. The returned object must stay alive until the queue has
-        finished.
+        """Copy `value` to the step's slot, or bind its buffer.
 
-        uploads: uploads small arrays with a launch, if given.
+        Returns an object that must stay alive until the queue has finished. uploads: uploads small arrays with a
+        launch, if given.
         """
         own, staging = self._own[step.slot], self._staging_buffer_of(step, value)
         self._bind(step.slot, staging)
@@ -121,9 +123,7 @@ class IoTransfer:
             recording.invalidate()
 
     def shared_array(self, slot: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any] | None:
-        """The slot's own buffer as a row-major array, if host and device share memory and the megakernel uses this
-        buffer.
-        """
+        """The slot's own buffer as a row-major array; None unless the host shares it and the megakernel uses it."""
         own = self._own[slot]
         return own.shared(dtype, shape) if self._frozen.get(slot) is own else None
 
@@ -157,17 +157,16 @@ class IoTransfer:
         )
 
     def can_chain(self, source: Port, target: Port) -> bool:
-        """Whether a run's output `source` can be copied to the input `target` of the next run on the device, by
-        `chain`.
-        """
+        """Whether `chain` can copy a run's output `source` to the input `target` of the next run."""
         made, taken = self._bindable.get(source.host), self._uploads.get(target.host)
         if made is None or taken is None or self._rt.shares_memory:
             return False
         return made.dtype is taken.dtype is source.dtype is target.dtype and source.shape == target.shape
 
     def chain(self, source: int, target: int, uploads: InlineUpload | None = None) -> None:
-        """Copy the output in host slot `source` to the input in host slot `target` on the device, by `uploads` if
-        given.
+        """Copy the output in host slot `source` to the input in host slot `target`, on the device.
+
+        uploads: copies small values with a launch, if given.
         """
         made, taken = self._bindable[source], self._uploads[target]
         self._own[taken.slot].copy_from(self._own[made.slot], self._nbytes[taken.slot], uploads)

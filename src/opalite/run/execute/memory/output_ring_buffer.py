@@ -19,10 +19,10 @@ _ALIGNED = 64
 
 
 class OutputRingBuffer:
-    """Rows for MAX_IN_FLIGHT runs. With `uploads`, outputs are collected in rows on the device and read in one
-    transfer.
+    """Rows for the outputs of MAX_IN_FLIGHT runs.
 
-    uploads: copies small inputs and outputs with launches; None if they are written and read one by one.
+    uploads: copies small inputs and outputs with launches. Outputs are then collected in rows on the device and read in
+    one transfer. None if they are written and read one by one.
     """
 
     def __init__(self, rt: Runtime, outputs: Iterable[Port]) -> None:

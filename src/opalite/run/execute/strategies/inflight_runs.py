@@ -47,7 +47,9 @@ class InflightRuns:
         write_tables: Callable[[Values, InlineUpload | None], list[Any]],
         ring: OutputRingBuffer,
     ) -> None:
-        """chained: by host slot of an input, the host slot of the output that it is from the second run on. on_device:
+        """Count transfers from 0, and dismiss resident workers.
+
+        chained: by host slot of an input, the host slot of the output that it is from the second run on. on_device:
         tensors of outputs, by host slot, that stay in their buffers. write_tables: writes constants that depend on
         sizes. ring: gets the other outputs.
         """

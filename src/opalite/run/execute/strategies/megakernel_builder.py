@@ -190,16 +190,18 @@ class BuiltMegakernel:
         self.launches: dict[int, list[PreparedLaunch]] = {}
 
     def add_host_thread(self, stay_us: float) -> bool:
-        """Have the calling thread execute the one stretch, beside workers that stay `stay_us` microseconds. Returns
-        whether it can.
+        """Have the calling thread execute the one stretch, beside workers that stay `stay_us` microseconds.
+
+        Returns whether it can.
         """
         given = (CONTROL, CALL, TICKS, 1e-6 * stay_us)
         self.host_thread_loop = make_host_thread_loop(self._rt, self._linked, self._addresses, *given, self._label)
         return self.host_thread_loop is not None
 
     def make_replica(self) -> BuiltMegakernel | None:
-        """The same for the memory of another executable, on the calling thread alone; None if the device's threads
-        execute it.
+        """The same for the memory of another executable, on the calling thread alone.
+
+        None if the device's threads execute it.
         """
         if self.host_thread_loop is None:
             return None

@@ -1,6 +1,4 @@
-"""MegakernelStrategy: launches joined into megakernels, which run on the device's threads or on the calling thread,
-too.
-"""
+"""MegakernelStrategy: launches joined into megakernels, on the device's threads and perhaps the calling thread."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class MegakernelStrategy(Queue):
 
     @property
     def description(self) -> str:
-        """How launches are joined, in words."""
+        """A phrase on the megakernels."""
         staying = [p.description for p in self.phases if isinstance(p, HostThreadLoop)]
         enqueued = sum(len(p.launches) for p in self.phases if isinstance(p, LaunchSequence))
         return f"joined by a megakernel; {staying[0]}" if staying else f"joined by megakernels into {enqueued}"

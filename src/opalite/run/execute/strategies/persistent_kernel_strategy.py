@@ -127,8 +127,9 @@ class PersistentKernelSelector:
         self.why = ""
 
     def choose(self, host_values: Sequence[Any]) -> Strategy:
-        """The strategy of this run, inputs filled in. Runs that decide have arrays or own buffers for inputs and
-        outputs.
+        """The strategy of this run, whose inputs are filled in.
+
+        Runs that decide have arrays or own buffers for inputs and outputs.
         """
         if self._is_chosen and self._persistent is not None:
             if self._persistent.failure:
@@ -175,7 +176,7 @@ class PersistentKernelSelector:
 
     @property
     def description(self) -> str:
-        """How launches are linked, in words; '' if they are not."""
+        """A phrase on the linked kernels; '' if there are none."""
         if not self._is_chosen or self._kernels is None:
             return ""
         kernels = self._kernels.kernels

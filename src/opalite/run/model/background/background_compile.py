@@ -74,8 +74,7 @@ class CompileJob(Job):
         self._earliest = 0.0
 
     def set_target(self, cache: ExecutableCache, key: Hashable, generic: Compiled) -> None:
-        """Have the new executable replace `generic` in a cache. If `generic` is no longer there, the job is not
-        wanted."""
+        """Have the new executable replace `generic` in a cache. Without `generic` there, the job is not wanted."""
         self._target = weakref.ref(cache), weakref.ref(key), weakref.ref(generic)
 
     @property

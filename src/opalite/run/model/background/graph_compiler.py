@@ -197,8 +197,9 @@ class Compiler:
     def _begin_in_background(
         self, graph: Graph, sizes: Sizes, on_built: OnBuilt | None, planned: Planned | None, policy: Policy
     ) -> Task:
-        """The missing programs of the graph's optimized plan, and a function that makes its Executable. planned: the
-        plan, if known.
+        """The missing programs of the graph's optimized plan, and a function that makes its Executable.
+
+        planned: the plan, if known.
         """
         assert self.background is not None
         trace = RunTrace()
@@ -308,9 +309,7 @@ class Compiler:
         return Compiled(executable, all_notes, may_overflow=program.stores_halves, sizes=sizes, template=template)
 
     def _leave_out(self, program: Program, error: BuildError) -> str:
-        """Exclude the kernels whose program failed from the device. Returns a sentence that says so, '' if there are
-        none.
-        """
+        """Exclude the kernels whose program failed from the device. Returns a sentence on them, '' for none."""
         launches = [s for s in program.steps if isinstance(s, LaunchStep)]
         sources = program.sources
         failed = {s.kernel for s in launches if (sources[s.source].text, sources[s.source].options) == error.program}

@@ -52,8 +52,10 @@ class Respecializer(CompileJob):
     def __init__(
         self, prepare: Callable[[], PendingExecutable | None], lock: RunLock, forget: Callable[[], None]
     ) -> None:
-        """prepare: plans, and returns a function that makes the Executable (`Compiler.prepare`). forget: removes the
-        plan that was stored for other processes.
+        """Delay the job while threads wait for each other, at most MAX_DELAY_S seconds.
+
+        prepare: plans, and returns a function that makes the Executable (`Compiler.prepare`). forget: removes the plan
+        that was stored for other processes.
         """
         super().__init__(self._begin)
         self._prepare, self._lock, self._forget = prepare, lock, forget
