@@ -2,7 +2,7 @@
 
 Each launch of a Program becomes a row of a table; the workers of a single launch walk down the table together. A kernel
 of OpenCL C becomes a function that computes some of a launch's work-groups; its work-item numbers become parameters.
-Kernels whose work-items meet at barriers, or that read images, stay launches of their own.
+Kernels that use barriers, or read images, stay launches of their own.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def row_strides(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
-class _RowKernel(Kernel):
-    """Base class of the three gather kernels: parameters and source."""
+class RowKernel(Kernel):
+    """Base class of gather and scatter kernels: parameters of copies of rows."""
 
     source = "data_movement/gather.cl"
     space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
@@ -78,7 +78,7 @@ class _RowKernel(Kernel):
 
 
 @register
-class GatherRows(_RowKernel):
+class GatherRows(RowKernel):
     """Gather: copies the row of each index."""
 
     op = "Gather"
@@ -94,7 +94,7 @@ class GatherRows(_RowKernel):
 
 
 @register
-class GatherElementwise(_RowKernel):
+class GatherElementwise(RowKernel):
     """GatherElements: one element per work-item."""
 
     op = "GatherElements"
@@ -115,7 +115,7 @@ class GatherElementwise(_RowKernel):
 
 
 @register
-class GatherTuples(_RowKernel):
+class GatherTuples(RowKernel):
     """GatherND: copies the row of each coordinate tuple."""
 
     op = "GatherND"

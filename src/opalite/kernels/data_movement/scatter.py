@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from ...cost.cost_tables import Movement, SequentialSteps
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.operator import Cost
 from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, Table, ceil_div, make_table
+from ..kernel import Arg, Launch, Params, Problem, Scratch, Table, ceil_div, make_table
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE, read_source
-from ..launch_workgroups import group_refusal
-from .gather import merged_axes, row_defines, row_params, row_strides, span
+from .gather import RowKernel, merged_axes, row_defines, row_strides, span
 
 _OF_BOOLEANS = {"none": "none", "add": "max", "mul": "min", "max": "max", "min": "min"}
 
 
-class _ScatterKernel(Kernel):
+class _ScatterKernel(RowKernel):
     """Base class of the four scatter kernels: parameters, defines, launches."""
 
     source = "data_movement/scatter.cl"
-    space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
 
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
-
-    def defaults(self, p: Problem) -> dict[str, Any]:
-        return row_params(p.node, p.device)
-
-    def _launch(self, entry: str, node: Node, params: Params, items: int, args: Mapping[str, Arg]) -> Launch:
+    def _scatter(self, entry: str, node: Node, params: Params, items: int, args: Mapping[str, Arg]) -> Launch:
         defines = row_defines(node, params)
         reduction, stored = node.as_(Scatter).reduction, node.y.type.storage
         if stored is DType.BOOL:
@@ -51,7 +43,9 @@ class _SequentialScatter(_ScatterKernel):
     def _copy(self, node: Node, params: Params) -> Launch:
         count = node.y.type.count
         spans = ceil_div(count, span(params))
-        return self._launch("copy_all", node, params, spans, {"x": node.x, "y": node.y, "spans": spans, "count": count})
+        return self._scatter(
+            "copy_all", node, params, spans, {"x": node.x, "y": node.y, "spans": spans, "count": count}
+        )
 
     def _sequences(self, node: Node) -> tuple[int, int]:
         """(independent update sequences, steps of each)."""
@@ -84,9 +78,11 @@ class _LastUpdateScatter(_ScatterKernel):
         items = rows * chunks
         taken: dict[str, Arg] = {"x": x, "updates": updates, "last": last, "y": y}
         return [
-            self._launch("no_update", node, params, rows, {"last": last, "count": rows}),
-            self._launch(find, node, params, finds, {"indices": indices, "last": last, **args}),
-            self._launch("take_last", node, params, items, {**taken, "items": items, "chunks": chunks, "inner": inner}),
+            self._scatter("no_update", node, params, rows, {"last": last, "count": rows}),
+            self._scatter(find, node, params, finds, {"indices": indices, "last": last, **args}),
+            self._scatter(
+                "take_last", node, params, items, {**taken, "items": items, "chunks": chunks, "inner": inner}
+            ),
         ]
 
     def _row_length(self, node: Node) -> int:
@@ -157,7 +153,7 @@ class ScatterElementsSequential(_SequentialScatter):
         }
         args |= {"rank": len(rows), "length": length, "step": steps[axis]}
         args |= {"size": x.shape[axis], "stride": strides[axis]}
-        walk = self._launch("walk_elements", node, params, lines, args)
+        walk = self._scatter("walk_elements", node, params, lines, args)
         return [self._copy(node, params), walk]
 
 
@@ -193,5 +189,5 @@ class ScatterNDSequential(_SequentialScatter):
         indices, updates, y = node.input(1), node.input(2), node.y
         args: dict[str, Arg] = {"indices": indices, "updates": updates, "y": y, "axes": axes}
         args |= {"count": count, "depth": depth, "inner": inner}
-        walk = self._launch("walk_tuples", node, params, spans, args)
+        walk = self._scatter("walk_tuples", node, params, spans, args)
         return [self._copy(node, params), walk]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...ir.graph import Node
+from ...ir.symbols import hint_of
 from ...ir.tensor_type import Shape
 from ...ops.matmul import MatrixProduct, matrix_dims
 from ..kernel import Arg, Problem, Table, make_table
@@ -93,3 +94,8 @@ def merge_batch(out: Shape, a: Shape, b: Shape) -> tuple[tuple[int, int, int], .
 def _steps(shape: Shape, rank: int) -> list[int]:
     full = (1,) * (rank - len(shape)) + tuple(shape)
     return [0 if size == 1 else math.prod(full[i + 1 :]) for i, size in enumerate(full)]
+
+
+def skinny_rows(p: MatmulProblem, most: int) -> int:
+    """Rows per work-group of a skinny product: the smallest power of two that holds its rows, at most `most`."""
+    return int(min(most, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))

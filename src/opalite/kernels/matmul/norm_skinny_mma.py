@@ -13,6 +13,7 @@ from ...ops.operator import Cost
 from ...ops.row_norm_matmul import RowNormMatMul
 from ..kernel import Arg, Array, Launch, Params, Weight, ceil_div
 from ..kernel_registry import register
+from .matmul_problem import MatmulProblem
 from .skinny_mma import MatmulSkinnyMma, SkinnyProblem, chunk_terms, fits, rows_of
 
 _MOST_HELD = 8  # vectors of all rows that a work-item keeps, if it has more than one per row
@@ -51,9 +52,7 @@ class NormMatmulSkinnyMma(MatmulSkinnyMma):
 
     def seconds(self, p: SkinnyProblem, cost: Cost) -> float:
         """The product's time plus that of normalising all rows in every work-group."""
-        s = p.sizes
-        reads = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
-        return super().seconds(p, cost) + reads * MatrixUnits.of(p.device).normalize / p.device.peak_flops
+        return super().seconds(p, cost) + normalize_seconds(p)
 
     def launch(self, p: SkinnyProblem, params: Params) -> list[Launch]:
         (launch,) = super().launch(p, params)
@@ -61,6 +60,13 @@ class NormMatmulSkinnyMma(MatmulSkinnyMma):
         args, defines = normal_args(op.kind, op.epsilon, *_parameters(p), p.sizes.k)
         defines |= {"VECTOR": _vector(p), "ROUNDS": _chunks_per_row(p, params)}
         return [replace(launch, args={**launch.args, **args}, defines={**launch.defines, **defines})]
+
+
+def normalize_seconds(p: MatmulProblem) -> float:
+    """Seconds in which every work-group of a skinny product normalises all rows."""
+    s = p.sizes
+    reads = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
+    return float(reads * MatrixUnits.of(p.device).normalize / p.device.peak_flops)
 
 
 def normal_args(

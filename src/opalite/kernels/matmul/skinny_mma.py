@@ -22,7 +22,7 @@ from ..mma.matmul_base import MmaProduct
 from .matmul_any import common_defines, common_refusal
 from .matmul_mma import MatmulMma, packed_weights
 from .matmul_mma_staged import MatmulMmaStaged
-from .matmul_problem import MatmulProblem
+from .matmul_problem import MatmulProblem, skinny_rows
 from .matmul_wgmma import MatmulWgmma
 
 MOST_ROWS = FEW
@@ -151,8 +151,8 @@ class MatmulSkinnyMma(Kernel):
 
 
 def rows_of(p: MatmulProblem) -> int:
-    """Rows per group: the largest power of two that the product fills."""
-    return int(min(MOST_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
+    """Rows per group."""
+    return skinny_rows(p, MOST_ROWS)
 
 
 def chunk_terms(params: Params) -> int:

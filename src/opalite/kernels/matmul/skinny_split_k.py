@@ -10,7 +10,7 @@ from ..codegen.epilogue import rows_epilogue
 from ..kernel import Kernel, Launch, Params, Space, ceil_div
 from ..kernel_registry import register
 from .matmul_any import common_defines, common_refusal
-from .matmul_problem import MatmulProblem
+from .matmul_problem import MatmulProblem, skinny_rows
 
 MOST_ROWS = 32
 _SMALLEST, _LARGEST = 64, 256  # work-items per group
@@ -48,7 +48,7 @@ class MatmulSkinnySplitK(Kernel):
             return f"work-groups have {_SMALLEST} to {most} work-items, here {tx * ty}"
         if params["PACK"] > 1 and may_leave_rest(s.k if s.trans_b else s.n, params["PACK"]):
             return "vectors of b do not end with its rows"
-        if not _rows(p) <= 2 * params["MR"] <= 2 * _rows(p):  # correct but slower
+        if not skinny_rows(p, 8) <= 2 * params["MR"] <= 2 * skinny_rows(p, 8):  # correct but slower
             return "the group has more rows than the product, or too few of them"
         columns, parts = _group(p, params)
         if params["MR"] * (columns + 1) * parts * max(4, p.node.y.type.storage.size) > p.device.local_mem:
@@ -58,7 +58,7 @@ class MatmulSkinnySplitK(Kernel):
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         """The widest columns that give every compute unit work; with b transposed, the longest runs."""
         s = p.sizes
-        strips = hint_of(s.batches * ceil_div(s.m, _rows(p)))
+        strips = hint_of(s.batches * ceil_div(s.m, skinny_rows(p, 8)))
 
         def order(point: dict[str, Any]) -> tuple[int, ...]:
             columns = _group(p, point)[0]
@@ -88,11 +88,6 @@ class MatmulSkinnySplitK(Kernel):
                 epilogue.prelude,
             )
         ]
-
-
-def _rows(p: MatmulProblem) -> int:
-    """Rows per group: the largest power of two that the product fills."""
-    return int(min(8, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))
 
 
 def _group(p: MatmulProblem, params: Params) -> tuple[int, int]:

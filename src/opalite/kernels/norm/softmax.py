@@ -13,7 +13,7 @@ from ...ops.softmax import Softmax
 from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
-from ..reduce.cumulative import split_at
+from ..reduce.cumulative import lines_launch, split_at
 from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 
 
@@ -73,19 +73,8 @@ class SoftmaxAnyAxis(_Softmax):
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
-        outer, length, inner = split_at(node.x.shape, node.as_(Softmax).axis)
-        chunks = ceil_div(inner, params["VEC"])
-        items = outer * chunks
         defines = {**self._defines(node, p.device), "VEC": params["VEC"]}
-        args: dict[str, Arg] = {
-            "x": node.x,
-            "y": node.y,
-            "items": items,
-            "chunks": chunks,
-            "length": length,
-            "inner": inner,
-        }
-        return [Launch("softmax_lines", args, (items,), (params["WG"],), defines)]
+        return [lines_launch("softmax_lines", node, node.as_(Softmax).axis, params, defines)]
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Softmax).axis)

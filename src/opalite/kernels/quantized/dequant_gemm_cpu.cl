@@ -37,17 +37,6 @@ kernel void quantized_panel(global const REAL *restrict a, global const uint *re
     #pragma unroll 1
     for (int r = first; r < end; ++r) {
         const float *results = (const float *)kept + (r - first) * WIDTH;
-        #pragma unroll 1
-        for (int c = low; c < high;) {
-            if (c + PACK <= high) {
-                const ACCV out = EPILOGUE(*(const FLOATS *)(results + (c - low)), r, c, M, N);
-                STOREV(y, (size_t)r * N + c, out);
-                c += PACK;
-            } else {
-                const ACC out = EPILOGUE1(results[c - low], r, c, M, N);
-                STORE(y, (size_t)r * N + c, out);
-                ++c;
-            }
-        }
+#include "quantized/store_row_columns.cl"
     }
 }

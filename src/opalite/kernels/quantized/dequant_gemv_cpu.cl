@@ -66,17 +66,6 @@ kernel void quantized_rows(global const REAL *restrict a, global const uint *res
     for (int i = 0; i < MR && m0 + i < M; ++i) {
         const int r = m0 + i;
         const float *results = (const float *)total[i];
-        #pragma unroll 1
-        for (int c = low; c < high;) {
-            if (c + PACK <= high) {
-                const ACCV out = EPILOGUE(*(const FLOATS *)(results + (c - low)), r, c, M, N);
-                STOREV(y, (size_t)r * N + c, out);
-                c += PACK;
-            } else {
-                const ACC out = EPILOGUE1(results[c - low], r, c, M, N);
-                STORE(y, (size_t)r * N + c, out);
-                ++c;
-            }
-        }
+#include "quantized/store_row_columns.cl"
     }
 }

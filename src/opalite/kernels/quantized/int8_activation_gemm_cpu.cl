@@ -86,17 +86,6 @@ kernel void bytes_panel(global const uint *restrict q, global const float *restr
     #pragma unroll 1
     for (int r = first; r < end; ++r) {
         const float *results = (const float *)kept + (r - first) * WIDTH;
-        #pragma unroll 1
-        for (int c = low; c < high;) {
-            if (c + PACK <= high) {
-                const ACCV out = EPILOGUE(*(const FLOATS *)(results + (c - low)), r, c, M, N);
-                STOREV(y, (size_t)r * N + c, out);
-                c += PACK;
-            } else {
-                const ACC out = EPILOGUE1(results[c - low], r, c, M, N);
-                STORE(y, (size_t)r * N + c, out);
-                ++c;
-            }
-        }
+#include "quantized/store_row_columns.cl"
     }
 }

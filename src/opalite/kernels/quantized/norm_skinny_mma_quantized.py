@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...cost.cost_tables import MatrixUnits
 from ...ir.graph import Value
 from ...ops.operator import Cost
 from ...ops.row_norm_quantized_matmul import RowNormQuantizedMatMul
 from ..kernel import Launch, Params, ceil_div
 from ..kernel_registry import register
 from ..matmul.matmul_problem import MatmulProblem
-from ..matmul.norm_skinny_mma import normal_args
+from ..matmul.norm_skinny_mma import normal_args, normalize_seconds
 from ..matmul.skinny_mma import rows_of
 from .skinny_mma_quantized import (
     QuantizedSkinnyMma,
@@ -58,9 +57,7 @@ class QuantizedNormSkinnyMma(QuantizedSkinnyMma):
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         """The product's time plus that of normalising all rows in every work-group."""
-        s = p.sizes
-        looks = s.m * s.k * min(ceil_div(s.n, 16), p.device.compute_units)
-        return super().seconds(p, cost) + looks * MatrixUnits.of(p.device).normalize / p.device.peak_flops
+        return super().seconds(p, cost) + normalize_seconds(p)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         (launch,) = super().launch(p, params)

@@ -12,7 +12,7 @@ from ..codegen.epilogue import rows_epilogue
 from ..kernel import Launch, Params, Space, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
-from ..matmul.matmul_problem import MatmulProblem
+from ..matmul.matmul_problem import MatmulProblem, skinny_rows
 from .pack_low_bit import STREAMED, codebook_defines, packed_args
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
@@ -48,7 +48,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         most = min(_MOST, p.device.max_work_group_size, p.device.max_work_item_sizes[0])
         if not _LEAST <= items <= most:
             return f"work-groups have {_LEAST} to {most} work-items, here {items}"
-        if not _rows(p) <= 2 * rows <= 2 * _rows(p):  # correct but slower
+        if not skinny_rows(p, _GROUP_ROWS) <= 2 * rows <= 2 * skinny_rows(p, _GROUP_ROWS):  # correct but slower
             return "the group has more rows than the product, or too few of them"
         quad = 128 // p.node.as_(QuantizedMatMul).bits
         nbytes = 4 * rows * max(params["PARTS"] * params["UNROLL"] * (quad + 4), items)
@@ -60,7 +60,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         """The widest group that leaves every compute unit some groups, with the fewest iterations."""
         s = p.sizes
         quads = ceil_div(s.k, 128 // p.node.as_(QuantizedMatMul).bits)
-        strips = ceil_div(hint_of(s.m), _rows(p))
+        strips = ceil_div(hint_of(s.m), skinny_rows(p, _GROUP_ROWS))
 
         def order(point: dict[str, Any]) -> tuple[Any, ...]:
             columns, at_once = point["COLS"], point["PARTS"] * point["UNROLL"]
@@ -73,7 +73,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         return min(self.points(p), key=order)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        strips = ceil_div(max(1, p.sizes.m), _rows(p))
+        strips = ceil_div(max(1, p.sizes.m), skinny_rows(p, _GROUP_ROWS))
         widen = strips * Unpacking.of(p.device).in_registers / max(1, p.sizes.m)
         seconds = super().seconds(p, Cost(cost.flops * (1 + widen), cost.bytes))
         return seconds * 20 if p.device.is_cpu else seconds
@@ -98,8 +98,3 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
         group = params["COLS"] * params["PARTS"]
         grid = (ceil_div(s.n, params["COLS"]) * group, ceil_div(s.m, params["MR"]))
         return [Launch("quantized_skinny", args, grid, (group, 1), own, values + epilogue.prelude)]
-
-
-def _rows(p: MatmulProblem) -> int:
-    """Rows per group: the largest power of two that the product fills."""
-    return int(min(_GROUP_ROWS, 1 << max(0, hint_of(p.sizes.m) - 1).bit_length()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ...cost.cost_tables import SequentialSteps
@@ -18,6 +19,15 @@ from ..launch_workgroups import group_refusal
 def split_at(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     """(outer, length, inner): `shape` as three axes with `axis` in the middle."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def lines_launch(entry: str, node: Node, axis: int, params: Params, defines: Mapping[str, Any]) -> Launch:
+    """The launch of a kernel whose work-items each compute VEC adjacent lines along `axis`."""
+    outer, length, inner = split_at(node.x.shape, axis)
+    chunks = ceil_div(inner, params["VEC"])
+    items = outer * chunks
+    sizes = {"items": items, "chunks": chunks, "length": length, "inner": inner}
+    return Launch(entry, {"x": node.x, "y": node.y, **sizes}, (items,), (params["WG"],), defines)
 
 
 class _Cumulative(Kernel):
@@ -50,19 +60,8 @@ class CumulativeSequential(_Cumulative):
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
-        outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
-        chunks = ceil_div(inner, params["VEC"])
-        items = outer * chunks
         defines = {**self._defines(node), "VEC": params["VEC"]}
-        args: dict[str, Arg] = {
-            "x": node.x,
-            "y": node.y,
-            "items": items,
-            "chunks": chunks,
-            "length": length,
-            "inner": inner,
-        }
-        return [Launch("cumulative_walk", args, (items,), (params["WG"],), defines)]
+        return [lines_launch("cumulative_walk", node, node.as_(Cumulative).axis, params, defines)]
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         outer, length, inner = split_at(p.node.x.shape, p.node.as_(Cumulative).axis)

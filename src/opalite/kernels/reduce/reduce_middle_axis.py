@@ -23,6 +23,7 @@ from .reduction_view import (
     reduced_count,
     useful_parts,
 )
+from .work_group_rows import power_of_two
 
 LEAST_PART = 4096  # fewest elements of a line per part
 CPU_ELEMENTS = 4096  # fewest elements of a CPU work-group that are worth its start
@@ -100,11 +101,16 @@ class ReduceMiddleAxis(Kernel):
         parts = useful_parts(node, view.outer * across, view.length, LEAST_PART, p.device)
         if p.device.is_cpu:
             spread = max(1, across * view.outer // (4 * p.device.compute_units))
-            lx = _power(min(CPU_ELEMENTS // max(1, view.length * pack), spread, across, 64))
+            lx = power_of_two(min(CPU_ELEMENTS // max(1, view.length * pack), spread, across, 64))
             return {"PACK": pack, "LX": lx, "LY": 1, "PARTS": parts}
-        lx = min(_power(across), 32)
+        lx = min(power_of_two(across), 32)
         ly = min(GPU_ITEMS, p.device.max_work_group_size) // lx
-        return {"PACK": pack, "LX": lx, "LY": max(1, min(_power(ly), _power(view.length // GPU_SHARE))), "PARTS": parts}
+        return {
+            "PACK": pack,
+            "LX": lx,
+            "LY": max(1, min(power_of_two(ly), power_of_two(view.length // GPU_SHARE))),
+            "PARTS": parts,
+        }
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
@@ -152,8 +158,3 @@ def _epilogue(node: Node, inner: int, device: DeviceInfo) -> Epilogue:
     if node.y.type.layout.is_packed:
         return packed_epilogue(node, device)
     return rows_epilogue(node, device, inner)
-
-
-def _power(n: int) -> int:
-    """The largest power of two that is at most `n`; 1 below that."""
-    return 1 << max(n, 1).bit_length() - 1

@@ -26,13 +26,13 @@ def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
     """WG and ROWS for `rows` rows of `columns` elements: a work-item per row on a CPU, several on a GPU."""
     if device.is_cpu:
         spread = max(1, rows // (4 * device.compute_units))
-        return {"WG": 1, "ROWS": _power(min(CPU_ELEMENTS // max(columns, 1), spread, 16))}
+        return {"WG": 1, "ROWS": power_of_two(min(CPU_ELEMENTS // max(columns, 1), spread, 16))}
     limit = device.max_work_group_size
     few = rows <= 2 * device.compute_units
-    wanted = _power(columns // (GPU_SHARE_FEW if few else GPU_SHARE))
-    least = min(SHORT_ROW_ITEMS, _power(columns // 2))
-    wg = min(max(wanted, least), _power(limit), 1024 if few and columns > LONG_ROW else 256)
-    return {"WG": wg, "ROWS": min(max(1, GPU_ITEMS // wg), _power(limit // wg), 64)}
+    wanted = power_of_two(columns // (GPU_SHARE_FEW if few else GPU_SHARE))
+    least = min(SHORT_ROW_ITEMS, power_of_two(columns // 2))
+    wg = min(max(wanted, least), power_of_two(limit), 1024 if few and columns > LONG_ROW else 256)
+    return {"WG": wg, "ROWS": min(max(1, GPU_ITEMS // wg), power_of_two(limit // wg), 64)}
 
 
 def row_width(columns: int, device: DeviceInfo) -> int:
@@ -67,6 +67,6 @@ def row_prelude(device: DeviceInfo) -> str:
     return text + read_source("reduce/intel_block_loads.cl") if device.block_loads else text
 
 
-def _power(n: int) -> int:
+def power_of_two(n: int) -> int:
     """The largest power of two that is at most `n`; 1 below that."""
     return 1 << max(n, 1).bit_length() - 1

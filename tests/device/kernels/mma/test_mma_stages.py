@@ -43,7 +43,7 @@ def optimised(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     if PTX_MMA in rt.info.quirks:
         return rt
     if SHARED_VALUES in rt.info.quirks:
-        pytest.skip("stand-ins meet at barriers, where this driver at times lets work-items share a value")
+        pytest.skip("stand-ins use barriers, where this driver at times lets work-items share a value")
     if "Oclgrind" in rt.info.platform:
         monkeypatch.setenv("OCLGRIND_BUILD_OPTIONS", "-D__x86_64__")
     elif rt.info.family != "pocl":  # others compile for a machine of their own, which has no stand-ins

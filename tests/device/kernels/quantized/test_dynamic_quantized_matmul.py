@@ -14,7 +14,7 @@ from opalite.ir.device.device_family import BYTE_FOURS
 from opalite.ir.dtype import DType
 from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
-from opalite.kernels.quantized.dynamic_quantization_choice import group_of
+from opalite.kernels.quantized.dynamic_quantization_choice import scale_group
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.ops.quantized_matmul import dequantise
 
@@ -27,7 +27,7 @@ KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("QuantizedMatMul") if
 
 def allowed(a: Array, q: Array, scale: Array, zero: Array | None, block: int) -> Array:
     """What rounding a to 8 bits may change: half a step of its group times the weight, summed; and sums' own."""
-    k, size = a.shape[-1], group_of(block, q.shape[1])
+    k, size = a.shape[-1], scale_group(block, q.shape[1])
     weights = np.abs(dequantise(q, scale, zero, block))
     most = np.stack([np.abs(a[:, i : i + size]).max(-1) for i in range(0, k, size)], -1)
     steps = np.repeat(most / 254, size, -1)[:, :k]
