@@ -6,28 +6,27 @@
     │   │   └── ModelFileError   there is no such file
     │   ├── UnsupportedOpError   an operator, domain or version that nothing here can run
     │   └── ShapeError           shapes or types of a node do not fit together
-    ├── InputError               what the caller passed to run() or on the command line does not fit
+    ├── InputError               arguments of run() or of the command line are invalid
     │   ├── MissingInputError    an input that the model needs was not fed (a ValueError)
-    │   ├── InputTypeError       an argument is of another Python type than the call takes (a TypeError)
+    │   ├── InputTypeError       an argument has the wrong Python type (a TypeError)
     │   ├── OptionError          an option or provider that is malformed or unknown (a ValueError, a RuntimeError)
     │   └── BindingError         an OrtValue, a binding or a value that makes no tensor (a RuntimeError)
-    ├── DeviceError              no device, a device that cannot do what was asked, a failed driver call
+    ├── DeviceError              no device, an unsupported request, or a failed driver call
     │   ├── NoDeviceError        no OpenCL platform or no device that matches the request (a RuntimeError)
     │   ├── BuildError           an OpenCL program did not compile
     │   ├── DeviceMemoryError    the model does not fit the memory of the device, or of the host
-    │   └── DeviceLostError      what lay on the device is gone, for a kernel's fault ended the process's use of it
-    ├── PlacementError           strict mode met a node that would run on the host
+    │   └── DeviceLostError      a kernel's fault killed the context and its data
+    ├── PlacementError           strict mode found a node that would run on the host
     ├── TerminatedError          RunOptions.terminate was set
     ├── ExtraError               a package of an extra is not installed (an ImportError)
-    ├── UnsupportedApiError      a part of onnxruntime's API that Opalite does not offer (a NotImplementedError)
-    ├── KernelError              a launch's arguments are not those that its kernel declares (a bug in the kernel)
+    ├── UnsupportedApiError      a part of onnxruntime's API that Opalite lacks (a NotImplementedError)
+    ├── KernelError              a launch's arguments differ from its kernel's declaration (a bug in the kernel)
     ├── CheckError               a pass left the graph inconsistent (a bug in Opalite; names the pass)
     └── BundleError              an .opal file or a cache entry that cannot be used
 
-Each is also an instance of the class that onnxruntime raises for the same fault (status.py), and of Python's own where
-onnxruntime raises that. A message says which node or file, what was expected, what came, and what to do. Layers above
-add a line of context with `add_context`, so that the innermost cause is read first. Names, lists and lines that are too
-long to be read are shortened in every message.
+Each is also an instance of the class that onnxruntime raises for the same fault (status.py), or of Python's class where
+onnxruntime raises that. A message names the node or file, states expected and actual values, and gives advice. Callers
+append context by `add_context`, so the cause comes first. Long words, lists and lines are shortened.
 """
 
 from __future__ import annotations
@@ -47,25 +46,25 @@ from .status import (
     RuntimeException,
 )
 
-LONGEST_WORD, LONGEST_LIST, LONGEST_LINE = 260, 28, 2000
-"""Characters of a word, items of a list and characters of a line that messages show in full."""
+MAX_WORD, MAX_LIST, MAX_LINE = 260, 28, 2000
+"""Limits of messages: characters of a word, items of a list, characters of a line."""
 
-_WORD = re.compile(rf"(\S{{{LONGEST_WORD // 2}}})\S{{{LONGEST_WORD // 2},}}(\S{{{LONGEST_WORD // 6}}})")
-_LIST = re.compile(rf"((?:[^,\s]+, ?){{12}})(?:[^,\s]+, ?){{{LONGEST_LIST - 16},}}((?:[^,\s]+, ?){{3}})")
+_WORD = re.compile(rf"(\S{{{MAX_WORD // 2}}})\S{{{MAX_WORD // 2},}}(\S{{{MAX_WORD // 6}}})")
+_LIST = re.compile(rf"((?:[^,\s]+, ?){{12}})(?:[^,\s]+, ?){{{MAX_LIST - 16},}}((?:[^,\s]+, ?){{3}})")
 
 
 def shorten(text: str) -> str:
-    """`text` with "…" in the place of what makes a word, a list or a line too long to be read."""
-    return "\n".join(map(_shorten_line, text.split("\n"))) if len(text) > LONGEST_LIST else text
+    """Shorten long words, lists and lines of `text` by "…"."""
+    return "\n".join(map(_shorten_line, text.split("\n"))) if len(text) > MAX_LIST else text
 
 
 def _shorten_line(line: str) -> str:
-    line = _cut(line, 20 * LONGEST_LINE)  # so that the patterns look at little
-    return _cut(_LIST.sub(r"\1…, \2", _WORD.sub(r"\1…\2", line)), LONGEST_LINE)
+    line = _cut(line, 20 * MAX_LINE)  # bounds the patterns' time
+    return _cut(_LIST.sub(r"\1…, \2", _WORD.sub(r"\1…\2", line)), MAX_LINE)
 
 
-def _cut(line: str, most: int) -> str:
-    return line if len(line) <= most else f"{line[: most * 3 // 4]}…{line[-most // 4 :]}"
+def _cut(line: str, limit: int) -> str:
+    return line if len(line) <= limit else f"{line[: limit * 3 // 4]}…{line[-limit // 4 :]}"
 
 
 class OpaliteError(Exception):
@@ -76,7 +75,7 @@ class OpaliteError(Exception):
         super().__init__(self.message)
 
     def add_context(self, line: str) -> Self:
-        """Append one line saying what was being done; returns self for `raise e.add_context(...)`."""
+        """Append a line of context; returns self, for `raise e.add_context(...)`."""
         self.message = f"{self.message}\n  {shorten(line)}"
         self.args = (self.message,)
         return self
@@ -106,7 +105,7 @@ class ShapeError(ModelError, InvalidGraph):
 
 
 class InputError(OpaliteError, InvalidArgument):
-    """An argument of the caller does not fit: name, dtype, rank, size or option."""
+    """An argument is invalid: name, dtype, rank, size or option."""
 
 
 class MissingInputError(InputError, ValueError):
@@ -114,7 +113,7 @@ class MissingInputError(InputError, ValueError):
 
 
 class InputTypeError(InputError, TypeError):
-    """An argument is of another Python type than the call takes."""
+    """An argument has the wrong Python type."""
 
 
 class OptionError(InputError, ValueError, RuntimeError):
@@ -126,7 +125,7 @@ class BindingError(InputError, RuntimeError):
 
 
 class DeviceError(OpaliteError, EPFail, RuntimeException):
-    """A device cannot do what was asked of it, or its driver failed."""
+    """A device does not support a request, or its driver failed."""
 
 
 class NoDeviceError(DeviceError, RuntimeError):
@@ -144,7 +143,7 @@ class DeviceMemoryError(DeviceError):
 
 
 class DeviceLostError(DeviceError):
-    """A kernel's fault has ended this process's use of the device, and with it what lay there."""
+    """A kernel's fault has killed the context and its data."""
 
 
 class PlacementError(OpaliteError, Fail):
@@ -152,19 +151,19 @@ class PlacementError(OpaliteError, Fail):
 
 
 class TerminatedError(OpaliteError, Fail):
-    """A run was called off by `RunOptions.terminate`."""
+    """`RunOptions.terminate` stopped a run."""
 
 
 class UnsupportedApiError(OpaliteError, NotImplemented, NotImplementedError):
-    """A part of onnxruntime's API that Opalite does not offer; the message says why, and what there is instead."""
+    """A part of onnxruntime's API that Opalite lacks; the message has the reason and an alternative."""
 
 
 class ExtraError(OpaliteError, Fail, ImportError):
-    """A package of one of the extras, such as opalite-cl[llm], is not installed; the message says what to install."""
+    """A package of one of the extras, such as opalite-cl[llm], is not installed; the message names it."""
 
 
 class KernelError(OpaliteError, EngineError):
-    """A launch's arguments are not those that the kernel's OpenCL source declares."""
+    """A launch's arguments differ from the declaration in the kernel's OpenCL source."""
 
 
 class CheckError(OpaliteError, EngineError):

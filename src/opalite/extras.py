@@ -1,4 +1,4 @@
-"""Packages of the extras, such as opalite-cl[llm], imported where they are needed."""
+"""Import on demand of packages of extras, such as opalite-cl[llm]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .errors import ExtraError
 
 
 def need(package: str, what_for: str, extra: str) -> Any:
-    """The module `package`; ExtraError says which extra to install where it is missing."""
+    """Import `package`. Raises ExtraError that names the extra to install if it is missing."""
     try:
         return import_module(package)
     except ImportError as e:

@@ -1,8 +1,7 @@
-"""Every environment setting, declared once: name, type, default, help.
+"""Environment settings: name, type, default and help of each, and the only access of the package to `os.environ`.
 
-`opalite knobs` lists them. Read one with `knobs.get("OPALITE_DEBUG")`; a value that does not parse is an InputError
-naming the variable, and a name that is none of these a warning at import. Settings of other programs are read and set
-here too. Nothing else in the package touches `os.environ`.
+`opalite knobs` lists them; `knobs.get("OPALITE_DEBUG")` reads one. An invalid value is an InputError that names the
+variable. An unknown OPALITE_ name is a warning at import. Variables of other programs are read and set here too.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .errors import InputError
 
 @dataclass(frozen=True)
 class Knob:
-    """One setting. `parse` turns the environment's text into the value."""
+    """One setting. parse: converts the variable's text to its value."""
 
     name: str
     parse: Callable[[str], Any]
@@ -27,7 +26,7 @@ class Knob:
     help: str
 
     def read(self) -> Any:
-        """The value in force: the environment's, else the default."""
+        """The value of the environment, else the default."""
         text = os.environ.get(self.name)
         if text is None or text == "":
             return self.default
@@ -39,7 +38,7 @@ class Knob:
 
 _KNOBS: dict[str, Knob] = {}
 _PREFIX = "OPALITE_"
-_OF_TESTS = ("OPALITE_TEST_", "OPALITE_MODELS")  # what the tests of this package read
+_TEST_PREFIXES = ("OPALITE_TEST_", "OPALITE_MODELS")  # variables of this package's tests
 
 
 def _flag(text: str) -> bool:
@@ -51,23 +50,23 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
-def _number(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers from `least` on."""
+def _number(minimum: int) -> Callable[[str], int]:
+    """A parser of whole numbers from `minimum` on."""
 
     def parse(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             raise ValueError("expected a whole number") from None
-        if number < least:
-            raise ValueError(f"expected {least} or more")
+        if number < minimum:
+            raise ValueError(f"expected {minimum} or more")
         return number
 
     return parse
 
 
-def _share(text: str) -> float:
-    """A parser of finite numbers above 0."""
+def _positive(text: str) -> float:
+    """Parse a finite number above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -89,7 +88,7 @@ def _choice(words: Sequence[str]) -> Callable[[str], str]:
 
 
 def _names(text: str) -> frozenset[str]:
-    """A set of words separated by commas."""
+    """Parse words separated by commas."""
     return frozenset(word.strip() for word in text.split(",") if word.strip())
 
 
@@ -106,34 +105,34 @@ def _declare(name: str, parse: Callable[[str], Any], default: Any, help_: str) -
 
 
 _declare("OPALITE_DEVICE", str, None, "Default device: id, index '0:1', 'cpu', 'gpu', vendor or part of a name.")
-_declare("OPALITE_CACHE_DIR", str, None, "Folder of program binaries and tuning; default: the user's cache folder.")
+_declare("OPALITE_CACHE_DIR", str, None, "Folder of programs, plans and tuning; default: the user's cache folder.")
 _declare("OPALITE_CACHE", _flag, True, "0 keeps program binaries in memory only.")
 _declare(
     "OPALITE_TRUST_BUNDLES", _flag, False, "1 takes the programs and machine code that bundles bring, as they are."
 )
-_declare("OPALITE_PLAN_CACHE", _flag, True, "0 keeps no plans of .onnx models in the cache folder.")
+_declare("OPALITE_PLAN_CACHE", _flag, True, "0 stores no plans of .onnx models in the cache folder.")
 _declare(
     "OPALITE_CACHE_MB", _number(0), 2048, "Size cap of the cache folder in MiB; least recently used entries go first."
 )
 _declare("OPALITE_DEBUG", _number(0), 0, "Detail on stderr: 1 decisions, 2 passes, 3 launches, 4 generated sources.")
 _declare("OPALITE_CHECK", _flag, False, "1 runs the graph checker after every pass.")
-_declare("OPALITE_SYMBOLS", _flag, True, "0 imports open dimensions anew for every size, not as symbols.")
+_declare("OPALITE_SYMBOLS", _flag, True, "0 imports the model again for each size of open dimensions.")
 _declare(
     "OPALITE_STOP_AFTER", _number(0), None, "Stop graph rewriting after this many rewrites, to bisect a wrong result."
 )
-_declare("OPALITE_EXCLUDE_KERNELS", _names, frozenset(), "Kernels never to take, by name, separated by commas.")
+_declare("OPALITE_EXCLUDE_KERNELS", _names, frozenset(), "Names of kernels to exclude, separated by commas.")
 _declare("OPALITE_PRECISION", _choice(PRECISIONS), "fp32", "Default precision: fp32, fp16, fp16_fast, int8 or auto.")
 _declare(
     "OPALITE_TOLERANCE",
-    _share,
+    _positive,
     1e-3,
-    "What precision auto lets half change an output by, as a share of the output's largest value.",
+    "Largest error that precision auto accepts from half, relative to the output's largest value.",
 )
 _declare(
     "OPALITE_TRY_HALF",
     _flag,
     False,
-    "1 lets precision auto take half storage wherever it is accurate enough, also where it is not faster, as on CPUs.",
+    "1 lets precision auto choose half storage wherever it is accurate enough, even if not faster, as on CPUs.",
 )
 _declare(
     "OPALITE_MEMORY",
@@ -148,7 +147,7 @@ _declare(
     "best",
     "Memory planner: naive, by_size, by_breadth, best_fit, by_lifetime, search, or best.",
 )
-_declare("OPALITE_BUFFER_ALIASING", _flag, True, "0 copies in every Concat and Slice, to look for a wrong result.")
+_declare("OPALITE_BUFFER_ALIASING", _flag, True, "0 copies in every Concat and Slice, to bisect a wrong result.")
 _declare(
     "OPALITE_BUILD_THREADS",
     _number(1),
@@ -159,39 +158,38 @@ _declare(
     "OPALITE_LINKER",
     _choice(LINKERS),
     "auto",
-    "What links PoCL's kernels: system, the `ld` of the system; own, the one in this package; auto: own where the "
-    "system has none that works.",
+    "Linker of PoCL's kernels: system (`ld`), own (of this package), or auto: own if the system's does not work.",
 )
-_declare("OPALITE_PROGRESS", _flag, True, "0 draws no bar on the terminal while programs are built.")
+_declare("OPALITE_PROGRESS", _flag, True, "0 shows no progress bar while programs are built.")
 _declare(
     "OPALITE_TIERS",
     _flag,
     True,
-    "0 has first runs wait until the programs made for a model are built; else general ones serve meanwhile.",
+    "0 makes first runs wait for the optimized programs instead of using baseline programs meanwhile.",
 )
 _declare(
     "OPALITE_STATS",
     str,
     None,
-    "Where sessions write what they did, a line of JSON at their end: a file to append to, or 1 for stderr.",
+    "File to which each session appends its statistics at its end, a line of JSON; 1: stderr.",
 )
 _declare(
     "OPALITE_SERVE_KEY",
     str,
     None,
-    "The key that clients of `opalite serve` have to send, where --api-key-file gives none.",
+    "API key of `opalite serve`, unless --api-key-file is given.",
 )
 _declare(
     "OPALITE_PERFORMANCE",
     _choice(HINTS),
     None,
-    "Clocks asked of the driver, where it takes such hints: high, normal or low; default: the driver's.",
+    "Clock speed requested from drivers with such hints: high, normal or low; default: the driver's.",
 )
 _declare(
     "OPALITE_PRIORITY",
     _choice(HINTS),
     None,
-    "Priority asked of the driver, where it takes such hints: high, normal or low; default: the driver's.",
+    "Priority requested from drivers with such hints: high, normal or low; default: the driver's.",
 )
 _declare("OPALITE_FLUSH", _number(0), None, "Flush the queue every N launches, 0 never; default: by device.")
 _declare(
@@ -201,45 +199,44 @@ _declare(
     "OPALITE_PERSISTENT",
     _flag,
     True,
-    "0 never links the launches of a program that runs often into kernels that hold the whole GPU, on NVIDIA's.",
+    "0 never links the launches of a program into persistent kernels, on NVIDIA GPUs.",
 )
 _declare(
     "OPALITE_SPIN_US",
     _number(0),
     1000,
-    "Microseconds that worker threads look out for the next run before they sleep, on PoCL; 0 lets them sleep at once.",
+    "Microseconds for which worker threads spin after a run before they sleep, on PoCL; 0: no spinning.",
 )
 _declare(
     "OPALITE_REPLAY",
     _flag,
     None,
-    "1 replays recorded launches wherever the device has an extension for it, 0 never; default: by device.",
+    "1 replays recorded launches on every device with an extension for it, 0 never; default: by device.",
 )
 
 
 def get(name: str) -> Any:
-    """The value of setting `name`, parsed; KeyError for a name that was never declared."""
+    """The parsed value of setting `name`. Raises KeyError for an undeclared name."""
     return _KNOBS[name].read()
 
 
 def foreign(name: str) -> str:
-    """A setting of another program, such as an OpenCL loader's; '' if it is not set."""
+    """An environment variable of another program, such as an OpenCL loader; '' if it is not set."""
     return os.environ.get(name, "")
 
 
 def unknown_names() -> dict[str, str]:
-    """Names in the environment that begin as settings do and are none, each with the closest setting's, '' if none is
-    close."""
-    names = [n for n in os.environ if n.startswith(_PREFIX) and n not in _KNOBS and not n.startswith(_OF_TESTS)]
+    """Undeclared OPALITE_ names in the environment, each with the closest declared name, '' if none is close."""
+    names = [n for n in os.environ if n.startswith(_PREFIX) and n not in _KNOBS and not n.startswith(_TEST_PREFIXES)]
     if not names:
         return {}
-    from difflib import get_close_matches  # as every import of the package comes here
+    from difflib import get_close_matches  # imported late: every import of the package runs this function
 
     return {name: next(iter(get_close_matches(name, _KNOBS, 1, 0.75)), "") for name in names}
 
 
 def warn_of_unknown_names() -> None:
-    """One warning, if there are any: a setting that is misspelt does nothing, and nobody else would say so."""
+    """Warn of undeclared OPALITE_ names, which have no effect."""
     unknown = unknown_names()
     if not unknown:
         return
@@ -251,28 +248,28 @@ def warn_of_unknown_names() -> None:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment with `changes`, for a process to start, which need not warn of what this one warned of."""
+    """Environment of a child process, with `changes`, without undeclared names: the child need not warn again."""
     unknown = unknown_names()
     return {name: value for name, value in os.environ.items() if name not in unknown} | changes
 
 
 def has_foreign(name: str) -> bool:
-    """Whether a setting of another program is set, be it to nothing."""
+    """Return whether a variable of another program is set, even if empty."""
     return name in os.environ
 
 
 def set_foreign(name: str, value: str) -> None:
-    """Set a setting of a library that this process has loaded or will load; processes that it starts inherit it."""
+    """Set a variable of a library in this process; child processes inherit it."""
     os.environ[name] = value
 
 
 def default_foreign(name: str, value: str) -> None:
-    """Set it unless the user has."""
+    """Set a variable unless the user has set it."""
     os.environ.setdefault(name, value)
 
 
 def unset_foreign(name: str) -> None:
-    """Take back what `set_foreign` set."""
+    """Unset a variable."""
     os.environ.pop(name, None)
 
 

@@ -1,7 +1,6 @@
-"""The exception classes of onnxruntime's API, under its names: a status code each.
+"""Exception classes of onnxruntime's API, one for each status code.
 
-Code written for onnxruntime catches these, from `opalite.capi.onnxruntime_pybind11_state`. Opalite raises classes of
-its own (errors.py), which say more and are instances of the one that onnxruntime would raise for the same fault.
+Code for onnxruntime catches them from `opalite.capi.onnxruntime_pybind11_state`. Opalite raises subclasses (errors.py).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class NoSuchFile(Exception):
 
 
 class NoModel(Exception):
-    """Code 4: there is no model."""
+    """Code 4: no model is loaded."""
 
 
 class EngineError(Exception):
@@ -52,7 +51,7 @@ class EPFail(Exception):
 
 
 class ModelLoadCanceled(Exception):
-    """Code 12: loading was called off."""
+    """Code 12: loading was canceled."""
 
 
 class ModelRequiresCompilation(Exception):
@@ -60,7 +59,7 @@ class ModelRequiresCompilation(Exception):
 
 
 class NotFound(Exception):
-    """Code 14: what was asked for is not there."""
+    """Code 14: the requested object does not exist."""
 
 
 class DeviceReset(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.errors import LONGEST_LINE, LONGEST_LIST, OpaliteError, ShapeError, shorten
+from opalite.errors import MAX_LINE, MAX_LIST, OpaliteError, ShapeError, shorten
 from opalite.ir import DType, TensorType
 
 
@@ -12,7 +12,7 @@ def test_what_is_short_stays() -> None:
     for text in (
         "",
         "Conv node 'a' has 3 inputs; Conv takes up to 2\n  while importing it",
-        f"known are {', '.join(f'name_{i}' for i in range(LONGEST_LIST - 1))}",
+        f"known are {', '.join(f'name_{i}' for i in range(MAX_LIST - 1))}",
         f"there is no file '/{'folder/' * 30}m.onnx'",
         "\n".join("a line of a build log" for _ in range(1000)),
     ):
@@ -42,7 +42,7 @@ def test_what_is_long_is_shortened_and_its_surroundings_stay(part: str) -> None:
     assert second.endswith("of it")
     for line in (first, second):
         assert "…" in line
-        assert len(line) <= LONGEST_LINE + 3
+        assert len(line) <= MAX_LINE + 3
     assert error.args == (str(error),)
 
 
