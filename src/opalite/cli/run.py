@@ -128,14 +128,14 @@ def command(
         save_outputs(Path(save), dict(zip(names, results, strict=True)))
         console.print(f"wrote    {save}")
     if json_file is not None:
-        told = {
+        report = {
             "model": model,
             "device": session.device.id,
             "first": first.to_raw(),
             "runs": [r.to_raw() for r in rows],
             "stats": session.stats().to_raw(),
         }
-        write_text(json_file, json.dumps(told, indent=1) + "\n")
+        write_text(json_file, json.dumps(report, indent=1) + "\n")
         console.print(f"wrote    {json_file}")
 
 
