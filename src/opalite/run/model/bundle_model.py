@@ -320,14 +320,14 @@ def _refuse_hosts(program: Program) -> None:
     """PlacementError if the program has steps on the host."""
     hosted = [f"  {s.node}" for s in program.steps if isinstance(s, (HostStep, ReferenceStep))]
     if hosted:
-        raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
+        raise PlacementError("strict mode rejects nodes that would run on the host:\n" + "\n".join(hosted))
 
 
 def _refuse_host_nodes(steps: Sequence[Any]) -> None:
     """PlacementError if operators run on the host between a flow's programs."""
     for step in steps:
         if isinstance(step, HostNode):
-            raise PlacementError(f"strict mode refuses nodes that would run on the host:\n  {step.node}")
+            raise PlacementError(f"strict mode rejects nodes that would run on the host:\n  {step.node}")
         for inner in ("if_true", "if_false", "body"):
             _refuse_host_nodes(getattr(step, inner, ()))
 

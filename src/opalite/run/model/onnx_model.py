@@ -292,7 +292,7 @@ def _refuse_tasks(run: ImportRun) -> None:
     """PlacementError if operators had to run on the host between two segments."""
     hosted = [f"  {task.label}: {task.reason}" for task in run.tasks_run if isinstance(task, NodeTask)]
     if hosted:
-        raise PlacementError("strict mode refuses nodes that would run on the host:\n" + "\n".join(hosted))
+        raise PlacementError("strict mode rejects nodes that would run on the host:\n" + "\n".join(hosted))
 
 
 def _task_report(task: Task) -> NodeReport:

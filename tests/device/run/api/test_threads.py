@@ -13,7 +13,7 @@ import pytest
 import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
-from opalite.importer.walk.segments import Stage
+from opalite.importer.walk import import_segment
 from opalite.run.execute.executable import Executable
 from opalite.run.model.background.graph_compiler import Compiler
 
@@ -68,7 +68,7 @@ def session(rt: Runtime) -> opalite.InferenceSession:
     return opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Stage, "_import"), (Compiler, "plan"), (Runtime, "build_all")])
+@pytest.mark.parametrize(("owner", "name"), [(import_segment, "_import"), (Compiler, "plan"), (Runtime, "build_all")])
 def test_a_known_size_waits_for_no_new_one(
     session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
