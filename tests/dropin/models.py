@@ -43,7 +43,7 @@ def multiply() -> bytes:
 
 @cache
 def product() -> bytes:
-    """Y = X Z of open sizes; the shape of Y is left out."""
+    """Y = X Z of open sizes; Y has no declared shape."""
     node = helper.make_node("MatMul", ["X", "Z"], ["Y"])
     ins = [("X", T.FLOAT, ["rows", "inner"]), ("Z", T.FLOAT, ["inner", "columns"])]
     return build([node], ins, [("Y", T.FLOAT, None)]).SerializeToString()
@@ -99,7 +99,7 @@ def constructed() -> bytes:
 
 @cache
 def inserted() -> bytes:
-    """Y = the sequence S with the tensor A behind it."""
+    """Y = the sequence S with the tensor A appended."""
     model = build([helper.make_node("SequenceInsert", ["S", "A"], ["Y"])], [("A", T.INT64, [2, 3])], [])
     model.graph.input.insert(0, helper.make_tensor_sequence_value_info("S", T.INT64, None))
     model.graph.output.append(helper.make_tensor_sequence_value_info("Y", T.INT64, None))
@@ -211,7 +211,7 @@ def overridable() -> bytes:
 
 @cache
 def external(location: str) -> bytes:
-    """`multiply` whose W lies in a file called `location`."""
+    """`multiply` with W in the external file `location`."""
     model = onnx.load_from_string(multiply())
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")

@@ -66,7 +66,7 @@ def test_differs_as_the_documents_say(one: Idiom, tmp_path: Path) -> None:
             assert_same(got.value, want.value)
 
 
-def test_the_idioms_are_told_apart_by_name() -> None:
+def test_idioms_have_distinct_names() -> None:
     assert [n for n, count in Counter(i.name for i in IDIOMS).items() if count > 1] == []
     assert len(IDIOMS) > 100
     for file in FILES:

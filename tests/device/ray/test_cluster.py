@@ -121,7 +121,7 @@ def test_actors_of_one_node_never_share_a_device(cluster: Any, model: bytes) -> 
         cluster.kill(actor)
 
 
-def test_what_does_not_fit_is_told_in_the_driver(cluster: Any, model: bytes) -> None:
+def test_errors_of_columns_reach_the_driver(cluster: Any, model: bytes) -> None:
     dataset = cluster.data.range(10).map_batches(
         opalite.ray.Predictor, fn_constructor_args=(model,), concurrency=1, batch_size=4
     )

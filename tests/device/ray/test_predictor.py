@@ -72,7 +72,7 @@ def test_it_is_warm_before_the_first_batch() -> None:
     assert Predictor(OPEN, warm_rows=0, shapes={"x": (3, 8, 8)}).session.stats().runs == 0
 
 
-def test_a_warming_that_fails_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_warm_up_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "opalite.ray"):
         close(Predictor(OPEN, shapes={"x": (5, 8, 8)})({"x": X})["y"], EXPECTED)
     assert "before the first batch failed" in caplog.text
@@ -114,12 +114,12 @@ def test_zero_copy_batches_are_only_read(predictor: Predictor) -> None:
         ({"keep": ["y"]}, r"columns \['y'\] are kept and are outputs"),
     ],
 )
-def test_wrong_names_are_told_with_the_right_ones(arguments: dict[str, Any], message: str) -> None:
+def test_errors_of_wrong_names_list_the_valid_ones(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(opalite.InputError, match=message):
         Predictor(OPEN, **arguments)
 
 
-def test_wrong_batches_are_told(predictor: Predictor) -> None:
+def test_wrong_batches_raise(predictor: Predictor) -> None:
     with pytest.raises(opalite.InputError, match=r"no column \['id', 'picture'\]; it has x"):
         predictor({"x": X})
     fixed = make_model(

@@ -1,4 +1,4 @@
-"""What goes wrong around a device is told in a sentence: no device, no room, wrong feeds, damaged models."""
+"""Errors around a device have clear messages: no device, no memory, wrong feeds, damaged models."""
 
 from __future__ import annotations
 

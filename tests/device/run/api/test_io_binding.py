@@ -121,7 +121,7 @@ def test_a_state_may_be_input_and_output_at_once(rt: Runtime, open_session: Open
     assert np.all(state.numpy() == 64)
 
 
-def test_two_values_take_turns(rt: Runtime, open_session: Open) -> None:
+def test_two_bound_values_alternate(rt: Runtime, open_session: Open) -> None:
     session = open_session(scaler(5))
     values = [on_device(rt, np.full((3, 5), v, np.float32)) for v in (1, 0)]
     binding = session.io_binding()
@@ -326,7 +326,7 @@ def test_both_ways_to_cross(rt: Runtime, shared: bool) -> None:
 # Misfits are sentences
 
 
-def test_misfits_are_told(rt: Runtime, open_session: Open) -> None:
+def test_unfitting_values_raise(rt: Runtime, open_session: Open) -> None:
     session = open_session(adder())
     binding = session.io_binding()
     with pytest.raises(InputError, match=r"no input is named 'q'; the model's inputs are x"):
@@ -408,7 +408,7 @@ def test_values_of_another_device(rt: Runtime, open_session: Open) -> None:
             call()
 
 
-def test_bound_runs_and_runs_by_step_loops_take_turns(
+def test_bound_runs_and_megakernel_runs_alternate(
     rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(megakernel_builder, "WORTH_RUNS", 2)

@@ -1,4 +1,4 @@
-"""session.state(cache="int8"): caches in 8 bits, appended to and read where they lie."""
+"""session.state(cache="int8"): caches in 8 bits, appended to and read in place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_logits_are_near_those_of_float_caches(rt: Runtime, kind: str) -> None:
     assert (spent.programs_built, spent.memory_objects, session.stats().plans_made) == (0, 0, plans)
 
 
-def test_a_state_goes_back_and_on(rt: Runtime) -> None:
+def test_a_state_is_truncated_and_continued(rt: Runtime) -> None:
     session = opalite.InferenceSession(KINDS["llama"](), device=rt.info.id)
     state = session.state(cache="int8", reserve=8)
     wanted = told(state, "llama", TOKENS)

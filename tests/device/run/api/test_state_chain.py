@@ -137,8 +137,8 @@ def test_after_going_back(open_session: Open) -> None:
 
 
 @pytest.mark.usefixtures("apart")
-def test_states_in_turn(open_session: Open) -> None:
-    """Each chain begins where another state's caches lay."""
+def test_alternating_states(open_session: Open) -> None:
+    """Each chain follows a run on the caches of another state."""
     with open_session() as session:
         (a, token), (b, _), (c, _) = (begun(session) for _ in range(3))
         tokens = [token, token]
@@ -210,7 +210,7 @@ def test_values_that_halves_do_not_hold(open_session: Open, monkeypatch: pytest.
         np.testing.assert_array_equal([f[0] for f in found], one_by_one(other, token, 6))
 
 
-def test_what_misfits_is_told(open_session: Open) -> None:
+def test_unfitting_links_raise(open_session: Open) -> None:
     with open_session() as session:
         state, token = begun(session)
         feeds = steps(state, token, 3)

@@ -126,7 +126,7 @@ def test_halves_that_overflow(rt: Runtime, large: int, loads: bool) -> None:
 
 
 def test_values_that_half_does_not_hold_are_kept(rt: Runtime) -> None:
-    """A state that comes from elsewhere: its runs are right, if by copies."""
+    """A loaded state: its runs are right, even if they copy the caches."""
     state = open_session(rt, sums()).state({"past": "present"})
     for x in (1.0, 2.0):
         state.run({"x": np.full((1, 1, 4), x, np.float32)})

@@ -1,4 +1,4 @@
-"""Where the caches of a state lie, and what becomes of their memory."""
+"""The device memory of the caches of a state."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_two_threads_with_the_same_new_size_compile_it_once(
         np.testing.assert_array_equal(answer, answers[0])
 
 
-def test_sizes_in_turn_all_take_the_short_way(
+def test_alternating_sizes_take_the_fast_path(
     session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wants = [session.run(None, feeds)[0] for feeds in (KNOWN, NEW)]
@@ -165,7 +165,7 @@ def test_values_between_segments_outlast_another_thread_s_run(rt: Runtime, monke
     np.testing.assert_allclose(answers[0], expected(chosen_rows(), many), rtol=1e-3, atol=1e-3)
 
 
-def test_a_failed_run_leaves_nothing_behind(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_releases_its_memory(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPALITE_SYMBOLS", "0")  # another count is planned anew
     session = opalite.InferenceSession(chosen_rows().SerializeToString(), device=rt.info.id, precision="fp32")
     session.run(None, {"x": noise(300, 24, seed=1)})

@@ -182,7 +182,7 @@ def test_twins_go_when_threads_do_not_meet(session: opalite.InferenceSession) ->
     np.testing.assert_array_equal(session.run(None, NEW)[0], want)
 
 
-def test_one_thread_makes_no_twin(session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_makes_no_replica(session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> Any:
         raise AssertionError("memory for nobody")
 
@@ -192,7 +192,7 @@ def test_one_thread_makes_no_twin(session: opalite.InferenceSession, monkeypatch
     assert session.stats().concurrent_runs == 0
 
 
-def test_without_memory_for_a_twin_runs_go_in_turn(
+def test_without_memory_for_a_replica_runs_are_sequential(
     session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: Any) -> Any:

@@ -98,7 +98,7 @@ def test_processes_of_a_cpu_are_pinned_to_cores_of_their_own(queue: opalite.Infe
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no list of open files")
-def test_a_model_that_does_not_load_is_told_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_model_that_does_not_load_raises_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(opalite.ModelFileError, match="none"):
         opalite.InferQueue(tmp_path / "none.onnx", processes=True, workers=2)
@@ -117,7 +117,7 @@ def test_closing_ends_processes() -> None:
         os.kill(pid, 0)
 
 
-def test_text_goes_through(tmp_path: Path) -> None:
+def test_text_passes_to_the_process(tmp_path: Path) -> None:
     from onnx import TensorProto, helper
 
     info: Any = helper.make_tensor_value_info

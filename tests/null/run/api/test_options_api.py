@@ -29,7 +29,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Any:
     logging.getLogger("opalite").setLevel(level)
 
 
-def test_what_has_no_effect_is_said_once(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_without_effect_are_logged_once(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opalite.run.api.diagnostics.log_severity._noticed", set())
     set_default_logger_severity(2)
     options = opalite.SessionOptions()
@@ -129,7 +129,7 @@ def test_dlpack_round_trip_of_packed_types(dtype: DType, shape: tuple[int, ...])
     assert len(dlpack._exported) == lent, "a copy needs the memory no more"
 
 
-def test_the_first_of_packed_elements_lies_in_the_lowest_bits() -> None:
+def test_the_first_packed_element_is_in_the_lowest_bits() -> None:
     packed = dlpack._packed(np.array([1, -1, 7], DType.INT4.np), 4)
     np.testing.assert_array_equal(packed, np.array([0xF1, 0x07], np.uint8))
 
@@ -151,7 +151,7 @@ def test_dlpack_keeps_and_frees_memory() -> None:
     assert len(dlpack._exported) == lent
 
 
-def test_a_read_only_array_is_lent() -> None:
+def test_a_read_only_array_is_exported() -> None:
     array = np.arange(4.0)
     array.flags.writeable = False
     np.testing.assert_array_equal(dlpack.from_capsule(dlpack.to_capsule(array)), array)

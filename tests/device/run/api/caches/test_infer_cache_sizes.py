@@ -24,7 +24,7 @@ def open_heads(kind: str, axis: int = 3, name: str = "kv_cache_dim") -> bytes:
     return data
 
 
-def test_the_size_of_heads_is_computed_or_told(rt: Runtime) -> None:
+def test_the_head_size_is_inferred_or_given(rt: Runtime) -> None:
     wanted, _ = expected(KINDS["grouped"](), "grouped", PROMPT, 12)
     session = open_session(rt, open_heads("grouped"))
     state = session.state()
@@ -42,7 +42,7 @@ def test_the_size_of_heads_is_computed_or_told(rt: Runtime) -> None:
         assert go_on(joined.state(sizes=sizes), "llama", PROMPT, 6)[0] == wanted
 
 
-def test_the_number_of_heads_has_to_be_told(rt: Runtime) -> None:
+def test_the_number_of_heads_must_be_given(rt: Runtime) -> None:
     session = open_session(rt, open_heads("llama", 1, "kv_heads"))
     with pytest.raises(OptionError, match=r"sizes=\{'kv_heads': \.\.\.\}"):
         feed(session.state(), PROMPT)

@@ -88,7 +88,7 @@ def test_what_an_exporter_writes_out_is_recognised(rt: Runtime, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "grouped", "merged"])
-def test_state_goes_back_forks_and_is_kept(rt: Runtime, kind: str, tmp_path: Path) -> None:
+def test_a_state_is_truncated_forked_and_saved(rt: Runtime, kind: str, tmp_path: Path) -> None:
     model = KINDS[kind]()
     session = open_session(rt, model)
     state = session.state()
@@ -196,7 +196,7 @@ def test_more_memory_is_no_other_program(rt: Runtime) -> None:
 
 
 def test_caches_are_cut_that_were_copied_ahead(rt: Runtime) -> None:
-    """What comes after a cut is what the larger caches hold; forks do not share what was copied ahead."""
+    """Truncation drops the prepared copies of caches; forks do not share them."""
     session = open_session(rt, KINDS["llama"]())
     state, plain, kept = session.state(reserve=16), session.state(reserve=256), session.state(reserve=256)
     for each in (state, plain, kept):
@@ -236,7 +236,7 @@ def test_memory_is_reserved_in_steps(rt: Runtime) -> None:
     assert state.nbytes < plain.nbytes
 
 
-def test_states_take_turns(rt: Runtime) -> None:
+def test_states_alternate(rt: Runtime) -> None:
     session = open_session(rt, KINDS["llama"]())
     wanted, _ = go_on(session.state(), "llama", PROMPT, 40)
     other, _ = go_on(session.state(), "llama", [9, 1], 40)
@@ -270,7 +270,7 @@ def test_states_that_do_not_grow(rt: Runtime) -> None:
         state.truncate(1)
 
 
-def test_misuse_is_told(rt: Runtime) -> None:
+def test_misuse_raises(rt: Runtime) -> None:
     session = open_session(rt, KINDS["llama"]())
     state = session.state()
     with pytest.raises(InputError, match="is state"):

@@ -45,7 +45,7 @@ def one_thread(session: opalite.InferenceSession) -> Iterator[threading.Event]:
     go.set()
 
 
-def test_many_tasks_get_their_own_answers_while_the_loop_goes_on(session: opalite.InferenceSession) -> None:
+def test_many_tasks_do_not_block_the_loop(session: opalite.InferenceSession) -> None:
     feeds = [noise(1, 3, 16, 16, seed=i) for i in range(60)]
     ticks = 0
 
@@ -82,7 +82,7 @@ def test_a_task_raises_what_run_raises(session: opalite.InferenceSession) -> Non
         asyncio.run(session.arun(["z"], {"x": noise(1, 3, 16, 16)}))
 
 
-def test_a_task_cancelled_before_its_turn_never_runs(
+def test_a_task_cancelled_before_its_run_never_runs(
     session: opalite.InferenceSession, one_thread: threading.Event
 ) -> None:
     before = session.stats().runs
@@ -142,7 +142,7 @@ def test_context_variables_reach_the_run(session: opalite.InferenceSession, monk
     assert asyncio.run(main()) == ["task"]
 
 
-def test_callbacks_run_beside_each_other_in_few_threads(session: opalite.InferenceSession) -> None:
+def test_callbacks_run_concurrently_in_few_threads(session: opalite.InferenceSession) -> None:
     done = threading.Semaphore(0)
     found: dict[int, Any] = {}
     names: set[str] = set()
@@ -163,7 +163,7 @@ def test_callbacks_run_beside_each_other_in_few_threads(session: opalite.Inferen
     assert 1 <= len(names) <= 8
 
 
-def test_what_a_callback_raises_is_told_and_ends_nothing(
+def test_errors_of_a_callback_go_to_the_excepthook(
     session: opalite.InferenceSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []

@@ -1,4 +1,4 @@
-"""Sessions go on when the context of their device has died. tests/helpers/lost_device.py kills it."""
+"""Sessions recover from the loss of their device's context, which tests/helpers/lost_device.py simulates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("renews", [True, False])
-def test_every_session_goes_on(
+def test_every_session_recovers(
     rt: Runtime, lost_device: LostDevice, caplog: pytest.LogCaptureFixture, renews: bool
 ) -> None:
     lost_device.replace_lost(renews)
@@ -172,7 +172,7 @@ def test_an_error_of_a_living_device_is_raised(
 
 
 @pytest.mark.parametrize("renews", [True, False])
-def test_threads_go_on(rt: Runtime, lost_device: LostDevice, caplog: pytest.LogCaptureFixture, renews: bool) -> None:
+def test_threads_recover(rt: Runtime, lost_device: LostDevice, caplog: pytest.LogCaptureFixture, renews: bool) -> None:
     lost_device.replace_lost(renews)
     with opened(rt) as session:
         want = session.run(None, X)[0]

@@ -64,7 +64,7 @@ def test_axes_of_time_and_of_the_batch() -> None:
     assert [(p.time, p.batch) for p in found] == [(2, 0), (3, 1), (None, 1)]
 
 
-def test_what_attends_to_an_encoder_is_told_apart() -> None:
+def test_caches_of_cross_attention_are_recognised() -> None:
     past = arg("past_key_values.0.encoder.key", ["batch_size", 2, "encoder_sequence_length", 16])
     present = arg("present.0.encoder.key", ["batch_size", 2, "encoder_sequence_length_out", 16])
     assert find_pairs([past], [present])[0].is_cross

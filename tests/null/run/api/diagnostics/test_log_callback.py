@@ -56,7 +56,7 @@ def logged() -> Iterator[list[str]]:
     logging.getLogger().removeHandler(seen)
 
 
-def test_every_message_comes_in_its_parts(told: list[Message], logged: list[str]) -> None:
+def test_the_callback_gets_each_part_of_a_message(told: list[Message], logged: list[str]) -> None:
     log.warning("cannot write %s", "there")
     SessionLog(1, "mine").log(logging.INFO, "a session's own severity counts")
     SessionLog().log(logging.INFO, "below the default")
@@ -80,7 +80,7 @@ def test_severities(told: list[Message]) -> None:
         assert [m[0] for m in told] == want
 
 
-def test_none_gives_the_messages_back(told: list[Message], logged: list[str]) -> None:
+def test_none_restores_pythons_logging(told: list[Message], logged: list[str]) -> None:
     set_default_logger_callback(None, severity=4)
     log.warning("again")
     assert told == []
@@ -88,7 +88,7 @@ def test_none_gives_the_messages_back(told: list[Message], logged: list[str]) ->
 
 
 def test_the_handler_of_opalite_is_set_aside(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is there where the program has none, and comes back."""
+    """Opalite's handler exists if the program has none, and returns after a callback."""
     root.propagate = False
     set_default_logger_severity(1)
     assert [type(h) for h in root.handlers] == [StderrHandler]
@@ -100,7 +100,7 @@ def test_the_handler_of_opalite_is_set_aside(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "I opalite: one\nI opalite: three\n"
 
 
-def test_a_handler_of_the_programs_own_keeps_its_messages(told: list[Message]) -> None:
+def test_handlers_of_the_program_still_get_messages(told: list[Message]) -> None:
     seen = Seen()
     root.addHandler(seen)
     log.warning("both")
@@ -120,7 +120,7 @@ def tell_more(*message: Any) -> None:
     [(raise_it, ["text"], ["the callback's own fault"]), (tell_more, ["within: text"], [])],
     ids=["raises", "tells"],
 )
-def test_what_a_callback_cannot_take_goes_to_logging(
+def test_messages_of_a_failing_callback_go_to_logging(
     callback: Callable[..., None],
     want: list[str],
     unraisable: list[str],
