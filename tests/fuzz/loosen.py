@@ -30,7 +30,7 @@ DELIBERATE = (
     "sizes for",
     "for a tensor of rank",
     "magnitudes (",
-    "whole numbers from 1 on are supported",
+    "integers from 1 on are supported",
     "must agree (batch_dims)",
     "expects one element in input",
     "intercepts for",

@@ -56,7 +56,7 @@ def _check_map(info: ValueInfo, declared: ValueInfo, value: Any) -> dict[Any, An
         if not isinstance(k, kinds):
             raise BindingError(
                 f"input '{info.name}' is a {declared.onnx_type}: its keys are "
-                f"{'texts' if key is DType.STRING else 'whole numbers'}, got {k!r}"
+                f"{'strings' if key is DType.STRING else 'integers'}, got {k!r}"
             )
     number = elem.dtype.np.type if elem is not None and elem.dtype is not None else np.float32
     try:

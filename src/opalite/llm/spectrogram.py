@@ -86,7 +86,7 @@ def find_spectrogram(config: Mapping[str, Any], size: int | None) -> Spectrogram
     values = {n: config[n] for n in names if config.get(n) is not None}
     if size is not None and values.setdefault("feature_size", size) != size:
         raise InputError(
-            f"preprocessor_config.json tells of {values['feature_size']} features, and the encoder reads {size}"
+            f"preprocessor_config.json declares {values['feature_size']} features, but the encoder reads {size}"
         )
     return Spectrogram(**values)
 

@@ -123,7 +123,7 @@ def concat_from_sequence(node: HostNode) -> Step:
         shapes = {a.shape if is_new else a.shape[:along] + a.shape[along + 1 :] for a in elements}
         if len(shapes) > 1 or len({a.ndim for a in elements}) > 1:
             got = ", ".join(str(list(a.shape)) for a in elements[:8])
-            raise ShapeError(f"ConcatFromSequence joins shapes that do not fit beside axis {along}: {got}")
+            raise ShapeError(f"ConcatFromSequence joins shapes that differ outside axis {along}: {got}")
         return [np.stack(elements, along) if is_new else np.concatenate(elements, along)]
 
     return run

@@ -107,7 +107,7 @@ def find_window(ctx: NodeContext, past: Value | None) -> SlidingWindow | None:
     size = int(ctx.attr("local_window_size", -1))
     if size <= 0:
         raise ShapeError(
-            f"{ctx.label} has a sliding_window_cache, but local_window_size is {size}: give the keys it sees"
+            f"{ctx.label} has a sliding_window_cache, but local_window_size is {size}: it must be the window's size"
         )
     if past is None or ctx.is_growable_cache(past) or past.shape[2] < size:
         return None

@@ -86,7 +86,7 @@ def typed_trees(attrs: Mapping[str, Any], label: str) -> Trees:
     if not len(splits) == inner == len(features):
         raise ModelError(f"{label}: {inner} nodes_modes, {len(splits)} nodes_splits, {len(features)} nodes_featureids")
     if ((modes < 0) | (modes > _MEMBER)).any():
-        raise UnsupportedOpError(f"{label}: nodes_modes must lie in [0, {_MEMBER}], got {sorted(set(modes.tolist()))}")
+        raise UnsupportedOpError(f"{label}: nodes_modes must be in [0, {_MEMBER}], got {sorted(set(modes.tolist()))}")
     count = inner + len(weights)
     edges = []
     for side in ("true", "false"):
@@ -215,7 +215,7 @@ def _checked(
     nodes = np.stack([features, flags, *edges], 1).astype(np.int32)
     depth = _depth(roots, *edges)
     if depth is None:
-        raise ModelError(f"{label}: a path through its nodes comes back to where it was")
+        raise ModelError(f"{label}: a path through its nodes is circular")
     return Trees(
         limits, nodes, roots.astype(np.int32), leaves.astype(np.int32), columns.astype(np.int32), weights, depth
     )

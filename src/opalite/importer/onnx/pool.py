@@ -20,7 +20,7 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
         raise ShapeError(f"{ctx.label} has no kernel_shape")
     p = float(ctx.attr("p", 2))
     if kind == "lp" and (p < 1 or p != int(p)):
-        raise UnsupportedOpError(f"{ctx.label} has p={p}; whole numbers from 1 on are supported")
+        raise UnsupportedOpError(f"{ctx.label} has p={p}; integers from 1 on are supported")
     window = window_of(ctx, x, kernel, skips=True)
     pads, count_pads = window.pads, bool(ctx.attr("count_include_pad", 0))
     if count_pads and ctx.version < 19 and not ctx.flag("ceil_mode"):

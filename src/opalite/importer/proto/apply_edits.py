@@ -135,7 +135,7 @@ def _is_open(value: Any) -> bool:
 
 
 def write_model(proto: Any, path: str, data_file: str = "", from_bytes: int = 1024) -> None:
-    """Save `proto` as an ONNX file; data_file: file beside it for initializers of at least `from_bytes` bytes."""
+    """Save `proto` as an ONNX file; data_file: second file for initializers of at least `from_bytes` bytes."""
     if data_file:
         onnx.save_model(
             proto,

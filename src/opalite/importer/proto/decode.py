@@ -222,7 +222,7 @@ class TensorReader:
     def _path(self, name: str, location: str) -> Path:
         if self.folder is None:
             raise ModelFormatError(
-                f"the data of tensor '{name}' lies in the file '{location}', but the model was not loaded from a file: "
+                f"the data of tensor '{name}' is in the file '{location}', but the model was not loaded from a file: "
                 "load it by its path"
             )
         return find_data_file(self.folder, self._beside, name, location)

@@ -42,8 +42,8 @@ def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str
         mode = (root / location).stat().st_mode if inside else 0
     except FileNotFoundError:
         raise ModelFormatError(
-            f"the data of tensor '{tensor}' should lie in '{root / location}', which does not exist: "
-            "copy the data file beside the model"
+            f"the data of tensor '{tensor}' should be in '{root / location}', which does not exist: "
+            "copy the data file next to the model"
         ) from None
     except (OSError, ValueError, RuntimeError) as e:  # name too long, zero byte, circular links
         shown = f"{location[:80]}…" if len(location) > 80 else location
@@ -52,8 +52,7 @@ def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str
         raise ModelFormatError(f"tensor '{tensor}' points to '{location}', which is outside the model's folder")
     if not stat.S_ISREG(mode):
         raise ModelFormatError(
-            f"the data of tensor '{tensor}' should lie in '{path}', which is {file_kind(mode)}: "
-            "copy the data file there"
+            f"the data of tensor '{tensor}' should be in '{path}', which is {file_kind(mode)}: copy the data file there"
         )
     return path
 

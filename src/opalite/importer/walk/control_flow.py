@@ -264,7 +264,7 @@ def _known_scalar(walk: GraphWalk, item: Item, i: int, fixes: bool) -> Any:
     if not fixes and _depends_on_sizes(walk, name):
         return _UNKNOWN
     array = walk.find_contents(item, name)
-    return _UNKNOWN if array is None else _scalar(item, array, "trip count or condition")
+    return _UNKNOWN if array is None else _scalar(item, array, "iteration limit or condition")
 
 
 def _depends_on_sizes(walk: GraphWalk, name: str) -> bool:

@@ -120,7 +120,7 @@ class GraphBuilder:
         ins = [None if v is None else v.type for v in inputs]
         op.check_shape(ins)
         types = op.infer_shape(ins)[:n_outputs]
-        assert len(types) == n_outputs, f"{op.name} has {len(types)} outputs, {n_outputs} were asked for"
+        assert len(types) == n_outputs, f"{op.name} has {len(types)} outputs, but {n_outputs} were requested"
         for t in types:
             if any(d < 0 for d in t.shape):
                 raise ShapeError(f"the output would have shape {list(t.shape)}; sizes must not be negative")

@@ -64,7 +64,7 @@ def test_what_is_no_regular_file_holds_no_data_and_no_model(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "inner").mkdir()
     for location, kind in {"pipe": "a pipe", "inner": "a folder", ".": "a folder"}.items():
-        with pytest.raises(ModelFormatError, match=f"data of tensor 'w' should lie in .*, which is {kind}: copy"):
+        with pytest.raises(ModelFormatError, match=f"data of tensor 'w' should be in .*, which is {kind}: copy"):
             load_model(external(tmp_path, location=location))
     with pytest.raises(ModelFormatError, match="tensor 'w' has external data, but names no file"):
         load_model(external(tmp_path, length="256"))

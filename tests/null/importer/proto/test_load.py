@@ -177,7 +177,7 @@ def test_missing_external_data_names_tensor_and_file(tmp_path: Path) -> None:
     path = save_external(tmp_path, f32(64))
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(
-        ModelFormatError, match=r"data of tensor 'w' should lie in '.*weights.bin', which does not exist"
+        ModelFormatError, match=r"data of tensor 'w' should be in '.*weights.bin', which does not exist"
     ):
         load_model(path)
 
