@@ -77,7 +77,7 @@ def test_what_a_folder_tells() -> None:
     assert (found.feature_size, found.chunk_length, found.samples) == (128, 20, 320000)
     assert find_spectrogram({}, 128).feature_size == 128
     assert find_spectrogram({}, None) == Spectrogram()
-    with pytest.raises(InputError, match="128 features, and the encoder reads 80"):
+    with pytest.raises(InputError, match="128 features, but the encoder reads 80"):
         find_spectrogram(told, 80)
     with pytest.raises(InputError, match="Speech2TextFeatureExtractor"):
         find_spectrogram({"feature_extractor_type": "Speech2TextFeatureExtractor"}, None)

@@ -200,7 +200,7 @@ def test_many_trips_are_made_in_parts(name: str, way: str, rt: Runtime, monkeypa
     monkeypatch.setenv("OPALITE_MEGAKERNEL", "1" if way == "loop" else "0")
     session = open_session(name, rt)
     warm_up(session, name)
-    monkeypatch.setattr(loop_runner, "MOST_TRIPS", 7)
+    monkeypatch.setattr(loop_runner, "MAX_ITERATIONS", 7)
     for trips in (6, 7, 8, 50):
         check(session, name, trips)
 

@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(ShapeError, match="feature 3"):
         imported("TreeEnsembleRegressor", [rows()[:, :2]], domain=ML, **attrs)
     around = attrs | {"nodes_truenodeids": [0] * len(attrs["nodes_truenodeids"])}
-    with pytest.raises(ModelError, match="comes back"):
+    with pytest.raises(ModelError, match="is circular"):
         imported("TreeEnsembleRegressor", [rows()], domain=ML, **around)
     astray = attrs | {"nodes_truenodeids": [99] * len(attrs["nodes_truenodeids"])}
     with pytest.raises(ModelError, match="node 99 of tree 0"):
