@@ -1,1 +1,1 @@
-"""Schedule, memory plan and Program: plain data that runs anywhere."""
+"""Planning: emission, memory planning, templates and bundles; the Program is plain data."""

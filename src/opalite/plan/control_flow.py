@@ -1,6 +1,6 @@
-"""Flow: programs with what decides at run time which of them run: branches, loops, operators on the host between them.
+"""Flow: programs with control flow at run time: branches, loops, and host operators between them.
 
-Plain data, as a Program is. Steps work on values by name; those of a loop's body have names of their own.
+Plain data, as a Program is. Steps refer to values by name; names in a loop body are separate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .program import Program
 
 @dataclass(frozen=True)
 class RunProgram:
-    """Run the program of that number. inputs: names of what it is given, in order; outputs: (name, its number)."""
+    """Run program number `program`. inputs: names of its inputs, in order; outputs: (name, output number)."""
 
     program: int
     inputs: tuple[str, ...]
@@ -26,7 +26,7 @@ class RunProgram:
 
 @dataclass(frozen=True)
 class Rename:
-    """`name` is what `source` is."""
+    """Bind `name` to the value of `source`."""
 
     name: str
     source: str
@@ -34,7 +34,7 @@ class Rename:
 
 @dataclass(frozen=True)
 class Constant:
-    """`name` is an array."""
+    """Bind `name` to an array."""
 
     name: str
     array: np.ndarray[Any, Any] | LazyArray
@@ -42,7 +42,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class HostNode:
-    """Run an ONNX operator on the host; inputs that are absent are ''. The rest is as in HostStep."""
+    """Run an ONNX operator on the host; absent inputs are ''. Other fields as in HostStep."""
 
     op_type: str
     domain: str
@@ -55,7 +55,7 @@ class HostNode:
 
 @dataclass(frozen=True)
 class FirstRows:
-    """`name` is the first rows of `source`, as many as `count` says."""
+    """Bind `name` to the first `count` rows of `source`; `count` is the name of a value."""
 
     name: str
     source: str
@@ -64,7 +64,7 @@ class FirstRows:
 
 @dataclass(frozen=True)
 class Switch:
-    """Go on with one of two lists of steps, by whether `condition` is true."""
+    """Continue with one of two lists of steps, by the value of `condition`."""
 
     condition: str
     if_true: tuple[Any, ...]
@@ -73,7 +73,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Rows:
-    """What the trips of a loop collect: the body's value `name`, of `dtype` and `shape`, stacked along a new axis."""
+    """A scan output of a loop: the body's value `name`, of `dtype` and `shape`, stacked along a new axis."""
 
     name: str
     axis: int
@@ -84,14 +84,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class RunLoop:
-    """Run `body` once for each trip.
+    """A loop: run `body` once for each iteration (ONNX Loop or Scan).
 
-    limit, start: values that say how many trips there are at most, and whether there is a first one, '' for none.
-    counter, condition: (the body's name, rank) of the number of the trip and of true; '' for none. goes: the body's
-    value that says whether another trip follows, '' for always. states: (value, body's name, body's name of what it is
-    in the next trip). captured: (body's name, value). scanned: (value, body's name, axis, reverse) of arrays of which
-    each trip is given another part. outputs: names of the states, then of what `rows` collect; '' for one that nobody
-    asks for.
+    limit, start: values with the most iterations, and whether there is a first one, '' for none. counter, condition:
+    (the body's name, rank) of the iteration number and of true; '' for none. goes: the body's value that says whether
+    another iteration follows, '' for always. states: loop-carried values (value, body's name, body's name in the next
+    iteration). captured: (body's name, value). scanned: (value, body's name, axis, reverse) of arrays of which each
+    iteration gets a slice. outputs: names of the states, then of `rows`; '' for unused ones.
     """
 
     body: tuple[Any, ...]
@@ -113,7 +112,7 @@ FlowStep: TypeAlias = RunProgram | Rename | Constant | HostNode | FirstRows | Sw
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """programs: by number. steps: in order. outputs: names of the model's, in order."""
+    """Control flow over programs. programs: by number. steps: in order. outputs: the model's names, in order."""
 
     programs: tuple[Program, ...]
     steps: tuple[FlowStep, ...]

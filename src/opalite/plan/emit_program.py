@@ -1,4 +1,4 @@
-"""Emit: from a placed graph to a Program - slots, weights, sources and steps.
+"""Emission from a placed graph to a Program: slots, weights, sources and steps.
 
 Longer than 400 lines: one class whose methods fill one Program.
 """
@@ -63,35 +63,33 @@ from .work_partition import find_walk
 Array = np.ndarray[Any, Any]
 
 MOST_HELD = 64 << 20
-"""Bytes of late weights that a plan holds at first, so that small models' are not made twice."""
+"""Bytes of late weights that a plan keeps in memory at first, so that small models pack them once."""
 
 
 MAPPED = 64 << 20
-"""Bytes of a table from which rows are picked in the model's own file. A CPU reads those that are asked for; to a GPU
-all of it has to go."""
+"""Least bytes of a gather-only table that is mapped from the model file. A GPU needs all of it, a CPU the rows read."""
 
 
 @dataclass
 class Emitter:
     """State of one emission.
 
-    stored: values whose contents are given, as their places store them; constants are by themselves. forms: constants
-    in kernels' own forms, kept for further emissions. late: large weights that are made of what lies in the model's
-    file are made when they are wanted, and may be let go.
+    stored: contents of values as their places store them, for values without data. forms: packed constants, reused by
+    later emissions. late: whether large weights from the model file are packed on use, and may be released.
     """
 
     graph: Graph
     device: DeviceInfo
     settings: dict[Node, LaunchConfig]
     program: Program
-    launches: dict[Node, list[Launch]] = field(default_factory=dict)  # what computes a node if nothing is nested
+    launches: dict[Node, list[Launch]] = field(default_factory=dict)  # launches of a node without aliasing
     nesting: BufferAliasing = field(default_factory=BufferAliasing)
     slots: dict[Any, int] = field(default_factory=dict)  # Value, (Value, form), (node, scratch), (Spot, bytes) -> slot
     lifetimes: list[Lifetime] = field(default_factory=list)
     hosts: dict[Value, int] = field(default_factory=dict)
     sources: dict[SourceSpec, int] = field(default_factory=dict)
     walks: dict[tuple[str, ...], int] = field(default_factory=dict)
-    counts: list[int] = field(default_factory=list)  # launches by number of the node
+    counts: list[int] = field(default_factory=list)  # number of launches by number of the node
     tables: dict[int, SymbolicTable | PerShapeTable] = field(
         default_factory=dict
     )  # contents of slots that depend on sizes
@@ -99,7 +97,7 @@ class Emitter:
     stored: Mapping[Value, Array] = field(default_factory=dict)
     forms: MutableMapping[tuple[Value, str], Array] | None = None
     late: bool = False
-    held_bytes: int = 0  # of late weights
+    held_bytes: int = 0  # bytes of late weights in memory
 
     def host(self, v: Value) -> int:
         """Host slot of a value."""
@@ -111,7 +109,7 @@ class Emitter:
         return self.hosts[v]
 
     def slot(self, v: Value) -> int:
-        """Device slot of a value; a constant's slot is filled with its stored form."""
+        """Device slot of a value; a constant's slot holds its stored form."""
         if v not in self.slots:
             if v.is_const or v in self.stored:
                 is_image = v.type.layout.is_image
@@ -133,7 +131,7 @@ class Emitter:
         return number
 
     def part(self, v: Value, spot: AliasedSlice) -> int:
-        """Slot of a value that lies in another's memory: the other's own where it is all of that."""
+        """Slot of a value inside another's memory; the other's slot if it is all of it."""
         holder = self.slot(spot.root)
         if (spot.offset, v.type.nbytes) == (0, spot.root.type.nbytes):
             return holder
@@ -144,12 +142,12 @@ class Emitter:
         return self.slots[key]
 
     def new_slot(self, nbytes: int, storage: Storage, label: str) -> int:
-        """A slot first used now."""
+        """A slot whose lifetime starts at this step."""
         self.lifetimes.append(Lifetime(nbytes, self.now, self.now, storage, label))
         return len(self.lifetimes) - 1
 
     def add_weight(self, array: Array | LazyArray, label: str, image: bool = False) -> int:
-        """A STATIC slot holding `array`."""
+        """A STATIC slot with the contents `array`."""
         if isinstance(array, np.ndarray):
             array = at_page(page_contiguous(array))
         number = self.new_slot(array.nbytes, Storage.STATIC, label)
@@ -160,8 +158,7 @@ class Emitter:
         return number
 
     def add_constant(self, v: Value, image: bool) -> int:
-        """A STATIC slot holding a constant as its place stores it: a large table, of which a model's file has the bytes
-        and nodes pick rows, in that file's pages."""
+        """A STATIC slot with a constant as its place stores it; a large gather-only table is memory-mapped."""
         held = v.held
         if self.late and isinstance(held, LazyArray) and held.mapped is not None and held.nbytes >= MAPPED:
             is_as_held = v.type.layout.is_row_major and v.type.storage.np == held.dtype and v.shape == held.shape
@@ -170,16 +167,16 @@ class Emitter:
         return self.add_form(placed_form(v), v.name, image)
 
     def _is_picked(self, v: Value) -> bool:
-        """Whether nodes read rows of a constant that they name, and nothing else of it."""
+        """Whether nodes only gather rows of a constant."""
         readers = [n for n in self.graph.nodes if v in n.inputs]
         return all(isinstance(n.op, Gather) and n.inputs.index(v) == 0 and v not in n.inputs[1:] for n in readers)
 
     def add_form(self, form: Form, label: str, image: bool = False) -> int:
-        """A STATIC slot holding a constant in a form: large ones are made when they are wanted, if they may be."""
+        """A STATIC slot with a packed constant; large ones are packed on use if `late`."""
         later = form.stored() if self.late else None
         if later is None:
             made = form.made()
-            if self.late:  # the next plan knows what it will be
+            if self.late:  # later plans know its dtype and shape
                 later = form.stored(made)
             if later is None:
                 return self.add_weight(made, label, image)
@@ -190,7 +187,7 @@ class Emitter:
         return self.add_weight(later, label, image)
 
     def add_kernel_form(self, weight: Weight, label: str) -> int:
-        """A STATIC slot holding a constant in a kernel's own form."""
+        """A STATIC slot with a constant in a kernel's own form."""
         if self.forms is None:
             return self.add_form(weight_form(weight), label, weight.image)
         key = (weight.value, weight.form)
@@ -207,7 +204,7 @@ class Emitter:
 
 @dataclass(frozen=True)
 class _Slots:
-    """The slots that the arguments of one node's launches lie in."""
+    """Slots of the arguments of one node's launches."""
 
     e: Emitter
     node: Node
@@ -258,11 +255,11 @@ def emit(
     keep: Callable[[Emitter], None] | None = None,
     start: Callable[..., Emitter] = Emitter,
 ) -> Program:
-    """The Program of a placed graph. `settings` override kernels' untuned parameters and work-groups.
+    """The Program of a placed graph.
 
-    late: see Emitter. keep: given the emission when it is over. start: makes one.
-
-    check: follow what memory holds from node to node even where no tensor lies in another.
+    settings: tuned parameters and work-groups, which override kernels' defaults. late: see Emitter. keep: called with
+    the finished Emitter. start: constructor of the Emitter. check: verify memory contents step by step even without
+    aliasing.
     """
     e = _emit(graph, device, settings, late, start)
     program = e.program
@@ -277,7 +274,7 @@ def emit(
 
 
 def _untuned(kernel: Kernel, p: Problem, known: dict[Hashable, LaunchConfig]) -> LaunchConfig:
-    """Parameters for the sizes at hand. known: those of other nodes, to which this one's are added."""
+    """Default parameters for the current sizes. known: a cache by problem."""
     near = hinted(p.node)
     alike = node_key(near)
     found = None if alike is None else known.get((kernel.name, alike))
@@ -297,7 +294,7 @@ def emit_template(
     keep: Callable[[Emitter], None] | None = None,
     start: Callable[..., Emitter] = Emitter,
 ) -> Template:
-    """The Template of a placed graph with symbols, checked at the sizes at hand. Options are those of `emit`."""
+    """The Template of a placed graph with symbols, verified at the current sizes. Options as for `emit`."""
     assert graph.trace is not None
     e = _emit(graph, device, settings, late, start)
     e.program.placement = _reports(e)
@@ -318,7 +315,7 @@ def _emit(
     late: bool = False,
     start: Callable[..., Emitter] = Emitter,
 ) -> Emitter:
-    """Everything but what depends on work-groups and on the memory plan."""
+    """Everything except work-groups and the memory plan."""
     program = Program(graph.name)
     e = start(graph, device, dict(settings or {}), program, late=late)
     reserved = [(graph.inputs[i], graph.outputs[o]) for i, o in graph.reserved]
@@ -335,7 +332,7 @@ def _emit(
             if graph.trace is not None and kernel.illegal(problem, e.settings[node].params) is not None:
                 e.settings[node] = LaunchConfig(
                     next(kernel.points(problem))
-                )  # symbols tell less than the sizes at hand
+                )  # symbolic sizes prove less than plain ones
             e.launches[node] = launches_of(kernel, problem, e.settings[node].params)
     refusal, part = _nesting_refusal(device), part_alignment(device)
     e.nesting = find_buffer_aliasing(graph, e.launches, alignment(device), refusal, part_align=part)
@@ -357,8 +354,8 @@ def _emit(
 
 
 def _stores_halves(node: Node) -> bool:
-    """Whether a node's result may leave the range of what holds it; a model's own half output is half by its word."""
-    if node.chosen.host_reason:  # the host computes halves as halves
+    """Whether a computed value may overflow its half storage; a model's own half outputs are excluded."""
+    if node.chosen.host_reason:  # the host keeps a model's halves
         return not isinstance(node.op, HostOp) and any(v.dtype is DType.FLOAT16 for v in node.outputs)
     if node.chosen.kernel is None:
         return False
@@ -366,28 +363,28 @@ def _stores_halves(node: Node) -> bool:
     return any(v.type.storage is DType.FLOAT16 and (v.dtype is DType.FLOAT32 or not is_cast) for v in node.outputs)
 
 
-WIDEST_VECTOR = 16  # bytes that a work-item reads at once on the devices that take addresses
+WIDEST_VECTOR = 16  # bytes of the widest load on devices with device pointers
 
 
 def alignment(device: DeviceInfo) -> int:
-    """What offsets in the arena are multiples of: what sub-buffers need, and the widest vectors."""
+    """Alignment of arena offsets, in bytes: that of sub-buffers and of the widest vectors."""
     return max(device.base_align, 64)
 
 
 def part_alignment(device: DeviceInfo) -> int:
-    """What offsets of tensors inside others are multiples of: `alignment`, or the widest vectors for addresses."""
+    """Alignment of tensors inside others, in bytes: `alignment`, or the widest vectors with device pointers."""
     return WIDEST_VECTOR if ADDRESSES in device.quirks else alignment(device)
 
 
 def _nesting_refusal(device: DeviceInfo) -> str | None:
-    """Why nothing is nested on `device`, or None."""
+    """The reason why nothing is aliased on `device`, or None."""
     if not knobs.get("OPALITE_BUFFER_ALIASING"):
         return "OPALITE_BUFFER_ALIASING=0"
     return "launches on parts of buffers are slow on this device" if SLOW_SUB_BUFFERS in device.quirks else None
 
 
 def _emit_node(e: Emitter, node: Node) -> int:
-    """Append the steps of one node; returns how many launches it took."""
+    """Append the steps of one node; returns the number of its launches."""
     steps = e.program.steps
     if is_alias(node):
         e.slots[node.y] = e.slot(node.x)
@@ -411,7 +408,7 @@ def _emit_node(e: Emitter, node: Node) -> int:
 
 
 def _separate(e: Emitter, number: int) -> Storage:
-    """Outputs get memory of their own unless they are weights."""
+    """The storage of an output: SEPARATE unless it is a weight."""
     now = e.lifetimes[number].storage
     return Storage.SEPARATE if now is Storage.DYNAMIC else now
 
@@ -445,9 +442,9 @@ def _emit_launches(e: Emitter, node: Node) -> int:
 def add_launches(
     e: Emitter, node: Node, kernel: Kernel, launches: Sequence[Launch], tuned: Grid | None, cost: Cost
 ) -> int:
-    """Append the steps of `launches`; returns how many have work. tuned: the work-group of one that leaves it open.
+    """Append the steps of `launches`; returns the number of those that are not empty.
 
-    `size_steps` has to follow, which chooses the work-groups that are left open and rounds the grids up.
+    tuned: the work-group of a launch that leaves it open. `size_steps` must follow.
     """
     count = 0
     for launch, group in nonempty_launches(launches, tuned):
@@ -472,7 +469,7 @@ def add_launches(
 
 
 def size_steps(program: Program, device: DeviceInfo) -> None:
-    """Give launches without a work-group the untuned one, and make grids multiples of their work-groups."""
+    """Choose open work-groups and round grids up to multiples of work-groups."""
     program.steps = [_sized(step, device) if isinstance(step, LaunchStep) else step for step in program.steps]
 
 
@@ -482,20 +479,20 @@ def _sized(step: LaunchStep, device: DeviceInfo) -> LaunchStep:
 
 
 def _cost(e: Emitter, node: Node) -> Cost:
-    """What a node costs, of which nested inputs are no part."""
+    """Cost of a node without its aliased inputs."""
     cost = node.cost()
     return Cost(cost.flops, cost.bytes * _moved_share(e, node))
 
 
 def _moved_share(e: Emitter, node: Node) -> float:
-    """The part of its inputs that a node moves: 1 but for a Concat or Slice with nested inputs."""
+    """The share of its inputs that a node copies: 1 but for a Concat or Slice with aliased inputs."""
     if (copied := e.nesting.copied.get(node)) is None:
         return 1.0
     return sum(node.input(i).type.nbytes for i in copied) / sum(node.input(i).type.nbytes for i in moved_inputs(node))
 
 
 def _nesting_words(e: Emitter, node: Node) -> str:
-    """What a Concat or Slice copies and why, or in whose memory its output lies; '' for other nodes."""
+    """Report on a Concat or Slice: what it copies and why, or whose memory it shares; '' for other nodes."""
     if (copied := e.nesting.copied.get(node)) is None:
         return ""
     if copied:
@@ -503,7 +500,7 @@ def _nesting_words(e: Emitter, node: Node) -> str:
         return f"copies {which}{'; '.join(dict.fromkeys(copied.values()))}"
     spot = e.nesting.find(node.y)
     inside = f"inside %{spot.root.name}" if spot.root is not node.y else ""
-    if e.graph.trace is not None:  # each size has another memory plan
+    if e.graph.trace is not None:  # offsets depend on the sizes
         where = inside or "in the arena"
     else:
         start = e.program.slots[e.slots[spot.root]].offset + spot.offset
@@ -515,7 +512,7 @@ def _nesting_words(e: Emitter, node: Node) -> str:
 
 
 def _type_text(v: Value) -> str:
-    """A tensor as reports show it."""
+    """A tensor as shown in reports."""
     text = TypeText(v.name, v.dtype.short, v.shape)
     return text if is_symbolic(v.shape) else str(text)  # type: ignore[return-value]
 

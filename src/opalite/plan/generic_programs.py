@@ -1,4 +1,4 @@
-"""The programs of the general tier: all that a device needs, before any model is known."""
+"""All programs of the generic tier for a device, which no model is needed for."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ _URGENT = (
     *("Conv", "Pool", "Elementwise", "Concat", "Softmax", "Resize", "Gather", "Recurrent", "TopK", "PlaceCast"),
     *("QuantizedMatMul", "IntegerMatMul"),
 )
-"""Operators whose programs most models need, these first."""
+"""Operators whose programs most models need, in order of urgency."""
 
 
 def generic_programs(device: DeviceInfo) -> Sequence[SourceSpec]:
-    """Every program of the general kernels on `device`, the most used ones first: each kernel's simplest variant, and
-    then the others, which take longest and few models need."""
+    """Every program of the generic kernels on `device`: each kernel's simplest variant first, the rest after."""
     numbered = [
         (number, build)
         for op in _URGENT

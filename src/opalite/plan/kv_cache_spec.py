@@ -1,7 +1,6 @@
-"""KVCacheSpec: what runs of a program on caches in reserved memory take and give, as the importer found it. Plain data.
+"""KVCacheSpec: inputs and outputs of a program that runs on in-place KV caches, as plain data.
 
-So a process that has the program in its cache goes on with a sequence, and knows which runs the program serves, without
-the importer.
+A process that has the program in its plan cache can continue a sequence without the importer.
 """
 
 from __future__ import annotations
@@ -19,13 +18,16 @@ from ..ir.symbols import Numbers, compile_numbers
 Array = np.ndarray[Any, Any]
 
 LEAST = 2
-"""The least value of a size that is left open: 0 and 1 are treated apart."""
+"""Least value of an open size: 0 and 1 are treated specially."""
 
 
 @dataclass(frozen=True)
 class Arriving:
-    """What an input has to be like: its type, its sizes as they were, and for each the number of the open size that it
-    is, None for one that stays. Of a tensor of sizes `shape` stays, and `numbers` and `values` are of its elements."""
+    """Expected properties of an input: dtype and sizes.
+
+    numbers: for each size the number of its open size, None for a fixed one. For a tensor of sizes, `shape` is fixed,
+    and `numbers` and `values` describe its elements.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -35,7 +37,7 @@ class Arriving:
 
 @dataclass(frozen=True)
 class Cache:
-    """An input in reserved memory, as ir/growable_tensor.py has it."""
+    """An input in reserved memory, as in ir/growable_tensor.py."""
 
     axis: int
     grows: bool
@@ -45,14 +47,14 @@ class Cache:
 
 @dataclass(frozen=True)
 class KVCacheSpec:
-    """The runs of a program, or its template, on caches.
+    """The runs of a program, or its template, on KV caches.
 
-    open_sizes: how many there are; capacity: which of them is for how many positions there is memory, -1 for none.
-    tensors: inputs of the model by name; contents: those whose elements are sizes; fixed: those of which only what they
-    held will do, as (type, shape, bytes). caches: those of `tensors` that lie in reserved memory. inputs: names of what
-    the program's graph reads, in order; reserved: which of its inputs and outputs are one memory. lengths: of caches
-    after a run, as expressions over the sizes. outputs: of the model, by name: the number of the graph's output, a name
-    among the inputs, or a constant.
+    open_sizes: their number; capacity: number of the open size that is the caches' capacity, -1 for none. tensors:
+    inputs of the model by name; contents: inputs whose elements are sizes; fixed: inputs that must have given contents,
+    as (type, shape, bytes). caches: inputs in reserved memory, among `tensors`. inputs: names of the graph's inputs, in
+    order; reserved: pairs of graph input and output that share memory. lengths: of caches after a run, as expressions
+    over the sizes. outputs: of the model, by name: the number of the graph's output, the name of an input, or a
+    constant.
     """
 
     open_sizes: int
@@ -67,7 +69,7 @@ class KVCacheSpec:
     outputs: Mapping[str, int | str | Array] = field(repr=False)
 
     def sizes_of(self, feeds: Mapping[str, Any]) -> tuple[int, ...] | None:
-        """The open sizes of a run on `feeds`, arrays and Reserved; None if the program is for others."""
+        """The open sizes of a run on `feeds`, arrays and GrowableTensors; None if the program does not serve it."""
         if len(feeds) != len(self.tensors) + len(self.contents) + len(self.fixed):
             return None
         found: list[int | None] = [None] * self.open_sizes
@@ -109,7 +111,7 @@ class KVCacheSpec:
         return sizes if all(size >= LEAST for size in sizes) else None
 
     def lengths_at(self, sizes: Sequence[int]) -> dict[str, int]:
-        """How long each cache is after a run at `sizes`."""
+        """Length of each cache after a run at `sizes`."""
         return dict(zip(self.lengths, self._lengths(*sizes) or (), strict=True))
 
     @cached_property
@@ -118,11 +120,11 @@ class KVCacheSpec:
 
     @property
     def has_constants(self) -> bool:
-        """Whether an output of the model is a constant, which `to_json` has no form for."""
+        """Whether an output of the model is a constant, which `to_json` does not support."""
         return any(isinstance(source, np.ndarray) for source in self.outputs.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON. ValueError where an output is a constant."""
+        """The spec as plain JSON. ValueError if an output is a constant."""
         if self.has_constants:
             raise ValueError("an output is a constant")
         return {
@@ -140,7 +142,7 @@ class KVCacheSpec:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> KVCacheSpec:
-        """The inverse; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`; KeyError, TypeError or ValueError for invalid data."""
         made = cls(
             int(raw["open_sizes"]),
             int(raw["capacity"]),
@@ -153,7 +155,7 @@ class KVCacheSpec:
             {n: str(text) for n, text in raw["lengths"].items()},
             {n: source if isinstance(source, str) else int(source) for n, source in raw["outputs"].items()},
         )
-        _ = made._lengths  # no expression is a ValueError
+        _ = made._lengths  # ValueError for an invalid expression
         return made
 
 

@@ -1,4 +1,4 @@
-"""LazyList: a sequence that is made when somebody looks at it."""
+"""LazyList: a sequence computed at its first use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LazyList(Sequence[Any]):
-    """The items that `make` gives, asked for at the first use."""
+    """The items of `make()`, computed at the first use."""
 
     def __init__(self, make: Callable[[], Sequence[Any]]) -> None:
         self._make = make

@@ -1,8 +1,8 @@
-"""Kernels as plain functions, and the one kernel that calls them in turn: the program of a step loop.
+"""Source of a megakernel: kernels as plain functions, and one kernel that calls them step by step.
 
-Each launch of a Program becomes a row of a table; the workers of a single launch walk down the table together. A kernel
-of OpenCL C becomes a function that computes some of a launch's work-groups; its work-item numbers become parameters.
-Kernels that use barriers, or read images, stay launches of their own.
+Each launch of a Program becomes a row of a step table. The workers of a single launch process the table together. An
+OpenCL C kernel becomes a function that computes some of a launch's work-groups; work-item ids become parameters.
+Kernels with barriers between several work-items, or with images, remain launches of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from .program import LaunchStep, LocalArg, ScalarArg, SlotArg, SourceSpec, StepArg
 
-# A kernel ends with the first line that is a closing brace alone.
+# A kernel ends at the first line that is a single closing brace.
 _HEAD = r"^(?:__attribute__\(\(reqd_work_group_size[^\n]*\n)?kernel [^\n]*?\bvoid "
 _KERNEL = re.compile(_HEAD + r"(\w+)\(.*?^}$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*")
@@ -48,47 +48,60 @@ enum { local_x_ = 0, local_y_ = 0, local_z_ = 0 };
 _PARAMETERS = "global const ulong *a, global const uint *shape, uint begin, uint end"
 
 SHAPE = 8
-"""Numbers of a row of the table of shapes: function, first argument, work-groups in all, along x, along y, and the
-work-items of a group along x, y and z."""
+"""Numbers in a row of the shape table.
+
+Function, first argument, work-groups in total, along x, along y, and work-items of a group along x, y and z.
+"""
 
 RANGES = 8
-"""Parts that the work-groups of a step are divided into at most: a worker begins with its own."""
+"""Most parts of a step's work-groups: each worker begins with its own part."""
 
 LINE = 16
-"""Numbers of a cache line. A row of the table of counters has one for the work-groups done, and one for each part, how
-many of it are taken."""
+"""uints in a cache line.
+
+A row of the counter table has one line for the finished work-groups, and one for each part, for its work-groups taken.
+"""
 
 CONTROL = ("ASKED", "LEAVE", "LEFT", "STAY", "INSIDE", "CAME", "SPARE")
-"""Words by which the host and workers that stay exchange runs, each on a cache line of its own, 16 uint apart: the run
-asked for; whether workers should leave; how many have left, for how many ticks / TICKS one looks for the next run
-before it does, and how many may be reading tables. Of the present launch: how many CAME, and whether one was SPARE."""
+"""Control words of the host and of polling workers, each in a cache line of its own (16 uints apart).
+
+ASKED: the requested run. LEAVE: whether workers should leave. LEFT: how many have left. STAY: how many ticks / TICKS a
+worker polls for the next run before it leaves. INSIDE: how many may be reading tables. Of the present launch: how many
+workers CAME, and whether one was SPARE.
+"""
 
 TICKS = 1024
-"""Of the processor's clock, in which workers measure how long they stay."""
+"""Clock ticks in a unit of STAY."""
 
 CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK", "TRIPS", "MADE", "GOES", "MOVES", "MOVED", "CORE")
-"""What a worker that stays is given, an ulong each: where the present TABLE lies and the words of CONTROL, and how many
-workers share a run, 1 where the host walks alone. serve_steps writes CODE, MODE and CLOCK: where the host's function
-lies, how workers round, and the processor's clock. The others are for a run that repeats its steps: how many TRIPS
-there are at most, how many were MADE, where the byte lies that says whether another one follows (0: it does), and where
-the MOVEs between them lie, and how many. CORE is where the host was when it launched workers."""
+"""Arguments of a polling worker, a ulong each.
+
+TABLE: address of the present table. WORDS: address of the control words. WORKERS: workers that share a run, 1 if the
+host runs alone. serve_steps writes CODE, MODE and CLOCK: address of the host's function, rounding mode of workers, and
+the processor's clock. For a run that repeats its steps: TRIPS: most iterations; MADE: iterations done; GOES: address of
+the byte that says whether another one follows (0: always); MOVES, MOVED: address and number of the MOVEs between
+iterations. CORE: the host's core when it launched the workers.
+"""
 
 MOVE = ("TO", "FROM", "BYTES", "TO_STEP", "FROM_STEP", "WHEN")
-"""Bytes that the host copies after each trip, an ulong each: where to and from, how many, and by how much both places
-move on after it. WHEN is 0 for what a trip leaves behind, and 1 for what the next one needs, which comes only before
-that; those of 0 stand first."""
+"""A copy by the host after each iteration, a ulong each: addresses, bytes, increments of both addresses.
+
+WHEN is 0 for copies after each iteration, which come first, and 1 for copies only before a next iteration.
+"""
 
 TABLE = ("ARGS", "SHAPES", "COUNTERS", "STEPS", "TURN")
-"""The steps for one set of sizes, an ulong each: where their arguments, shapes and counters lie, how many steps there
-are, and the number of their present or last run, from 0 on; the largest uint before the first."""
+"""The steps for one set of sizes, a ulong each.
+
+Addresses of their arguments, shapes and counters, the number of steps, and the number of their present or last run,
+from 0 on (the largest uint before the first).
+"""
 
 SPINS, LEAST_SPINS = 20000, 100
-"""Times that a worker looks whether the others are done before it sleeps: at first, about half a millisecond, and after
-it has often waited in vain."""
+"""Spins of a worker before it sleeps: at first (half a millisecond), and after repeated long waits."""
 
 
 def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
-    """Why `step` of `source` must stay a launch of its own; None if it may become a function."""
+    """The reason why `step` of `source` must stay a launch of its own; None if it may become a function."""
     for a in step.args:
         if isinstance(a, ScalarArg) and a.value.dtype.name not in _READ:
             return f"it takes an argument of type {a.value.dtype.name}"
@@ -99,12 +112,12 @@ def step_refusal(source: SourceSpec, step: LaunchStep) -> str | None:
     if _IMAGE.search(found):
         return "it reads or writes images"
     if not is_single(step) and _MEETING.search(found) and not _ALONE.search(source.options):
-        return "its work-items wait for each other"
+        return "its work-items have barriers"
     return None
 
 
 def part_count(workers: int) -> int:
-    """Parts of each step, which the program and the table of counters agree on."""
+    """Parts of each step; the program and the counter table agree on it."""
     return min(workers, RANGES)
 
 
@@ -118,18 +131,18 @@ def group_counts(
 
 
 def signature(step: LaunchStep) -> tuple[object, ...]:
-    """What a step's function depends on besides its source: equal ones share it."""
+    """Everything besides the source that a step's function depends on: equal steps share the function."""
     kinds = tuple(a.nbytes if isinstance(a, LocalArg) else _read(a, 0) for a in step.args)
     return step.source, step.entry, kinds, is_single(step)
 
 
 def is_single(step: LaunchStep) -> bool:
-    """Whether a work-group is one work-item, for which a barrier is nothing."""
+    """Whether a work-group is one work-item, for which barriers do nothing."""
     return math.prod(step.group or (1,)) == 1
 
 
 def function_text(text: str, step: LaunchStep, symbol: str) -> str:
-    """The source in which `step`'s kernel is the function `symbol`: it computes work-groups `begin` to `end`."""
+    """The source with `step`'s kernel as the function `symbol`, which computes work-groups `begin` to `end`."""
     found = _only(text, step.entry)
     assert found is not None, f"{step.entry}: asked for after step_refusal"
     found = re.sub(
@@ -149,22 +162,24 @@ def function_text(text: str, step: LaunchStep, symbol: str) -> str:
 
 
 def loop_text(functions: int, stays: bool, workers: int) -> str:
-    """The program that calls `step_0` to `step_{functions - 1}`, for `workers` at most.
+    """The program that calls `step_0` to `step_{functions - 1}`, for up to `workers` workers.
 
     A worker takes work-groups of the first step until none is left, waits until all are done, and goes on to the next
-    step. It begins with a part that is its own, half of what is left of it at a time, so that its core's cache has the
-    weights and what it wrote itself, and goes on with the others'. It waits only for work-groups that other workers
-    have begun, so any number of workers comes to the end, however late they start.
+    step. It begins with its own part, half of the remainder at a time, so that its core's cache holds the weights and
+    its own results, and then helps with other parts. It waits only for work-groups that other workers have begun, so
+    that any number of workers finishes, however late they start.
 
-    Unless `stays`, run_steps: each work-item is a worker; clear_steps sets the counters back after it.
-    If `stays`, serve_steps (host_thread_loop.py): a worker beside the host, of the run that the host is at and of those
-    that follow soon; or it tells where the function lies by which the host takes part. Counters only grow: in run
-    `turn` of a table they start at `turn` times the work-groups of a part, and who comes when the run is over finds
-    nothing to do. The host writes TURN when all is there that the run reads, so that who sees it may begin.
-    address: where memory lies.
+    Unless `stays`, run_steps: each work-item is a worker; clear_steps resets the counters afterwards.
 
-    Workers that have waited long sleep, by assembly in a function that is called: PoCL 5 and 6 end the process that
-    compiles a kernel with assembly in it (tests/portability/faults/pocl_assembly.py).
+    If `stays`, serve_steps (host_thread_loop.py): a worker beside the host, for the current run and those that follow
+    soon; or it returns the address of the function by which the host takes part. Counters only grow: in run `turn` of a
+    table they start at `turn` times the work-groups of a part, so that a late worker finds nothing to do. The host
+    writes TURN after everything that the run reads.
+
+    address: a kernel that returns a buffer's address.
+
+    Workers that have waited long sleep by inline assembly in a called function: PoCL 5 and 6 crash when they compile a
+    kernel that contains assembly (tests/portability/faults/pocl_assembly.py).
     """
     declared = "".join(f"void step_{i}({_PARAMETERS});\n" for i in range(functions))
     cases = "".join(f"            case {i}: step_{i}(a, s + 3, b, b + share); break;\n" for i in range(functions))
@@ -371,7 +386,7 @@ def packed_scalar(value: np.generic) -> int:
 
 
 def _single(entry: str, arguments: str) -> str:
-    """Work-groups of one item."""
+    """Loop over work-groups of one item."""
     return f"""    const uint nx = shape[0], ny = shape[1];
     uint x = begin % nx, y = begin / nx % ny, z = begin / nx / ny;
     for (uint i = begin; i < end; ++i) {{
@@ -385,7 +400,7 @@ def _single(entry: str, arguments: str) -> str:
 
 
 def _many(entry: str, arguments: str) -> str:
-    """Work-groups of several items, which are independent: neighbours may share a vector."""
+    """Loop over work-groups of several independent items, which may share vectors."""
     return f"""    const uint nx = shape[0], ny = shape[1], gx = shape[2], gy = shape[3], gz = shape[4];
     for (uint i = begin; i < end; ++i) {{
         const uint x = i % nx, y = i / nx % ny, z = i / nx / ny;

@@ -1,4 +1,4 @@
-"""NodeReport: what a session tells about one node - where it runs, with which kernel, and why."""
+"""NodeReport: where a node runs, with which kernel, and why."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass
 class NodeReport:
-    """One node after planning. `seconds` is the cost model's estimate, or the tuner's measurement when `measured`.
+    """One node after planning. `seconds` is the cost model's estimate, or the tuner's time if `measured`.
 
-    model_nodes: (operator, name) of each node of the model that it computes; none where a pass added it.
+    model_nodes: (operator, name) of each ONNX node that it computes; none if a pass added it.
     """
 
     index: int
@@ -31,10 +31,10 @@ class NodeReport:
     epilogue: str = ""
     seconds: float = 0.0
     measured: bool = False
-    group: tuple[int, ...] | None = None  # the work-group that tuning found; None: the untuned one
+    group: tuple[int, ...] | None = None  # the tuned work-group; None: the default one
     model_nodes: tuple[tuple[str, str], ...] = ()
 
 
 def task_report(label: str, op: str, why: str, target: str = "host") -> NodeReport:
-    """A report on something that runs on the host between two programs."""
+    """A report on a host task between two programs."""
     return NodeReport(0, label, op, op, target, "", (), (), why=why)

@@ -1,7 +1,7 @@
-"""The planner: from an imported graph to a Program. No state, no device: what is known is given.
+"""Planner: from an imported graph to a Program. It has no state and needs no device.
 
-`plan` is `prepare`, which rewrites the graph, and `lay_out`, which places and emits it. Whoever tunes does the second
-step twice: without measured times and with them.
+`plan` is `prepare`, which rewrites the graph, followed by `lay_out`, which places and emits it. Tuning calls `lay_out`
+twice: without and with measured times.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is asked for.
+    """Requests to the planner.
 
-    policy: what each node computes in. memory: 'auto', 'buffer' or 'image', or what weights take: 'low', in 8 bits what
-    the model has in floats, or 'normal', as the model has them. strict: refuse nodes that the host would run.
-    tries_images: consider images wherever the device has them, for they are going to be measured.
-    tier: "optimized" picks kernels made for a node's window and size; "generic" those of a few programs that serve any
-    model, where there is one (docs/tiers.md): slower, and nothing to wait for once these are built.
-    builds: whether, in the generic tier, an optimized kernel computes what no generic one does; else the host does.
-    late_weights: those that are made of what lies in the model's file are StoredArrays, which are made when they are
-    wanted; `Planned.load_weights` makes them side by side. keeps_graph: `Planned.emitted` is there.
+    policy: precision of each node. memory: 'auto', 'buffer' or 'image' for tensors, 'low' or 'normal' for weights:
+    'low' keeps float weights in 8 bits. strict: reject nodes that would run on the host. tries_images: consider images
+    wherever the device has them, to be measured.
+
+    tier: "optimized" picks kernels specialized for a node's window and size; "generic" picks those of a few programs
+    that serve any model (docs/tiers.md): slower, but without a wait once these are built. builds: whether the generic
+    tier may use an optimized kernel for nodes without a generic one; else they run on the host.
+
+    late_weights: weights from the model file become LazyArrays that are packed on use; `Planned.load_weights` packs
+    them in parallel. keeps_graph: whether to set `Planned.emitted`.
     """
 
     policy: PrecisionPolicy = field(default_factory=lambda: PrecisionPolicy(Precision.FP32))
@@ -60,7 +62,7 @@ class PlanOptions:
     keeps_graph: bool = False
 
     def held_in(self, device: DeviceInfo, is_measured: bool = False) -> Memory | None:
-        """What tensors are held in, as `passes.pipeline.place` takes it; a device without images has buffers only.
+        """The memory of tensors for `passes.pipeline.place`; BUFFER on a device without images.
 
         is_measured: whether images may have been measured.
         """
@@ -76,10 +78,10 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What is known of the device, and of how fast nodes run on it.
+    """Facts about the device and its speed.
 
-    measured: seconds of kernels, for picking. find_settings: parameters and work-groups of picked kernels; nodes
-    without one take the untuned ones.
+    measured: seconds of kernels, for kernel selection. find_settings: tuned parameters and work-groups of selected
+    kernels; other nodes get the defaults.
     """
 
     device: DeviceInfo
@@ -89,10 +91,10 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class Planned:
-    """A Program, sentences on how it came to be what it is, and where each node runs and why.
+    """A Program, notes on its planning, and reports on its nodes.
 
-    template: of a graph with symbols: what gives the Program for other sizes; `program` is that for those at hand.
-    tier: as asked for. emitted: the placed graph and what was emitted of it, where it is to be recorded.
+    template: of a graph with symbols, gives the Program for other sizes; `program` is the one for the current sizes.
+    tier: as requested. emitted: the placed graph and its emission, if it is to be recorded.
     """
 
     program: Program
@@ -102,19 +104,19 @@ class Planned:
     emitted: Emitter | None = None
 
     def set_tuning(self, record: TuningRecord) -> None:
-        """Keep what was asked of the tuning database with the program, and with those for other sizes."""
+        """Store the queries to the tuning database in the program, and in those for other sizes."""
         self.program.tuning = record
         if self.template is not None:
             self.template.program.tuning = record
 
     @property
     def weights(self) -> list[Array | LazyArray]:
-        """Every weight; those that programs share once for each."""
+        """Every weight; shared ones once for each program."""
         programs = (self.program, *(() if self.template is None else (self.template.program,)))
         return [weight for program in programs for weight in program.weights.values()]
 
     def release_weights(self) -> None:
-        """Make late weights again when they are taken, or read them from the file, and have no memory for them now."""
+        """Release the memory of late weights: they are packed or read again on use."""
         let_go_all(self.weights)
 
     def load_weights(
@@ -122,14 +124,18 @@ class Planned:
         each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
         is_elsewhere: Callable[[LazyArray], bool] = lambda _: False,
     ) -> None:
-        """Have every weight in memory but for late ones that are `is_elsewhere`, such as on the device. each: makes
-        those that are not, perhaps side by side."""
+        """Load every weight into memory, except late ones for which `is_elsewhere` is true, such as on the device.
+
+        each: maps the loading, perhaps in parallel.
+        """
         hold_all(self.weights, each, is_elsewhere)
 
     @property
     def fallbacks(self) -> Counter[str]:
-        """What a plan of the generic tier has no kernels for: launches of optimized kernels, by kernel, and nodes that
-        the host computes instead, as 'host: OPERATOR'."""
+        """Nodes that a generic plan has no generic kernels for.
+
+        Launches of optimized kernels, by kernel, and host nodes, as 'host: OPERATOR'.
+        """
         if self.tier != "generic":
             return Counter()
         special = {k.name for k in all_kernels() if k.tier == "optimized"}
@@ -138,14 +144,14 @@ class Planned:
 
     @property
     def host_work(self) -> float:
-        """Operations and bytes of the nodes that the host computes in place of kernels."""
+        """Operations and bytes of nodes that run on the host for lack of a generic kernel."""
         return sum(r.flops + r.nbytes for r in self._hosted)
 
     @property
     def _hosted(self) -> list[NodeReport]:
         """Nodes of operators that have kernels, on the host."""
         if not any(isinstance(s, ReferenceStep) for s in self.program.steps):
-            return []  # reports of open sizes are made when they are looked at
+            return []  # reports of templates are computed on use
         return [r for r in self.report if r.target == "host" and r.op != HostOp.__name__]
 
     @property
@@ -156,13 +162,13 @@ class Planned:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A rewritten graph that is not placed yet, and the rewriting's context, which placing goes on with."""
+    """A rewritten graph before placement, and the context of the rewriting."""
 
     graph: Graph
     context: Context
 
     def copy(self) -> Prepared:
-        """One to lay out, which consumes it."""
+        """A copy, since `lay_out` consumes its argument."""
         return Prepared(self.graph.copy(), self.context)
 
 
@@ -184,7 +190,7 @@ def prepare(graph: Graph, options: PlanOptions, device: DeviceInfo) -> Prepared:
 
 
 def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> Planned:
-    """The Program of a prepared graph, which is consumed: kernels and layouts picked, casts put in, memory planned."""
+    """The Program of a prepared graph, which is consumed: kernels, layouts, casts and memory plan."""
     graph, device = prepared.graph, knowledge.device
     place(
         graph,
@@ -209,7 +215,7 @@ def lay_out(prepared: Prepared, options: PlanOptions, knowledge: Knowledge) -> P
 
 
 def _settings(nodes: Sequence[Node], knowledge: Knowledge) -> Mapping[Node, LaunchConfig] | None:
-    """Settings that are known, by those nodes at the sizes at hand."""
+    """Tuned settings by node, with hints for symbolic sizes."""
     if knowledge.find_settings is None:
         return None
     asked = [hinted(node) for node in nodes]

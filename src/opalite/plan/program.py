@@ -1,7 +1,7 @@
-"""Program: everything a session needs to run, as plain data. Neither onnx nor a pass is needed to run one.
+"""Program: a compiled model as plain data, which runs without onnx and without passes.
 
-Slots name memory. Device slots are regions of the arena, memory objects of their own (static weights; dynamic-separate,
-MNN's third storage kind) or images; host slots are arrays. Steps run in order and refer to slots by number.
+Slots name memory. Device slots are regions of the arena, memory objects of their own (static weights, MNN's
+dynamic-separate storage) or images; host slots are arrays. Steps run in order and refer to slots by number.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Storage(Enum):
     """How a device slot gets its memory: MNN's STATIC, DYNAMIC and DYNAMIC_SEPARATE."""
 
     STATIC = "static"  # weights: uploaded once, shared by sessions of one model
-    DYNAMIC = "dynamic"  # a region of the arena, reused when its value is dead
-    SEPARATE = "separate"  # a memory object of its own: graph inputs and outputs that the caller may bind
-    RESERVED = "reserved"  # lasts from run to run; whoever runs the program says where it is
+    DYNAMIC = "dynamic"  # a region of the arena, reused after the value's last use
+    SEPARATE = "separate"  # a memory object of its own: graph inputs and outputs, bindable by the caller
+    RESERVED = "reserved"  # persistent memory that the caller of the program provides
 
 
 @dataclass(frozen=True)
 class Slot:
     """One device memory region: `offset` in the arena if DYNAMIC, `image` (width, height) in texels for images.
 
-    within: the slot whose memory this one is a part of; -1 if it has its own.
+    within: the slot that contains this one; -1 for memory of its own.
     """
 
     id: int
@@ -42,14 +42,14 @@ class Slot:
     offset: int = 0
     image: tuple[int, int] | None = None
     image_dtype: DType = DType.FLOAT32
-    image_slot: int = 0  # which image of the pool, for DYNAMIC images
+    image_slot: int = 0  # number of the pool's image, for DYNAMIC images
     label: str = ""
     within: int = -1
 
 
 @dataclass(frozen=True)
 class Port:
-    """A graph input or output: name, dtype, shape, and the host slot its array arrives in or leaves from."""
+    """A graph input or output: name, dtype, shape, and the host slot of its array."""
 
     name: str
     dtype: DType
@@ -59,7 +59,7 @@ class Port:
 
 @dataclass(frozen=True)
 class ReservedPort:
-    """Memory that lasts from run to run: the name of the input that it is, its slot, and how it is stored."""
+    """Persistent memory of a program: the name of its input, its slot, and how it is stored."""
 
     name: str
     slot: int
@@ -101,18 +101,17 @@ class SourceSpec:
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """Text, options and name, as what builds programs takes them."""
+        """Text, options and name, as arguments of a build."""
         return self.text, self.options, self.name
 
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """Enqueue `entry` of source number `source`. `grid` is already a multiple of `group`, if there is one.
+    """Enqueue `entry` of source number `source`. `grid` is a multiple of `group`, if there is one.
 
-    open_group: the kernel runs with any work-group, so that one too large for its registers may shrink.
-    walk: launches of one walk give the same parts of their results, which are of one shape, to work-groups of the same
-        number; -1 where that is not known.
-    own: arguments, by number, of which a work-group reads or writes the part that is its own; the result is the first.
+    open_group: any work-group is valid, so that one too large for the kernel's registers may shrink. walk: number of
+    the work partition: launches of one partition assign equal parts of their outputs to work-groups of the same number;
+    -1 if unknown. own: arguments, by number, of which a work-group accesses only its own part; the output is the first.
     """
 
     source: int
@@ -152,7 +151,7 @@ class DownloadStep:
 
 @dataclass(frozen=True)
 class HostStep:
-    """Run one ONNX operator on the host. `proto` is the serialised NodeProto, `opset` its domain's version."""
+    """Run one ONNX operator on the host. `proto` is the serialized NodeProto, `opset` its domain's version."""
 
     op_type: str
     domain: str
@@ -165,7 +164,7 @@ class HostStep:
 
 @dataclass(frozen=True)
 class ReferenceStep:
-    """Run a canonical operator's NumPy reference on the host: the device has no kernel for its types."""
+    """Run a canonical operator's NumPy reference on the host, for types without device kernels."""
 
     op: Op
     inputs: tuple[int, ...]
@@ -178,22 +177,22 @@ Step = LaunchStep | UploadStep | DownloadStep | HostStep | ReferenceStep
 
 @dataclass
 class MemoryReport:
-    """Arena totals by strategy beside the lower bound (most bytes alive at once), in bytes."""
+    """Arena totals by strategy, and the lower bound (most bytes alive at once), in bytes."""
 
     chosen: str = ""
     totals: dict[str, int] = field(default_factory=dict)
     lower_bound: int = 0
     static: int = 0
     separate: int = 0
-    images: int = 0  # of the image pool, apart from the arena
-    nested: int = 0  # tensors that lie inside others; a number, not bytes
+    images: int = 0  # bytes of the image pool, outside the arena
+    nested: int = 0  # number of tensors inside other tensors' memory
 
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """What planning may have asked the tuning database, and what it said (tune/plan_dependencies.py).
+    """Queries to the tuning database during planning, and its answers (tune/plan_dependencies.py).
 
-    graph, nodes: signatures. stamp: of the database's file then. answers: digest of what it holds on these.
+    graph, nodes: signatures. stamp: of the database's file then. answers: digest of the database's entries for them.
     """
 
     graph: str
@@ -219,7 +218,7 @@ class Program:
     steps: list[Step] = field(default_factory=list)
     memory: MemoryReport = field(default_factory=MemoryReport)
     placement: Sequence[Any] = ()  # NodeReport records for explain()
-    stores_halves: bool = False  # whether a computed value is kept in halves, which may not hold it
-    tuning: TuningRecord | None = None  # what it was planned by; None where nobody may want to know
+    stores_halves: bool = False  # whether a computed value is stored in halves and may overflow
+    tuning: TuningRecord | None = None  # tuning queries during planning; None if not recorded
     reserved: list[ReservedPort] = field(default_factory=list)
-    weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, where they are known
+    weight_keys: dict[int, str] = field(default_factory=dict)  # content keys of weights, if known

@@ -1,6 +1,6 @@
-"""A Program of one node, whose tensors lie where the node's places say: what kernels are tested, tuned and verified by.
+"""A Program of one placed node, for tests, tuning and verification of kernels.
 
-Emission is that of whole graphs; only the transfers are left to whoever runs it.
+Emission is the same as for whole graphs; the caller does the transfers.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .program import Program, Storage
 
 Array = np.ndarray[Any, Any]
 Forms = MutableMapping[tuple[Value, str], Array]
-"""Constants in kernels' own forms, by value and the form's name."""
+"""Packed constants, by value and the form's name."""
 
 
 @dataclass(frozen=True)
 class NodeProgram:
-    """outputs: the slots of the node's outputs, in order."""
+    """A one-node Program. outputs: slots of the node's outputs, in order."""
 
     program: Program
     outputs: tuple[int, ...]
 
 
 def stored_inputs(node: Node, arrays: Sequence[Array | None]) -> dict[Value, Array]:
-    """What `node`'s inputs hold as their places store it, given logical arrays; None where there is none to store."""
+    """Contents of `node`'s inputs as their places store them, from logical arrays; absent inputs are omitted."""
     pairs = zip(node.inputs, arrays, strict=True)
     return {v: stored_as(a, v.type) for v, a in pairs if v is not None and a is not None}
 
@@ -51,10 +51,10 @@ def plan_node(
     guard: int = 0,
     key: str = "",
 ) -> NodeProgram:
-    """The Program of a placed node by `kernel` as `setting` says.
+    """The Program of a placed node by `kernel` with `setting`.
 
-    stored: what `stored_inputs` gave. forms: kept from plan to plan. guard: bytes past the end of each output that is
-    no image. key: names the stored contents, which then are not hashed to share their memory.
+    stored: from `stored_inputs`. forms: reused from plan to plan. guard: bytes past the end of each buffer output. key:
+    identifies the stored contents, so that they need not be hashed to share memory.
     """
     graph = Graph(node.name)
     program = Program(node.name)

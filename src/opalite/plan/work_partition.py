@@ -1,8 +1,8 @@
-"""Walks: which launches share out their results over work-groups alike.
+"""Work partitions: groups of launches that divide their outputs among work-groups in the same way.
 
-Where such launches are linked, a work-group finds what it wrote in one of them in the next without waiting for others
-(ptx/step_dependencies.py): of a gated layer of a transformer, the second product reads of the first what the same group
-computed.
+If such launches are linked into a persistent kernel, a work-group reads its own part of an earlier launch's output
+without waiting for other groups (ptx/step_dependencies.py): in a transformer's gated layer, the second product reads
+what the same group computed in the first.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .program import ScalarArg, StepArg
 
 NO_WALK = -1
 Walks = MutableMapping[tuple[str, ...], int]
-"""Numbers of walks, by all that they depend on."""
+"""Partition numbers, by everything that decides the partition."""
 
 
 def find_walk(
     node: Node, kernel: Kernel, launch: Launch, args: Sequence[StepArg], walks: Walks
 ) -> tuple[int, tuple[int, ...]]:
-    """`walk` and `own` of a launch's step, whose arguments are `args`. walks: gets the launch's, if it is new."""
+    """`walk` and `own` of a launch's step with arguments `args`; a new partition is added to `walks`."""
     y, operands = node.outputs[0], node.inputs[node.op.arity :]
     own, numbers, writes = [], [], False
     for i, (name, arg) in enumerate(zip(names_of(kernel, launch), args, strict=True)):

@@ -1,13 +1,13 @@
-"""`.opal` bundles: compiled models that run without onnx and without a single pass.
+"""`.opal` bundles: compiled models that run without onnx and without any pass.
 
-A bundle is one file of tensors (safetensors_file.py): packed weights, each once however many programs hold it, and
-program binaries. Its texts are JSON: `opalite` describes the model and its variants - the device that each was planned
-for and its input shapes -, `program N` and `reports N` hold a variant's Program, kernel sources included, and what is
-told of its nodes. The digest of `opalite` is a text of its own; `opalite` holds the digests of the other texts and the
-sums of the tensors, so that nothing damaged gets to a driver.
+A bundle is one tensor file (safetensors_file.py) with packed weights, each stored once, and program binaries. Its texts
+are JSON: `opalite` describes the model and its variants (device and input shapes), `program N` and `reports N` hold a
+variant's Program, kernel sources included, and its node reports. The digest of `opalite` is a text of its own;
+`opalite` holds the digests of the other texts and the checksums of the tensors, so that damage is found before a driver
+sees it.
 
-That tells accidents. A Program of a bundle that nobody vouches for is not used: a tensor of bytes holds the graph that
-it was emitted of (graph_record.py), of which a Rebuild has this version emit it again.
+Checksums find accidents, not attacks. A Program of an untrusted bundle is not used: the bundle records the graph
+(graph_record.py), from which a Rebuild emits the Program again.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ from .dispatch_key import DispatchKey
 VERSION = 9
 SUFFIX = ".opal"
 TABLE = 64 << 20
-"""Bytes of a table from which rows are picked that is mapped from the bundle."""
+"""Least bytes of a gather-only table that is memory-mapped from the bundle."""
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class GraphText:
-    """A recorded graph as JSON-ready data, and the arrays that it numbers. keys: of these, where they come from a file,
-    by identity."""
+    """A recorded graph as JSON-ready data, and the arrays that it numbers.
+
+    keys: content keys of the arrays from a file, by identity.
+    """
 
     data: Any
     arrays: Sequence[Array | LazyArray]
@@ -51,10 +53,10 @@ class GraphText:
 
 @dataclass(frozen=True)
 class Untrusted:
-    """A variant of a file, for whom does not trust its program.
+    """A variant of an untrusted file.
 
-    digest: of the file's texts. number: of the variant. graph_key: of the bytes that `graph` decodes, '' if it records
-    none. array: the array of a key, of a type and shape.
+    digest: of the file's texts. number: of the variant. graph_key: content key of the bytes that `graph` decodes, ''
+    without a record. array: loads an array by key, dtype and shape.
     """
 
     digest: str
@@ -66,17 +68,17 @@ class Untrusted:
 
 
 Content = Program | Template | Flow
-"""What a variant holds."""
+"""Contents of a variant."""
 
 Rebuild = Callable[[Untrusted], Content]
-"""Gives the content of a variant anew. BundleError, as the end of a sentence, where it cannot."""
+"""Emits the content of a variant again. BundleError, worded as the end of a sentence, if it cannot."""
 
 
 class Variant:
-    """One Program or Template: for one device, and one set of input shapes or all for which its guards hold.
+    """One compiled content for one device: for one set of input shapes, or for all that satisfy its guards.
 
-    binaries: the driver's, by number of the source, for a device and driver of `fingerprint`. graph: what the program
-    was emitted of. A variant of a file is decoded when its program is asked for.
+    binaries: program binaries by number of the source, for the device and driver of `fingerprint`. graph: the recorded
+    graph. A variant of a file is decoded on first use.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Variant:
 
     @property
     def content(self) -> Content:
-        """What was compiled; BundleError if the file's is damaged."""
+        """The compiled content; BundleError if the file is damaged."""
         if not isinstance(self._content, Program | Template | Flow):
             self._content = self._content()
         return self._content
@@ -110,11 +112,11 @@ class Variant:
 
     @property
     def stored(self) -> Program:
-        """The program, or what the template's programs share: sources, weights, steps. Of a flow the first one."""
+        """The program, or a template's shared program (sources, weights, steps); of a flow the first one."""
         return programs_of(self.content)[0]
 
     def failing(self, shapes: Mapping[str, tuple[int, ...]]) -> str:
-        """Why the template does not serve `shapes`, as the end of a sentence; '' where no guard fails."""
+        """The reason why the template does not serve `shapes`, as the end of a sentence; '' if no guard fails."""
         sizes, template = self.needs.sizes_of(shapes), self.template
         if sizes is None or template is None:
             return ""
@@ -125,7 +127,7 @@ class Variant:
         return f", for which {guards[0].text} does not hold{node}"
 
     def sizes_for(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The sizes for inputs of `shapes`, none of a program; None if this serves others."""
+        """The open sizes for inputs of `shapes`, () for a program; None if the variant does not serve them."""
         sizes = self.needs.sizes_of(shapes)
         if sizes is None or self.needs.sizes is None:
             return sizes
@@ -133,7 +135,7 @@ class Variant:
 
     @property
     def program(self) -> Program:
-        """The program; of a template, that for the sizes it was traced with."""
+        """The program; of a template the one for the sizes of tracing."""
         content = self.content
         if not isinstance(content, Template):
             return self.stored
@@ -143,28 +145,28 @@ class Variant:
 
 
 def programs_of(content: Content) -> tuple[Program, ...]:
-    """The programs that are stored: one, or those of a flow."""
+    """The stored programs: one, or all of a flow."""
     if isinstance(content, Flow):
         return content.programs
     return (content.program if isinstance(content, Template) else content,)
 
 
 def with_programs(content: Content, programs: Sequence[Program]) -> Content:
-    """The same with other programs in the places of those that are stored."""
+    """The content with its stored programs replaced."""
     if isinstance(content, Flow):
         return dataclasses.replace(content, programs=tuple(programs))
     return dataclasses.replace(content, program=programs[0]) if isinstance(content, Template) else programs[0]
 
 
 class NotServedError(BundleError):
-    """A bundle has nothing for a device, or for shapes."""
+    """A bundle has no program for a device or for shapes."""
 
 
 @dataclass
 class Bundle:
-    """What an .opal file holds: variants and what the session tells about the model (`meta`, plain JSON).
+    """Contents of an .opal file: variants, and metadata of the model for the session (`meta`, plain JSON).
 
-    digest: of the whole contents, for one that was read.
+    digest: of the whole file, if the bundle was read.
     """
 
     variants: list[Variant] = field(repr=False)  # programs with sources and weights
@@ -172,13 +174,13 @@ class Bundle:
     digest: str = ""
 
     def find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Variant:
-        """The variant for `device` and input `shapes`; BundleError says which there are."""
+        """The variant for `device` and input `shapes`; BundleError lists the existing ones."""
         return self.find_at(device, shapes)[0]
 
     def find_at(
         self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> tuple[Variant, tuple[int, ...]]:
-        """The variant for `device` and input `shapes`, and its sizes for them; BundleError as `find`."""
+        """(the variant for `device` and input `shapes`, its open sizes); BundleError as `find`."""
         fitting = [v for v in self.variants if plan_key(v.device) == plan_key(device) and _is_within(v, device)]
         if not fitting:
             names = ", ".join(sorted({v.device.name for v in self.variants}))
@@ -201,7 +203,7 @@ class Bundle:
 
 
 def _is_within(variant: Variant, device: DeviceInfo) -> bool:
-    """Whether the variant's program keeps to the limits of `device`, which differ within a family."""
+    """Whether the variant's program respects the limits of `device`, which differ within a family."""
     planned = variant.device
     fits = planned.local_mem <= device.local_mem and planned.max_work_group_size <= device.max_work_group_size
     has_dots = not variant.needs.byte_dots or planned.byte_dots == device.byte_dots
@@ -209,9 +211,9 @@ def _is_within(variant: Variant, device: DeviceInfo) -> bool:
 
 
 def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
-    """What of a device a Program depends on: two with the same key, and large enough limits, run the same bundle.
+    """Properties of a device that Programs depend on: devices with equal keys run the same bundle, within its limits.
 
-    How many cores there are and how much memory, which differ between machines with one processor, is no part of it.
+    Core count and memory size, which differ between machines with one CPU model, are excluded.
     """
     return (
         device.kind,
@@ -231,10 +233,10 @@ def plan_key(device: DeviceInfo) -> tuple[Any, ...]:
 
 
 def is_bundle(source: Any) -> bool:
-    """Whether `source` names an .opal file."""
+    """Whether `source` is the path of an .opal file."""
     return isinstance(source, (str, os.PathLike)) and Path(source).suffix == SUFFIX
 
 
 def text_digest(text: str) -> str:
-    """What tells whether a text of a bundle is whole."""
+    """Digest of a bundle's text."""
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""DispatchKey: what the choice among a bundle's programs depends on."""
+"""DispatchKey: the facts by which a bundle's programs are selected."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from ..program import Program
 
 _BYTE_DOTS = re.compile(r"-DDOTS=[12]\b")
-"""The option of sources whose instructions not every processor of a family has
-(kernels/quantized/dot_low_bit_int8.cl)."""
+"""Option of sources with instructions that not every CPU of a family has (quantized/dot_low_bit_int8.cl)."""
 
 
 @dataclass(frozen=True)
 class DispatchKey:
-    """What the choice among programs depends on: shapes of inputs by name, sizes of images in texels, and whether
-    sums of products of bytes have to be those of the device that was planned for (`DeviceInfo.byte_dots`).
+    """Shapes of inputs by name, image sizes in texels, and required int8 dot instructions.
 
-    shapes: also of inputs that the program does not read, for its own sizes may come from them (`Shape`). sizes: of a
-    template, which of its sizes each axis is, None for one that is as in `shapes`.
+    byte_dots: whether `DeviceInfo.byte_dots` must equal the planned device's. shapes: of all inputs of the model, since
+    sizes may come from unread ones (`Shape`). sizes: of a template, for each axis the number of its open size, None for
+    an axis as in `shapes`.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -34,7 +33,7 @@ class DispatchKey:
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         sizes: Mapping[str, tuple[int | None, ...]] | None = None,
     ) -> DispatchKey:
-        """The needs of `program` of a model whose inputs have these `shapes`; left out: those that it reads."""
+        """The key of `program` of a model with inputs of these `shapes`, by default those that it reads."""
         texels = [(w, h) for w, h, _ in program.image_pool]
         texels += [s.image for s in program.slots if s.image is not None]
         read = {i.name: i.shape for i in program.inputs}
@@ -43,14 +42,14 @@ class DispatchKey:
 
     @classmethod
     def of_all(cls, programs: Sequence[Program], shapes: Mapping[str, tuple[int, ...]]) -> DispatchKey:
-        """The needs of the programs of a flow, of a model whose inputs have these `shapes`."""
+        """The key of the programs of a flow, of a model with inputs of these `shapes`."""
         parts = [cls.of(program, {}) for program in programs]
         return cls(shapes, sorted({i for p in parts for i in p.images}), None, any(p.byte_dots for p in parts))
 
     def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The sizes that inputs of `shapes` have: none where there is no template; None if an axis has to be other.
+        """The open sizes in inputs of `shapes`, () without a template; None if an axis does not fit.
 
-        Inputs that are not named here count for nothing, and those that do not come are as they were.
+        Unknown inputs are ignored, and absent ones keep their sizes.
         """
         open_axes = self.sizes or {}
         found: dict[int, int] = {}
@@ -65,7 +64,7 @@ class DispatchKey:
         return tuple(found[n] for n in sorted(found))
 
     def describe(self) -> str:
-        """The shapes, as `opalite compile` takes them, with s0, s1, ... for sizes that are open."""
+        """The shapes in the syntax of `opalite compile`, with s0, s1, ... for open sizes."""
         names = self.sizes or {}
         return ", ".join(
             f"{name}:{'x'.join(_axis(*pair) for pair in zip(s, names.get(name) or (None,) * len(s), strict=True))}"

@@ -1,8 +1,7 @@
-"""GraphRecord: the placed graph that a Program was emitted of, as plain data.
+"""GraphRecord: the placed graph behind a Program, as plain data.
 
-A bundle holds it beside the Program, so that whoever does not trust the bundle can have this version emit the Program
-again (reemit_program.py). Of constants it holds what emission looks at; weights are there in the forms that kernels
-take.
+A bundle holds it beside the Program, so that a reader that does not trust the bundle can emit the Program again
+(reemit_program.py). Small constants are recorded by contents; weights are recorded in their packed forms.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 KEPT = 1 << 14
-"""Bytes of a constant up to which its contents are recorded: scalars and zero points, by which programs differ."""
+"""Most bytes of a constant recorded by contents: scalars and zero points, which programs depend on."""
 
 
 @dataclass(frozen=True)
 class ValueRecord:
-    """A tensor. data: the contents of a constant, None where they are not recorded."""
+    """A tensor. data: the contents of a constant, None if not recorded."""
 
     name: str
     type: TensorType
@@ -42,8 +41,10 @@ class ValueRecord:
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """A node by numbers of values, -1 for an input that is absent. kernel: its name, '' for none; params and group: of
-    its launches."""
+    """A node by numbers of values, -1 for an absent input.
+
+    kernel: its name, '' for none; params and group: tuning parameters and work-group of its launches.
+    """
 
     op: Any
     inputs: tuple[int, ...]
@@ -60,7 +61,7 @@ class NodeRecord:
 
 @dataclass(frozen=True)
 class FormRecord:
-    """A weight: a constant by its number, in a kernel's form, '' for that in which its place stores it."""
+    """A packed weight: the number of a constant, and a kernel's form, '' for the form of its place."""
 
     value: int
     form: str
@@ -69,7 +70,7 @@ class FormRecord:
 
 @dataclass(frozen=True)
 class ResultRecord:
-    """A model's output: number of a graph's output or input, or a constant."""
+    """A model output: the number of a graph output or input, or a constant."""
 
     name: str
     source: str  # output, input or constant
@@ -79,7 +80,7 @@ class ResultRecord:
 
 @dataclass(frozen=True)
 class TraceRecord:
-    """The symbols of a graph, the sizes that it was traced with, and what holds of them."""
+    """The symbols of a graph, their hints and guards."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -88,8 +89,10 @@ class TraceRecord:
 
 @dataclass(frozen=True)
 class GraphRecord:
-    """inputs, outputs: numbers of values. feeds: the model's names of the inputs. results: its outputs, in order.
-    given: as the Template has it."""
+    """A placed graph. inputs, outputs: numbers of values.
+
+    feeds: the model's names of the inputs. results: the model's outputs, in order. given: the Template's shape tensors.
+    """
 
     name: str
     values: tuple[ValueRecord, ...]
@@ -103,11 +106,11 @@ class GraphRecord:
 
 
 def read_trace(record: TraceRecord) -> Trace:
-    """The symbols of a recorded graph, with its guards. ValueError or ArithmeticError for what is no trace."""
+    """The Trace of a recorded graph, with its guards. ValueError or ArithmeticError if it is invalid."""
     trace = Trace()
     for name, size in zip(record.names, record.sizes, strict=True):
         if type(size) is not int or not is_dim(trace.symbol(size, str(name))):
-            raise ValueError(f"size {size!r} of '{name}' is no symbol's")
+            raise ValueError(f"size {size!r} of '{name}' is invalid for a symbol")
     for guard in record.guards:
         if read_expression(guard.text, trace) is not True:
             raise ValueError(f"{guard.text} does not hold for the sizes {record.sizes}")
@@ -116,8 +119,10 @@ def read_trace(record: TraceRecord) -> Trace:
 
 
 def record_graph(emitted: Emitter, content: Program | Template) -> tuple[TraceRecord | None, GraphRecord]:
-    """The graph that was emitted, whose program has become `content`, with the model's own ports; and its trace, which
-    is to be read first."""
+    """(record of the trace, record of the emitted graph); `content` is the program with the model's own ports.
+
+    The trace is to be read first.
+    """
     graph = emitted.graph
     numbers = {v: i for i, v in enumerate(graph.values())}
     program = content.program if isinstance(content, Template) else content

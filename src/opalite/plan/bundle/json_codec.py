@@ -1,4 +1,7 @@
-"""Programs and templates as JSON: tagged records for dataclasses, enums, tuples, NumPy scalars; arrays have a table."""
+"""JSON codec of programs and templates: tagged records for dataclasses, enums, tuples and NumPy scalars.
+
+Arrays are stored apart and referred to by number.
+"""
 
 from __future__ import annotations
 
@@ -78,21 +81,21 @@ _CLASSES: dict[str, type[Any]] = {
         g.GraphRecord,
     )
 }
-_KNOWN_ANYWAY = ("weight_keys",)  # the reader of a bundle fills them in; fields without a place, so the last
+_KNOWN_ANYWAY = ("weight_keys",)  # last fields, which are not encoded: the reader of a bundle fills them in
 _ENUMS: dict[str, type[Any]] = {"Storage": p.Storage, "Target": Target, "LayoutKind": LayoutKind}
 
 
 class Encoder:
-    """Turns a Program or a Template into JSON-ready data; arrays met on the way are numbered in `arrays`."""
+    """Encoder of a Program or Template as JSON-ready data; its arrays are collected in `arrays`."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray[Any, Any] | LazyArray] = []
 
     def encode(self, x: Any) -> Any:
-        """JSON-ready form of `x`; TypeError for a type that no Program holds."""
-        if isinstance(x, np.generic):  # before the numbers of Python: np.float64 is a float too
+        """JSON-ready form of `x`; TypeError for a type that no Program contains."""
+        if isinstance(x, np.generic):  # before Python numbers: np.float64 is a float
             return {"n": [x.dtype.name, x.item()]}
-        if type(x) in (SymbolicInt, SymbolicFloat):  # before the numbers that they say they are
+        if type(x) in (SymbolicInt, SymbolicFloat):  # before Python numbers: isinstance(x, int) is true
             return {"s": x.text}
         if x is None or isinstance(x, (bool, int, float, str)):
             return x
@@ -126,7 +129,7 @@ class Encoder:
 
 
 def _class(name: str) -> type[Any] | None:
-    """The dataclass of that name. View belongs to operators, which are imported only for programs that hold one."""
+    """The dataclass of that name. View is looked up lazily: it belongs to operators, which few programs need."""
     if name == "View":
         from ...ops.strided_view import View
 
@@ -135,7 +138,7 @@ def _class(name: str) -> type[Any] | None:
 
 
 def _is_expression(x: Any) -> bool:
-    """Whether `x` is an Expr. Only programs with steps on the host hold any; the others do without all operators."""
+    """Whether `x` is an Expr, without importing operators: only programs with host steps contain any."""
     if "opalite.ops" not in sys.modules:
         return False
     from ...expr.expression import Expr
@@ -144,7 +147,7 @@ def _is_expression(x: Any) -> bool:
 
 
 def _is_operator(x: Any) -> bool:
-    """Whether `x` is a canonical operator, as steps on the host hold them."""
+    """Whether `x` is a canonical operator, as host steps contain."""
     if "opalite.ops" not in sys.modules:
         return False
     from ...ops.operator import Op
@@ -153,20 +156,20 @@ def _is_operator(x: Any) -> bool:
 
 
 def _module_of(op: Any) -> str:
-    """The module of opalite.ops that has the operator; '' where another package has."""
+    """The module of opalite.ops that defines the operator; '' for an operator of another package."""
     package, _, name = type(op).__module__.rpartition(".")
     return name if package == "opalite.ops" else ""
 
 
 def decode(data: Any, arrays: Sequence[np.ndarray[Any, Any] | LazyArray], trace: Trace | None = None) -> Any:
-    """The inverse of `Encoder.encode`; BundleError for a record of an unknown kind. trace: of the sizes in it."""
+    """The inverse of `Encoder.encode`; BundleError for an unknown record. trace: of the symbolic sizes."""
     return _Decoder(arrays, trace).decode(data)
 
 
 def encode_graphs(
     graphs: Sequence[tuple[g.TraceRecord | None, g.GraphRecord]], flow: f.Flow | None = None
 ) -> tuple[Any, list[Any]]:
-    """Recorded graphs as JSON-ready data, and the arrays that it numbers. flow: what their programs are parts of."""
+    """Recorded graphs as JSON-ready data, and the arrays that it numbers. flow: the flow of their programs."""
     encoder = Encoder()
     encoded = [{"trace": encoder.encode(trace), "graph": encoder.encode(record)} for trace, record in graphs]
     steps = None if flow is None else encoder.encode(dataclasses.replace(flow, programs=()))
@@ -174,7 +177,7 @@ def encode_graphs(
 
 
 def decode_graphs(data: Any, arrays: Sequence[Any]) -> tuple[list[tuple[Trace | None, g.GraphRecord]], f.Flow | None]:
-    """The inverse of `encode_graphs`, with the trace that each graph's sizes belong to. The flow lacks its programs."""
+    """The inverse of `encode_graphs`: (trace, record) of each graph, and the flow without its programs."""
     graphs = []
     for graph in data["graphs"]:
         found = decode(graph["trace"], ())
@@ -182,16 +185,16 @@ def decode_graphs(data: Any, arrays: Sequence[Any]) -> tuple[list[tuple[Trace | 
         graphs.append((trace, decode(graph["graph"], arrays, trace)))
     flow = decode(data["flow"], arrays)
     if not isinstance(flow, f.Flow | None):
-        raise BundleError("the steps of a bundle are none; compile the model again")
+        raise BundleError("the steps of a bundle are invalid; compile the model again")
     return graphs, flow
 
 
 class _Decoder:
-    """Thousands of small records, of which a start waits for every one: so this is written for speed."""
+    """Decoder, written for speed: each start decodes thousands of small records."""
 
     def __init__(self, arrays: Sequence[np.ndarray[Any, Any] | LazyArray], trace: Trace | None) -> None:
         self._trace = trace
-        self._made: dict[str, tuple[Any, tuple[str, ...] | None]] = {}  # classes, with names of fields
+        self._made: dict[str, tuple[Any, tuple[str, ...] | None]] = {}  # class and field names
         self._numbers: dict[str, Any] = {}  # NumPy types by name
         self._by_tag: dict[str, Callable[[Any], Any]] = {
             "c": self._record,
@@ -234,7 +237,7 @@ class _Decoder:
         values = [self.decode(v) if type(v) in _NESTED else v for v in body[1:]]
         if names is None or len(values) != len(names):
             return cls(*values)
-        record = object.__new__(cls)  # __init__ of a frozen record takes three times as long
+        record = object.__new__(cls)  # __init__ of a frozen dataclass takes three times as long
         record.__dict__.update(zip(names, values, strict=True))
         return record
 
@@ -259,7 +262,7 @@ class _Decoder:
         from ...ops.operator import load_op, make_op
 
         if len(body) > 2:
-            load_op(body[2])  # all of them take a tenth of a start
+            load_op(body[2])  # importing all operators takes a tenth of a start
         return make_op(body[0], self.decode(body[1]))
 
 
@@ -267,7 +270,7 @@ _NESTED = (dict, list)
 
 
 def _plain_class(name: str) -> tuple[Any, tuple[str, ...] | None]:
-    """The dataclass of that name, and the names of its fields in order, where all that making one does is set them."""
+    """(dataclass of that name, its field names in order, or None if it needs its constructor)."""
     cls = _class(name)
     if cls is None:
         raise BundleError(f"record {name!r} is unknown to this version of opalite; compile the model again")

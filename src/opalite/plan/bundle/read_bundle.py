@@ -1,4 +1,4 @@
-"""Reading a bundle: its variants, each decoded, or made again, when it is asked for."""
+"""Bundle reader: each variant is decoded, or emitted again, when it is used."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Array = np.ndarray[Any, Any]
 def load_bundle(
     path: str | os.PathLike[str], apart: WeightFiles | None = None, rebuild: Rebuild | None = None
 ) -> Bundle:
-    """The bundle at `path`, weights read when a program is. BundleError unless it is a whole bundle of this version.
+    """The bundle at `path`; weights are read with their program. BundleError for an invalid or foreign file.
 
-    apart: where large weights lie, which then are StoredArrays. rebuild: gives programs in the place of the file's own,
-    which are used where there is none.
+    apart: the folder of large weights, which become LazyArrays. rebuild: emits the programs of untrusted files; without
+    it the file's own programs are used.
     """
     where = Path(path)
     if not where.is_file():
@@ -46,7 +46,7 @@ def load_bundle(
         text = file.texts.get("opalite")
         if text is None:
             raise BundleError(f"'{where}' is a safetensors file, but not an Opalite bundle")
-        # Sizes and kernels are trusted from here on: a damaged one could crash the driver.
+        # From here on sizes and kernels are used unchecked: a damaged one could crash the driver.
         if file.texts.get("digest") != text_digest(text):
             raise _damaged(where)
         about = json.loads(text)
@@ -64,7 +64,7 @@ def load_bundle(
 
 
 class _Reader:
-    """Reads and checks the parts of one bundle."""
+    """Reader of the checked parts of one bundle."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class _Reader:
         self._about = about
 
     def variant(self, n: int, raw: Mapping[str, Any]) -> Variant:
-        """The variant number `n`, decoded when it is asked for."""
+        """Variant number `n`, decoded on use."""
         binaries = {int(i): self._binary(str(key)) for i, key in raw["binaries"].items()}
         shapes = {name: tuple(map(int, shape)) for name, shape in raw["shapes"].items()}
         device = DeviceInfo.from_json(raw["device"])
@@ -104,7 +104,7 @@ class _Reader:
         )
 
     def _graph(self, raw: Mapping[str, Any], picked: Collection[str]) -> GraphText:
-        """The recorded graph, whose bytes have to be those that its key names, as nobody vouches for their sum."""
+        """The recorded graph; its bytes must match its key, since checksums of an untrusted file prove nothing."""
         text = self._checked(raw["key"])
         if content_key(text) != raw["key"]:
             raise _damaged(self._where)
@@ -160,7 +160,7 @@ class _Reader:
         try:
             return decode(self._json(f"reports {n}"), ())[program]
         except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as e:
-            raise BundleError(f"'{self._where}' does not tell of its nodes ({e}); compile the model again") from e
+            raise BundleError(f"'{self._where}' has no readable node reports ({e}); compile the model again") from e
 
     def _json(self, name: str) -> Any:
         text = self._file.texts.get(name, "")
@@ -172,7 +172,7 @@ class _Reader:
         if self._apart is not None and key in self._about["files"]:
             return self._mapped(key, dtype, shape)
         if picked and os.name == "posix" and self._file.nbytes(key) >= TABLE:
-            # Nobody sums up what nobody reads all of. The name is this file's own, as what it says is not checked.
+            # A mapped table is not checksummed, so that its key is unique to this file.
             return mapped_part(dtype, shape, f"{self._digest}:{key}", lambda: self._file.map(key))
         if self._apart is None or self._file.has(key):
             return self._checked(key).view(dtype).reshape(shape)
@@ -182,7 +182,7 @@ class _Reader:
             raise BundleError(f"'{self._where}' is not whole: {e}") from e
 
     def _mapped(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LazyArray:
-        """A table in the model's own file, as long as nobody has written to that."""
+        """A table mapped from the model's own file, if that is unchanged."""
         path, offset = self._about["files"][key]
         try:
             found = FilePart(ModelFile(Path(path)), offset, math.prod(shape) * dtype.itemsize).mapped(dtype, shape)

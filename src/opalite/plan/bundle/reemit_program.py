@@ -1,9 +1,8 @@
-"""Emitting a Program again from the graph that a bundle records: what this version makes of it, whoever wrote the file.
+"""Emit a Program again from the graph that an untrusted bundle records, with this version's kernels.
 
-Nothing of the record is taken on trust. Types are inferred anew, operators check their attributes, kernels are asked
-whether they take the node in its layouts, with its parameters, and emission works out sources, arguments, grids and
-offsets as it does for any model. Weights come in kernels' own forms, of which type and shape are checked; of contents
-those that kernels use as positions are.
+No part of the record is trusted. Types are inferred anew, operators check their attributes, and kernels check the node,
+its layouts and parameters. Emission computes sources, arguments, grids and offsets as for any model. Packed weights are
+checked by type and shape, and by contents if kernels use them as positions.
 """
 
 from __future__ import annotations
@@ -49,30 +48,32 @@ from .graph_record import FormRecord, GraphRecord, NodeRecord, ResultRecord, Val
 Array = np.ndarray[Any, Any]
 
 _MOST_RANK = 64
-_CHECKED = "rebuild"  # how the graph's checker calls this step
+_CHECKED = "rebuild"  # name of this step in errors of the graph checker
 
 
 class _RefusedError(ValueError):
-    """What a bundle records is not what this version makes."""
+    """The record does not fit this version."""
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """content: what was emitted, with the model's own ports. exact: arrays of the record whose contents were checked,
-    and have to be the same whenever the content is used."""
+    """The emitted content, with the model's own ports.
+
+    exact: arrays of the record whose contents were checked and must be equal at each use.
+    """
 
     content: Program | Template
     exact: tuple[Array | LazyArray, ...]
 
 
 def rebuild(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Rebuilt:
-    """What this version emits of `record` for `device`. BundleError, which says where, for what it would not make.
+    """Emit `record` for `device`. BundleError names the place of a fault.
 
-    trace: of the numbers in `record`, as `read_trace` gave it.
+    trace: of the numbers in `record`, from `read_trace`.
     """
     try:
         return _rebuilt(trace, record, device)
-    except Exception as e:  # whatever a stranger wrote may fail anywhere in planning
+    except Exception as e:  # an untrusted record may fail anywhere in planning
         text = str(e).splitlines()[0] if str(e) else ""
         raise BundleError(
             f"{text if isinstance(e, OpaliteError | _RefusedError) else f'{type(e).__name__}: {text}'}"
@@ -81,7 +82,7 @@ def rebuild(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Reb
 
 def _rebuilt(trace: Trace | None, record: GraphRecord, device: DeviceInfo) -> Rebuilt:
     graph, values = _graph(trace, record)
-    _need(isinstance(record.given, ShapeTensors | None), "what follows from sizes is not said")
+    _need(isinstance(record.given, ShapeTensors | None), "the shape tensors are missing")
     settings = {n: s for n, r in zip(graph.nodes, record.nodes, strict=True) if (s := _setting(r)) is not None}
     check_graph(graph, _CHECKED)
     check_sizes(graph, device)
@@ -181,30 +182,31 @@ def _setting(record: NodeRecord) -> LaunchConfig | None:
     return LaunchConfig(dict(record.params), group)
 
 
-# What is checked of a node
+# Checks of a node
 
 
 def _check_node(node: Node, setting: LaunchConfig | None, device: DeviceInfo) -> list[Array | LazyArray]:
-    """ValueError or OpaliteError unless the node is computed as this version may compute it; the arrays whose contents
-    were looked at."""
-    _need(not node.op.in_place, "it writes to memory that lasts, which bundles have none of")
+    """Raise ValueError or OpaliteError unless this version may compute the node so; the arrays checked by contents."""
+    _need(not node.op.in_place, "it writes to reserved memory, which bundles do not have")
     _check_epilogue(node)
     places = [v.type.place.target for v in (*node.inputs, *node.outputs) if v is not None and not v.is_const]
     kernel = node.chosen.kernel
     if node.chosen.host_reason:
         _need(
             kernel is None and all(t is Target.HOST for t in places),
-            "it runs on the host, and its values do not lie there",
+            "it runs on the host, but its values are on the device",
         )
         return []
     if isinstance(node.op, PlaceCast) and kernel is None and not is_alias(node):
         _need(sorted(t.value for t in places) == [Target.HOST.value, Target.OPENCL.value], "it moves nothing")
-        _need(node.x.type.layout.is_row_major and node.y.type.layout.is_row_major, "it crosses to the device by rows")
+        _need(
+            node.x.type.layout.is_row_major and node.y.type.layout.is_row_major, "it is transferred in row-major order"
+        )
         _need(
             node.x.type.place.target is not Target.OPENCL or node.x.type.storage is node.y.type.storage, "it converts"
         )
         return []
-    _need(all(t is Target.OPENCL for t in places), "its values do not lie on the device")
+    _need(all(t is Target.OPENCL for t in places), "its values are not on the device")
     if is_alias(node):
         x, y = node.x.type, node.y.type
         _need(x.storage is y.storage and agree((x.nbytes,), (y.nbytes,)), f"{x} and {y} are not the same bytes")
@@ -226,7 +228,7 @@ def _check_node(node: Node, setting: LaunchConfig | None, device: DeviceInfo) ->
 
 
 def _check_epilogue(node: Node) -> None:
-    """The operands of an epilogue are those that its expression names, and broadcast to the result."""
+    """Check an epilogue: its operands are those that its expression names, and broadcast to the result."""
     expr = node.epilogue
     if expr is None:
         return
@@ -243,13 +245,13 @@ def _check_epilogue(node: Node) -> None:
     for k, instr in enumerate(expr.instrs):
         for a in instr.args:
             known = not isinstance(a, In) or 0 <= a.i < len(expr.dtypes)
-            _need(known and (not isinstance(a, Tmp) or 0 <= a.k < k), "its epilogue names what is not there")
+            _need(known and (not isinstance(a, Tmp) or 0 <= a.k < k), "its epilogue has an undefined reference")
         function = find_function(instr.fn, len(instr.args))
         _need(instr.fn != "coord" and function.takes(expr.ref_dtype(instr.args[0])), f"its epilogue has {instr}")
 
 
 def _check_kernel(node: Node, kernel: Kernel, setting: LaunchConfig, device: DeviceInfo) -> None:
-    """The kernel takes the node, in these layouts and by these parameters."""
+    """Check that the kernel takes the node in these layouts with these parameters."""
     apart = node if isinstance(node.op, PlaceCast) else _unplaced(node)
     asked = kernel.problem(apart, device)
     why = unsupported(apart, device) or kernel.refuse(asked)
@@ -262,7 +264,10 @@ def _check_kernel(node: Node, kernel: Kernel, setting: LaunchConfig, device: Dev
     strange = [k for k, values in kernel.space.items() if not _is_among(params[k], values)]
     if strange:
         usual = kernel.defaults(kernel.problem(hinted(node), device))
-        _need(all(_is_among(params[k], (usual[k],)) for k in strange), f"parameters {dict(params)} are not tried")
+        _need(
+            all(_is_among(params[k], (usual[k],)) for k in strange),
+            f"parameters {dict(params)} are not in its search space",
+        )
     if isinstance(node.op, MoveRows) and not _is_open(node):
         table = table_of(node.op, node.x.shape)
         _need(table is not None and table.size * node.op.row == node.y.type.count, "its steps give other rows")
@@ -279,12 +284,12 @@ def _is_among(value: Any, values: Sequence[Any]) -> bool:
 
 
 def _is_open(node: Node) -> bool:
-    """Whether sizes of the node are symbols, of which kernels know less: emission then takes legal parameters."""
+    """Whether the node has symbolic sizes: then emission picks legal parameters."""
     return any(is_dim(d) for v in (*node.inputs, *node.outputs) if v is not None for d in v.shape)
 
 
 def _unplaced(node: Node) -> Node:
-    """The node as kernels are asked about it before layouts are known."""
+    """The node before layout assignment, as kernels expect it."""
     made: dict[Value, Value] = {}
     for v in (*node.inputs, *node.outputs):
         if v is not None and v not in made:
@@ -307,7 +312,7 @@ def _binds(node: Node, binding: Binding) -> bool:
 
 @dataclass
 class _Emitter(Emitter):
-    """An emission whose weights are given in kernels' forms."""
+    """An emission whose packed weights come from the record."""
 
     given: Mapping[tuple[Value, str], FormRecord] = field(default_factory=dict)
 

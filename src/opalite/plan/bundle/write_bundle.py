@@ -1,4 +1,4 @@
-"""Writing a bundle: each array once, sums of everything, and a file that is whole or not there."""
+"""Bundle writer: each array once, checksums of everything, atomic replacement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _lasting(device: DeviceInfo) -> DeviceInfo:
-    """The device without what is another from process to process: the memory that a virtual machine has at the time."""
+    """The device without properties that vary between processes: a virtual machine's current memory."""
     return dataclasses.replace(device, global_mem=_NO.global_mem, max_alloc=_NO.max_alloc) if device.on_host else device
 
 
@@ -39,27 +39,27 @@ def save_bundle(
     apart: WeightFiles | None = None,
     each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
 ) -> None:
-    """Write atomically: a reader sees the old file or the whole new one. The programs' `weight_keys` are filled in.
+    """Write atomically: readers see the old file or the whole new one. Fills in the programs' `weight_keys`.
 
-    apart: where large weights go, which the reader has to be given as well. each: computes digests of arrays and
-    writes these files, perhaps side by side.
+    apart: the folder of large weights, which the reader needs too. each: maps digests and file writes, perhaps in
+    parallel.
     """
     target = Path(path)
     tensors: dict[str, Array] = {}
     sums: dict[str, str] = {}
     texts: dict[str, str] = {}
-    files: dict[str, tuple[str, int]] = {}  # where tables lie that are mapped from a model's own file
+    files: dict[str, tuple[str, int]] = {}  # path and offset of tables mapped from the model file
     variants = []
 
     def examine(held: Array | LazyArray) -> tuple[Contents, Array | None]:
-        """What it contains, and itself unless it lies apart now."""
+        """(facts about the contents, the array unless it is in a file of its own)."""
         if held.dtype == object:
             raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
         is_mapped = isinstance(held, LazyArray) and held.is_mapped
         if is_mapped and isinstance(held, LazyArray) and held.source is not None and apart is not None:
             files[held.contents.digest] = held.source
             return held.contents, None
-        # What stands for the contents of a mapped table depends on where it lies.
+        # The key of a mapped table depends on its position in the file.
         known = held.contents if isinstance(held, LazyArray) and not is_mapped else Contents()
         is_apart = apart is not None and held.nbytes >= APART
         if known.checksum and is_apart and apart is not None and apart.has(known.digest, held.nbytes):

@@ -1,4 +1,4 @@
-"""The memory planner: one arena, an offset for every intermediate, several strategies, an independent verifier."""
+"""Arena planner: an offset for every intermediate, by several strategies, checked by an independent verifier."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def align_up(n: int, align: int) -> int:
 
 
 def lower_bound(requests: Sequence[Request], align: int = 1) -> int:
-    """The most bytes alive at any one step: no plan can be smaller."""
+    """The most bytes alive at any one step, a lower bound of every plan."""
     return _most_alive(_events(requests), {r.id: align_up(r.nbytes, align) for r in requests})
 
 
 def _events(requests: Sequence[Request]) -> list[tuple[Sequence[int], Sequence[int]]]:
-    """Ids of the requests that begin, and of those that have ended, at each step at which there are any, in order."""
+    """Ids of the requests that begin, and of those that have ended, at each step with any, in order."""
     begins, ends = dict[int, list[int]](), dict[int, list[int]]()
     for r in requests:
         begins.setdefault(r.first, []).append(r.id)
@@ -59,7 +59,7 @@ def _most_alive(events: Sequence[tuple[Sequence[int], Sequence[int]]], sizes: Ma
 
 
 def plan_naive(requests: Sequence[Request], align: int) -> Plan:
-    """No reuse: for debugging, every value keeps its bytes to the end."""
+    """No reuse, for debugging: every value keeps its memory to the end."""
     offsets: dict[int, int] = {}
     top = 0
     for r in requests:
@@ -69,15 +69,14 @@ def plan_naive(requests: Sequence[Request], align: int) -> Plan:
 
 
 MOST_MEETINGS = 64
-"""Pairs of requests alive at one step, for each request, up to which they are placed among those that they meet; where
-more meet, as hundreds of values that are kept to the end do, they come from a pool in order of execution."""
+"""Most overlapping pairs for each request in the greedy strategies; with more, a pool allocates in execution order."""
 
 Meetings = Mapping[int, Sequence[int]]
-"""By request id, those alive at a step at which it is."""
+"""By request id, the requests whose lifetimes overlap."""
 
 
 def find_meetings(requests: Sequence[Request]) -> Meetings | None:
-    """Who meets whom in time; None for more than MOST_MEETINGS pairs a request."""
+    """Overlapping lifetimes; None for more than MOST_MEETINGS pairs a request."""
     meets: dict[int, list[int]] = {r.id: [] for r in requests}
     alive: list[tuple[int, int]] = []  # last step and id, a heap
     count = 0
@@ -96,8 +95,7 @@ def find_meetings(requests: Sequence[Request]) -> Meetings | None:
 
 
 def _place_in_order(name: str, order: Iterable[tuple[int, int]], meets: Meetings) -> Plan:
-    """Give each request in turn, an id and aligned bytes, the lowest gap that fits among the placed ones that it meets,
-    best fit first."""
+    """Place requests (id, aligned bytes) in order: each in the best-fitting gap among overlapping ones."""
     offsets: dict[int, int] = {}
     spans: dict[int, tuple[int, int]] = {}
     total = 0
@@ -114,7 +112,7 @@ def _sized(order: Iterable[Request], align: int) -> list[tuple[int, int]]:
 
 
 def _best_fit(busy: Sequence[tuple[int, int]], size: int) -> int:
-    """Where `size` bytes go beside stretches in order of their starts: the smallest gap that fits, else behind all."""
+    """Offset of `size` bytes among sorted busy ranges: the smallest gap that fits, else the end."""
     best, best_gap, cursor = None, None, 0
     for start, end in busy:
         gap = start - cursor
@@ -149,7 +147,7 @@ def plan_best_fit(requests: Sequence[Request], align: int, meets: Meetings) -> P
 
 
 def plan_by_lifetime(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
-    """Longest-lived first: values that stay keep to the bottom of the arena."""
+    """Longest-lived first: long-lived values stay at the bottom of the arena."""
     order = sorted(requests, key=lambda r: (r.first - r.last, -r.nbytes))
     return _place_in_order("by_lifetime", _sized(order, align), meets)
 
@@ -158,9 +156,9 @@ SEARCH_PLACEMENTS = 20000  # requests placed in all: keeps the search to some te
 
 
 def plan_search(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
-    """Greedy by size, repaired: whoever ends above the lower bound moves forward in the order; all are placed anew.
+    """Greedy by size, repaired: requests that end above the lower bound move forward in the order; all are placed anew.
 
-    ('Squeaky wheel' optimisation: Joslin and Clements 1999.) Stops at the lower bound or after SEARCH_PLACEMENTS.
+    ('Squeaky wheel' optimization: Joslin and Clements 1999.) Stops at the lower bound or after SEARCH_PLACEMENTS.
     """
     bound = lower_bound(requests, align)
     order = sorted(requests, key=lambda r: (-r.nbytes, r.first))
@@ -180,7 +178,7 @@ def plan_search(requests: Sequence[Request], align: int, meets: Meetings) -> Pla
 
 
 def plan_pool(requests: Sequence[Request], sizes: Mapping[int, int]) -> Plan:
-    """`plan_best_fit` for any number of meetings: free blocks are kept by size, and joined as they come back.
+    """`plan_best_fit` for any number of overlaps: free blocks are kept by size, and merged when freed.
 
     sizes: aligned bytes by request.
     """
@@ -217,7 +215,7 @@ def plan_pool(requests: Sequence[Request], sizes: Mapping[int, int]) -> Plan:
             start = by_size[fits][1]
             found = take(start)
         else:
-            start = ends.get(total, total)  # the last free block is as long as is wanted
+            start = ends.get(total, total)  # the last free block can grow
             found = take(start) if start < total else 0
             total = max(total, start + size)
         offsets[r.id] = start
@@ -228,13 +226,13 @@ def plan_pool(requests: Sequence[Request], sizes: Mapping[int, int]) -> Plan:
 
 
 class Replacer:
-    """Places requests of known lifetimes again for other sizes, quickly: who meets whom in time is worked out once.
+    """Places requests of known lifetimes again for other sizes; overlaps are computed once.
 
-    order: ids of the requests by their offsets in a plan for some sizes. Placed in that order they come to lie nowhere
-    higher than there, so that for those sizes the arena is no larger.
+    order: ids of the requests by their offsets in a plan for some sizes. Placed in that order none gets a higher offset
+    than there, so that for those sizes the arena is no larger.
     """
 
-    WELL = 1.05  # of the lower bound: what is larger is placed by size too
+    WELL = 1.05  # times the lower bound; larger plans are also tried by size
 
     def __init__(self, requests: Sequence[Request], order: Sequence[int]) -> None:
         self._requests = requests
@@ -244,7 +242,7 @@ class Replacer:
         self._last: tuple[Any, Plan, int] = ({}, Plan("", {}, 0), -1)
 
     def place(self, nbytes: Mapping[int, int], align: int) -> tuple[Plan, int]:
-        """(a plan, the lower bound) for these bytes by request, whose lifetimes are those that are known."""
+        """(a plan, the lower bound) for these bytes by request."""
         sizes = {i: align_up(n, align) for i, n in nbytes.items()}
         last, plan, least = self._last
         if sizes == last and least >= 0:
@@ -273,9 +271,9 @@ STRATEGIES = ("naive", *_PLACING)
 
 
 def plan_memory(requests: Sequence[Request], align: int, strategy: str = "best") -> tuple[Plan, dict[str, int]]:
-    """(the plan chosen, totals of all strategies tried). `best` takes the smallest arena, searching only if it must.
+    """(the chosen plan, totals of all strategies tried). `best` takes the smallest arena, and searches only if needed.
 
-    Where more than MOST_MEETINGS pairs a request meet, all strategies but `naive` give way to a pool.
+    With more than MOST_MEETINGS overlapping pairs a request, all strategies but `naive` are replaced by a pool.
     """
     plans = [plan_naive(requests, align)] if strategy in ("best", "naive") else []
     if strategy != "naive":
@@ -294,7 +292,7 @@ def plan_memory(requests: Sequence[Request], align: int, strategy: str = "best")
 
 
 def verify_plan(requests: Sequence[Request], plan: Plan, align: int) -> None:
-    """AssertionError if two values alive at the same time overlap, stick out of the arena, or are misaligned."""
+    """AssertionError if two values alive at one time overlap, exceed the arena, or are misaligned."""
     active: list[tuple[int, int, int]] = []  # first byte, end and id of what is alive, sorted; none overlaps
     ends: list[tuple[int, tuple[int, int, int]]] = []  # last step of each, a heap
     for r in sorted(requests, key=lambda r: r.first):

@@ -1,9 +1,8 @@
-"""BufferAliasing: values that lie inside another value's memory, so that joining and cutting tensors moves no byte.
+"""Buffer aliasing: values inside other values' memory, so that Concat, Slice and Reshape copy nothing.
 
-A Reshape, and a cast that changes no byte, is its input's memory. A Slice of one stretch of its input's memory is that
-stretch. An input of a Concat that is one stretch of the output is written there by whoever computes it; Concats of
-Concats nest. What holds others lives from the first write into it to the last read. So whatever would need more memory
-at the fullest step than copies do is copied.
+A Reshape, and a cast that changes no byte, shares its input's memory. A contiguous Slice is part of its input's memory.
+A contiguous input of a Concat is written into the output directly; Concats of Concats nest. The memory lives from its
+first write to its last read. Aliasing that would need more memory at the peak than copies do is not applied.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from ...ops.elementwise import PlaceCast
 from .arena_planner import align_up
 
 GROWTH = 1.02
-"""Nesting may raise the most bytes alive at once by this factor, or by SMALL bytes."""
+"""Aliasing may raise the most bytes alive at once by this factor, or by SMALL bytes."""
 SMALL = 64 << 10
 ONE_BY_ONE = 64
-"""Inputs of a Concat that are left out one by one; then twice as many each time."""
+"""Inputs of a Concat that are dropped one by one; then twice as many each time."""
 
 
 @dataclass(frozen=True)
 class AliasedSlice:
-    """Where a value lies: `offset` bytes from the start of the memory of `root`."""
+    """The memory of a value: `offset` bytes from the start of the memory of `root`."""
 
     root: Value
     offset: int = 0
@@ -40,25 +39,25 @@ class AliasedSlice:
 
 @dataclass
 class BufferAliasing:
-    """What lies inside what. `copied`: for each Concat and Slice, the inputs that a launch moves, and why."""
+    """Aliases of values. `copied`: for each Concat and Slice, the inputs that a launch copies, with the reason."""
 
     within: dict[Value, AliasedSlice] = field(default_factory=dict)
     copied: dict[Node, dict[int, str]] = field(default_factory=dict)
 
     def find(self, v: Value) -> AliasedSlice:
-        """The memory that `v` lies in: its own, where it lies in no other's."""
+        """The memory of `v`: its own, or a part of its root's."""
         passed: list[tuple[Value, int]] = []
         offset = 0
         while (spot := self.within.get(v)) is not None:
             passed.append((v, offset))
             v, offset = spot.root, offset + spot.offset
-        for value, before in passed:  # there directly the next time: Concats nest many deep
+        for value, before in passed:  # path compression: Concats nest deep
             self.within[value] = AliasedSlice(v, offset - before)
         return AliasedSlice(v, offset)
 
 
 def is_alias(node: Node) -> bool:
-    """Whether the output is all of the input's memory: a Reshape, or a cast on the device that changes no byte."""
+    """Whether the output is the input's whole memory: a Reshape, or a device cast that changes no byte."""
     if isinstance(node.op, Reshape):
         return not node.chosen.host_reason
     if not isinstance(node.op, PlaceCast):
@@ -69,9 +68,9 @@ def is_alias(node: Node) -> bool:
 
 
 def pieces(node: Node) -> dict[int, int]:
-    """Inputs of a Concat that hold anything, with the byte of the output's memory at which each begins.
+    """Non-empty inputs of a Concat, with the byte offset of each in the output's memory.
 
-    It is one stretch there if `joins_stretches`.
+    Each is contiguous there if `joins_stretches`.
     """
     found, offset = {}, 0
     for i, v in enumerate(node.inputs):
@@ -82,12 +81,12 @@ def pieces(node: Node) -> dict[int, int]:
 
 
 def moved_inputs(node: Node) -> tuple[int, ...]:
-    """The inputs that a Concat or a Slice moves where nothing is nested, one launch each."""
+    """The inputs that a Concat or a Slice copies without aliasing, one launch each."""
     return tuple(pieces(node)) if isinstance(node.op, Concat) else (0,)
 
 
 def joins_stretches(node: Node) -> bool:
-    """Whether each input of a Concat is one stretch of the output's memory: nothing outside the axis varies slower."""
+    """Whether each input of a Concat is contiguous in the output's memory: all outer axes have size 1."""
     axis, layout = node.as_(Concat).axis, node.y.type.layout
     inputs = [node.input(i) for i in pieces(node)]
     whole = axis != 1 or all(is_multiple(v.shape[1], layout.pack) for v in inputs[:-1])
@@ -95,7 +94,7 @@ def joins_stretches(node: Node) -> bool:
 
 
 def stretch_start(node: Node) -> int | None:
-    """The byte of its input's memory at which a Slice begins; None if it is not one stretch of that memory."""
+    """Byte offset of a Slice in its input's memory; None if it is not contiguous."""
     x, y, layout = node.x.type, node.y.type, node.y.type.layout
     op = node.as_(Slice)
     starts, steps = list(op.starts), op.steps
@@ -108,7 +107,7 @@ def stretch_start(node: Node) -> int | None:
             return None
         starts = [starts[0], starts[1] // layout.pack, *starts[2:], 0]
     extents, sizes = layout.storage_shape(x.shape), layout.storage_shape(y.shape)
-    # An axis that is cut at hand may be whole at other sizes, where the Slice copies all the same.
+    # An axis that is cut now may be whole at other sizes; the Slice copies nevertheless.
     pairs = enumerate(zip(extents, sizes, strict=True))
     cut = max((k for k, (n, size) in pairs if hint_of(n) != hint_of(size) or n != size), default=0)
     if math.prod(sizes[:cut]) != 1:
@@ -125,10 +124,10 @@ def find_buffer_aliasing(
     *,
     part_align: int | None = None,
 ) -> BufferAliasing:
-    """The nesting of a placed graph, whose nodes take `launches` where nothing is nested.
+    """The aliasing of a placed graph.
 
-    align: what the offsets of values' memory are multiples of, in bytes. refusal: why every Concat and Slice copies.
-    part_align: what the offsets of tensors inside others are multiples of, if less.
+    launches: of the nodes, without aliasing. align: alignment of values' memory, in bytes. refusal: reason why every
+    Concat and Slice copies. part_align: alignment of tensors inside others, if less.
     """
     finder = _Finder(graph, launches, align, part_align or align)
     for node in graph.nodes:
@@ -142,13 +141,13 @@ def find_buffer_aliasing(
 
 
 class _Finder:
-    """Nests one value after another and keeps account of the bytes alive at each step."""
+    """Aliases one value after another and tracks the bytes alive at each step."""
 
     def __init__(self, graph: Graph, launches: Mapping[Node, Sequence[Launch]], align: int, part_align: int) -> None:
         self.nesting = BufferAliasing()
         self._align = align
         self._part_align = part_align
-        self._apart: dict[Value, str] = {}  # roots whose memory is no part of the arena, and why
+        self._apart: dict[Value, str] = {}  # roots outside the arena, with the reason
         self._lives: dict[Value, tuple[int, int]] = {}  # steps of first and last use, by root
         self._alive = np.zeros(len(graph.nodes) + 1, np.int64)  # bytes of the arena by step, at the sizes at hand
         reserved = {graph.inputs[i] for i, _ in graph.reserved}
@@ -159,7 +158,7 @@ class _Finder:
                 if v is not None and v.type.place.target is Target.OPENCL:
                     self._use(node, v, i)
                     if v in reserved:
-                        self._apart[v] = "it lasts from run to run"
+                        self._apart[v] = "it is persistent"
             scratch = {
                 a.name: hint_of(a.nbytes)
                 for x in launches.get(node, ())
@@ -192,7 +191,7 @@ class _Finder:
         return align_up(hint_of(root.type.nbytes), self._align)
 
     def join(self, node: Node) -> dict[int, str] | str:
-        """Nest what can be of a Concat's inputs in its output; the others, or all, and why they must be copied."""
+        """Alias a Concat's inputs with its output where possible; {input: reason} or one reason for those copied."""
         starts = pieces(node)
         if node.y in self._apart:
             return f"of the output, {self._apart[node.y]}"
@@ -215,7 +214,7 @@ class _Finder:
                 run = [first]
                 copied[first] = reason
             at += len(run)
-        # What was computed first holds the memory longest: it is left out first, one by one and then many at a time.
+        # The input computed first holds the memory longest: drop it first, one by one and then many at a time.
         oldest = sorted(found, key=lambda r: self._lives[r][0])[::-1]
         tries = 0
         while oldest and not self._nest({r: AliasedSlice(node.y, starts[found[r][0]]) for r in found}, node.y):
@@ -225,7 +224,7 @@ class _Finder:
         return dict(sorted(copied.items()))
 
     def _run(self, node: Node, order: Sequence[int], at: int) -> list[int]:
-        """The inputs in `order` from `at` on that together are all of one root's memory; none if they are not."""
+        """The inputs in `order` from `at` on that together fill one root's memory; none if they do not."""
         root, end = self.nesting.find(node.input(order[at])).root, 0
         for k in range(at, len(order)):
             v = node.input(order[k])
@@ -240,7 +239,7 @@ class _Finder:
         if root in self._apart:
             return self._apart[root]
         if not run:
-            return f"it lies in the memory of %{root.name}"
+            return f"it is in the memory of %{root.name}"
         if any(node.input(i).type.place != node.y.type.place for i in run):
             return "it is stored otherwise"
         return (
@@ -250,7 +249,7 @@ class _Finder:
         )
 
     def cut(self, node: Node) -> dict[int, str] | str:
-        """Nest a Slice's output in its input; why it must be copied."""
+        """Alias a Slice's output with its input; {input: reason} or one reason if it is copied."""
         container, start = self.nesting.find(node.x), stretch_start(node)
         for v, what in ((container.root, "input"), (node.y, "output")):
             if v in self._apart:
@@ -260,11 +259,11 @@ class _Finder:
         if not is_multiple(start, self._part_align):
             return f"byte {start!r} of the input is not a multiple of {self._part_align}"
         if not self._nest({node.y: AliasedSlice(container.root, container.offset + start)}, container.root):
-            return "the input would hold its memory longer"
+            return "the input's memory would live longer"
         return {}
 
     def _nest(self, spots: Mapping[Value, AliasedSlice], holder: Value) -> bool:
-        """Put roots into the memory of `holder`; False, with nothing done, if too much would be alive at once."""
+        """Put roots into the memory of `holder`; False, without a change, if too much would be alive at once."""
         lives = [self._lives[v] for v in (*spots, holder)]
         joint = min(first for first, _ in lives), max(last for _, last in lives)
         change = np.zeros(joint[1] - joint[0] + 2, np.int64)

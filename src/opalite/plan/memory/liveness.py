@@ -1,4 +1,4 @@
-"""Lifetimes of a Program's memory, and from them its slots: offsets in the arena, and images of the pool."""
+"""Liveness of a Program's memory, and the slots that follow: arena offsets and pool images."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .arena_planner import STRATEGIES, Plan, Request, lower_bound, plan_memory
 
 @dataclass
 class Lifetime:
-    """A device value's needs before offsets are known: `nbytes` from step `first` to step `last`, both included.
+    """A device value before its offset is known: `nbytes` from step `first` to step `last`, both included.
 
-    image: width and height in texels. within: the slot that holds it, and at which byte.
+    image: width and height in texels. within: (containing slot, byte offset).
     """
 
     nbytes: int
@@ -32,7 +32,7 @@ class Lifetime:
 
 
 def arena_requests(lifetimes: Sequence[Lifetime]) -> list[Request]:
-    """What the arena has to hold; a request has the number of its slot."""
+    """The requests to the arena; a request has the number of its slot."""
     return [
         Request(i, m.nbytes, m.first, m.last)
         for i, m in enumerate(lifetimes)
@@ -43,14 +43,14 @@ def arena_requests(lifetimes: Sequence[Lifetime]) -> list[Request]:
 _Image: TypeAlias = tuple[int, int, DType]  # width and height in texels
 
 LINGERS, LINGERING_BYTES = 3, 1 << 16
-"""Nodes for which memory of so many bytes at most is kept after its last use, where launches are linked."""
+"""Nodes by which small memory, up to LINGERING_BYTES, outlives its last use in linked launches."""
 
 
 def linger(lifetimes: Sequence[Lifetime]) -> None:
-    """Keep small values' memory a little longer than they are used; not of sizes that are open.
+    """Extend the lifetimes of small values, except for open sizes.
 
-    Linked launches of which one writes what another has read wait for each other: the rotation of a decoder's keys
-    would for that of its queries.
+    A linked launch that overwrites memory read by an earlier one waits for it: the rotation of a decoder's keys would
+    wait for that of its queries.
     """
     for m in lifetimes:
         is_small = not is_symbolic(m.nbytes) and m.nbytes <= LINGERING_BYTES
@@ -59,7 +59,7 @@ def linger(lifetimes: Sequence[Lifetime]) -> None:
 
 
 def assign_memory(program: Program, lifetimes: Sequence[Lifetime], align: int, strategy: str) -> None:
-    """Offsets for DYNAMIC buffers, pool numbers for images, and the report. InputError for an unknown strategy."""
+    """Set offsets of DYNAMIC buffers, pool numbers of images, and the report. InputError for an unknown strategy."""
     if strategy != "best" and strategy not in STRATEGIES:
         raise InputError(f"unknown memory planner {strategy!r}; expected best, {', '.join(STRATEGIES)}")
     requests = arena_requests(lifetimes)
@@ -75,9 +75,9 @@ def fill_slots(
     least: int,
     last: Sequence[Slot] = (),
 ) -> None:
-    """The slots of `program`, its images and its report. plan: of the arena. least: bytes that no plan goes below.
+    """Set slots, images and the memory report of `program`.
 
-    last: slots of the same plan at another size; those that are equal are taken again.
+    plan: of the arena. least: lower bound in bytes. last: slots of the same plan at other sizes; equal ones are reused.
     """
     images, program.image_pool = _assign_images(lifetimes)
     offset_of = plan.offsets.get
@@ -106,7 +106,7 @@ def fill_slots(
 
 
 def _assign_images(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], list[_Image]]:
-    """A pool of images reused by size: the smallest free one that fits, else the one that needs least growth, else new.
+    """A pool of images reused by size: the smallest free one that fits, else the one that grows least, else a new one.
 
     A wide image and a high one are never merged: growing must cost fewer texels than an image of its own.
     """
@@ -124,7 +124,7 @@ def _assign_images(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], list[
             heappush(free.setdefault(pool[done], []), done)
         kinds = [(kind, numbers[0]) for kind, numbers in free.items() if kind[2] is m.dtype]
         fits = [(kind[0] * kind[1], n, kind) for kind, n in kinds if kind[0] >= w and kind[1] >= h]
-        if not fits:  # the growth takes the place of the size
+        if not fits:  # the grown image replaces it
             fits = [(max(k[0], w) * max(k[1], h) - k[0] * k[1], n, k) for k, n in kinds]
             fits = [found for found in fits if found[0] < w * h]
         if fits:

@@ -1,7 +1,7 @@
-"""What memory holds, followed from node to node: every value that a node reads must still be there, whole.
+"""Memory verifier: tracks memory contents node by node and checks that each value read is still there.
 
-Knows nothing of lives, strategies or nesting decisions: only which bytes each launch writes and which it reads. It sees
-values overwritten before their last use, tensors nested at a wrong place, and launches that write what they read.
+It uses neither lifetimes, strategies nor aliasing decisions, only the bytes that each launch reads and writes. It finds
+values overwritten before their last use, misplaced aliases, and launches that overwrite their own inputs.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..program import Slot, Storage
 from .buffer_aliasing import pieces, stretch_start
 
 Run = tuple[int, object, int]
-"""Bytes of something written: how many, of what, from which of its bytes on."""
+"""A range of bytes of one value: (count, value, first byte in the value)."""
 
 
 class MemoryRange:
-    """The content of one memory: for every byte that was written, whose it is and which of its bytes."""
+    """The contents of one memory: for every written byte its value and its position in the value."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []  # sorted, with the runs that begin there
         self._runs: list[Run] = []
 
     def write(self, start: int, what: Run) -> None:
-        """Let the bytes from `start` on hold `what`."""
+        """Record that the bytes from `start` on hold `what`."""
         end = start + what[0]
         low = bisect.bisect_left(self._starts, start)
         high = bisect.bisect_left(self._starts, end)
@@ -44,7 +44,7 @@ class MemoryRange:
         self._runs[low:high] = runs
 
     def read(self, start: int, nbytes: int) -> list[Run]:
-        """What `nbytes` from `start` on hold; bytes never written are nobody's (None)."""
+        """Contents of `nbytes` from `start` on; unwritten bytes belong to None."""
         found: list[Run] = []
         at, end = start, start + nbytes
         i = max(bisect.bisect_right(self._starts, start) - 1, 0)
@@ -67,7 +67,7 @@ def _part(run: Run, skip: int, count: int) -> Run:
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
-    """`runs` with those that go on where the one before ends made one."""
+    """`runs` with adjacent contiguous ones merged."""
     found: list[Run] = []
     for count, what, start in runs:
         if found and found[-1][1] is what and found[-1][2] + found[-1][0] == start:
@@ -78,7 +78,7 @@ def joined(runs: Iterable[Run]) -> list[Run]:
 
 
 def cut(runs: Sequence[Run], start: int, nbytes: int) -> list[Run]:
-    """The stretch [start, start + nbytes) of `runs`."""
+    """The range [start, start + nbytes) of `runs`."""
     found, at = [], 0
     for run in runs:
         low, high = max(start, at), min(start + nbytes, at + run[0])
@@ -97,16 +97,16 @@ class _Follower:
     number: Callable[[int], int] = hint_of
 
     def __post_init__(self) -> None:
-        self.memories: dict[int, MemoryRange] = {}  # the arena is number -1, other memory has its slot's
+        self.memories: dict[int, MemoryRange] = {}  # by slot; the arena is -1
         self.contents: dict[Value, list[Run]] = {}
-        self.parts: dict[object, tuple[object, int]] = {}  # values that are part of another, and from which byte on
+        self.parts: dict[object, tuple[object, int]] = {}  # containing value and byte offset of a part
 
     def bytes_of(self, v: Value) -> int:
-        """Bytes of a value at the sizes that the slots are for."""
+        """Bytes of a value at the sizes of the slots."""
         return self.number(v.type.nbytes)
 
     def place(self, key: object, nbytes: int) -> tuple[int, int, int] | None:
-        """(memory, first byte, end) of a value or scratch; None for images, weights and what no step names."""
+        """(memory, first byte, end) of a value or scratch; None for images, weights and unnamed values."""
         slot = self.slots[self.numbers[key]] if key in self.numbers else None
         if slot is None or slot.image is not None or slot.storage is Storage.STATIC:
             return None
@@ -122,15 +122,15 @@ class _Follower:
             whose = f"%{what.name}" if isinstance(what, Value) else "nothing" if what is None else "scratch memory"
             found = f"{node.label} reads %{v.name}, but {count} bytes of its memory hold {whose}"
             assert (what, first) == (other, begin), found
-        assert held == wanted, f"{node.label} reads %{v.name}, which is not there whole"
+        assert held == wanted, f"{node.label} reads %{v.name}, which is incomplete in memory"
 
     def read(self, place: tuple[int, int, int]) -> list[Run]:
-        """What a place in memory holds."""
+        """Contents of a place in memory."""
         memory, start, end = place
         return self.known(self.memories.setdefault(memory, MemoryRange()).read(start, end - start))
 
     def known(self, runs: Iterable[Run]) -> list[Run]:
-        """`runs`, in which what is part of another value is that."""
+        """`runs`, with parts of values expressed as their containing values."""
         found: list[Run] = []
         for run in runs:
             count, what, start = run
@@ -138,13 +138,13 @@ class _Follower:
             while (part := self.parts.get(what)) is not None:
                 passed.append((what, start))
                 what, start = part[0], start + part[1]
-            for each, before in passed:  # there directly the next time
+            for each, before in passed:  # path compression
                 self.parts[each] = what, start - before
             found.append((count, what, start) if passed else run)
         return joined(found)
 
     def write(self, key: object, nbytes: int, first: int = 0) -> tuple[int, int, int] | None:
-        """Let the memory of a value or scratch hold bytes of it; its place."""
+        """Record a write of a value or scratch; returns its place."""
         place = self.place(key, first + nbytes)
         if place is None:
             return None
@@ -153,11 +153,11 @@ class _Follower:
         return memory, start + first, end
 
     def step(self, node: Node) -> None:
-        """Follow one node."""
+        """Track one node."""
         near = [v for v in node.outputs if v.type.place.target is Target.OPENCL]
         outputs = [v for v in near if v.type.count]
         if near and not outputs:
-            return  # there is nothing to compute, so nothing is launched, and nothing read
+            return  # an empty output: no launch, no read
         launches = self.launches.get(node, ())
         args = [a for x in launches for a in x.args.values() if isinstance(a, Value | Scratch)]
         read = dict.fromkeys(v for v in node.inputs if v is not None and (v in args or not outputs))
@@ -183,7 +183,7 @@ class _Follower:
         _check_apart(node, [p for p in made if p is not None], taken)
 
     def concat(self, node: Node) -> list[tuple[int, int, int] | None]:
-        """Follow a Concat, some of whose inputs are where they belong; what it writes."""
+        """Track a Concat, some of whose inputs are in place already; returns what it writes."""
         made, whole = [], list[Run]()
         for i, offset in pieces(node).items():
             v, start = node.input(i), self.number(offset)
@@ -197,7 +197,7 @@ class _Follower:
         return made
 
     def join(self, node: Node) -> None:
-        """Let the inputs of a Concat, where all of its output is there, be parts of it: one run, whatever is nested."""
+        """Record the inputs of a Concat as parts of its output, if the output is complete."""
         whole, place = self.contents[node.y], self.place(node.y, self.bytes_of(node.y))
         if len(whole) == 1 or place is None or self.read(place) != whole:
             return

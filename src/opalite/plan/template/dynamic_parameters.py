@@ -1,8 +1,7 @@
-"""DynamicParameters: a template's program for sizes of which some change from run to run, in memory for the largest of
-them.
+"""Dynamic parameters: launch numbers of a template's program that change from run to run, in max-size buffers.
 
-A decoder's caches are longer after every run. Between two runs nothing of its program changes but a few numbers: scalar
-arguments, grids, shapes of what crosses. They are found once; a run then evaluates them, in one compiled function.
+A decoder's KV caches grow with every run. Between two runs only a few numbers of its program change: scalar arguments,
+grids, shapes of outputs. They are found once; each run evaluates them in one compiled function.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _GRIDS_KEPT = 1024
 
 @dataclass(frozen=True)
 class DynamicScalar:
-    """Argument `arg` of step `step`: number `value` of those that move, as a NumPy type of that name."""
+    """Argument `arg` of step `step`: dynamic number `value`, as the NumPy type `dtype`."""
 
     step: int
     arg: int
@@ -36,15 +35,16 @@ class DynamicScalar:
 
 
 class DynamicParameters:
-    """program: for `sizes`, the largest, in whose memory all others run. moves: numbers of the sizes that move.
+    """The dynamic numbers of a program.
 
-    scalars: arguments that do. grids: by number of the step, what gives grid and work-group. items: likewise, before
-    it is rounded up to a group, which is None where the device's rules choose it. shapes: likewise of what is
-    downloaded. tables: by slot, what gives the contents of a constant.
+    program: for `sizes`, the largest, in whose memory all others run. moves: numbers of the sizes that change. scalars:
+    dynamic arguments. grids: by number of the step, a function of grid and work-group. items: likewise, before rounding
+    to a group; the group is None if the device's defaults choose it. shapes: likewise of downloads. tables: by slot, a
+    function of a constant's contents.
     """
 
     def __init__(self, template: Template, sizes: Sequence[int], moves: Iterable[int]) -> None:
-        """ValueError where the template has no program for `sizes`, or one of which more moves than numbers."""
+        """ValueError if the template has no program for `sizes`, or if more than such numbers change."""
         self.sizes, self.moves = tuple(sizes), frozenset(moves)
         self._still = [(i, n) for i, n in enumerate(self.sizes) if i not in self.moves]
         program = template.at(self.sizes)
@@ -70,7 +70,7 @@ class DynamicParameters:
         self._numbers = compile_numbers(len(template.names), list(guards), list(self._texts))
 
     def at(self, sizes: Sequence[int]) -> Values | None:
-        """The numbers that move, at `sizes`; None where they take another program."""
+        """The dynamic numbers at `sizes`; None if another program is needed."""
         for i, n in self._still:
             if sizes[i] != n:
                 return None
@@ -90,12 +90,12 @@ class DynamicParameters:
             if not self._moves(a):
                 continue
             if isinstance(a, LocalArg) or not isinstance(a, ScalarArg):
-                raise ValueError(f"{step.node}: local memory depends on sizes that move")
+                raise ValueError(f"{step.node}: local memory depends on changing sizes")
             term: Any = a.value
             assert isinstance(term, TypedTerm)
             self.scalars.append(DynamicScalar(number, j, self._number(term.text), term.dtype))
         if self._moves((step.grid, step.group)):
-            text = repr((step.grid, step.group))  # steps whose grids move alike have one function
+            text = repr((step.grid, step.group))  # equal grids share a function
             if text not in self._made_grids:
                 made = self._made((step.grid, step.group))
                 self._made_grids[text] = made, self._grid(made)
@@ -115,13 +115,13 @@ class DynamicParameters:
         return sized
 
     def _bounded(self, template: Template) -> list[tuple[int, int]]:
-        """(number, most) of the bytes of slots that move."""
+        """(number, most) of the bytes of slots that change."""
         found: dict[int, int] = {}
         for life, slot in zip(template.lifetimes, self.program.slots, strict=True):
             if life.within is not None and self._moves(life.within[1]):
-                raise ValueError(f"where {life.label} lies depends on sizes that move")
+                raise ValueError(f"the offset of {life.label} depends on changing sizes")
             if life.image is not None and self._moves(life.image):
-                raise ValueError(f"the image {life.label} depends on sizes that move")
+                raise ValueError(f"the image {life.label} depends on changing sizes")
             if life.storage is not Storage.STATIC and self._moves(life.nbytes):
                 (text,) = texts_in(life.nbytes)
                 number = self._number(text)
@@ -138,7 +138,7 @@ class DynamicParameters:
         return any(map(self._moves_text, texts_in(x)))
 
     def _made(self, x: Any) -> Callable[[Values], Any]:
-        """values -> `x` with numbers for its terms; those that do not move have theirs already."""
+        """values -> `x` with numbers for its terms; constant terms are evaluated in advance."""
         texts = list(dict.fromkeys(t for t in texts_in(x) if not self._moves_text(t)))
         known = dict(zip(texts, compile_numbers(len(self.sizes), (), texts)(*self.sizes) or (), strict=True))
         partly = mapped(x, lambda leaf: known.get(leaf.text, leaf) if isinstance(leaf, Term) else leaf)
@@ -146,5 +146,5 @@ class DynamicParameters:
 
 
 def packed(dtype: str, value: Any) -> int:
-    """A scalar argument as the 64 bits in which step loops have it."""
+    """A scalar argument as 64 bits, as megakernels read it."""
     return int.from_bytes(np.dtype(dtype).type(value).tobytes(), "little")

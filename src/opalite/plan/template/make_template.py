@@ -1,4 +1,4 @@
-"""From what was emitted of a graph with symbols to a Template: numbers of the trace become terms."""
+"""Conversion of an emitted program with symbolic numbers to a Template."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_template(
     device: DeviceInfo,
     strategy: str,
 ) -> Template:
-    """The Template of a program without slots, whose numbers may be those of `trace`.
+    """The Template of a program without slots, whose numbers may be symbolic in `trace`.
 
     tables: contents of slots that depend on sizes. strategy: of the arena.
     """
@@ -54,7 +54,7 @@ def _table_terms(table: SymbolicTable | PerShapeTable) -> TableTerms | SymbolicR
 
 
 def lift(x: Any) -> Any:
-    """`x`, a record or container of them, with terms for numbers of a trace."""
+    """`x`, a record or container, with terms for symbolic numbers."""
     return mapped(x, _term_of)
 
 

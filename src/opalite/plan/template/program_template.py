@@ -1,14 +1,14 @@
-"""Template: a Program for all sizes for which its guards hold, made of a graph whose sizes are symbols.
+"""Template: a Program for all sizes that satisfy its guards, made of a graph with symbolic sizes.
 
 A template holds a Program in which numbers that depend on sizes are expressions (`Term`). `at(sizes)` evaluates them
-all in one compiled function, chooses work-groups and lays the arena out: milliseconds, for nothing is planned anew.
+all in one compiled function, chooses work-groups and lays out the arena, in milliseconds and without planning.
 
-    template = planned.template                # names: what the sizes are, such as ('batch', 'height')
-    program = template.at((4, 640))            # None where a guard fails, which `template.failing((4, 640))` tells
+    template = planned.template                # names: of the sizes, such as ('batch', 'height')
+    program = template.at((4, 640))            # None if a guard fails; `template.failing((4, 640))` lists these
 
-Programs of one template have the same steps in number, order and kind, the same sources, weights, host slots and
-slots in number. What is equal in the last program that `at` gave - a step, a slot, an argument - is the same object
-in the next: who follows a program from size to size compares by `is`.
+Programs of one template have the same steps in number, order and kind, the same sources, weights and host slots, and
+the same number of slots. Steps, slots and arguments equal to those of the previous program of `at` are the same
+objects, so that callers compare by `is`.
 """
 
 from __future__ import annotations
@@ -29,24 +29,22 @@ from ..program import LaunchStep, Program, Slot
 from .shape_tensors import ShapeTensors
 from .symbolic_numbers import SymbolicRecord, TableTerms, Term, fill, filler, texts_in
 
-_GROUPS_KEPT = 4096  # untuned work-groups, by grid
+_GROUPS_KEPT = 4096  # default work-groups in the cache, by grid
 
 Values: TypeAlias = tuple[Any, ...]
-"""Numbers of a template's terms at some sizes."""
+"""Values of a template's terms at some sizes."""
 
 
 @dataclass(eq=False)
 class Template:
-    """A Program with expressions in the places of numbers. Plain data, but for what is derived when it is first used.
+    """A Program with expressions in place of numbers. Plain data, with caches computed on use.
 
-    names: what the sizes are, as the model calls them. sizes: those it was traced with, for which it holds. guards:
-    what has to be true of others. program: without slots; grids are not rounded up to work-groups, and launches whose
-    work-group is open have none. lifetimes: of its slots. tables: small contents of slots that depend on sizes. order:
-    of slots, in which they are placed in the arena. device: whose work-groups and alignment count. given: inputs of the
-    program that follow from the sizes alone.
+    names: of the sizes, in the model. sizes: of tracing, for which it holds. guards: conditions on other sizes.
+    program: without slots; grids are not rounded up to work-groups, and launches with an open work-group have none.
+    lifetimes: of its slots. tables: small contents of slots that depend on sizes. order: of slots, in which they are
+    placed in the arena. device: for work-groups and alignment. given: shape tensors, further inputs of the program.
 
-    `at` may be called by several threads. `program.weights` is what programs share, and may be emptied; those of a
-    program add its tables.
+    `at` is thread-safe. `program.weights` is shared by all programs, and may be emptied; each program adds its tables.
     """
 
     names: tuple[str, ...]
@@ -61,7 +59,7 @@ class Template:
     given: ShapeTensors | None = None
 
     def at(self, sizes: Sequence[int]) -> Program | None:
-        """The Program for `sizes`, one for each of `names`; None where a guard fails."""
+        """The Program for `sizes`, one for each of `names`; None if a guard fails."""
         values = self._values(sizes)
         return None if values is None else self._instance.make(values, sizes)
 
@@ -70,7 +68,7 @@ class Template:
         return self._values(sizes) is not None
 
     def failing(self, sizes: Sequence[int]) -> list[Guard]:
-        """The guards that fail for `sizes`: why there is no Program."""
+        """The guards that fail for `sizes`."""
         return [g for g in self.guards if not self._guard_holds(g, sizes)]
 
     def _guard_holds(self, guard: Guard, sizes: Sequence[int]) -> bool:
@@ -80,7 +78,7 @@ class Template:
             return False
 
     def compile(self) -> None:
-        """Make ready what `at` needs; ValueError if a text, of a file perhaps, is no expression over sizes."""
+        """Compile the terms in advance; ValueError for an invalid expression, as a file may hold."""
         _ = self._instance
 
     def _values(self, sizes: Sequence[int]) -> tuple[Any, ...] | None:
@@ -89,7 +87,7 @@ class Template:
         numbers = self._instance.numbers
         try:
             return numbers(*sizes)
-        except (ArithmeticError, ValueError):  # a guard or a number that these sizes have none of
+        except (ArithmeticError, ValueError):  # a guard or number that is undefined for these sizes
             return None
 
     @cached_property
@@ -98,10 +96,10 @@ class Template:
 
 
 class _Instances:
-    """What makes Programs of a template: its terms numbered and compiled.
+    """Factory of a template's Programs: its terms numbered and compiled.
 
-    Parts are what occurs in steps again and again - arguments, grids with their work-groups -, each made once for a
-    choice of sizes.
+    Parts are values that recur in steps (arguments, grids with work-groups); each is computed once for a choice of
+    sizes.
     """
 
     def __init__(self, template: Template) -> None:
@@ -131,7 +129,7 @@ class _Instances:
         return [self._number(t) for t in dict.fromkeys(texts_in(x))]
 
     def _kept(self, x: Any) -> Callable[[Values], Any]:
-        """values -> `x` with numbers for its terms; the last one again where none of them has changed."""
+        """values -> `x` with numbers for its terms; the previous result if none of them has changed."""
         terms = self._terms(x)
         return _Kept(terms, self._made(x)) if terms else lambda values: x
 
@@ -148,12 +146,12 @@ class _Instances:
         return found
 
     def _open_arg(self, arg: Any) -> int:
-        """The part that is an argument with terms; many launches have the same."""
+        """The part of an argument with terms, shared by launches."""
         found = self._part_numbers.get(arg)
         return self._part(arg, self._terms(arg), self._made(arg)) if found is None else found
 
     def _step(self, step: Any) -> Callable[[Values], Any]:
-        """values, with those of parts behind those of terms -> `step` with numbers for its terms."""
+        """values (of terms, then of parts) -> `step` with numbers for its terms."""
         if not isinstance(step, LaunchStep):
             return self._kept(step)
         terms = self._terms(step)
@@ -172,7 +170,7 @@ class _Instances:
             filled = args.copy()
             for i, part in open_args:
                 filled[i] = parts[part]
-            # Without __init__, which takes three times as long for a frozen record.
+            # Bypasses __init__, which takes three times as long for a frozen dataclass.
             launch = object.__new__(LaunchStep)
             own = launch.__dict__
             own.update(given)
@@ -185,7 +183,7 @@ class _Instances:
         return _Kept(terms, made)
 
     def _shape_part(self, step: LaunchStep) -> int:
-        """The part that is a launch's grid and work-group."""
+        """The part of a launch's grid and work-group."""
         known = self._part_numbers.get((step.grid, step.group))
         if known is not None:
             return known
@@ -205,7 +203,7 @@ class _Instances:
 
     @cached_property
     def _report_numbers(self) -> tuple[list[str], Numbers]:
-        """The terms of reports, which are seldom looked at."""
+        """The terms of reports, compiled on use."""
         texts = list(dict.fromkeys(texts_in(list(self._template.program.placement))))
         return texts, compile_numbers(len(self._template.names), (), texts)
 
@@ -215,7 +213,7 @@ class _Instances:
         return [fill(r, values.__getitem__) for r in self._template.program.placement]
 
     def make(self, values: Values, sizes: Sequence[int]) -> Program:
-        """The Program in which the terms have `values`, those for `sizes`."""
+        """The Program for `sizes`, at which the terms have `values`."""
         template = self._template
         base = template.program
         lifetimes = [m(values) for m in self._lives]
@@ -242,7 +240,7 @@ class _Instances:
 
 
 class _Kept:
-    """A function of the values of `terms`, whose last result is given again while they stay."""
+    """A function of the values of `terms` that caches its last result."""
 
     __slots__ = ("_last", "_make", "_values_of")
 

@@ -1,7 +1,7 @@
-"""ShapeTensors: what a template's programs get besides the model's inputs, because it follows from sizes alone.
+"""Shape tensors: additional inputs of a template's programs that follow from sizes alone.
 
 The plain-data form of the importer's `Given`: positions, masks and lengths, computed on the host by the operators'
-references, once for every choice of sizes.
+references, once for each choice of sizes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _Make = Callable[[Any, dict[int, Array]], None]
-"""Given the numbers of all terms, adds an array, or some, to those by number."""
+"""Adds one or several arrays by number, from the numbers of all terms."""
 
-_KEPT = 16  # choices of sizes
+_KEPT = 16  # choices of sizes in the cache
 
 
 @dataclass(frozen=True)
 class TypeTerms:
-    """A tensor whose shape may hold terms."""
+    """A tensor type whose shape may hold terms."""
 
     dtype: DType
     shape: tuple[Any, ...]
@@ -40,7 +40,7 @@ class TypeTerms:
 
 @dataclass(frozen=True)
 class ShapeTensorLeaf:
-    """A tensor by its elements, in row-major order, some of them terms. number: its place among the values."""
+    """A tensor by its elements, in row-major order, some of them terms. number: of the value."""
 
     number: int
     type: TypeTerms
@@ -49,7 +49,7 @@ class ShapeTensorLeaf:
 
 @dataclass(frozen=True)
 class ShapeTensorStep:
-    """An operator, in whose attributes terms may be, on values by number; -1 for an input that is absent."""
+    """An operator, whose attributes may hold terms, on values by number; -1 for an absent input."""
 
     op: Any
     inputs: tuple[int, ...]
@@ -59,9 +59,10 @@ class ShapeTensorStep:
 
 @dataclass(eq=False)
 class ShapeTensors:
-    """names: of the values wanted, as inputs and outputs of the program call them; wanted: their numbers.
+    """Shape tensors and the steps that compute them.
 
-    symbols: how many sizes there are. constants: by number, contents that do not change.
+    names: of the results, as the program's inputs and outputs are named; wanted: their numbers. symbols: number of
+    sizes. constants: by number.
     """
 
     symbols: int
@@ -72,7 +73,7 @@ class ShapeTensors:
     steps: tuple[ShapeTensorStep, ...]
 
     def at(self, sizes: Sequence[int]) -> Mapping[str, Array]:
-        """The values by name; the same arrays again for sizes that came lately."""
+        """The results by name; cached for recent sizes."""
         key = tuple(sizes)
         with self._lock:
             found = self._found.get(key)
@@ -96,7 +97,7 @@ class ShapeTensors:
 
     @cached_property
     def _compiled(self) -> tuple[Numbers, list[_Make]]:
-        """What gives the numbers of all terms; and what makes leaves, and then what steps give, of those."""
+        """(function that computes all terms, functions that make leaves and then steps' results)."""
         texts: dict[str, int] = {}
 
         def number(text: str) -> int:
@@ -126,8 +127,8 @@ def _leaf(leaf: ShapeTensorLeaf, number: Callable[[str], int]) -> _Make:
 
 
 def _step(step: ShapeTensorStep, number: Callable[[str], int]) -> _Make:
-    """By the operator's reference."""
-    from ...ops.elementwise import Elementwise  # what has no such steps does without operators
+    """A step computed by the operator's reference."""
+    from ...ops.elementwise import Elementwise  # lazy: importing operators is slow
 
     if isinstance(step.op, Elementwise):
         return _expression(step, step.op, number)
@@ -143,7 +144,7 @@ def _step(step: ShapeTensorStep, number: Callable[[str], int]) -> _Make:
 
 
 def _expression(step: ShapeTensorStep, op: Elementwise, number: Callable[[str], int]) -> _Make:
-    """As the operator's reference, which looks at the expression anew each time."""
+    """A step computed by a prepared expression, faster than the operator's reference."""
     from ...expr.expression import evaluator
 
     evaluated, inputs = evaluator(op.expr), [i for i in step.inputs if i >= 0]
@@ -163,7 +164,7 @@ def _expression(step: ShapeTensorStep, op: Elementwise, number: Callable[[str], 
 def shape_tensors(
     symbols: int, leaves: Mapping[Value, Sequence[Any]], nodes: Sequence[Node], wanted: Mapping[str, Value]
 ) -> ShapeTensors:
-    """The record of what computes `wanted`, by name, from `leaves`, tensors by their elements, through `nodes`."""
+    """The record of `nodes` that compute `wanted`, by name, from `leaves`, tensors by their elements."""
     numbers: dict[Value, int] = {}
 
     def number(v: Value | None) -> int:
@@ -185,5 +186,5 @@ def shape_tensors(
 
 
 def _terms(x: Any) -> Any:
-    """`x` with terms for the numbers in it that come from sizes."""
+    """`x` with terms for its symbolic numbers."""
     return mapped(x, lambda leaf: Term(leaf.text) if is_symbolic(leaf) and not isinstance(leaf, tuple | list) else leaf)

@@ -1,4 +1,4 @@
-"""Tables of kernels that are made anew for each size, by name: what a file may ask for is what stands here."""
+"""Tables of kernels that depend on sizes, by name: the only functions that a file may name."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ _MAKERS: Mapping[str, Callable[..., Array]] = {
 
 
 def make_table(maker: str, args: Sequence[Any]) -> Array:
-    """The table that `maker` makes of `args`, all plain. KeyError for an unknown name."""
+    """The table of function `maker` for `args`, all plain. KeyError for an unknown name."""
     return _MAKERS[maker](*args)

@@ -1,4 +1,4 @@
-"""Terms: expressions over sizes, in the places of numbers in the records of a template."""
+"""Terms: expressions over sizes in the records of a template."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .size_dependent_tables import make_table
 
 @dataclass(frozen=True)
 class Term:
-    """An expression over symbols s0, s1, ...: a number of a template that depends on sizes."""
+    """An expression over symbols s0, s1, ..., in place of a number."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class TypedTerm:
-    """A term as an argument of a kernel: in the NumPy type of that name."""
+    """A term as a kernel argument of the NumPy type `dtype`."""
 
     text: str
     dtype: str
@@ -37,7 +37,7 @@ class TableTerms:
 
 @dataclass(frozen=True)
 class SymbolicRecord:
-    """Contents of a slot that a function of tables.py makes of arguments in which terms are."""
+    """Contents of a slot that a function of size_dependent_tables.py computes from arguments with terms."""
 
     maker: str
     args: tuple[Any, ...]
@@ -56,7 +56,7 @@ class TypeText:
 
 
 def fill(x: Any, value_of: Callable[[str], Any]) -> Any:
-    """`x`, a record or container of them, with `value_of(text)` for each term, and texts for types."""
+    """`x`, a record or container, with `value_of(text)` for each term, and texts for types."""
 
     def filled(t: Any) -> Any:
         match t:
@@ -76,8 +76,7 @@ def fill(x: Any, value_of: Callable[[str], Any]) -> Any:
 
 
 def filler(x: Any, number: Callable[[str], int]) -> Callable[[Any], Any]:
-    """values -> `x`, a record or container of records, with values[number(text)] for each term: as `fill`, worked out
-    once for many values."""
+    """values -> `x`, a record or container, with values[number(text)] for each term: a prepared `fill`."""
     match x:
         case Term(text):
             return itemgetter(number(text))
@@ -101,7 +100,7 @@ def filler(x: Any, number: Callable[[str], int]) -> Callable[[Any], Any]:
 
 
 def _filled(join: Callable[[list[Any]], Any], items: list[Any], number: Callable[[str], int]) -> Callable[[Any], Any]:
-    """values -> what `join` makes of `items` with numbers for their terms."""
+    """values -> join(items with numbers for their terms)."""
     open_items = [(i, filler(item, number)) for i, item in enumerate(items) if texts_in(item)]
 
     def made(values: Any) -> Any:
@@ -114,7 +113,7 @@ def _filled(join: Callable[[list[Any]], Any], items: list[Any], number: Callable
 
 
 def texts_in(x: Any) -> list[str]:
-    """The texts of the terms in a record or container of them."""
+    """The texts of the terms in a record or container."""
     found: list[str] = []
     _collect(x, found)
     return found
@@ -141,12 +140,12 @@ def _collect(x: Any, found: list[str]) -> None:
                 _collect(item, found)
 
 
-_PLAIN = frozenset((int, str, float, bool, bytes, type(None)))  # most of what is met
-_FIELDS: dict[type, tuple[str, ...]] = {}  # that `mapped` looks into, by class
+_PLAIN = frozenset((int, str, float, bool, bytes, type(None)))  # the most frequent types
+_FIELDS: dict[type, tuple[str, ...]] = {}  # cache for `mapped`, by class
 
 
 def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
-    """`x`, a record or container of them, with `change(leaf)` for the leaves; `x` itself where nothing changes."""
+    """`x`, a record or container, with `change(leaf)` for the leaves; `x` itself if nothing changes."""
     y = change(x)
     if y is not x or isinstance(x, Term | TypedTerm):
         return y

@@ -1,16 +1,16 @@
-"""Which weights of a program are tables of which its runs pick rows, and read no others."""
+"""Gather-only weights: tables of which a program's runs read only selected rows."""
 
 from __future__ import annotations
 
 from ..program import LaunchStep, Program, SlotArg
 
 _PICK = ("Gather", "QuantizedGather")
-"""Operators whose kernels read the rows that are named alone."""
+"""Operators whose kernels read only selected rows."""
 
 
 def picked_slots(program: Program) -> set[int]:
-    """The slots of weights that no launch reads but those of such operators."""
-    from ...kernels.kernel_registry import kernels_for  # not where plans are read: importing kernels takes long
+    """Slots of weights that only such operators read."""
+    from ...kernels.kernel_registry import kernels_for  # lazy: reading plans must not import kernels, which is slow
 
     picking = {k.name for op in _PICK for k in kernels_for(op)}
     picked, others = set[int](), set[int]()

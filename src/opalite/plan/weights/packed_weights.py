@@ -1,8 +1,7 @@
-"""Weights in the forms that kernels want: known by what they are made of and how, and made when they are wanted.
+"""Packed weights: constants in kernels' layouts, identified by source and packing, packed on use.
 
-A decoder has a plan for the prompt, another for the tokens after it and one for long prompts, with the same weights.
-What the second needs in the first one's form is found, whoever has it: the host's memory, such as that of a device that
-works in it, or the device, which knows it by its contents (ir/constants/content_hash.py), so that it is not made again.
+A decoder's plans for prompts, single tokens and long prompts share weights. A packed weight that is already in host
+memory or on the device is found by key or contents (ir/constants/content_hash.py) and not packed again.
 """
 
 from __future__ import annotations
@@ -30,15 +29,18 @@ _made: weakref.WeakValueDictionary[Hashable, Array] = weakref.WeakValueDictionar
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """A constant in a form. key: says what it is made of and how, equal for equal arrays; None where nothing tells
-    what the source holds. kind: type and shape, where they are known beforehand."""
+    """A constant in a packed form.
+
+    key: source and packing, equal for equal arrays; None if the source has no key. kind: dtype and shape, if known in
+    advance.
+    """
 
     key: Hashable
     make: Callable[[], Array]
     kind: Kind | None
 
     def made(self) -> Array:
-        """The array, at a page: what is there, or a new one, which is found as long as somebody holds it."""
+        """The packed array, page-aligned: an existing one, or a new one that is shared while it is referenced."""
         with _lock:
             found = None if self.key is None else _made.get(self.key)
         if found is not None:
@@ -51,9 +53,9 @@ class Form:
         return found
 
     def stored(self, held: Array | None = None) -> LazyArray | None:
-        """A large array that is made when it is read; None where it is small, or it is not known what it will be.
+        """A large array that is packed on use; None if it is small, or its dtype and shape are unknown.
 
-        held: the array, kept until it is let go.
+        held: the packed array, kept until it is released.
         """
         if self.key is None:
             return None
@@ -69,7 +71,7 @@ class Form:
 
 
 def weight_form(weight: Weight) -> Form:
-    """A constant in a kernel's own form. Whoever makes it twice gives it one name, by one function."""
+    """A constant in a kernel's own form; equal packings use one function and one name."""
     value, fn, by_slices = weight.value, weight.fn, weight.by_slices
     how = (weight.form, value.type, weight.image, by_slices, getattr(fn, "__code__", fn))
     held = value.held
@@ -94,7 +96,7 @@ def placed_form(v: Value) -> Form:
 
 
 def _form(held: Array | LazyArray | None, how: Hashable, make: Callable[[], Array], kind: Kind | None) -> Form:
-    """`held` made as `how` says. What others made so tells its type and shape, where nothing else does."""
+    """The Form of `held` packed by `make`; dtype and shape come from earlier packings of the same key if not given."""
     if not isinstance(held, LazyArray):
         return Form(None, make, kind)
     key = (held.key, how)

@@ -1,8 +1,8 @@
-"""Arrays in one file: the safetensors format, each tensor aligned as device memory is.
+"""Tensor files in the safetensors format, each tensor aligned for zero copy.
 
 Layout (https://huggingface.co/docs/safetensors): the header's length, 8 bytes little-endian; a JSON header with dtype,
-shape and offsets of each tensor and a table of texts; the data without holes. Here the header is padded with spaces and
-tensors named PAD… fill the gaps, so that every tensor starts at a multiple of ALIGN. Any safetensors reader reads it.
+shape and offsets of each tensor and a table of texts; the data without holes. The header is padded with spaces, and
+tensors named PAD… fill gaps, so that every tensor starts at a multiple of ALIGN. Any safetensors reader can read it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-ALIGN = 512  # bytes; what drivers ask for of memory that they are to use in place: PoCL and Intel 128, Mesa 512
+ALIGN = 512  # bytes; required for zero copy: PoCL and Intel 128, Mesa 512
 _PAD = "~pad"
 _LENGTH = struct.Struct("<Q")
 _MOST_HEADER = 100 << 20  # bytes, the format's own limit
@@ -44,18 +44,18 @@ _CODES = {
 
 
 class TensorFileError(ValueError):
-    """The file is not whole, or not of this format."""
+    """The file is truncated, or not of this format."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Array], texts: Mapping[str, str]) -> None:
-    """Write `tensors` and `texts` to `path` atomically: a reader sees the old file or the whole new one. OSError."""
+    """Write `tensors` and `texts` to `path` atomically: readers see the old file or the whole new one. OSError."""
     entries: dict[str, Any] = {"__metadata__": dict(texts)}
     blocks: list[Array] = []
     end = 0
     for name, array in tensors.items():
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         code = _CODES.get(array.dtype.name)
-        shape = list(array.shape) if code else [flat.nbytes]  # what the format has no name for: bytes
+        shape = list(array.shape) if code else [flat.nbytes]  # bytes, for a dtype that the format lacks
         entries[name] = {"dtype": code or "U8", "shape": shape, "data_offsets": [end, end + flat.nbytes]}
         blocks.append(flat)
         end += flat.nbytes
@@ -78,11 +78,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Array], texts: Mapping[str, 
 
 
 class TensorFile:
-    """A file of tensors, each read when it is asked for, into memory that serves as a device's.
+    """A tensor file; each tensor is read on use into memory aligned for zero copy.
 
-    Nothing is mapped unless `map` is called: whatever becomes of the file, an array that was read stays what it is, and
-    a file that was cut short is an error where a mapping of it would end the process. OSError if there is no such file,
-    TensorFileError if it is not whole. Whether contents are what was written, the reader has to check.
+    Nothing is memory-mapped except by `map`: later changes of the file do not affect arrays already read, and a
+    truncated file is an error instead of a crash. OSError if the file does not exist, TensorFileError if it is
+    incomplete. The caller checks contents.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,10 +111,10 @@ class TensorFile:
         return name in self._spans
 
     def get(self, name: str) -> Array:
-        """The bytes of a tensor as uint8 [nbytes], aligned to ALIGN. KeyError for a name that is not in the file."""
+        """The bytes of a tensor as uint8 [nbytes], aligned to ALIGN. KeyError for an unknown name."""
         begin, end = self._spans[name]
         if not 0 <= begin <= end <= self._end:
-            raise TensorFileError(f"tensor {name!r} lies at {begin} to {end}")
+            raise TensorFileError(f"tensor {name!r} is at {begin} to {end}")
         return self._read(self._start + begin, end - begin)
 
     def nbytes(self, name: str) -> int:
@@ -123,12 +123,14 @@ class TensorFile:
         return end - begin
 
     def map(self, name: str) -> Array:
-        """The bytes of a tensor, of which pages are read when they are touched. What is written into the file shows,
-        and the process ends where it was cut short: for large tables, of which a few rows are read."""
+        """The bytes of a tensor, memory-mapped, for large tables of which few rows are read.
+
+        Later writes to the file show in the array. A truncated file ends the process.
+        """
         begin, end = self._spans[name]
         size = os.fstat(self._file.fileno()).st_size
         if not 0 <= begin <= end <= self._end or self._start + end > size:
-            raise TensorFileError(f"tensor {name!r} lies at {begin} to {end}")
+            raise TensorFileError(f"tensor {name!r} is at {begin} to {end}")
         before = (self._start + begin) % mmap.ALLOCATIONGRANULARITY
         first, nbytes = self._start + begin - before, end - begin
         held = mmap.mmap(self._file.fileno(), before + nbytes, access=mmap.ACCESS_COPY, offset=first)

@@ -1,10 +1,9 @@
-"""Large constants of plans in files of their own, by content: plans of one model hold most of them together.
+"""Files of large packed weights by content, shared by the plans of one model.
 
-A decoder's plan for prompts and that for the tokens after them have the same weights, as have plans for other sizes of
-inputs. A file is read when its array is wanted on the device, and not where the device has it already; whether the
-contents are what was written, the reader checks by their sum. Large tables of which runs pick rows, such as a decoder's
-embedding, are mapped: nobody writes into these files, which are made under another name and renamed, and memory for
-all rows takes longer to get than the rest of a start.
+A decoder's plans for prompts and for single tokens have the same weights, as have plans for other input sizes. A file
+is read when its array is needed and the device does not have it; the reader checks the checksum. Large gather-only
+tables, such as embeddings, are memory-mapped: allocating memory for all rows would take longer than the rest of a
+start. The files are never modified: they are written under another name and renamed.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from .checksum import PART, ByteSum
 Array = np.ndarray[Any, Any]
 
 APART = LARGE
-"""Bytes from which an array gets a file: opening one takes as long as reading a quarter of that."""
+"""Least bytes of an array with a file of its own: opening a file takes as long as reading a quarter of that."""
 MAPPED = 8 << 20
-"""Bytes from which a table of which rows are picked is mapped."""
+"""Least bytes of a gather-only table that is memory-mapped."""
 SUFFIX = ".weight"
-_SLICE = 1 << 20  # bytes that are read, and summed up, at a time
+_SLICE = 1 << 20  # bytes read and checksummed at a time
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 
 
@@ -41,7 +40,7 @@ class WeightFiles:
         self.folder = folder
 
     def keep(self, key: str, array: Array) -> None:
-        """Write `array`, whose contents `key` names, unless it is there: whoever reads sees a whole file. OSError."""
+        """Write `array` under its content key, atomically, unless the file exists. OSError."""
         if self.has(key, array.nbytes):
             return
         path = self._path(key)
@@ -58,7 +57,7 @@ class WeightFiles:
                 temporary.unlink(missing_ok=True)
 
     def has(self, key: str, nbytes: int) -> bool:
-        """Whether there is a file of that name and size, which counts as used then."""
+        """Whether there is a file of that key and size; its access time is updated."""
         path = self._path(key)
         try:
             if path.stat().st_size != nbytes:
@@ -72,15 +71,15 @@ class WeightFiles:
     def find(
         self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], checksum: str, *, picked: bool = False
     ) -> LazyArray:
-        """The array of that name, read when it is asked for: BundleError then, unless it is what was written.
+        """The array of that key, read on use: BundleError then, if its checksum differs.
 
-        picked: runs read some of its rows. BundleError now if there is no such file of its size.
+        picked: whether the array is gather-only. BundleError now if there is no such file of its size.
         """
         path = self._path(key)
         made = LazyArray(dtype, shape, lambda: load(path, nbytes, checksum).view(dtype).reshape(shape), key=key)
         made.contents.digest, made.contents.checksum = key, checksum
         nbytes = made.nbytes
-        # A system that locks mapped files would keep the cache from removing them.
+        # On systems that lock mapped files, the cache could not remove them.
         load = _map if picked and nbytes >= MAPPED and os.name == "posix" else _read
         try:
             size = path.stat().st_size
@@ -94,7 +93,7 @@ class WeightFiles:
 
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
-            raise BundleError(f"{key!r} is no name of an array")
+            raise BundleError(f"{key!r} is not a content key")
         return self.folder / f"{key}{SUFFIX}"
 
 
@@ -106,7 +105,7 @@ def _read(path: Path, nbytes: int, checksum: str) -> Array:
             while done < nbytes and (count := file.readinto(found[done : done + _SLICE].data)):
                 done += count
                 ready = done if done == nbytes else done - done % PART
-                known.add(found[summed:ready])  # while a core's cache has it
+                known.add(found[summed:ready])  # while it is in a core's cache
                 summed = ready
     except OSError as e:
         raise BundleError(f"'{path}' cannot be read: {e.strerror or e}") from e
@@ -132,7 +131,7 @@ def _map(path: Path, nbytes: int, checksum: str) -> Array:
 
 
 def _damaged(path: Path) -> BundleError:
-    """The fault of a file, which is removed: the next process makes the plan again."""
+    """The error about a damaged file, which is removed: the next process plans again."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
     return BundleError(f"'{path}' is damaged")

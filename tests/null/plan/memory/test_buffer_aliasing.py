@@ -258,8 +258,8 @@ def uneven(g: GraphMaker) -> Value:
         (of_constant, "it is a constant"),
         (of_output, "it goes to the host"),
         (twice, "it is joined twice"),
-        (in_another, "it lies in the memory of %before"),
-        (half_of_another, "it lies in the memory of %v1"),
+        (in_another, "it is in the memory of %before"),
+        (half_of_another, "it is in the memory of %v1"),
         (uneven, "byte 96 of the output is not a multiple of 128"),
     ],
 )
