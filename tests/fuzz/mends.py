@@ -208,8 +208,8 @@ MENDS = (
         "instance_norm_matmul",
         Focus(("norm_then_product",)),
         ("InstanceNormalization", "GroupNormalization"),
-        ("passes.fuse_norm", ' or node.op.kind != "layer" or', " or"),
-        ("passes.fuse_norm", "return node.op.axis ==", "return node.op.axis % len(node.x.shape) =="),
+        ("passes.fuse_norm_matmul", ' or node.op.kind != "layer" or', " or"),
+        ("passes.fuse_norm_matmul", "return node.op.axis ==", "return node.op.axis % len(node.x.shape) =="),
     ),
     _mend(
         "blind_attention",

@@ -49,7 +49,7 @@ def _windows() -> Iterator[Sample]:
         yield "Conv", window(strides=2), [x[:, :3], noise(32, 3, 3, 3), bias], (1, 2)
         yield "ConvTranspose", window(2) | {"output_padding": (0, 0)}, [x, noise(32, 32, 3, 3), bias], (1, 2)
         rows = x.transpose(0, 2, 3, 1).copy()
-        yield "DepthwiseRows", _without(window(), "group"), [rows, noise(32, 1, 3, 3), bias], (1, 2)
+        yield "DepthwiseNhwc", _without(window(), "group"), [rows, noise(32, 1, 3, 3), bias], (1, 2)
     yield "Conv", window() | relu, [x, noise(32, 32, 3, 3), noise(32), scale], (1, 2, 3)
     yield "Conv", window() | relu, [x, noise(32, 32, 3, 3), None, noise(2, 32, 17, 19)], (1,)
     yield "Conv", window(group=4), [x, noise(32, 8, 3, 3), None], (1,)
@@ -119,18 +119,18 @@ def _products() -> Iterator[Sample]:
     heads = tuple(View((2, 2, 37, 16), (37 * 96, 16, 96, 1), at) for at in (0, 32, 64))
     placed = {"scale": 0.3, "causal": False, "softcap": 0.0, "views": heads, "out_axes": (0, 2, 1, 3)}
     yield "Attention", placed, [joint, joint, joint, None], ()
-    yield "Distance", {"power": 2}, [noise(9, 5), noise(5, 7)], (1,)
+    yield "PairwiseDistance", {"power": 2}, [noise(9, 5), noise(5, 7)], (1,)
 
 
 def _rotations() -> Iterator[Sample]:
     x, packed = noise(2, 3, 5, 38), noise(2, 5, 3, 64)
-    yield "Rotate", {}, [x, noise(1, 1, 5, 19), noise(1, 1, 5, 19)], ()
-    yield "Rotate", {}, [x, noise(5, 38), noise(5, 38)], ()
-    yield "Rotate", {"perm": (0, 2, 1, 3)}, [packed, noise(2, 1, 5, 32), noise(2, 1, 5, 32)], ()
-    yield "Rotate", {"perm": (2, 1, 0, 3)}, [packed, noise(3, 5, 1, 64), noise(3, 5, 1, 64)], ()
+    yield "RotaryEmbedding", {}, [x, noise(1, 1, 5, 19), noise(1, 1, 5, 19)], ()
+    yield "RotaryEmbedding", {}, [x, noise(5, 38), noise(5, 38)], ()
+    yield "RotaryEmbedding", {"perm": (0, 2, 1, 3)}, [packed, noise(2, 1, 5, 32), noise(2, 1, 5, 32)], ()
+    yield "RotaryEmbedding", {"perm": (2, 1, 0, 3)}, [packed, noise(3, 5, 1, 64), noise(3, 5, 1, 64)], ()
     turned = {"axis": 2, "at": 4, "perm": (0, 2, 1, 3)}
-    yield "RotateAppend", turned, [noise(2, 3, 16, 64), packed, noise(5, 32), noise(5, 32)], ()
-    yield "RotateAppend", {"axis": 1, "at": 2}, [noise(2, 7, 5, 38), x, noise(5, 19), noise(5, 19)], ()
+    yield "RotaryAppend", turned, [noise(2, 3, 16, 64), packed, noise(5, 32), noise(5, 32)], ()
+    yield "RotaryAppend", {"axis": 1, "at": 2}, [noise(2, 7, 5, 38), x, noise(5, 19), noise(5, 19)], ()
 
 
 def _movement() -> Iterator[Sample]:
@@ -140,7 +140,7 @@ def _movement() -> Iterator[Sample]:
         yield "Append", {"axis": 2, "at": 0, "circular": circular}, starts, ()
     rows = np.zeros((2, 3, 16, 28), np.int8)
     yield "Append", {"axis": 2, "at": 5}, [rows, noise(2, 3, 2, 24)], ()
-    yield "WidenRows", {"axis": 2, "size": 9}, [rows], ()
+    yield "DequantizeRows", {"axis": 2, "size": 9}, [rows], ()
     x = noise(2, 16, 12, 20)
     for perm in ((0, 2, 3, 1), (1, 0, 2, 3), (0, 3, 2, 1)):
         yield "Transpose", {"perm": perm}, [x], ()
@@ -149,7 +149,7 @@ def _movement() -> Iterator[Sample]:
     yield "Slice", {"starts": (0, 4, 0, 1), "steps": (1, 1, 2, 1), "sizes": (2, 8, 6, 19)}, [x], ()
     yield "Concat", {"axis": 1}, [x, noise(2, 16, 12, 20)], ()
     yield "Pad", {"pads": (0, 0, 1, 2, 0, 0, 1, 3), "mode": "reflect", "value": 0.0}, [x], ()
-    yield "MoveRows", {"shape": (12, 16, 40), "row": 20, "steps": [["transpose", [2, 1, 0, 3]]]}, [x], ()
+    yield "PermuteRows", {"shape": (12, 16, 40), "row": 20, "steps": [["transpose", [2, 1, 0, 3]]]}, [x], ()
     index = np.array([[1, 0], [2, 1]], np.int64)
     yield "Gather", {"axis": 1}, [x, index], ()
     yield "GatherElements", {"axis": 0}, [noise(3, 5), _RNG.integers(0, 3, (2, 5))], ()

@@ -29,7 +29,7 @@ _MODULES = {
         "opalite.kernels.conv.winograd.",
         "opalite.kernels.data_movement.transpose_tiled.",
     ),
-    "may_leave_rest": ("opalite.kernels.elementwise.elementwise_packed.",),
+    "may_have_remainder": ("opalite.kernels.elementwise.elementwise_packed.",),
     "runs_along": ("opalite.kernels.elementwise.broadcast_row_major.",),
 }
 """Where a question is asked whose answer changes no result: whether sizes are always equal, what they are now, and what

@@ -11,7 +11,7 @@ import numpy as np
 from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.shape_hints import hinted, hinted_record
-from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, at_least, at_most
+from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, symbolic_max, symbolic_min
 from opalite.kernels.launch_config import LaunchConfig
 from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise, place
@@ -159,8 +159,8 @@ def _scope(sizes: Sequence[int]) -> dict[str, Any]:
 
 
 _SYMBOLIC: Mapping[str, Callable[..., Any]] = {
-    "min": lambda *numbers: at_most(numbers),
-    "max": lambda *numbers: at_least(numbers),
+    "min": lambda *numbers: symbolic_min(numbers),
+    "max": lambda *numbers: symbolic_max(numbers),
     "float32": lambda x: x.float32() if type(x) is SymbolicFloat else FUNCTIONS["float32"](x),
 }
 

@@ -145,7 +145,7 @@ def evaluator(expr: Expr) -> Evaluator:
     return lambda arrays, shape: results(arrays, shape)[-1].astype(dtype, copy=False)
 
 
-def held_values(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
+def instruction_values(expr: Expr, arrays: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
     """The value of each instruction of `expr` as later instructions see it: 16-bit values in float32."""
     with np.errstate(all="ignore"):
         return _results(expr)(arrays, shape)

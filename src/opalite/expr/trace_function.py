@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.dtype import DType
 from ..ir.symbols import is_symbolic
-from .expression import Expr, In, Instr, Lit, Ref, Tmp, held_values, result_dtype
+from .expression import Expr, In, Instr, Lit, Ref, Tmp, instruction_values, result_dtype
 
 
 class Builder:
@@ -41,7 +41,7 @@ class Builder:
             isinstance(a, Lit) for a in args
         )  # a Python number cannot hold a NaN's bits
         if known and dtype is not DType.BFLOAT16:
-            (value,) = held_values(Expr((Instr(fn, tuple(args), dtype),), ()), (), ())
+            (value,) = instruction_values(Expr((Instr(fn, tuple(args), dtype),), ()), (), ())
             ref: Ref = Lit(value.item(), dtype)
         else:
             self.instrs.append(Instr(fn, tuple(args), dtype))

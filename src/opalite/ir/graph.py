@@ -33,10 +33,10 @@ class Value:
     """A tensor in the graph: a graph input, a constant (`data` set) or the output of one node.
 
     data: the contents of a constant. The contents of a LazyArray are read at each access. levels: the integers from
-    which a dequantized constant was computed. unnumbered: whether `Graph.adopt` gives the name a number.
+    which a dequantized constant was computed. needs_number: whether `Graph.adopt` gives the name a number.
     """
 
-    __slots__ = ("__weakref__", "_answers", "_data", "levels", "name", "producer", "type", "unnumbered")
+    __slots__ = ("__weakref__", "_answers", "_data", "levels", "name", "producer", "type", "needs_number")
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Value:
         data: Array | LazyArray | None = None,
         producer: Node | None = None,
         levels: QuantizedConstant | None = None,
-        unnumbered: bool = False,
+        needs_number: bool = False,
     ) -> None:
         self.name = name
         self.type = type
@@ -53,7 +53,7 @@ class Value:
         self._answers: dict[Callable[[Any], Any], Any] = {}
         self.producer = producer
         self.levels = levels
-        self.unnumbered = unnumbered
+        self.needs_number = needs_number
 
     @property
     def data(self) -> Array | None:
@@ -105,9 +105,9 @@ class Value:
         return f"%{self.name}: {self.type}"
 
 
-def fresh_value(like: str, type_: TensorType) -> Value:
+def new_value(like: str, type_: TensorType) -> Value:
     """A new value whose name starts with `like`; the graph that adopts the value numbers it (Graph.adopt)."""
-    return Value(like.split("~")[0], type_, unnumbered=True)
+    return Value(like.split("~")[0], type_, needs_number=True)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Node:
     def stored_input(self, i: int) -> DType | None:
         """The element type to which input `i` is cast; None to keep its own type."""
         v = self.input(i)
-        if i in self.op.kept_wide and v.dtype is DType.FLOAT32 and v.type.storage is DType.FLOAT32:
+        if i in self.op.float32_inputs and v.dtype is DType.FLOAT32 and v.type.storage is DType.FLOAT32:
             return None
         return self.precision.override(v.dtype)
 
@@ -228,7 +228,7 @@ class Node:
         return Node(
             self.op if op is None else op,
             list(self.inputs if inputs is None else inputs),
-            [fresh_value(v.name, v.type) for v in self.outputs] if outputs is None else list(outputs),
+            [new_value(v.name, v.type) for v in self.outputs] if outputs is None else list(outputs),
             self.epilogue if epilogue is _Same.SAME else epilogue,
             self.name if name is None else name,
             self.origin if origin is None else origin,
@@ -245,7 +245,7 @@ class Node:
         made = Node(op, list(inputs), [], name=self.name, precision=self.precision)
         made.precision_reason = self.precision_reason
         named = like or next((v.name for v in inputs if v is not None), self.name)
-        made.outputs = [fresh_value(named, t) for t in made.infer()]
+        made.outputs = [new_value(named, t) for t in made.infer()]
         for out in made.outputs:
             out.producer = made
         return made
@@ -283,16 +283,16 @@ class Graph:
         self._taken: frozenset[str] | None = None  # names of the model's own that look like numbered ones
 
     def adopt(self, value: Value) -> Value:
-        """`value`, with a unique name: an unnumbered 'x' becomes 'x~7'.
+        """`value`, with a unique name: an needs_number 'x' becomes 'x~7'.
 
         Numbers are counted within the graph, so that compiling a model again gives the same names.
         """
-        if value.unnumbered:
+        if value.needs_number:
             if self._taken is None:
                 self._taken = frozenset(v.name for v in self.values() if "~" in v.name)
             stem = value.name
-            while value.unnumbered or value.name in self._taken:
-                value.name, value.unnumbered = f"{stem}~{self._adopted}", False
+            while value.needs_number or value.name in self._taken:
+                value.name, value.needs_number = f"{stem}~{self._adopted}", False
                 self._adopted += 1
         return value
 

@@ -52,11 +52,11 @@ class ModelEdits:
         return found.hexdigest()
 
 
-def likeliest_name(output: str) -> str:
+def argmax_name(output: str) -> str:
     """Name of the added output with the argmax of `output`."""
     return f"{output}/likeliest"
 
 
-def largest_name(output: str) -> str:
+def max_name(output: str) -> str:
     """Name of the added output with the largest number of `output`."""
     return f"{output}/largest"

@@ -11,7 +11,7 @@ from ..cost.cost_tables import Windows
 from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
-from ..ir.symbols import always_equal, at_least, at_most
+from ..ir.symbols import always_equal, symbolic_max, symbolic_min
 from ..ops.conv import Windowed
 from ..ops.pool import Pool
 from .kernel import Problem
@@ -145,5 +145,5 @@ def find_span(tiles: int, others: int, device: DeviceInfo, filter_bytes: int = 0
     if not device.is_cpu:
         return 1
     groups = device.compute_units * (4 if filter_bytes > 1 << 16 else 16)
-    span: int = at_least([1, at_most([tiles, tiles * others // groups])])
+    span: int = symbolic_max([1, symbolic_min([tiles, tiles * others // groups])])
     return span

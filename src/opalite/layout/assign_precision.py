@@ -27,8 +27,8 @@ from ..ops.gather import Gather
 from ..ops.grid_sample import GridSample
 from ..ops.linear_attention import LinearAttention
 from ..ops.matmul import MatMul
-from ..ops.pairwise_distance import Distance, PairwiseCoupling
-from ..ops.permute_rows import MoveRows
+from ..ops.pairwise_distance import PairwiseDistance, PairwiseCoupling
+from ..ops.permute_rows import PermuteRows
 from ..ops.reduce import Reduce
 from ..ops.roi_align import RoiAlign
 from ..ops.roi_pool import RoiPool
@@ -38,7 +38,7 @@ MANY = 1024
 """Least terms of a sum kept in float32: 1024 values of 64 exceed half's range."""
 COORDINATES = 4
 """Homogeneous coordinates of a point in space."""
-_MOVES = (Reshape, Transpose, Slice, Concat, Pad, Gather, MoveRows)
+_MOVES = (Reshape, Transpose, Slice, Concat, Pad, Gather, PermuteRows)
 _SQUARES = ("sum_square", "l2")
 _THRESHOLDS = (TreeEnsemble, PairwiseCoupling)
 _SUMS = ("sum", "l1", "log_sum", "log_sum_exp", "prod")
@@ -127,7 +127,7 @@ def _reason(
 
 def _narrowed(node: Node) -> list[Value]:
     """Inputs that half precision would store."""
-    return [v for i, v in enumerate(node.inputs) if v is not None and i not in node.op.kept_wide]
+    return [v for i, v in enumerate(node.inputs) if v is not None and i not in node.op.float32_inputs]
 
 
 def _exact(node: Node) -> str:
@@ -154,7 +154,7 @@ def _square(node: Node, readers: list[Node]) -> str:
 
 def _threshold(node: Node) -> str:
     """Reason of nodes whose result depends on the last digit: trees, iterations, distances."""
-    if isinstance(node.op, Distance):
+    if isinstance(node.op, PairwiseDistance):
         return "squares that are summed"
     return "its thresholds need float32 precision" if isinstance(node.op, _THRESHOLDS) else ""
 

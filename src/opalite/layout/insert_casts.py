@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import PlacementError
 from ..ir.device.device_info import DeviceInfo
-from ..ir.graph import Graph, Node, Value, fresh_value
+from ..ir.graph import Graph, Node, Value, new_value
 from ..ir.place import FLAT, HOST, OPENCL, Layout, Place, Target
 from ..ir.tensor_type import TensorType
 from ..kernels.image.image_layout import blocks_to_texels
@@ -52,7 +52,7 @@ class _Caster:
         """A constant in `place`, cast ahead of time, once."""
         found = self.made.get((v, place))
         if found is None:
-            found = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
+            found = self.graph.adopt(new_value(v.name, v.type.with_place(place)))
             found.share(v)
             self.made[v, place] = found
         return found
@@ -72,7 +72,7 @@ class _Caster:
         found = self.made.get((v, place))
         if found is not None:
             return found
-        out = self.graph.adopt(fresh_value(v.name, v.type.with_place(place)))
+        out = self.graph.adopt(new_value(v.name, v.type.with_place(place)))
         node = place_cast(v, out)
         binding = Binding((v.type.layout,), (place.layout,))
         if v.type.place.target is place.target:

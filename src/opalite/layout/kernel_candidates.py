@@ -23,7 +23,7 @@ from ..kernels.node_in_layouts import place_node
 from ..ops.conv import Conv
 from ..ops.elementwise import PlaceCast
 from ..ops.operator import Cost
-from .loop_trip_count import LONGEST, walk_of
+from .loop_trip_count import LONGEST, loop_trip_count
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def unsupported(node: Node, device: DeviceInfo) -> str | None:
             return "the device has no double precision (cl_khr_fp64)"
         if v.type.count > MAX_ELEMENTS:
             return f"tensor {v!r} has more than {MAX_ELEMENTS} elements"
-    if SHORT_LOOPS in device.quirks and (walk := walk_of(node)) > LONGEST:
+    if SHORT_LOOPS in device.quirks and (walk := loop_trip_count(node)) > LONGEST:
         return f"a work-item might loop over {walk} elements, and this driver ends loops after 65,535 iterations"
     return None
 

@@ -13,7 +13,7 @@ from ..ops.linear_attention import LinearAttention
 from ..ops.matmul import MatrixProduct, matrix_dims
 from ..ops.nms import NonMaxSuppression
 from ..ops.normalize import Normalize
-from ..ops.pairwise_distance import Distance
+from ..ops.pairwise_distance import PairwiseDistance
 from ..ops.pool import Pool
 from ..ops.recurrent import Recurrent
 from ..ops.reduce import ArgReduce, Reduce
@@ -33,7 +33,7 @@ _VECTOR = 4  # narrowest vectors of these kernels
 _GROUP = 32  # least work-items that share the rows of a recurrent layer
 
 
-def walk_of(node: Node) -> int:
+def loop_trip_count(node: Node) -> int:
     """The largest loop trip count, in elements, of a work-item of `node` in any kernel."""
     op, x = node.op, node.x.shape if node.inputs else ()
     match op:
@@ -64,6 +64,6 @@ def walk_of(node: Node) -> int:
             return node.input(1).type.count
         case TreeEnsemble():
             return node.input(3).type.count * max(1, op.depth)
-        case Distance():
+        case PairwiseDistance():
             return x[1]
     return 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.graph import Graph, Node, fresh_value
+from ..ir.graph import Graph, Node, new_value
 from ..ir.patch import Patch, apply_patches
 from ..ops.elementwise import Elementwise
 
@@ -16,7 +16,7 @@ def unlink(graph: Graph, node: Node) -> tuple[Node, Node]:
     arity = node.op.arity
     given = node.inputs[:arity]
     (made,) = node.op.infer_shape([None if v is None else v.type for v in given])
-    own = node.with_(inputs=given, outputs=[fresh_value(node.y.name, made)], epilogue=None)
+    own = node.with_(inputs=given, outputs=[new_value(node.y.name, made)], epilogue=None)
     own.outputs[0].producer = own
     rest = node.with_(op=Elementwise(node.epilogue), inputs=[own.y, *node.inputs[arity:]], epilogue=None)
     apply_patches(graph, [Patch.replacing(node, own, rest)], "unlink")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, OptionError
-from ..run.api.options.session_options import likeliest_name
+from ..run.api.options.session_options import argmax_name
 from .decoder_inputs import BRANCH, DecoderInputs, find_decoder_inputs
 from .logits_head import vocabulary_of
 from .model_folder import ModelFolder
@@ -147,7 +147,7 @@ class Decoder:
         """Whether the model supports `generate_greedy`."""
         names, tokens = (a.name for a in self.session.get_outputs()), self.inputs.roles["tokens"]
         return (
-            self._state is not None and likeliest_name(self.inputs.logits) in names and tokens.type == "tensor(int64)"
+            self._state is not None and argmax_name(self.inputs.logits) in names and tokens.type == "tensor(int64)"
         )
 
     def generate_greedy(self, token: int, count: int) -> list[int]:
@@ -157,7 +157,7 @@ class Decoder:
         between tokens (`ran_multi_step`). `rewind` discards unwanted tokens.
         """
         assert self._state is not None
-        taken, made = self.inputs.roles["tokens"].name, likeliest_name(self.inputs.logits)
+        taken, made = self.inputs.roles["tokens"].name, argmax_name(self.inputs.logits)
         held, begin = self._encoded_feeds(self.session), len(self._tokens)
         feeds = [{**self.inputs.feeds([token], begin + i), **held} for i in range(count)]
         for later in feeds[1:]:

@@ -1,4 +1,4 @@
-"""Append, which writes new rows into reserved memory (KV cache), and WidenRows, which dequantizes int8 rows."""
+"""Append, which writes new rows into reserved memory (KV cache), and DequantizeRows, which dequantizes int8 rows."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FLOATS = (DType.FLOAT32, DType.FLOAT16)
 
 @register_op
 @dataclass(frozen=True, slots=True)
-class WidenRows(Op):
+class DequantizeRows(Op):
     """The first `size` entries along `axis` of int8 rows (ir/constants/int8_rows.py), dequantized.
 
     x of int8 [..., D + 4]; y[..., D]. Attributes: axis, not the last one; size; half: y is float16, else float32.

@@ -61,7 +61,7 @@ class Attention(Op):
     scaled: bool = False
 
     arity = 4
-    kept_wide = (3,)  # the mask, whose large negative numbers exceed half's range
+    float32_inputs = (3,)  # the mask, whose large negative numbers exceed half's range
 
     def check_shape(self, ins: Types) -> None:
         for i, name in enumerate(OPERANDS):

@@ -1,4 +1,4 @@
-"""DepthwiseRows: depthwise convolution in NHWC."""
+"""DepthwiseNhwc: depthwise convolution in NHWC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, regi
 
 @register_op
 @dataclass(frozen=True, slots=True)
-class DepthwiseRows(Op):
+class DepthwiseNhwc(Op):
     """y[n,h,w,c] = bias[c] + sum over i,j of k[c,0,i,j] * x[n, h*stride - pad + i*dilation, likewise for w, c].
 
     A Conv with one group for each channel. Inputs x[N,H,W,C], k[C,1,KH,KW], bias[C] or none. Attributes: strides and

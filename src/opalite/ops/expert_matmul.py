@@ -12,7 +12,7 @@ from ..ir.tensor_type import TensorType
 from .gather import check_indices, clamp_indices
 from .integer_conv_matmul import BYTES
 from .operator import Array, Cost, Op, Types, make_type, need, register_op, tensor
-from .quantized_matmul import FLOATS, check_levels, dequantise
+from .quantized_matmul import FLOATS, check_block_scales, dequantize_blocks
 
 
 @register_op
@@ -46,7 +46,7 @@ class ExpertMatMul(Op):
             need(w.dtype is x.dtype, f"w must be of x's type {x.dtype}, got {w}")
             return
         need(w.dtype in BYTES, f"w must be a matrix of 8-bit integers, got {w}")
-        check_levels(ins, 4, rows, columns, self.bits, self.block)
+        check_block_scales(ins, 4, rows, columns, self.bits, self.block)
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         x, picks, w = tensor(ins, 0, "x"), tensor(ins, 1, "picks"), tensor(ins, 2, "w")
@@ -65,7 +65,7 @@ class ExpertMatMul(Op):
             matrix = w[own].astype(np.float64)
             if self.bits:
                 assert scale is not None
-                matrix = dequantise(
+                matrix = dequantize_blocks(
                     w[own], scale[own], zero if zero is None or zero.size == 1 else zero[own], self.block
                 )
             y = rows[at == e].astype(np.float64) @ matrix.T

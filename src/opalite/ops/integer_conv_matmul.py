@@ -18,7 +18,7 @@ BYTES = (DType.INT8, DType.UINT8)
 """Element types of the operands."""
 
 
-class LessZeros(Op):
+class ZeroPointOperands(Op):
     """Mixin before an operator's class: the operator on int8 or uint8 minus zero points, which are two more inputs.
 
     names: of the two operands, in messages.
@@ -62,7 +62,7 @@ class LessZeros(Op):
 
 @register_op
 @dataclass(frozen=True, slots=True)
-class IntegerConv(LessZeros, ForwardConv):
+class IntegerConv(ZeroPointOperands, ForwardConv):
     """Conv of x - x_zero with w - w_zero in int32; the padding of x - x_zero is zero.
 
     Inputs x[N,C,D...] and w[M,C/group,K...] of int8 or uint8 each, bias int32[M] or none, x_zero of x's type with one
@@ -79,7 +79,7 @@ class IntegerConv(LessZeros, ForwardConv):
 
 @register_op
 @dataclass(frozen=True, slots=True)
-class IntegerMatMul(LessZeros, MatrixProduct):
+class IntegerMatMul(ZeroPointOperands, MatrixProduct):
     """MatMul of a - a_zero with b - b_zero in int32.
 
     Inputs a[..., M, K] and b[..., K, N] of int8 or uint8 each, a_zero of a's type with one element or none, b_zero of

@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import InputError, ShapeError
 from ..ir.dtype import DType
 from ..ir.plugins import watch
-from ..ir.symbols import always_equal, hint_of, is_symbolic, same_or_int
+from ..ir.symbols import always_equal, hint_of, is_symbolic, int_or_symbolic
 from ..ir.tensor_type import TensorType
 
 Types = Sequence["TensorType | None"]
@@ -56,7 +56,7 @@ class Op:
     sums: ClassVar[DType | None] = None
     random: ClassVar[bool] = False  # never folded
     in_place: ClassVar[bool] = False  # output 0 shares the memory of input 0 and overwrites part of it
-    kept_wide: ClassVar[tuple[int, ...]] = ()  # inputs read in float32 unless they are halves already
+    float32_inputs: ClassVar[tuple[int, ...]] = ()  # inputs read in float32 unless they are halves already
 
     def check_shape(self, ins: Types) -> None:
         """Raise ShapeError if inputs and attributes do not fit together."""
@@ -214,4 +214,4 @@ def _no_broadcast(shapes: Sequence[tuple[int, ...]]) -> ShapeError:
 
 def make_type(dtype: DType, shape: Sequence[int]) -> TensorType:
     """A TensorType with a plain tuple of sizes."""
-    return TensorType(dtype, tuple(same_or_int(d) for d in shape))
+    return TensorType(dtype, tuple(int_or_symbolic(d) for d in shape))

@@ -1,4 +1,4 @@
-"""Distance between all pairs of points of two sets, and PairwiseCoupling of class probabilities (SVM)."""
+"""PairwiseDistance, between all pairs of points of two sets, and PairwiseCoupling of class probabilities (SVM)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK = 1 << 22  # most elements in memory at once, in the reference
 
 @register_op
 @dataclass(frozen=True, slots=True)
-class Distance(Op):
+class PairwiseDistance(Op):
     """y[n, m] = sum over f of |x[n, f] - c[f, m]| to the power `power`: points are rows of x and columns of c.
 
     Differences are taken before squaring, so that close points far from the origin keep their precision. Attributes:

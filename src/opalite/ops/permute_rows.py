@@ -1,4 +1,4 @@
-"""MoveRows: a row permutation, the result of any chain of movements that keeps rows whole.
+"""PermuteRows: a row permutation, the result of any chain of movements that keeps rows whole.
 
 The chain is stored as steps on a tensor of row numbers, which hold for all sizes:
 
@@ -30,7 +30,7 @@ NONE = -1
 
 @register_op
 @dataclass(frozen=True, slots=True)
-class MoveRows(Op):
+class PermuteRows(Op):
     """Row i of y is row t[i] of x, or zeros; the table t is the result of `steps` on x's row numbers.
 
     Input x of any type, whose last dimension is a multiple of `row` elements, the length of a row. y has the shape
@@ -84,8 +84,8 @@ def _table(shape: Shape, steps: Steps) -> Array:
     return table
 
 
-def table_of(op: MoveRows, x: Shape) -> Array | None:
-    """The table of a MoveRows on x of shape `x`; None if it depends on symbolic sizes."""
+def table_of(op: PermuteRows, x: Shape) -> Array | None:
+    """The table of a PermuteRows on x of shape `x`; None if it depends on symbolic sizes."""
     return None if is_symbolic((x, op.shape, op.steps)) else row_table(op.rows_shape(x), op.steps)
 
 
@@ -109,7 +109,7 @@ def _moved(a: Array, steps: Steps) -> Array:
             case ("concat", axis, branches):
                 a = np.concatenate([_moved(a, branch) for branch in branches], axis)
             case _:
-                raise ValueError(f"{step[0]!r} is no step of MoveRows")
+                raise ValueError(f"{step[0]!r} is no step of PermuteRows")
     return a
 
 
@@ -131,7 +131,7 @@ def moved_shape(shape: Shape, steps: Steps) -> Shape:
                 parts = [moved_shape(shape, branch) for branch in branches]
                 shape = (*parts[0][:axis], sum(p[axis] for p in parts), *parts[0][axis + 1 :])
             case _:
-                need(False, f"{step[0]!r} is no step of MoveRows")
+                need(False, f"{step[0]!r} is no step of PermuteRows")
     return shape
 
 

@@ -21,7 +21,7 @@ FLOATS = (DType.FLOAT32, DType.FLOAT16)
 """Types of scales, inputs and results."""
 
 
-def check_levels(ins: Types, first: int, rows: int, columns: int, bits: int, block: int) -> None:
+def check_block_scales(ins: Types, first: int, rows: int, columns: int, bits: int, block: int) -> None:
     """ShapeError unless inputs `first` and `first + 1` are scales and zero points of a blocked [rows, columns]."""
     scale, zero = tensor(ins, first, "scale"), ins[first + 1] if first + 1 < len(ins) else None
     need(bits in BITS, f"integers have 2, 4 or 8 bits, got {bits}")
@@ -36,7 +36,7 @@ def check_levels(ins: Types, first: int, rows: int, columns: int, bits: int, blo
         need(zero.dtype in (*BYTES, DType.FLOAT32), f"zero points are 8-bit integers or float32, got {zero}")
 
 
-def dequantise(q: Array, scale: Array, zero: Array | None, block: int) -> Array:
+def dequantize_blocks(q: Array, scale: Array, zero: Array | None, block: int) -> Array:
     """(q - zero) * scale in float64, for rows in blocks of `block` columns."""
     at = np.arange(q.shape[1]) // block
     wide = q.astype(np.float64)
@@ -72,7 +72,7 @@ class QuantizedMatMul(MatrixProduct):
         need(not self.trans_a, "a must be stored by rows")
         MatrixProduct.check_shape(self, [a, make_type(a.dtype, b.shape)])
         k, n = matrix_dims(b.shape, self.trans_b)
-        check_levels(ins, 2, n, k, self.bits, self.block)
+        check_block_scales(ins, 2, n, k, self.bits, self.block)
         if self.table:
             zero = ins[3] if len(ins) > 3 else None
             plain = self.bits == 4 and b.dtype is DType.UINT8 and zero is None
@@ -91,7 +91,7 @@ class QuantizedMatMul(MatrixProduct):
         held = b if self.trans_b else b.T
         if self.table:
             held = np.array(self.table, np.float32)[held]
-        real = dequantise(held, scale, zero, self.block)
+        real = dequantize_blocks(held, scale, zero, self.block)
         return [np.matmul(a.astype(np.float64), real.T).astype(a.dtype)]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
@@ -122,7 +122,7 @@ class QuantizedGather(Op):
         x, indices = tensor(ins, 0, "x"), check_indices(ins)
         need(x.dtype in BYTES and x.rank == 2, f"x must be a matrix of 8-bit integers, got {x}")
         need(x.shape[0] > 0 or indices.count == 0, f"indices {indices} pick from rows of x {x}, which is empty")
-        check_levels(ins, 2, x.shape[0], x.shape[1], self.bits, self.block)
+        check_block_scales(ins, 2, x.shape[0], x.shape[1], self.bits, self.block)
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         x, indices, scale = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), tensor(ins, 2, "scale")
@@ -136,7 +136,7 @@ class QuantizedGather(Op):
         zero = arrays[3] if len(arrays) > 3 else None
         at = clamp_indices(indices, x.shape[0]).reshape(-1)
         zeros = zero if zero is None or zero.size == 1 else zero[at]
-        real = dequantise(x[at], scale[at], zeros, self.block)
+        real = dequantize_blocks(x[at], scale[at], zeros, self.block)
         return [real.astype(scale.dtype).reshape(*indices.shape, x.shape[1])]
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.symbols import is_real
+from ..ir.symbols import is_symbolic_float
 from ..ir.tensor_type import Shape, TensorType
 from .conv import compute_dtype
 from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
-from .resize_weights import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNTOLD, Taps, axis_taps, is_untouched
+from .resize_weights import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNSPECIFIED, Taps, axis_taps, is_untouched
 
 
 @register_op
@@ -23,7 +23,7 @@ class Resize(Op):
 
     Attributes: sizes (y's shape); scales (a float for each axis: y's size / x's, or the model's number); mode
     ("nearest", "linear", "cubic"); coordinate (one of COORDINATES); nearest_mode (one of NEAREST_MODES, or
-    NEAREST_UNTOLD); cubic_a; exclude_outside (cubic and antialias: positions outside x have weight 0); antialias
+    NEAREST_UNSPECIFIED); cubic_a; exclude_outside (cubic and antialias: positions outside x have weight 0); antialias
     (linear and cubic: a wider filter when shrinking); roi (starts, then ends, in fractions of x) and extrapolation (the
     value outside x), both for tf_crop_and_resize. Interpolated types are floats; nearest accepts every type.
     """
@@ -47,7 +47,7 @@ class Resize(Op):
 
     def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        nearest_modes = (*NEAREST_MODES, NEAREST_UNTOLD)
+        nearest_modes = (*NEAREST_MODES, NEAREST_UNSPECIFIED)
         for key, name, known in (
             ("mode", self.mode, MODES),
             ("coordinate", self.coordinate, COORDINATES),
@@ -57,7 +57,7 @@ class Resize(Op):
         for key, numbers in (("sizes", self.sizes), ("scales", self.scales)):
             need(len(numbers) == x.rank, f"{key} must hold {x.rank} numbers for x {x}, got {numbers}")
         need(all(0 < s < math.inf for s in self.scales), f"scales must be positive, got {self.scales}")
-        plain = [v for v in (self.cubic_a, *(self.roi or ())) if not is_real(v)]
+        plain = [v for v in (self.cubic_a, *(self.roi or ())) if not is_symbolic_float(v)]
         need(all(map(math.isfinite, plain)), f"cubic_a and roi must be finite, got {plain}")
         need(
             self.mode == "nearest" or x.dtype.is_float,

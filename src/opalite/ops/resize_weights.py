@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ir.symbols import is_real
+from ..ir.symbols import is_symbolic_float
 from .operator import Array
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ COORDINATES = (
 )
 MODES = ("nearest", "linear", "cubic")
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-NEAREST_UNTOLD = "untold"
+NEAREST_UNSPECIFIED = "untold"
 """Nearest mode of opsets without the attribute: up along axes that shrink, else down, as in onnxruntime."""
 
 _F = np.float32
@@ -48,7 +48,7 @@ class Taps:
 def is_untouched(op: Resize, axis: int) -> bool:
     """Whether the axis is copied unchanged: scale 1, and no crop."""
     scale = op.scales[axis]
-    return bool((scale.float32() if is_real(scale) else _F(scale)) == 1) and op.crop(axis) == (0, 1)
+    return bool((scale.float32() if is_symbolic_float(scale) else _F(scale)) == 1) and op.crop(axis) == (0, 1)
 
 
 def axis_taps(op: Resize, axis: int, size: int) -> Taps:
@@ -60,7 +60,7 @@ def axis_taps(op: Resize, axis: int, size: int) -> Taps:
         inside = (at >= 0) & (at <= _F(size - 1))
     if op.mode == "nearest":
         mode = op.nearest_mode
-        if mode == NEAREST_UNTOLD:
+        if mode == NEAREST_UNSPECIFIED:
             mode = "ceil" if op.scales[axis] < 1 else "floor"
         index = np.clip(_nearest(at, mode), 0, size - 1)[:, None]
         weight = np.ones((count, 1), _F)

@@ -42,7 +42,7 @@ class RoiAlign(Op):
     maximum: bool
 
     arity = 3
-    kept_wide = (1,)
+    float32_inputs = (1,)
 
     @property
     def offset(self) -> float:

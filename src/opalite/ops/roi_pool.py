@@ -29,7 +29,7 @@ class RoiPool(Op):
     scale: float
 
     arity = 2
-    kept_wide = (1,)
+    float32_inputs = (1,)
 
     def check_shape(self, ins: Types) -> None:
         x, regions = tensor(ins, 0, "x"), tensor(ins, 1, "regions")

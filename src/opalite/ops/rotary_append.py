@@ -1,4 +1,4 @@
-"""RotateAppend: a rotary embedding whose result is written into a KV cache."""
+"""RotaryAppend: a rotary embedding whose result is written into a KV cache."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from ..ir.tensor_type import TensorType
 from .append import Append
 from .operator import Array, Cost, Op, Types, need, register_op, tensor
-from .rotary_embedding import Rotate
+from .rotary_embedding import RotaryEmbedding
 
 
 @register_op
 @dataclass(frozen=True, slots=True)
-class RotateAppend(Op):
-    """y = x with Rotate(new, cos, sin) written from position `at` on along `axis`.
+class RotaryAppend(Op):
+    """y = x with RotaryEmbedding(new, cos, sin) written from position `at` on along `axis`.
 
-    Inputs x, of rank 4; new, cos and sin, as Rotate's, new of the type of x. Attributes: axis, not the last one, and
-    at, as Append's; perm, as Rotate's. y shares the memory of x: no other node may read x.
+    Inputs x, of rank 4; new, cos and sin, as RotaryEmbedding's, new of the type of x. Attributes: axis, not the last one, and
+    at, as Append's; perm, as RotaryEmbedding's. y shares the memory of x: no other node may read x.
     """
 
     axis: int
@@ -29,17 +29,17 @@ class RotateAppend(Op):
 
     def check_shape(self, ins: Types) -> None:
         x, new = tensor(ins, 0, "x"), tensor(ins, 1, "new")
-        Rotate(self.perm).check_shape(ins[1:])
+        RotaryEmbedding(self.perm).check_shape(ins[1:])
         need(0 <= self.axis < 3, f"axis {self.axis} is not one of rows")
         need(x.dtype is new.dtype, f"new must be as x, got {new} and {x}")
-        Append(self.axis, self.at).check_shape([x, *Rotate(self.perm).infer_shape(ins[1:])])
+        Append(self.axis, self.at).check_shape([x, *RotaryEmbedding(self.perm).infer_shape(ins[1:])])
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [tensor(ins, 0, "x")]
 
     def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        return Append(self.axis, self.at).reference([arrays[0], *Rotate(self.perm).reference(arrays[1:])])
+        return Append(self.axis, self.at).reference([arrays[0], *RotaryEmbedding(self.perm).reference(arrays[1:])])
 
     def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
         """The rotation's cost, without the bytes of a copy."""
-        return Rotate(self.perm).cost(ins[1:], [tensor(ins, 1, "new")])
+        return RotaryEmbedding(self.perm).cost(ins[1:], [tensor(ins, 1, "new")])

@@ -1,4 +1,4 @@
-"""Rotate: rotary embedding, which rotates pairs of elements of each row by position-dependent angles."""
+"""RotaryEmbedding: rotary embedding, which rotates pairs of elements of each row by position-dependent angles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_
 
 @register_op
 @dataclass(frozen=True, slots=True)
-class Rotate(Op):
+class RotaryEmbedding(Op):
     """Rotary embedding of the two halves of each row (Su et al., 2021, RoFormer).
 
     y[.., d] = x[.., d] cos[.., d] - x[.., d + n] sin[.., d] and y[.., d + n] = x[.., d + n] cos[.., e] + x[.., d]

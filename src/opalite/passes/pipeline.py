@@ -11,36 +11,36 @@ from ..kernels.kernel import Tier
 from ..layout.assign_layouts import pick_kernels
 from ..layout.insert_casts import insert_casts
 from ..layout.kernel_candidates import Answers, Measured
-from .attention.attention_absorb_transpose import join_attention_inputs, join_attention_output
+from .attention.attention_absorb_transpose import absorb_input_transpose, absorb_output_transpose
 from .attention.attention_strided_views import order_attention_output, view_attention_inputs
-from .attention.fuse_rotary_append import fuse_append
-from .attention.grouped_query import share_heads
+from .attention.fuse_rotary_append import fuse_rotary_append
+from .attention.grouped_query import share_kv_heads
 from .attention.int8_kv_attention import read_bytes
-from .attention.recognize_norm_attention import recognise_attention, recognise_layer_norm, recognise_rms_norm
-from .attention.recognize_rotary import recognise_rotation
-from .attention.split_batch_heads import part_heads
-from .cleanup.cse import share_equal
+from .attention.recognize_norm_attention import recognize_attention, recognize_layer_norm, recognize_rms_norm
+from .attention.recognize_rotary import recognize_rotary
+from .attention.split_batch_heads import split_batch_heads
+from .cleanup.cse import merge_equal_nodes
 from .cleanup.fold_constants import fold_constants, fold_empty
-from .cleanup.hoist_slice import slice_early
-from .cleanup.remove_no_ops import drop_empty_inputs, join_movement, remove_noop, sink_reshape
-from .cleanup.share_concat_prefix import share_concats
+from .cleanup.hoist_slice import hoist_slice
+from .cleanup.remove_no_ops import drop_empty_inputs, merge_movements, remove_noop, sink_reshape
+from .cleanup.share_concat_prefix import share_concat_prefix
 from .data_movement.channels_last import keep_channels_last
-from .data_movement.fuse_row_permutations import join_rows, part_rows
-from .data_movement.fuse_transposes import join_transposes
-from .data_movement.patch_embedding import patch_rows
-from .data_movement.sink_row_permutations import meet_rows, raise_rows, sink_rows
+from .data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
+from .data_movement.fuse_transposes import fuse_transposes
+from .data_movement.patch_embedding import patches_to_matmul
+from .data_movement.sink_row_permutations import align_row_permutations, hoist_row_permutation, sink_row_permutation
 from .data_movement.sink_transpose import sink_transpose
 from .fusion.fold_affine import fold_affine
 from .fusion.fold_pad import fold_pad
 from .fusion.fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
-from .fusion.fuse_epilogue import link_epilogues
-from .fusion.fuse_norm_matmul import fuse_norm
-from .fusion.fuse_norm_skinny_matmul import fuse_row_norm
-from .quantization.dynamic_activation_quantization import round_rows
-from .quantization.fuse_requantize import requantise
-from .quantization.integer_products import from_dequantized, widen
-from .quantization.keep_quantized_weights import keep_levels
-from .quantization.weight_only_quantization import narrow_weights
+from .fusion.fuse_epilogue import fuse_epilogues
+from .fusion.fuse_norm_matmul import fuse_norm_matmul
+from .fusion.fuse_norm_skinny_matmul import fuse_norm_skinny_matmul
+from .quantization.dynamic_activation_quantization import quantize_activations
+from .quantization.fuse_requantize import fuse_requantize
+from .quantization.integer_products import to_integer_product, widen
+from .quantization.keep_quantized_weights import keep_quantized
+from .quantization.weight_only_quantization import quantize_weights
 from .rewrite_driver import Context, Rule, run_rule
 
 PORTABLE: tuple[tuple[str, Rule], ...] = (
@@ -48,50 +48,50 @@ PORTABLE: tuple[tuple[str, Rule], ...] = (
     ("inline_scalars", inline_scalars),
     ("remove_noop", remove_noop),
     ("drop_empty_inputs", drop_empty_inputs),
-    ("join_movement", join_movement),
+    ("merge_movements", merge_movements),
     ("remove_noop", remove_noop),
-    ("recognise_layer_norm", recognise_layer_norm),
-    ("recognise_rms_norm", recognise_rms_norm),
-    ("recognise_rotation", recognise_rotation),
-    ("recognise_attention", recognise_attention),
-    ("part_heads", part_heads),
-    ("join_movement", join_movement),
+    ("recognize_layer_norm", recognize_layer_norm),
+    ("recognize_rms_norm", recognize_rms_norm),
+    ("recognize_rotary", recognize_rotary),
+    ("recognize_attention", recognize_attention),
+    ("split_batch_heads", split_batch_heads),
+    ("merge_movements", merge_movements),
     ("remove_noop", remove_noop),
-    ("slice_early", slice_early),
-    ("share_heads", share_heads),
+    ("hoist_slice", hoist_slice),
+    ("share_kv_heads", share_kv_heads),
     ("view_attention_inputs", view_attention_inputs),
     ("order_attention_output", order_attention_output),
-    ("join_movement", join_movement),
+    ("merge_movements", merge_movements),
     ("remove_noop", remove_noop),
-    ("join_attention_inputs", join_attention_inputs),
-    ("join_attention_output", join_attention_output),
-    ("join_movement", join_movement),
+    ("absorb_input_transpose", absorb_input_transpose),
+    ("absorb_output_transpose", absorb_output_transpose),
+    ("merge_movements", merge_movements),
     ("remove_noop", remove_noop),
     ("sink_transpose", sink_transpose),
     ("fold_pad", fold_pad),
     ("fold_affine", fold_affine),
     ("sink_reshape", sink_reshape),
-    ("join_movement", join_movement),
+    ("merge_movements", merge_movements),
     ("remove_noop", remove_noop),
     ("fuse_elementwise", fuse_elementwise),
     ("sink_reshape", sink_reshape),
-    ("join_movement", join_movement),
+    ("merge_movements", merge_movements),
     ("fold_affine", fold_affine),
     ("fold_constants", fold_constants),
 )
 """Device-independent rewrites, in order."""
 
 _SPECIAL = {
-    "recognise_layer_norm",
-    "recognise_rms_norm",
-    "recognise_rotation",
-    "recognise_attention",
-    "part_heads",
-    "share_heads",
+    "recognize_layer_norm",
+    "recognize_rms_norm",
+    "recognize_rotary",
+    "recognize_attention",
+    "split_batch_heads",
+    "share_kv_heads",
     "view_attention_inputs",
     "order_attention_output",
-    "join_attention_inputs",
-    "join_attention_output",
+    "absorb_input_transpose",
+    "absorb_output_transpose",
     "sink_transpose",
 }
 """Of those, what general kernels have no use for: they compute the parts."""
@@ -116,19 +116,19 @@ def optimise(
         check_graph(graph, "import")
     graph.prune()
     run_rule(graph, "fold_empty", fold_empty, ctx)
-    run_rule(graph, "share_equal", share_equal(), ctx)
-    run_rule(graph, "requantise", requantise, ctx)
+    run_rule(graph, "merge_equal_nodes", merge_equal_nodes(), ctx)
+    run_rule(graph, "fuse_requantize", fuse_requantize, ctx)
     general_floats = (
         tier == "generic" and device is not None and not device.is_cpu
     )  # GPUs' general kernels have no more
     multiplier = None if general_floats else device
-    run_rule(graph, "from_dequantized", from_dequantized(multiplier, policy, tier), ctx)
+    run_rule(graph, "to_integer_product", to_integer_product(multiplier, policy, tier), ctx)
     run_rule(graph, "widen", widen(multiplier, tier), ctx)
-    run_rule(graph, "keep_levels", keep_levels(), ctx)
+    run_rule(graph, "keep_quantized", keep_quantized(), ctx)
     if low_memory:
-        run_rule(graph, "narrow_weights", narrow_weights(), ctx)
+        run_rule(graph, "quantize_weights", quantize_weights(), ctx)
     if policy is not None and policy.rounds:
-        run_rule(graph, "round_rows", round_rows(policy), ctx)
+        run_rule(graph, "quantize_activations", quantize_activations(policy), ctx)
     for name, rule in PORTABLE:
         if tier == "generic" and name in _SPECIAL:
             continue
@@ -144,18 +144,18 @@ def optimise(
 
 def _move_rows(graph: Graph, ctx: Context, device: DeviceInfo | None) -> None:
     """Fuse row permutations."""
-    run_rule(graph, "patch_rows", patch_rows(device), ctx)
+    run_rule(graph, "patches_to_matmul", patches_to_matmul(device), ctx)
     run_rule(graph, "keep_channels_last", keep_channels_last(device), ctx)
-    run_rule(graph, "join_transposes", join_transposes, ctx)
-    run_rule(graph, "join_rows", join_rows(device), ctx)
-    run_rule(graph, "raise_rows", raise_rows, ctx)
-    run_rule(graph, "meet_rows", meet_rows, ctx)
-    run_rule(graph, "sink_rows", sink_rows, ctx)
-    run_rule(graph, "raise_rows", raise_rows, ctx)
-    run_rule(graph, "join_rows", join_rows(device), ctx)
-    run_rule(graph, "part_rows", part_rows, ctx)
-    run_rule(graph, "join_transposes", join_transposes, ctx)
-    run_rule(graph, "join_movement", join_movement, ctx)
+    run_rule(graph, "fuse_transposes", fuse_transposes, ctx)
+    run_rule(graph, "fuse_row_permutations", fuse_row_permutations(device), ctx)
+    run_rule(graph, "hoist_row_permutation", hoist_row_permutation, ctx)
+    run_rule(graph, "align_row_permutations", align_row_permutations, ctx)
+    run_rule(graph, "sink_row_permutation", sink_row_permutation, ctx)
+    run_rule(graph, "hoist_row_permutation", hoist_row_permutation, ctx)
+    run_rule(graph, "fuse_row_permutations", fuse_row_permutations(device), ctx)
+    run_rule(graph, "unfuse_row_permutation", unfuse_row_permutation, ctx)
+    run_rule(graph, "fuse_transposes", fuse_transposes, ctx)
+    run_rule(graph, "merge_movements", merge_movements, ctx)
     run_rule(graph, "remove_noop", remove_noop, ctx)
 
 
@@ -179,12 +179,12 @@ def place(
     """
     ctx = ctx or Context()
     if tier == "optimized":
-        run_rule(graph, "fuse_row_norm", fuse_row_norm(device, memory), ctx)
-        run_rule(graph, "fuse_norm", fuse_norm(device, memory), ctx)
-        run_rule(graph, "fuse_append", fuse_append(device, memory), ctx)
-    run_rule(graph, "share_concats", share_concats(device), ctx)
+        run_rule(graph, "fuse_norm_skinny_matmul", fuse_norm_skinny_matmul(device, memory), ctx)
+        run_rule(graph, "fuse_norm_matmul", fuse_norm_matmul(device, memory), ctx)
+        run_rule(graph, "fuse_rotary_append", fuse_rotary_append(device, memory), ctx)
+    run_rule(graph, "share_concat_prefix", share_concat_prefix(device), ctx)
     answers = Answers(device)
-    run_rule(graph, "link_epilogues", link_epilogues(device, memory, tier, builds, answers), ctx)
+    run_rule(graph, "fuse_epilogues", fuse_epilogues(device, memory, tier, builds, answers), ctx)
     pick_kernels(graph, device, strict, memory, measured, tier, builds, answers)
     insert_casts(graph, device, measured, tier, answers)
     if ctx.check:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import knobs
-from ..ir.constants.lazy_array import LazyArray, at_page, page_contiguous
+from ..ir.constants.lazy_array import LazyArray, page_aligned, page_contiguous
 from ..ir.device.default_workgroups import size_grid
 from ..ir.device.device_family import ADDRESSES, SLOW_SUB_BUFFERS
 from ..ir.device.device_info import DeviceInfo
@@ -34,7 +34,7 @@ from ..ops.elementwise import PlaceCast
 from ..ops.gather import Gather
 from ..ops.host import HostOp
 from ..ops.operator import Cost
-from .memory.buffer_aliasing import AliasedSlice, BufferAliasing, find_buffer_aliasing, is_alias, moved_inputs
+from .memory.buffer_aliasing import AliasedSlice, BufferAliasing, find_buffer_aliasing, is_alias, copied_inputs
 from .memory.liveness import Lifetime, assign_memory, linger
 from .memory.verify_memory_plan import verify_contents
 from .node_report import NodeReport
@@ -58,7 +58,7 @@ from .template.make_template import make_template
 from .template.program_template import Template
 from .template.symbolic_numbers import TypeText
 from .weights.packed_weights import Form, placed_form, weight_form
-from .work_partition import find_walk
+from .work_partition import find_work_partition
 
 Array = np.ndarray[Any, Any]
 
@@ -149,7 +149,7 @@ class Emitter:
     def add_weight(self, array: Array | LazyArray, label: str, image: bool = False) -> int:
         """A STATIC slot with the contents `array`."""
         if isinstance(array, np.ndarray):
-            array = at_page(page_contiguous(array))
+            array = page_aligned(page_contiguous(array))
         number = self.new_slot(array.nbytes, Storage.STATIC, label)
         if image:
             self.lifetimes[number].image = (array.shape[1], array.shape[0])
@@ -182,7 +182,7 @@ class Emitter:
                 return self.add_weight(made, label, image)
             self.held_bytes += later.nbytes
             if self.held_bytes > MOST_HELD:
-                later.let_go()
+                later.unpin()
                 self.held_bytes -= later.nbytes
         return self.add_weight(later, label, image)
 
@@ -434,7 +434,7 @@ def _emit_launches(e: Emitter, node: Node) -> int:
     launches, setting = e.launches[node], e.settings[node]
     if (copied := e.nesting.copied.get(node)) is not None:
         joined = kernel.join(kernel.problem(node, e.device), list(copied)) if len(copied) > 1 else None
-        launches = joined or [x for i, x in zip(moved_inputs(node), launches, strict=True) if i in copied]
+        launches = joined or [x for i, x in zip(copied_inputs(node), launches, strict=True) if i in copied]
         e.launches[node] = launches
     return add_launches(e, node, kernel, launches, setting.group, _cost(e, node))
 
@@ -461,7 +461,7 @@ def add_launches(
                 cost.flops / len(launches),
                 cost.bytes / len(launches),
                 launch.group is None,
-                *find_walk(node, kernel, launch, args, e.walks),
+                *find_work_partition(node, kernel, launch, args, e.walks),
             )
         )
         count += 1
@@ -488,7 +488,7 @@ def _moved_share(e: Emitter, node: Node) -> float:
     """The share of its inputs that a node copies: 1 but for a Concat or Slice with aliased inputs."""
     if (copied := e.nesting.copied.get(node)) is None:
         return 1.0
-    return sum(node.input(i).type.nbytes for i in copied) / sum(node.input(i).type.nbytes for i in moved_inputs(node))
+    return sum(node.input(i).type.nbytes for i in copied) / sum(node.input(i).type.nbytes for i in copied_inputs(node))
 
 
 def _nesting_words(e: Emitter, node: Node) -> str:
@@ -496,7 +496,7 @@ def _nesting_words(e: Emitter, node: Node) -> str:
     if (copied := e.nesting.copied.get(node)) is None:
         return ""
     if copied:
-        which = f"{len(copied)} of {len(moved_inputs(node))} inputs: " if isinstance(node.op, Concat) else ""
+        which = f"{len(copied)} of {len(copied_inputs(node))} inputs: " if isinstance(node.op, Concat) else ""
         return f"copies {which}{'; '.join(dict.fromkeys(copied.values()))}"
     spot = e.nesting.find(node.y)
     inside = f"inside %{spot.root.name}" if spot.root is not node.y else ""

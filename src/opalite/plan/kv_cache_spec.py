@@ -22,7 +22,7 @@ LEAST = 2
 
 
 @dataclass(frozen=True)
-class Arriving:
+class InputSpec:
     """Expected properties of an input: dtype and sizes.
 
     numbers: for each size the number of its open size, None for a fixed one. For a tensor of sizes, `shape` is fixed,
@@ -59,8 +59,8 @@ class KVCacheSpec:
 
     open_sizes: int
     capacity: int
-    tensors: Mapping[str, Arriving]
-    contents: Mapping[str, Arriving]
+    tensors: Mapping[str, InputSpec]
+    contents: Mapping[str, InputSpec]
     fixed: Mapping[str, tuple[str, tuple[int, ...], bytes]]
     caches: Mapping[str, Cache]
     inputs: tuple[str, ...]
@@ -159,9 +159,9 @@ class KVCacheSpec:
         return made
 
 
-def _listed(arriving: Mapping[str, Arriving]) -> dict[str, Any]:
+def _listed(arriving: Mapping[str, InputSpec]) -> dict[str, Any]:
     return {n: [a.dtype, a.shape, a.numbers, a.values] for n, a in arriving.items()}
 
 
-def _read(raw: Mapping[str, Any]) -> dict[str, Arriving]:
-    return {n: Arriving(str(a[0]), *(tuple(part) for part in a[1:])) for n, a in raw.items()}
+def _read(raw: Mapping[str, Any]) -> dict[str, InputSpec]:
+    return {n: InputSpec(str(a[0]), *(tuple(part) for part in a[1:])) for n, a in raw.items()}

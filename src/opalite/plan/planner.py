@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.constants.lazy_array import LazyArray, hold_all, let_go_all
+from ..ir.constants.lazy_array import LazyArray, pin_all, unpin_all
 from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph, Node
 from ..ir.place import Memory
@@ -117,7 +117,7 @@ class Planned:
 
     def release_weights(self) -> None:
         """Release the memory of late weights: they are packed or read again on use."""
-        let_go_all(self.weights)
+        unpin_all(self.weights)
 
     def load_weights(
         self,
@@ -128,7 +128,7 @@ class Planned:
 
         each: maps the loading, perhaps in parallel.
         """
-        hold_all(self.weights, each, is_elsewhere)
+        pin_all(self.weights, each, is_elsewhere)
 
     @property
     def fallbacks(self) -> Counter[str]:

@@ -16,12 +16,12 @@ from ..kernels.kernel_sources import option_text
 from ..kernels.lower_arguments import names_of
 from .program import ScalarArg, StepArg
 
-NO_WALK = -1
+NO_PARTITION = -1
 Walks = MutableMapping[tuple[str, ...], int]
 """Partition numbers, by everything that decides the partition."""
 
 
-def find_walk(
+def find_work_partition(
     node: Node, kernel: Kernel, launch: Launch, args: Sequence[StepArg], walks: Walks
 ) -> tuple[int, tuple[int, ...]]:
     """`walk` and `own` of a launch's step with arguments `args`; a new partition is added to `walks`."""
@@ -38,7 +38,7 @@ def find_walk(
         elif isinstance(arg, ScalarArg):
             numbers.append(str(arg.value))
     if len(node.outputs) > 1 or not writes:
-        return NO_WALK, ()
+        return NO_PARTITION, ()
     shared_out = launch.entry, option_text(launch.defines), str(launch.grid), str(launch.group)
     key = (kernel.name, *shared_out, str(y.shape), str(y.type.place), *numbers)
     return walks.setdefault(key, len(walks)), tuple(own)

@@ -16,15 +16,15 @@ from opalite.ir.symbols import (
     agree,
     always_equal,
     as_float32,
-    at_least,
-    at_most,
+    symbolic_max,
+    symbolic_min,
     fitted,
     hint_of,
     holds_symbols,
     is_less,
     is_symbolic,
     may_be_less,
-    may_leave_rest,
+    may_have_remainder,
     runs_along,
 )
 from opalite.ir.symbols.value_bounds import KnownBounds
@@ -58,9 +58,9 @@ def compute(tree, sizes):
         case "%":
             return a % k
         case "m":
-            return at_most([a, b])
+            return symbolic_min([a, b])
         case "M":
-            return at_least([a, b])
+            return symbolic_max([a, b])
         case "c":
             return -(-a // k)
         case "i":
@@ -203,9 +203,9 @@ def test_it_passes_for_an_int_and_meets_numpy():
 def test_least_and_largest_drop_what_is_known():
     trace = Trace()
     n = trace.symbol(9)
-    assert at_least([n, 1]) is n
-    assert at_most([n, n + 3]) is n
-    assert evaluate(at_least([n, 20]), {"s0": 31}) == 31
+    assert symbolic_max([n, 1]) is n
+    assert symbolic_min([n, n + 3]) is n
+    assert evaluate(symbolic_max([n, 20]), {"s0": 31}) == 31
     assert only(trace) == []
 
 
@@ -302,7 +302,7 @@ def test_what_sizes_may_become_is_told_without_a_guard():
     h, w = trace.symbol(6), trace.symbol(9)
     assert (fitted(4, h), fitted(8, h), fitted(8, 5)) == (4, 6, 5)
     assert [may_be_less(x, 4) for x in (h, h + 2, 3, 4)] == [True, False, True, False]
-    assert [may_leave_rest(x, 4) for x in (h, h * 4, 8, 9)] == [True, False, False, True]
+    assert [may_have_remainder(x, 4) for x in (h, h * 4, 8, 9)] == [True, False, False, True]
     assert [runs_along(*x) for x in ((h // 6, h // 6), (1, h), (h, h), (3, 3))] == [True, False, True, True]
     assert agree((h, 2), (h, 2))
     assert not agree((h, 2), (w, 2))

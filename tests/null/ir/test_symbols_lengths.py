@@ -14,8 +14,8 @@ from opalite.ir.symbols import (
     Trace,
     as_float,
     as_float32,
-    at_least,
-    at_most,
+    symbolic_max,
+    symbolic_min,
     compile_numbers,
     conditions,
     fixed_sizes,
@@ -29,11 +29,11 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "by sizes": lambda a, h: (a * (h + 17)) // (a + 5) + 1,
     "squares": lambda a, h: a * a + h,
     "numbers": lambda a, h: a * 10**30 + h,
-    "extremes": lambda a, h: at_most([at_least([50 - a, a * 2 // 3]), a - h + 40]),
+    "extremes": lambda a, h: symbolic_min([symbolic_max([50 - a, a * 2 // 3]), a - h + 40]),
     "floats": lambda a, h: as_float32((a + 0.1) / (a + 2.7)),
     "ceilings": lambda a, h: math.ceil(as_float32(a / 0.37 + a * 0.11) % 50.0) + 1,
     "nested": lambda a, h: -(as_float(a) + 0.1),
-    "minima of many": lambda a, h: at_most([(a * i + h) // (h + i) for i in range(2, 60)]) + a,
+    "minima of many": lambda a, h: symbolic_min([(a * i + h) // (h + i) for i in range(2, 60)]) + a,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, at_least, hint_of, is_less, is_symbolic
+from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, symbolic_max, hint_of, is_less, is_symbolic
 from opalite.ir.symbols.rational import combined, make_ratio, plain_ratio
 
 _WHOLE = 1 << 24
@@ -31,7 +31,7 @@ def as_float32(value: Any) -> Any:
 def padded(size: Any, kernel: int, stride: int) -> Any:
     """The padding "SAME", before and behind, in steps of float32."""
     last = math.ceil(as_float32(size / float(stride))) - 1
-    pad = at_least([last * stride + kernel - size, 0])
+    pad = symbolic_max([last * stride + kernel - size, 0])
     return pad, math.floor(as_float32(pad / 2.0))
 
 
@@ -147,7 +147,7 @@ def test_bounds_by_dividends_decide() -> None:
     up = -(-h // 2)
     assert up * 2 >= h
     assert up * 2 <= h + 1
-    assert at_least([up * 2 - h + 1, 0]) is up * 2 - h + 1
+    assert symbolic_max([up * 2 - h + 1, 0]) is up * 2 - h + 1
     assert up - h // 2 <= 1
     assert (h + w) // 3 * 6 <= 2 * h + 2 * w
     assert h // 2 // 4 * 8 <= h

@@ -1,4 +1,4 @@
-"""Append into memory of int8 rows, and WidenRows, which reads it: references and refusals."""
+"""Append into memory of int8 rows, and DequantizeRows, which reads it: references and refusals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opalite.errors import ShapeError
 from opalite.ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
 from opalite.ir.dtype import DType
 from opalite.ir.tensor_type import TensorType
-from opalite.ops.append import Append, WidenRows
+from opalite.ops.append import Append, DequantizeRows
 
 rng = np.random.default_rng(2)
 
@@ -27,7 +27,7 @@ def test_floats_become_rows_of_int8() -> None:
 @pytest.mark.parametrize("half", [False, True])
 def test_rows_are_widened_as_far_as_they_count(half: bool) -> None:
     x = rng.standard_normal((2, 5, 3, 8)).astype(np.float32)
-    op = WidenRows(1, 4, half)
+    op = DequantizeRows(1, 4, half)
     (y,) = op.reference([to_byte_rows(x)])
     assert y.dtype == (np.float16 if half else np.float32)
     np.testing.assert_array_equal(y, from_byte_rows(to_byte_rows(x))[:, :4].astype(y.dtype))
@@ -45,11 +45,11 @@ def test_what_does_not_fit_the_rows(new: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "op, x, why",
     [
-        (WidenRows(2, 1), TensorType(DType.INT8, (2, 3, 12)), "axis"),
-        (WidenRows(0, 3), TensorType(DType.INT8, (2, 3, 12)), "fewer"),
-        (WidenRows(0, 1), TensorType(DType.UINT8, (2, 3, 12)), "int8"),
+        (DequantizeRows(2, 1), TensorType(DType.INT8, (2, 3, 12)), "axis"),
+        (DequantizeRows(0, 3), TensorType(DType.INT8, (2, 3, 12)), "fewer"),
+        (DequantizeRows(0, 1), TensorType(DType.UINT8, (2, 3, 12)), "int8"),
     ],
 )
-def test_what_cannot_be_widened(op: WidenRows, x: TensorType, why: str) -> None:
+def test_what_cannot_be_widened(op: DequantizeRows, x: TensorType, why: str) -> None:
     with pytest.raises(ShapeError, match=why):
         op.check_shape([x])

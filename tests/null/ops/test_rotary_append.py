@@ -1,4 +1,4 @@
-"""RotateAppend is Append of what Rotate gives; what it refuses."""
+"""RotaryAppend is Append of what RotaryEmbedding gives; what it refuses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.tensor_type import TensorType
 from opalite.ops.append import Append
-from opalite.ops.rotary_append import RotateAppend
-from opalite.ops.rotary_embedding import Rotate
+from opalite.ops.rotary_append import RotaryAppend
+from opalite.ops.rotary_embedding import RotaryEmbedding
 
 from .oracles import ours
 
@@ -24,24 +24,24 @@ rng = np.random.default_rng(17)
 def test_what_is_rotated_is_appended(axis: int, room: tuple[int, ...], dtype: str) -> None:
     memory, new = rng.standard_normal(room).astype(dtype), rng.standard_normal((2, 5, 3, 8)).astype(dtype)
     tables = [rng.uniform(-1, 1, (5, 4)).astype(dtype) for _ in range(2)]
-    (got,) = ours("RotateAppend", [memory, new, *tables], axis=axis, at=3, perm=(0, 2, 1, 3))
-    (turned,) = Rotate((0, 2, 1, 3)).reference([new, *tables])
+    (got,) = ours("RotaryAppend", [memory, new, *tables], axis=axis, at=3, perm=(0, 2, 1, 3))
+    (turned,) = RotaryEmbedding((0, 2, 1, 3)).reference([new, *tables])
     np.testing.assert_array_equal(got, Append(axis, 3).reference([memory, turned])[0])
 
 
 @pytest.mark.parametrize(
     "op, shapes, message",
     [
-        (RotateAppend(2, 0), ((2, 3, 9, 8), (2, 3, 5, 7)), "even number"),
-        (RotateAppend(2, 0), ((2, 3, 9, 8), (2, 3, 4, 8)), "do not broadcast"),
-        (RotateAppend(2, 0), ((2, 4, 9, 8), (2, 3, 5, 8)), "off axis 2"),
-        (RotateAppend(2, 0, (0, 2, 1, 3)), ((2, 3, 9, 8), (2, 3, 5, 8)), "do not broadcast"),
-        (RotateAppend(2, 0), ((3, 9, 8), (2, 3, 5, 8)), "does not fit"),
-        (RotateAppend(3, 0), ((2, 3, 5, 9), (2, 3, 5, 8)), "axis 3"),
-        (RotateAppend(-1, 0), ((2, 3, 5, 9), (2, 3, 5, 8)), "axis -1"),
+        (RotaryAppend(2, 0), ((2, 3, 9, 8), (2, 3, 5, 7)), "even number"),
+        (RotaryAppend(2, 0), ((2, 3, 9, 8), (2, 3, 4, 8)), "do not broadcast"),
+        (RotaryAppend(2, 0), ((2, 4, 9, 8), (2, 3, 5, 8)), "off axis 2"),
+        (RotaryAppend(2, 0, (0, 2, 1, 3)), ((2, 3, 9, 8), (2, 3, 5, 8)), "do not broadcast"),
+        (RotaryAppend(2, 0), ((3, 9, 8), (2, 3, 5, 8)), "does not fit"),
+        (RotaryAppend(3, 0), ((2, 3, 5, 9), (2, 3, 5, 8)), "axis 3"),
+        (RotaryAppend(-1, 0), ((2, 3, 5, 9), (2, 3, 5, 8)), "axis -1"),
     ],
 )
-def test_what_does_not_fit(op: RotateAppend, shapes: Any, message: str) -> None:
+def test_what_does_not_fit(op: RotaryAppend, shapes: Any, message: str) -> None:
     ins = [TensorType(DType.FLOAT32, s) for s in (*shapes, (5, 4), (5, 4))]
     with pytest.raises(ShapeError, match=message):
         op.check_shape(ins)
@@ -51,4 +51,4 @@ def test_what_does_not_fit(op: RotateAppend, shapes: Any, message: str) -> None:
 def test_memory_is_of_the_type_of_the_rows(memory: DType) -> None:
     ins = [TensorType(DType.FLOAT32, s) for s in ((1, 1, 1, 8), (1, 4), (1, 4))]
     with pytest.raises(ShapeError, match="must be as x"):
-        RotateAppend(2, 0).check_shape([TensorType(memory, (1, 1, 4, 8)), *ins])
+        RotaryAppend(2, 0).check_shape([TensorType(memory, (1, 1, 4, 8)), *ins])

@@ -1,4 +1,4 @@
-"""Rotate's reference against onnxruntime, and what it refuses."""
+"""RotaryEmbedding's reference against onnxruntime, and what it refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.tensor_type import TensorType
-from opalite.ops.rotary_embedding import Rotate
+from opalite.ops.rotary_embedding import RotaryEmbedding
 
 from .oracles import by_ort, ours
 
@@ -25,7 +25,7 @@ def test_rows_are_turned(perm: tuple[int, int, int, int]) -> None:
     cos, sin = np.cos(angles), np.sin(angles)
     (want,) = by_ort("RotaryEmbedding", [turned, cos, sin], opset=23)
     for c, s in ((cos, sin), (np.tile(cos, 2), np.tile(sin, 2))):  # columns of half a row, and of a row
-        (got,) = ours("Rotate", [x, c[:, None], s[:, None]], perm=perm)
+        (got,) = ours("RotaryEmbedding", [x, c[:, None], s[:, None]], perm=perm)
         np.testing.assert_allclose(got, want, atol=1e-6)
 
 
@@ -44,10 +44,10 @@ def test_rows_are_turned(perm: tuple[int, int, int, int]) -> None:
 def test_what_does_not_fit(shapes: Any, perm: Any, message: str) -> None:
     ins = [TensorType(DType.FLOAT32, s) for s in shapes]
     with pytest.raises(ShapeError, match=message):
-        Rotate(perm).check_shape(ins)
+        RotaryEmbedding(perm).check_shape(ins)
 
 
 def test_types_must_agree() -> None:
     ins = [TensorType(t, (1, 1, 1, 2)) for t in (DType.FLOAT32, DType.FLOAT16, DType.FLOAT32)]
     with pytest.raises(ShapeError, match="must be as x"):
-        Rotate().check_shape(ins)
+        RotaryEmbedding().check_shape(ins)

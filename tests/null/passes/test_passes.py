@@ -12,14 +12,14 @@ from opalite.errors import CheckError
 from opalite.ir import DeviceInfo, DType, Graph, Patch, TensorType, Value, apply_patches, check_graph
 from opalite.ir.device.device_family import UNBUILT
 from opalite.layout.kernel_candidates import find_options
-from opalite.passes.attention.recognize_norm_attention import recognise_attention, recognise_layer_norm
+from opalite.passes.attention.recognize_norm_attention import recognize_attention, recognize_layer_norm
 from opalite.passes.cleanup.fold_constants import fold_constants
-from opalite.passes.cleanup.remove_no_ops import join_movement, remove_noop
+from opalite.passes.cleanup.remove_no_ops import merge_movements, remove_noop
 from opalite.passes.data_movement.sink_transpose import sink_transpose
 from opalite.passes.fusion.fold_affine import fold_affine
 from opalite.passes.fusion.fold_pad import fold_pad
 from opalite.passes.fusion.fuse_elementwise import fuse_elementwise, inline_scalars
-from opalite.passes.fusion.fuse_epilogue import link_epilogues
+from opalite.passes.fusion.fuse_epilogue import fuse_epilogues
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.rewrite_driver import Context, Rule, run_rule
 
@@ -132,9 +132,9 @@ def small_slice(g: GraphMaker) -> Graph:
         (padded_conv, [fold_pad], ["Conv"]),
         (chain, [inline_scalars, fuse_elementwise], ["Elementwise"]),
         (silu, [fuse_elementwise], ["Elementwise"]),
-        (layer_norm, [recognise_layer_norm], ["Normalize", "Elementwise"]),
-        (attention, [recognise_attention, join_movement, remove_noop], ["Attention"]),
-        (moves, [join_movement, remove_noop], ["Reshape"]),
+        (layer_norm, [recognize_layer_norm], ["Normalize", "Elementwise"]),
+        (attention, [recognize_attention, merge_movements, remove_noop], ["Attention"]),
+        (moves, [merge_movements, remove_noop], ["Reshape"]),
         (sliced_scores(True), [sink_transpose], ["Slice", "Reduce", "Transpose"]),
         (sliced_scores(False), [sink_transpose], ["Slice", "Reduce", "Transpose"]),
         (transposed_mean, [sink_transpose, remove_noop], ["Reduce"]),
@@ -166,7 +166,7 @@ def test_linking_takes_the_residual_add_into_the_later_conv() -> None:
     before = run_graph(graph, feeds)
     ctx = Context(check=True)
     optimise(graph, ctx)
-    run_rule(graph, "link", link_epilogues(CPU), ctx)
+    run_rule(graph, "link", fuse_epilogues(CPU), ctx)
     assert operators(graph) == ["Conv", "Conv"]
     check_same(before, run_graph(graph, feeds))
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from opalite.ir.growable_tensor import GrowableTensor
-from opalite.plan.kv_cache_spec import Arriving, Cache, KVCacheSpec
+from opalite.plan.kv_cache_spec import InputSpec, Cache, KVCacheSpec
 
 RECORD = KVCacheSpec(
     open_sizes=3,
     capacity=2,
     tensors={
-        "ids": Arriving("int64", (1, 4), (None, 0)),
-        "mask": Arriving("int64", (1, 9), (None, 1)),
-        "past": Arriving("float32", (1, 2, 5, 8), (None, None, 1, None)),
+        "ids": InputSpec("int64", (1, 4), (None, 0)),
+        "mask": InputSpec("int64", (1, 9), (None, 1)),
+        "past": InputSpec("float32", (1, 2, 5, 8), (None, None, 1, None)),
     },
-    contents={"total": Arriving("int32", (2,), (1, None), (9, 1))},
+    contents={"total": InputSpec("int32", (2,), (1, None), (9, 1))},
     fixed={"branch": ("bool", (1,), b"\x01")},
     caches={"past": Cache(2, True, "present")},
     inputs=("ids", "past"),

@@ -53,7 +53,7 @@ def kernels(batch: int, device: DeviceInfo, *, is_open: bool, **form: Any) -> Co
 def test_a_batch_takes_the_launches_of_one(device: DeviceInfo, form: str, is_open: bool) -> None:
     one, two, many = (kernels(n, device, is_open=is_open, **FORMS[form]) for n in (1, 2, 8))
     assert one.total() == two.total() == many.total()
-    assert not [k for k in many if "Transpose" in k or "MoveRows" in k or "Elementwise" in k]
+    assert not [k for k in many if "Transpose" in k or "PermuteRows" in k or "Elementwise" in k]
 
 
 @pytest.mark.parametrize("stacks", [False, True])
@@ -63,7 +63,7 @@ def test_an_open_batch_and_length(device: DeviceInfo, stacks: bool) -> None:
     types = {a.name: TensorType(a.dtype, (3, 9, 64)) for a in source.inputs if a.dtype is not None}
     graph = source.only_segment(types).graph
     traced = Traced(graph.copy(), device)
-    assert not [n for n in traced.graph.nodes if n.op.name in ("Transpose", "MoveRows")]
+    assert not [n for n in traced.graph.nodes if n.op.name in ("Transpose", "PermuteRows")]
     for sizes in ((3, 9), (5, 8), (2, 13)):
         placed = traced.check(sizes)
         assert placed is not None, traced.template.failing(sizes)

@@ -14,7 +14,7 @@ from benchmarks.plans_by_device import FIXTURES, plan
 from opalite.expr.expression import Expr
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.dtype import DType
-from opalite.ir.graph import Node, Value, fresh_value
+from opalite.ir.graph import Node, Value, new_value
 from opalite.ir.patch import Patch, apply_patches
 from opalite.ir.tensor_type import TensorType
 from opalite.ops.elementwise import Elementwise
@@ -82,4 +82,4 @@ def test_new_names_avoid_those_of_the_model() -> None:
         made = last.with_()
         apply_patches(graph, [Patch.replacing(last, made)], "test")
         assert (graph.inputs[0].name, graph.outputs[0].name) == ("x~", f"y~{number}")
-    assert graph.copy().adopt(fresh_value("z", type_)).name == "z~3"
+    assert graph.copy().adopt(new_value("z", type_)).name == "z~3"

@@ -13,7 +13,7 @@ from benchmarks.plans_by_device import plan
 from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.plan.program import LaunchStep
-from opalite.plan.work_partition import NO_WALK
+from opalite.plan.work_partition import NO_PARTITION
 from opalite.run.model.imported_model import ImportedModel
 
 from ...helpers.onnx_text import parse
@@ -45,7 +45,7 @@ def test_products_of_a_gated_layer(device: DeviceInfo, bits: int) -> None:
     for i, step in enumerate(steps):
         for operand in operands(step):
             (before,) = (s for s in steps[:i] if operand in (s.args[k] for k in s.own[:1]))
-            is_gated = before.walk == step.walk != NO_WALK
+            is_gated = before.walk == step.walk != NO_PARTITION
             assert is_gated == (steps[i - 1] is before), "a residual sum is read by a product of other terms"
     gated = [s.kernel for i, s in enumerate(steps) if steps[i - 1].walk == s.walk and operands(s)]
     few = ("QuantizedNormSkinnyMma" if bits else "NormMatmulSkinnyMma") if device is UNITS else gated[0]

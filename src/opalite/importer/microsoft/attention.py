@@ -8,7 +8,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import same_or_int
+from ...ir.symbols import int_or_symbolic
 from ..onnx.attention import rotate
 from ..onnx.norm import normalize_trailing
 from ..op_registry import onnx_op
@@ -194,7 +194,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
     heads, kv_heads = int(ctx.attr("num_heads", 1)), int(ctx.attr("kv_num_heads", 1))
     q, k, v = _grouped(ctx, heads, kv_heads)
     batch, steps = q.shape[0], q.shape[2]
-    total = same_or_int(ctx.const_scalar(6))
+    total = int_or_symbolic(ctx.const_scalar(6))
     ends = ctx.reshape(ctx.cast(ctx.input(5), DType.INT64), (batch, 1))
     # The first prompt starts at 0 whatever its padding. Later, the new tokens are the last ones of each row.
     first = ctx.elementwise(lambda n: (n + 1 - steps).call("max", 0) if total != steps else n * 0, ends)

@@ -9,7 +9,7 @@ from ...ir.graph import Value
 from ...ir.symbols import fixed
 from ...ir.tensor_type import TensorType
 from ...ops.gather import GatherElements
-from ...ops.pairwise_distance import Distance
+from ...ops.pairwise_distance import PairwiseDistance
 from ...ops.reduce import ArgReduce
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import concat, expand, full, reduce, slice_axis, unary
@@ -69,5 +69,5 @@ def cdist(ctx: NodeContext) -> Value:
         raise UnsupportedOpError(f"{ctx.label} has metric '{metric}'; known are euclidean and sqeuclidean")
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[1]:
         raise ShapeError(f"{ctx.label} needs a[M,F] and b[K,F], got {a.type} and {b.type}")
-    squares = ctx.add(Distance(power=2), [a, ctx.transpose(b, (1, 0))])
+    squares = ctx.add(PairwiseDistance(power=2), [a, ctx.transpose(b, (1, 0))])
     return squares if metric == "sqeuclidean" else unary(ctx, "sqrt", squares)

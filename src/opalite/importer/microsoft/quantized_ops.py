@@ -1,4 +1,4 @@
-"""Quantised operators of domain com.microsoft: dequantise, compute, quantise; in one expression if elementwise."""
+"""Quantised operators of domain com.microsoft: dequantize_blocks, compute, quantise; in one expression if elementwise."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _real(ctx: NodeContext, q: Quantized) -> Value:
 
 
 def _through_real(ctx: NodeContext, fn: Callable[[Value], Value]) -> Value:
-    """Return quantise(fn(dequantise(x))); x is in inputs 0 to 2, the result's parameters in 3 and 4."""
+    """Return quantise(fn(dequantize_blocks(x))); x is in inputs 0 to 2, the result's parameters in 3 and 4."""
     q = _quantized(ctx, 0)
     scale, zero = _result(ctx, 3)
     return quantize(ctx, fn(_real(ctx, q)), scale, zero, q.value.dtype)

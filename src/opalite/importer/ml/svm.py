@@ -10,7 +10,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.pairwise_distance import Distance, PairwiseCoupling
+from ...ops.pairwise_distance import PairwiseDistance, PairwiseCoupling
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import concat, matmul, reduce
 from ..walk.node_context import NodeContext
@@ -109,7 +109,7 @@ def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
     gamma, offset, degree = (*_numbers(ctx, "kernel_params").tolist(), 0.0, 0.0, 0.0)[:3]
     vectors: Array = ctx.memo("vectors", lambda _: np.ascontiguousarray(given.reshape(count, features).T))
     if kind == "RBF":
-        distance = ctx.add(Distance(power=2), [rows, ctx.constant(vectors)])
+        distance = ctx.add(PairwiseDistance(power=2), [rows, ctx.constant(vectors)])
         return ctx.elementwise(lambda d: (d * -gamma).call("exp"), distance)
     product = matmul(ctx, rows, ctx.constant(vectors))
     if kind == "LINEAR":

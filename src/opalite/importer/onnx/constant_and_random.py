@@ -12,7 +12,7 @@ from ...expr.trace_function import Sym, coord
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.rng_seed import next_seed
-from ...ir.symbols import is_dim, is_symbolic
+from ...ir.symbols import is_symbolic_int, is_symbolic
 from ...ops.random import Random
 from ...ops.reduce import ArgReduce
 from ..op_registry import onnx_op
@@ -69,8 +69,8 @@ def number_range(ctx: NodeContext, has_delta: bool = True) -> Value:
 
 def _whole_numbers(numbers: Sequence[Any]) -> list[Any] | None:
     """Return start, limit and delta as integers; None if one is no integer, or delta is symbolic or zero."""
-    found = [v if is_dim(v) else int(v) if not is_symbolic(v) and v == int(v) else None for v in numbers]
-    return None if None in found or is_dim(found[2]) or found[2] == 0 else found
+    found = [v if is_symbolic_int(v) else int(v) if not is_symbolic(v) and v == int(v) else None for v in numbers]
+    return None if None in found or is_symbolic_int(found[2]) or found[2] == 0 else found
 
 
 def _range_of_sizes(ctx: NodeContext, dtype: DType, start: Any, limit: Any, delta: int) -> Value:

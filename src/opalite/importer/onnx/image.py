@@ -11,11 +11,11 @@ import numpy as np
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import as_float, as_float32, is_less, is_symbolic, same_or_int
+from ...ir.symbols import as_float, as_float32, is_less, is_symbolic, int_or_symbolic
 from ...ops.grid_sample import GridSample
 from ...ops.operator import normalize_axis
 from ...ops.resize import Resize
-from ...ops.resize_weights import NEAREST_UNTOLD
+from ...ops.resize_weights import NEAREST_UNSPECIFIED
 from ...ops.roi_align import RoiAlign
 from ...ops.roi_pool import RoiPool
 from ..op_registry import onnx_op
@@ -69,7 +69,7 @@ def _resize_asymmetric(ctx: NodeContext, scales: Sequence[float]) -> Value:
     x = ctx.input(0)
     _check_count(ctx, scales, x)
     sizes = [_scaled(d, s) for d, s in zip(x.shape, scales, strict=True)]
-    return emit_resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNTOLD)
+    return emit_resize(ctx, sizes, scales, coordinate="asymmetric", nearest_mode=NEAREST_UNSPECIFIED)
 
 
 def _check_count(ctx: NodeContext, numbers: Sequence[float], x: Value) -> None:
@@ -171,7 +171,7 @@ def emit_resize(
     through = x.dtype if mode == "nearest" or x.dtype.is_float else DType.FLOAT32
     out = ctx.add(
         Resize(
-            sizes=tuple(same_or_int(s) for s in sizes),
+            sizes=tuple(int_or_symbolic(s) for s in sizes),
             scales=tuple(map(as_float, scales)),
             mode=mode,
             coordinate=coordinate,

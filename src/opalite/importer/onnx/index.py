@@ -11,7 +11,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import same_or_int
+from ...ir.symbols import int_or_symbolic
 from ...ops.data_movement import Pad
 from ...ops.gather import GatherElements, GatherND
 from ...ops.nms import NonMaxSuppression
@@ -200,7 +200,7 @@ def write_rows(ctx: NodeContext, cache: Value, update: Value, start: Value, axis
 def one_hot(ctx: NodeContext) -> Value:
     """Import OneHot: values[1] where the coordinate along a new axis equals the index, else values[0]."""
     indices, values = ctx.input(0), ctx.input(2)
-    depth = same_or_int(ctx.const_scalar(1))
+    depth = int_or_symbolic(ctx.const_scalar(1))
     if depth < 0:
         raise ShapeError(f"{ctx.label} has depth {depth}; it must not be negative")
     rank = len(indices.shape) + 1
@@ -266,7 +266,7 @@ def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
     """Import NonMaxSuppression: (batch, class, box) of the selected boxes, by class and score."""
     boxes, scores = ctx.input(0), ctx.input(1)
     most, threshold = (ctx.const_scalar(i) if ctx.get(i) is not None else 0 for i in (2, 3))
-    most = same_or_int(most)
+    most = int_or_symbolic(most)
     if most <= 0:
         return ctx.constant(np.zeros((0, 3), np.int64))
     padded, count = ctx.add_many(

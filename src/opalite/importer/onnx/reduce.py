@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...errors import ShapeError
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import same_or_int
+from ...ir.symbols import int_or_symbolic
 from ...ops.operator import normalize_axis
 from ...ops.reduce import ArgReduce, Reduce
 from ...ops.topk import TopK
@@ -113,7 +113,7 @@ def top_k_attribute(ctx: NodeContext) -> Sequence[Value]:
 @onnx_op("TopK", since=10)
 def top_k(ctx: NodeContext) -> Sequence[Value]:
     """Import TopK: the k largest or smallest elements; k is an input."""
-    return _top_k(ctx, same_or_int(ctx.const_scalar(1)))
+    return _top_k(ctx, int_or_symbolic(ctx.const_scalar(1)))
 
 
 def _top_k(ctx: NodeContext, k: int) -> Sequence[Value]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
-from ...ir.symbols import always_equal, at_least, is_symbolic
+from ...ir.symbols import always_equal, symbolic_max, is_symbolic
 from ...ops.data_movement import Concat, Pad, Slice
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
@@ -293,7 +293,7 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any)
         if max(0, -begin[a]) + max(0, -end[a]) > size:
             raise ShapeError(f"{ctx.label} with pads {tuple(pads)} cuts more than there is off axis {a} of {x.type}")
         x = slice_axis(ctx, x, a, max(0, -begin[a]), size - max(0, -end[a]))
-    grown = tuple(at_least([p, 0]) for p in (*begin, *end))
+    grown = tuple(symbolic_max([p, 0]) for p in (*begin, *end))
     if all(always_equal(p, 0) for p in grown):
         return x
     return _pad_nonnegative(ctx, x, grown, mode, value)

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnx import TensorProto, helper, numpy_helper
 
-from ...ir.model_edits import largest_name, likeliest_name
+from ...ir.model_edits import max_name, argmax_name
 from .graphdef import read_opsets
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def add_argmax_outputs(proto: Any, names: Iterable[str]) -> None:
 
 def _add(graph: Any, name: str, logits: Any) -> None:
     index, row = f"{name}/the last", f"{name}/last row"
-    token, top = likeliest_name(name), largest_name(name)
+    token, top = argmax_name(name), max_name(name)
     graph.initializer.append(numpy_helper.from_array(np.array(-1), index))
     graph.node.append(helper.make_node("Gather", [name, index], [row], name=row, axis=1))
     graph.node.append(helper.make_node("ArgMax", [row], [token], name=token, axis=-1, keepdims=1))

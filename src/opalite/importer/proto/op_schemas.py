@@ -13,7 +13,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.feeds import dtype_name
 from ...ir.graph import Value
-from ...ir.symbols import fixed, hint_of, is_dim
+from ...ir.symbols import fixed, hint_of, is_symbolic_int
 from ...ir.tensor_type import TensorType
 from .decode import decode_type, elem_code, elem_dtype, onnx_name
 from .encode import make_proto
@@ -175,9 +175,9 @@ def infer_types(node: NodeDef, inputs: Sequence[Value | None]) -> list[TensorTyp
     if schema is None:
         raise unknown_op(node)
     present = [(f"x{i}", v) for i, v in enumerate(inputs) if v is not None]
-    symbols = {d.text: d for _, v in present for d in v.shape if is_dim(d)}
+    symbols = {d.text: d for _, v in present for d in v.shape if is_symbolic_int(d)}
     if symbols:
-        found = _infer(node, schema, present, lambda t: [d.text if is_dim(d) else d for d in t.shape], symbols)
+        found = _infer(node, schema, present, lambda t: [d.text if is_symbolic_int(d) else d for d in t.shape], symbols)
         if found is not None or _infer(node, schema, present, lambda t: hint_of(t.shape), {}) is None:
             return found
     return _infer(node, schema, present, lambda t: fixed(t.shape), {})

@@ -13,7 +13,7 @@ from ...expr.expression import Expr
 from ...expr.trace_function import Sym, call
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import always_equal, is_symbolic, same_or_int
+from ...ir.symbols import always_equal, is_symbolic, int_or_symbolic
 from ...ops.data_movement import Concat, Pad, Slice
 from ...ops.gather import Gather
 from ...ops.integer_conv_matmul import IntegerMatMul
@@ -128,7 +128,7 @@ def pad_zeros(ctx: NodeContext, v: Value, pads: Sequence[int], value: float | in
     """Pad with a constant; `pads` holds the begin of every axis, then the end of every axis."""
     if not any(pads):
         return v
-    return ctx.add(Pad(pads=tuple(same_or_int(p) for p in pads), mode="constant", value=value), [v])
+    return ctx.add(Pad(pads=tuple(int_or_symbolic(p) for p in pads), mode="constant", value=value), [v])
 
 
 # Arithmetic

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.dtype import DType
-from ...ir.symbols import is_dim
+from ...ir.symbols import is_symbolic_int
 from ..proto.graphdef import GraphDef, NodeDef
 from .constant_evaluation import ancestors
 from .graph_walk import Control, GraphWalk
@@ -154,7 +154,7 @@ def _unroll_scan(walk: GraphWalk, item: Item, body: GraphDef) -> bool:
         return False
     axes = plan.input_axes([len(s) for s in shapes])
     length = plan.length(shapes, axes)
-    if is_dim(length) or not 0 < length <= _max_unrolled(body):
+    if is_symbolic_int(length) or not 0 < length <= _max_unrolled(body):
         return False
     begun = (len(walk.pending), len(walk.tasks))
     state = list(item.inputs[: plan.n_states])
@@ -236,7 +236,7 @@ def _body(walk: GraphWalk, item: Item, graph: GraphDef, states: slice, declared:
     given = [*fed, *zip([v.name for v in graph.inputs[states]], item.inputs[states], strict=False)]
     values = ((local, walk.lookup(outer)) for local, outer in given if outer)
     dims: dict[str, DimSpec] = {
-        local: [DynamicDim(d.text) if is_dim(d) else STATIC_DIM for d in v.shape]
+        local: [DynamicDim(d.text) if is_symbolic_int(d) else STATIC_DIM for d in v.shape]
         for local, v in values
         if v is not None
     }

@@ -12,7 +12,7 @@ from ...errors import ShapeError
 from ...ir.constants.lazy_array import LazyArray
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Origin, Value
-from ...ir.symbols import Trace, hint_of, holds_symbols, is_dim, is_symbolic
+from ...ir.symbols import Trace, hint_of, holds_symbols, is_symbolic_int, is_symbolic
 from ...ir.tensor_type import TensorType
 from ...ops.host import HostOp
 from ...ops.operator import Op
@@ -216,7 +216,7 @@ def _is_small_constant(v: Value) -> bool:
 def _fits_host(inputs: Sequence[Value | None], types: Sequence[TensorType]) -> bool:
     """Whether the host may compute the outputs: few elements now, and growth linear in one size."""
     counts = [t.count for t in types]
-    grows = max((len(factors) for c in counts if is_dim(c) for factors, _ in c.poly), default=0)
+    grows = max((len(factors) for c in counts if is_symbolic_int(c) for factors, _ in c.poly), default=0)
     return grows <= 1 and _has_small_outputs(inputs, types)
 
 

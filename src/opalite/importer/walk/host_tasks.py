@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ModelError, OpaliteError, ShapeError
 from ...ir.graph import Value
-from ...ir.symbols import is_dim
+from ...ir.symbols import is_symbolic_int
 from ...ops.host import BY_PYTHON
 from ..host.onnx_reference import host_reason, run_host
 from ..proto.encode import make_proto
@@ -158,7 +158,7 @@ class TrimTask(Task):
         value = find(self.inputs[0])
         if value is None:
             return {}
-        rest = [DynamicDim(d.text) if is_dim(d) else STATIC_DIM for d in value.shape[1:]]
+        rest = [DynamicDim(d.text) if is_symbolic_int(d) else STATIC_DIM for d in value.shape[1:]]
         return {self.outputs[0]: [DynamicDim(self.inputs[1]), *rest]}
 
     def run(self, values: Values, runner: Runner) -> list[Any]:

@@ -13,7 +13,7 @@ from ...ir.dtype import DType
 from ...ir.feeds import is_tensor
 from ...ir.graph import Node, Value
 from ...ir.growable_tensor import GrowableTensor
-from ...ir.symbols import is_dim
+from ...ir.symbols import is_symbolic_int
 from ..proto.decode import Array
 from .constant_evaluation import ancestors, is_cheap
 from .control_flow import find_control
@@ -163,7 +163,7 @@ def _dims_after(stage: Stage, walk: GraphWalk, names: Sequence[str]) -> DynamicD
     for n in names:
         value = walk.env.get(n) or walk.lookup(n)
         if value is not None:
-            declared[n] = [DynamicDim(d.text) if is_dim(d) else STATIC_DIM for d in value.shape]
+            declared[n] = [DynamicDim(d.text) if is_symbolic_int(d) else STATIC_DIM for d in value.shape]
             if walk.builder.shape_tensors.get(value) is not None:
                 contents.add(n)
     for task in walk.tasks:

@@ -10,7 +10,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Value
 from ...ir.growable_tensor import GrowableTensor
 from ...ir.tensor_type import TensorType
-from ...ops.append import Append, WidenRows
+from ...ops.append import Append, DequantizeRows
 from ...ops.data_movement import Concat, Slice
 from ...ops.operator import Op
 from .stacked_kv_cache import unstack
@@ -136,7 +136,7 @@ class _CacheAppend:
         zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
         op: Op = Slice(zeros, ones, value.shape)
         if self._value.narrow:
-            op = WidenRows(self._value.axis, value.shape[self._value.axis], half=value.dtype is DType.FLOAT16)
+            op = DequantizeRows(self._value.axis, value.shape[self._value.axis], half=value.dtype is DType.FLOAT16)
         node = Node(op, [memory], [value], name=like.name, origin=like.origin)
         value.producer = node
         return node

@@ -26,7 +26,7 @@ from ...ir.constants.lazy_array import LazyArray, reshaped
 from ...ir.constants.quantized_constant import QuantizedConstant
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import always_equal, is_symbolic, same_or_int
+from ...ir.symbols import always_equal, is_symbolic, int_or_symbolic
 from ...ir.tensor_type import TensorType
 from ...ops.data_movement import Reshape, Transpose
 from ...ops.elementwise import Elementwise
@@ -125,7 +125,7 @@ class NodeContext:
 
     def const_ints(self, i: int) -> tuple[int, ...]:
         """Return the contents of input `i` as a flat tuple of integers, some of which may be SymbolicInts."""
-        return tuple(same_or_int(x) for x in self.const_numbers(i))
+        return tuple(int_or_symbolic(x) for x in self.const_numbers(i))
 
     def const_numbers(self, i: int) -> list[Any]:
         """Return the contents of input `i` as Python numbers; numbers that depend on sizes are symbolic."""
@@ -206,7 +206,7 @@ class NodeContext:
 
     def reshape(self, v: Value, shape: Sequence[int]) -> Value:
         """Reshape `v`, unless it has that shape."""
-        wanted = tuple(same_or_int(d) for d in shape)
+        wanted = tuple(int_or_symbolic(d) for d in shape)
         if always_equal(v.shape, wanted):
             return v
         if isinstance(v.held, LazyArray) and v.levels is None and math.prod(wanted) == v.type.count:

@@ -1,4 +1,4 @@
-"""Recognition of Scans that compute all pairwise distances; one Distance replaces the loop.
+"""Recognition of Scans that compute all pairwise distances; one PairwiseDistance replaces the loop.
 
 Exporters of nearest-neighbour and Gaussian-process models write such Scans. The state is one set of points and stays
 unchanged. Each row of the other set is subtracted from the state, squared (or made absolute) and summed.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import Value
-from ...ops.pairwise_distance import Distance
+from ...ops.pairwise_distance import PairwiseDistance
 from ..op_registry import onnx_op
 from ..proto.graphdef import DOMAIN, GraphDef, NodeDef
 from .node_context import NodeContext
@@ -60,5 +60,5 @@ def _axes(node: NodeDef, body: GraphDef) -> tuple[int, ...] | None:
 def distances(ctx: NodeContext) -> Value:
     """Import Distances: compute pairwise distances [M, N] of points x[N,F] and y[M,F]; attribute `power`."""
     x, y = ctx.input(0), ctx.input(1)
-    found = ctx.add(Distance(power=ctx.attr("power")), [x, ctx.transpose(y, (1, 0))])
+    found = ctx.add(PairwiseDistance(power=ctx.attr("power")), [x, ctx.transpose(y, (1, 0))])
     return ctx.transpose(found, (1, 0))

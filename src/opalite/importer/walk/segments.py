@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from ...ir.graph import Graph
-from ...ir.symbols import Numbers, compile_numbers, is_dim
+from ...ir.symbols import Numbers, compile_numbers, is_symbolic_int
 from ..proto.constants import Constants
 from ..proto.decode import Array
 from .constant_evaluation import evaluate_graph
@@ -97,7 +97,7 @@ class Segment:
     def lengths_at(self, sizes: tuple[int, ...]) -> dict[str, int]:
         """Return `lengths` as plain numbers."""
         if self._lengths is None:
-            texts = [d.text if is_dim(d) else str(d) for d in self.lengths.values()]
+            texts = [d.text if is_symbolic_int(d) else str(d) for d in self.lengths.values()]
             self._lengths = compile_numbers(len(sizes), (), texts)
         return dict(zip(self.lengths, self._lengths(*sizes) or (), strict=True))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...expr.expression import Expr, In, Lit, Tmp
 from ...ir.dtype import DType
-from ...ir.symbols import SymbolicFloat, SymbolicInt, at_least, at_most, hint_of, is_less, is_symbolic
+from ...ir.symbols import SymbolicFloat, SymbolicInt, symbolic_max, symbolic_min, hint_of, is_less, is_symbolic
 from ...ir.tensor_type import TensorType
 from ...ops.cumulative import Cumulative
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
@@ -233,10 +233,10 @@ def _is_float(v: Any) -> bool:
 
 def _min_or_max(kind: str, values: Sequence[Any], dtype: DType) -> Any:
     if dtype.is_int:
-        return at_least(values) if kind == "max" else at_most(values)
+        return symbolic_max(values) if kind == "max" else symbolic_min(values)
     whole = [_as_integer(v) for v in values]
     if any(type(v) is SymbolicInt for v in values) and None not in whole:
-        return _rounded((at_least if kind == "max" else at_most)(whole), dtype)
+        return _rounded((symbolic_max if kind == "max" else symbolic_min)(whole), dtype)
     best = values[0]
     for v in values[1:]:
         if not (_is_number(best) and _is_number(v)):

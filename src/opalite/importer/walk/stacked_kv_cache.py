@@ -6,7 +6,7 @@ rows first gives one Concat with the past, which an in-place append can replace.
 
 from __future__ import annotations
 
-from ...ir.graph import Graph, Node, Value, fresh_value
+from ...ir.graph import Graph, Node, Value, new_value
 from ...ir.symbols import always_equal
 from ...ir.tensor_type import TensorType
 from ...ops.data_movement import Concat, Reshape, Slice
@@ -37,7 +37,7 @@ def unstack(graph: Graph, past: Value, present: Value, axis: int) -> bool:
     for i, (concat, _) in enumerate(found):
         starts = tuple(i if k == across else 0 for k in range(len(present.shape)))
         sizes = tuple(1 if k == across else d for k, d in enumerate(present.shape))
-        part = fresh_value(concat.y.name, TensorType(present.dtype, sizes))
+        part = new_value(concat.y.name, TensorType(present.dtype, sizes))
         cut = Node(Slice(starts, (1,) * len(sizes), sizes), [present], [part], name=concat.name, origin=concat.origin)
         shown = Node(Reshape(concat.y.shape), [part], [concat.y], name=concat.name, origin=concat.origin)
         part.producer, concat.y.producer = cut, shown

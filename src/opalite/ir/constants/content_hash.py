@@ -53,7 +53,7 @@ _lock = Lock()
 _known: weakref.WeakValueDictionary[Hashable, Contents] = weakref.WeakValueDictionary()
 
 
-def contents_of(key: Hashable) -> Contents:
+def content_info(key: Hashable) -> Contents:
     """The cached facts for `key`, shared by equal keys as long as one holder exists."""
     with _lock:
         found = _known.get(key)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .content_hash import Contents, contents_of
+from .content_hash import Contents, content_info
 
 Array = np.ndarray[Any, Any]
 _T = TypeVar("_T")
@@ -47,7 +47,7 @@ class LazyArray:
     ) -> None:
         """load() returns the whole array and raises if it cannot.
 
-        held: the loaded array, kept until `let_go`. load_bytes(offset, n) reads n bytes from an offset, as uint8, if
+        held: the loaded array, kept until `unpin`. load_bytes(offset, n) reads n bytes from an offset, as uint8, if
         the array can be read in parts. load_rows(start, stop) computes that range of the first axis, if the array is
         computed on demand. key: equal for arrays with equal contents; by default unique. mapped() returns the same
         array memory-mapped, if a file holds it unchanged.
@@ -76,14 +76,14 @@ class LazyArray:
     def contents(self) -> Contents:
         """Cached facts about all arrays with this key."""
         if self._contents is None:
-            self._contents = contents_of(self.key)
+            self._contents = content_info(self.key)
         return self._contents
 
     def hold(self) -> None:
-        """Load the array and keep it in memory until `let_go`."""
+        """Load the array and keep it in memory until `unpin`."""
         self._held = self.read()
 
-    def let_go(self) -> None:
+    def unpin(self) -> None:
         """Stop keeping the array in memory; the next read loads it again unless another reader still holds it."""
         self._held = None
 
@@ -124,12 +124,12 @@ def _nothing() -> None:
     return None
 
 
-def hold_all(
+def pin_all(
     arrays: Iterable[Array | LazyArray],
     each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
     is_elsewhere: Callable[[LazyArray], bool] = lambda _: False,
 ) -> None:
-    """Load lazy arrays and keep them in memory until `let_go`, except those for which `is_elsewhere` is true.
+    """Load lazy arrays and keep them in memory until `unpin`, except those for which `is_elsewhere` is true.
 
     each: maps the loading, perhaps in parallel.
     """
@@ -138,11 +138,11 @@ def hold_all(
         pass
 
 
-def let_go_all(arrays: Iterable[Array | LazyArray]) -> None:
+def unpin_all(arrays: Iterable[Array | LazyArray]) -> None:
     """Stop keeping lazy arrays in memory."""
     for array in arrays:
         if isinstance(array, LazyArray):
-            array.let_go()
+            array.unpin()
 
 
 def read_part(held: Array | LazyArray, first: int, last: int) -> Array:
@@ -250,7 +250,7 @@ def page_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
     return found
 
 
-def at_page(array: Array) -> Array:
+def page_aligned(array: Array) -> Array:
     """`array`, copied if it is large and not aligned for zero copy."""
     if array.nbytes < LARGE or array.dtype.hasobject or array.__array_interface__["data"][0] % _ALIGN == 0:
         return array

@@ -20,14 +20,14 @@ from .maybe_symbolic import (
     as_float32,
     fixed,
     hint_of,
-    is_dim,
+    is_symbolic_int,
     is_multiple,
-    is_real,
+    is_symbolic_float,
     is_symbolic,
     runs_along,
-    same_or_int,
+    int_or_symbolic,
 )
-from .min_max import at_least, at_most, fitted, may_be_less, may_leave_rest
+from .min_max import symbolic_max, symbolic_min, fitted, may_be_less, may_have_remainder
 from .parse import read_expression
 from .substitute import Moved, Substituted, holds_symbols
 from .symbol_trace import Guard, Trace
@@ -47,8 +47,8 @@ __all__ = [
     "always_equal",
     "as_float",
     "as_float32",
-    "at_least",
-    "at_most",
+    "symbolic_max",
+    "symbolic_min",
     "compile_numbers",
     "conditions",
     "fitted",
@@ -56,15 +56,15 @@ __all__ = [
     "fixed_sizes",
     "hint_of",
     "holds_symbols",
-    "is_dim",
+    "is_symbolic_int",
     "is_less",
     "is_multiple",
-    "is_real",
+    "is_symbolic_float",
     "is_symbolic",
     "may_be_less",
-    "may_leave_rest",
+    "may_have_remainder",
     "read_expression",
     "runs_along",
-    "same_or_int",
+    "int_or_symbolic",
     "with_plain_sizes",
 ]

@@ -14,7 +14,7 @@ _MOST_STEPS = 6
 """Quotients replaced one after the other; each may contain another."""
 
 
-def bounds_by_dividends(
+def bounds_by_floordiv(
     poly: Poly, quotients: Mapping[Monomial, tuple[Poly, int]], known: Callable[[Poly], Bounds]
 ) -> Bounds:
     """Bounds of `poly` after replacing quotients by their dividends.

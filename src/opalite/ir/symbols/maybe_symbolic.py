@@ -59,12 +59,12 @@ def as_float32(value: Any) -> Any:
     return value.float32() if type(value) is SymbolicFloat else _float32(value)
 
 
-def is_dim(value: Any) -> TypeGuard[SymbolicInt]:
+def is_symbolic_int(value: Any) -> TypeGuard[SymbolicInt]:
     """Whether `value` is a SymbolicInt, typed."""
     return type(value) is SymbolicInt
 
 
-def is_real(value: Any) -> TypeGuard[SymbolicFloat]:
+def is_symbolic_float(value: Any) -> TypeGuard[SymbolicFloat]:
     """Whether `value` is a SymbolicFloat, typed."""
     return type(value) is SymbolicFloat
 
@@ -74,9 +74,9 @@ def as_float(value: Any) -> Any:
     return real(value) if is_symbolic(value) else float(value)
 
 
-def same_or_int(value: Any) -> int:
+def int_or_symbolic(value: Any) -> int:
     """`int(value)`, or the SymbolicInt itself."""
-    found: int = value if is_dim(value) else int(value)  # type: ignore[assignment]
+    found: int = value if is_symbolic_int(value) else int(value)  # type: ignore[assignment]
     return found
 
 

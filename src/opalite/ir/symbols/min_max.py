@@ -11,12 +11,12 @@ from .symbol_trace import Trace
 from .symbolic_int import SymbolicInt, as_poly
 
 
-def at_most(values: Iterable[Any]) -> Any:
+def symbolic_min(values: Iterable[Any]) -> Any:
     """The minimum of integers as an expression; Python's `min` would record guards."""
     return _extreme("min", min, values)
 
 
-def at_least(values: Iterable[Any]) -> Any:
+def symbolic_max(values: Iterable[Any]) -> Any:
     """The maximum of integers as an expression; Python's `max` would record guards."""
     return _extreme("max", max, values)
 
@@ -38,7 +38,7 @@ def may_be_less(size: Any, least: int) -> bool:
     return low is None or low < least
 
 
-def may_leave_rest(size: Any, of: int) -> bool:
+def may_have_remainder(size: Any, of: int) -> bool:
     """Whether a size may be no multiple of a plain number for some sizes of its trace. Records no guard."""
     rest = size % of
     return type(rest) is SymbolicInt or bool(rest != 0)

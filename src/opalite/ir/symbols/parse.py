@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .maybe_symbolic import as_float32
-from .min_max import at_least, at_most
+from .min_max import symbolic_max, symbolic_min
 from .symbol_trace import Trace
 
 _MOST_POWER = 64
@@ -31,8 +31,8 @@ _COMPARED: Mapping[type[ast.AST], Callable[[Any, Any], bool]] = {
     ast.GtE: operator.ge,
 }
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "min": lambda *values: at_most(values),
-    "max": lambda *values: at_least(values),
+    "min": lambda *values: symbolic_min(values),
+    "max": lambda *values: symbolic_max(values),
     "abs": abs,
     "ceil": math.ceil,
     "floor": math.floor,

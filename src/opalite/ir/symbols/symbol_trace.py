@@ -11,7 +11,7 @@ from typing import Any
 
 from .compile_expressions import compile_numbers
 from .expression_limits import LONGEST, MOST_BITS, MOST_FACTORS, is_too_long, symbols_in
-from .floordiv_bounds import bounds_by_dividends
+from .floordiv_bounds import bounds_by_floordiv
 from .maybe_symbolic import FUNCTIONS
 from .polynomial import Bounds, Monomial, Poly
 from .symbolic_int import SymbolicInt
@@ -220,7 +220,7 @@ class Trace:
         found = self._bounds_of.get(poly)
         if found is None:
             if len(poly) > 1 and any(m in self.quotients for m, _ in poly):
-                found = bounds_by_dividends(poly, self.quotients, self._bounds.of)
+                found = bounds_by_floordiv(poly, self.quotients, self._bounds.of)
             else:
                 found = self._bounds.of(poly)
             self._bounds_of[poly] = found

@@ -13,7 +13,7 @@ from ...cost.cost_tables import AttentionWalk
 from ...ir.constants.int8_rows import TAIL
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ir.symbols import always_equal, at_least, hint_of, is_dim, may_leave_rest
+from ...ir.symbols import always_equal, symbolic_max, hint_of, is_symbolic_int, may_have_remainder
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.strided_view import View
 from ..kernel import Arg, Params, Problem
@@ -62,7 +62,7 @@ class AttentionProblem(Problem):
 def max_skinny_rows(p: AttentionProblem, floats: int) -> int:
     """The most queries for which the few-query kernels are used: `floats`, or more for int8 grouped-query caches.
 
-    Other kernels dequantise int8 keys again for each token, so the few-query kernels pay up to more rows.
+    Other kernels dequantize_blocks int8 keys again for each token, so the few-query kernels pay up to more rows.
     """
     is_token = p.node.input(1).dtype is DType.INT8 and always_equal(p.sizes.queries, 1)
     return 8 * floats if is_token else floats
@@ -74,7 +74,7 @@ def key_loop_seconds(p: AttentionProblem, keys: int) -> float:
     Costs are those of AttentionWalk. A growing cache uses its planned length, so the plan stays valid.
     """
     walk, count = AttentionWalk.of(p.device), p.sizes.keys
-    keys_in_all = float(hint_of(count)) * (walk.growth if is_dim(count) else 1.0)
+    keys_in_all = float(hint_of(count)) * (walk.growth if is_symbolic_int(count) else 1.0)
     return walk.turn_s * math.ceil(keys_in_all / keys)
 
 
@@ -109,7 +109,7 @@ def attention_refusal(p: AttentionProblem, *, reads_int8: bool = False) -> str |
     """
     if p.node.input(1).dtype is DType.INT8 and not reads_int8:
         return "keys and values are int8, which kernels for few queries read"
-    largest = at_least(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
+    largest = symbolic_max(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
     if largest >= 1 << 31:
         return f"a tensor of {largest!r} elements is beyond 32-bit indices"
     for name, view in zip("qkvy", p.sizes.places, strict=True):
@@ -142,7 +142,7 @@ def _bytes(p: AttentionProblem) -> dict[str, Any]:
     if node.as_(Attention).scaled:
         return {"BYTES": 2, "ALIGNED_KV": 1}
     places = p.sizes.places[1:3]
-    aligned = not any(may_leave_rest(n, 4) for view in places for n in (view.offset, *view.strides[:3]))
+    aligned = not any(may_have_remainder(n, 4) for view in places for n in (view.offset, *view.strides[:3]))
     return {"BYTES": 1, "ALIGNED_KV": int(aligned)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...ir.dtype import DType
-from ...ir.symbols import hint_of, is_dim
+from ...ir.symbols import hint_of, is_symbolic_int
 from ...ops.operator import Cost
 from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
 from ..kernel_registry import register
@@ -43,7 +43,7 @@ class AttentionSplitKv(Kernel):
 
     def refuse(self, p: AttentionProblem) -> str | None:
         s = p.sizes
-        if is_dim(s.size) or is_dim(s.columns):
+        if is_symbolic_int(s.size) or is_symbolic_int(s.columns):
             return "the size of heads is not known beforehand"
         if not all(n > 0 for n in (s.batches, s.heads, s.queries, s.keys, s.size, s.columns)):
             return "the tensors hold no elements"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.place import FLAT
 from ...ir.symbols import hint_of
-from ...ops.depthwise_nhwc import DepthwiseRows
+from ...ops.depthwise_nhwc import DepthwiseNhwc
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
 from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, Weight, ceil_div
 from ..kernel_registry import register
@@ -23,7 +23,7 @@ _COLUMNS = 24  # most input columns that a work-item holds
 class DepthwiseRowsTile(Kernel):
     """A work-item owns TW columns of PACK channels."""
 
-    op = "DepthwiseRows"
+    op = "DepthwiseNhwc"
     source = "conv/depthwise_nhwc.cl"
     half_sums = True
     space: ClassVar[Space] = {"PACK": (4, 16, 8, 2, 1), "TW": (4, 2, 1, 7, 8)}
@@ -56,12 +56,12 @@ class DepthwiseRowsTile(Kernel):
         return {"PACK": pack, "TW": min(tiles, key=lambda t: (ceil_div(w, t) * (t + 3), -t))}
 
     def _columns(self, p: Problem, tile: int) -> int:
-        op = p.node.as_(DepthwiseRows)
+        op = p.node.as_(DepthwiseNhwc)
         reach: int = (p.node.input(1).shape[3] - 1) * op.dilations[1]
         return (tile - 1) * op.strides[1] + reach + 1
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
-        node, op, storage = p.node, p.node.as_(DepthwiseRows), p.node.x.type.storage
+        node, op, storage = p.node, p.node.as_(DepthwiseNhwc), p.node.x.type.storage
         (_, ih, iw, channels), (n, oh, ow, _) = node.x.shape, node.y.shape
         kh, kw = node.input(1).shape[2:]
         pack, tile, bias = params["PACK"], params["TW"], node.get(2)

@@ -10,7 +10,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
-from ...ir.symbols import at_most, fitted, may_be_less
+from ...ir.symbols import symbolic_min, fitted, may_be_less
 from ...ops.operator import Cost
 from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
 from ..filter_window import Window, find_span, window_seconds
@@ -131,7 +131,7 @@ class ConvPacked(Kernel):
         row_bytes = win.kernel[2] * g.in_pack * tb * g.pack * storage.size
         rows = g.in_blocks * win.kernel[0] * win.kernel[1]
         span = find_span(tiles, blocks * x.shape[0], p.device, rows * row_bytes)
-        chunks = FilterChunks.of(rows, row_bytes, at_most([tiles, span]), tw * tb, blocks, p.device)
+        chunks = FilterChunks.of(rows, row_bytes, symbolic_min([tiles, span]), tw * tb, blocks, p.device)
         epilogue = packed_epilogue(node, p.device)
         args: dict[str, Arg] = {"x": x, "weights": self.filters(node, g, tb), "y": y, "span": span}
         args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}

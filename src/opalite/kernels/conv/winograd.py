@@ -14,7 +14,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
-from ...ir.symbols import at_least, at_most, fitted, hint_of, may_be_less
+from ...ir.symbols import symbolic_max, symbolic_min, fitted, hint_of, may_be_less
 from ...ops.conv import Conv
 from ...ops.operator import Cost
 from ..codegen.epilogue import operand_layouts, packed_epilogue
@@ -68,7 +68,7 @@ class WinogradTiles:
         at_hand = hint_of(count)
         strips = max(1, ceil_div(at_hand * elements * (in_blocks + out_blocks) * pack * 4, strip_bytes))
         strips = ceil_div(at_hand, max(1, ceil_div(at_hand, strips)))  # number of nonempty strips
-        strip = at_least([1, ceil_div(count, strips)])
+        strip = symbolic_max([1, ceil_div(count, strips)])
         return cls(count, sides, strips, strip, elements, in_blocks, out_blocks, filters, groups)
 
     def strips(self) -> list[tuple[int, int]]:
@@ -76,7 +76,7 @@ class WinogradTiles:
         if self.number == 1:
             return [(0, self.count)]
         firsts = [i * self.strip for i in range(self.number)]
-        return [(first, at_least([0, at_most([self.strip, self.count - first])])) for first in firsts]
+        return [(first, symbolic_max([0, symbolic_min([self.strip, self.count - first])])) for first in firsts]
 
 
 def product_tile(tiles: WinogradTiles, device: DeviceInfo) -> dict[str, int]:
@@ -232,7 +232,7 @@ class _StripLaunches:
         span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
         narrow = {"NARROW": 1} if may_be_less(count, tw) else {}
         filters = transformed_filters(self.node, g, self.params["F"], tb)
-        grid = (at_least([1, ceil_div(positions, span)]), blocks, 1)
+        grid = (symbolic_max([1, ceil_div(positions, span)]), blocks, 1)
         defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"], **narrow}
         args: dict[str, Arg] = {"v": self._v, "u": filters, "m": self._m}
         if self.device.is_cpu:
@@ -265,7 +265,7 @@ class _StripLaunches:
         args |= {"y": self._m, "positions": count, "groups": g.count, "turns": turns, "ib": g.in_blocks}
         args |= {"ob": g.out_blocks, "m": g.count * g.out_blocks * g.pack, "iw": count, "ow": count}
         args |= {"id": 1, "ih": 1, "od": 1, "oh": 1, "pd": 0, "ph": 0, "pw": 0}
-        grid = (at_least([group, ceil_div(count, rows) * group]), g.count * ceil_div(g.out_blocks * g.pack, columns), 1)
+        grid = (symbolic_max([group, ceil_div(count, rows) * group]), g.count * ceil_div(g.out_blocks * g.pack, columns), 1)
         defines = {"PACK": g.pack, **tile_defines(tile), "HAS_BIAS": 0, "MASK": 0, "POINTWISE": 1, "WIDE": 0}
         defines |= {"KD": 1, "KH": 1, "KW": 1, "SD": 1, "SH": 1, "SW": 1, "DD": 1, "DH": 1, "DW": 1}
         return Launch("conv_local", args, grid, (group, 1, 1), defines, source="conv/implicit_gemm_local.cl")
@@ -290,7 +290,7 @@ class _StripLaunches:
             "MASK": self.node.y.shape[1] % pack != 0,
         }
         group = (1, 1) if self.device.is_cpu else None
-        grid = (at_least([1, ceil_div(count, span)]), blocks)
+        grid = (symbolic_max([1, ceil_div(count, span)]), blocks)
         source = "conv/winograd_gpu.cl" if supports_local_tiles(self.device) else ""
         return Launch(entry, {**args, "span": span}, grid, group, defines, prelude, source)
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from ...ir.device.device_info import DeviceInfo
-from ...ops.append import Append, WidenRows
+from ...ops.append import Append, DequantizeRows
 from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
@@ -60,7 +60,7 @@ class AppendInt8Rows(Kernel):
 class DequantizeInt8Rows(Kernel):
     """Dequantises one row per grid line, PACK elements per work-item."""
 
-    op, source = "WidenRows", "data_movement/dequantize_int8_rows.cl"
+    op, source = "DequantizeRows", "data_movement/dequantize_int8_rows.cl"
     space: ClassVar[Space] = {"WG": (64, 1, 128)}
 
     def illegal(self, p: Problem, params: Params) -> str | None:
@@ -68,7 +68,7 @@ class DequantizeInt8Rows(Kernel):
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
-        op, x, y = node.as_(WidenRows), node.x, node.y
+        op, x, y = node.as_(DequantizeRows), node.x, node.y
         rows = math.prod(x.shape[op.axis + 1 : -1])
         size, held, inner = op.size * rows, x.shape[op.axis] * rows, y.shape[-1]
         lines = math.prod(y.shape[: op.axis]) * size

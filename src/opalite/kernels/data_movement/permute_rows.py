@@ -1,4 +1,4 @@
-"""MoveRows: copies rows from the positions in a table."""
+"""PermuteRows: copies rows from the positions in a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ops.permute_rows import MoveRows, moved_shape, table_of
+from ...ops.permute_rows import PermuteRows, moved_shape, table_of
 from ..codegen.vector_types import Vec
 from ..kernel import Arg, Kernel, Launch, Params, PerShapeTable, Problem, Space, Table, ceil_div
 from ..kernel_registry import register
@@ -22,7 +22,7 @@ _WORDS = ((16, Vec("uint", 4)), (8, Vec("uint", 2)), (4, Vec("uint", 1)), (2, Ve
 class MoveRowsTable(Kernel):
     """A GPU work-item copies one word of a row, a CPU work-item several rows."""
 
-    op = "MoveRows"
+    op = "PermuteRows"
     source = "data_movement/permute_rows.cl"
     space: ClassVar[Space] = {"EACH": (1, 4, 16, 64)}
 
@@ -31,7 +31,7 @@ class MoveRowsTable(Kernel):
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
-        row, size, count = node.as_(MoveRows).row, node.x.type.storage.size, node.y.type.count
+        row, size, count = node.as_(PermuteRows).row, node.x.type.storage.size, node.y.type.count
         rows = count // row
         if p.device.is_cpu:
             word, columns, vec = Vec(ELEMENT[size], 1), row, min(16, 64 // size)
@@ -51,7 +51,7 @@ class MoveRowsTable(Kernel):
 
 
 def _table(p: Problem) -> Table:
-    op, shape = p.node.as_(MoveRows), p.node.x.shape
+    op, shape = p.node.as_(PermuteRows), p.node.x.shape
     table = table_of(op, shape)
     if table is not None:
         return table

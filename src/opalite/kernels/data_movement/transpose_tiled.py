@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...cost.cost_tables import Movement
 from ...ir.graph import Node
-from ...ir.symbols import at_most, hint_of, is_symbolic, may_be_less
+from ...ir.symbols import symbolic_min, hint_of, is_symbolic, may_be_less
 from ...ops.operator import Cost
 from ..codegen.vector_types import Vec
 from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
@@ -60,7 +60,7 @@ def _refusal(node: Node, least: int) -> str | None:
     square = find_square(node) if node.y.type.count else None
     if square is None:
         return "the innermost axis stays, so lines can be copied"
-    if hint_of(at_most([square.a, square.b])) < least:
+    if hint_of(symbolic_min([square.a, square.b])) < least:
         return f"the axes that change places have {square.a!r} and {square.b!r} elements; squares need {least}"
     if len(square.lines.extents) > MAX_AXES:
         return f"more than {MAX_AXES} outer axes cannot be merged"
@@ -81,7 +81,7 @@ class TransposeRegisterTile(Kernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         square = find_square(p.node)
         assert square is not None
-        if params["TILE"] > hint_of(at_most([square.a, square.b])):
+        if params["TILE"] > hint_of(symbolic_min([square.a, square.b])):
             return f"the axes are shorter than {params['TILE']}"
         return "too many registers" if params["TILE"] * p.node.x.type.storage.size > 64 else None
 

@@ -12,7 +12,7 @@ from ...expr.trace_function import Builder
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import Layout, packed
-from ...ir.symbols import at_least, at_most, may_leave_rest
+from ...ir.symbols import symbolic_max, symbolic_min, may_have_remainder
 from ...ops.elementwise import Elementwise
 from ...ops.integer_conv_matmul import BYTES
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
@@ -55,15 +55,15 @@ class ElementwisePacked(Kernel):
         pack = node.y.type.layout.pack
         n, channels, *rest = node.y.shape
         spatial, blocks = math.prod(rest), ceil_div(channels, pack)
-        each = at_least([1, at_most([params["EACH"], spatial])])
-        each_rows = at_least([1, params["EACH"] // each])
+        each = symbolic_max([1, symbolic_min([params["EACH"], spatial])])
+        each_rows = symbolic_max([1, params["EACH"] // each])
         x = node.input(main)
         source = x.dtype if _reads_bytes(p) else None
         epilogue = packed_epilogue(as_epilogue(node, main), p.device, source)
         defines: dict[str, Any] = {
             "STORAGE": STORAGE[node.y.type.storage],
             "PACK": pack,
-            "TAIL": may_leave_rest(channels, pack),
+            "TAIL": may_have_remainder(channels, pack),
         }
         if source is not None:
             defines["X_REAL"] = pointer_type(source)

@@ -1,4 +1,4 @@
-"""Rotate and RotateAppend (rotary embedding): vectors on CPUs, some pairs per work-item elsewhere; strided x and y."""
+"""RotaryEmbedding and RotaryAppend (rotary embedding): vectors on CPUs, some pairs per work-item elsewhere; strided x and y."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ...ir.graph import Value
-from ...ir.symbols import at_least, hint_of, may_leave_rest
+from ...ir.symbols import symbolic_max, hint_of, may_have_remainder
 from ...ir.tensor_type import Shape
-from ...ops.rotary_append import RotateAppend
-from ...ops.rotary_embedding import Rotate
+from ...ops.rotary_append import RotaryAppend
+from ...ops.rotary_embedding import RotaryEmbedding
 from ...ops.strided_view import View
 from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..kernel_registry import register
@@ -44,14 +44,14 @@ class RotationProblem(Problem):
     def source(self) -> View:
         """The view of x with axes in the order of y."""
         op = self.node.op
-        assert isinstance(op, Rotate | RotateAppend)
+        assert isinstance(op, RotaryEmbedding | RotaryAppend)
         return View.whole(self.x.shape).transpose(op.perm)
 
     @cached_property
     def target(self) -> View:
         """The view of the written part of y."""
         whole, op = View.whole(self.node.y.shape), self.node.op
-        start = op.at * whole.strides[op.axis] if isinstance(op, RotateAppend) else 0
+        start = op.at * whole.strides[op.axis] if isinstance(op, RotaryAppend) else 0
         return View(self.source.shape, whole.strides, start)
 
     @cached_property
@@ -76,14 +76,14 @@ class RotaryKernel(Kernel):
     space: ClassVar[Space] = {"PAIRS": (4, 1, 0), "WG": (128, 1, 32, 64, 256)}
 
     def refuse(self, p: RotationProblem) -> str | None:
-        largest = at_least(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
+        largest = symbolic_max(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
         return f"a tensor of {largest!r} elements is beyond 32-bit indices" if largest >= MOST else None
 
     def illegal(self, p: RotationProblem, params: Params) -> str | None:
         if not params["PAIRS"] and params["WG"] > 1:
             return "a work-item takes whole rows"
         # Rows of y are strided.
-        if params["PAIRS"] > 1 and any(may_leave_rest(n, params["PAIRS"]) for n in p.steps.values()):
+        if params["PAIRS"] > 1 and any(may_have_remainder(n, params["PAIRS"]) for n in p.steps.values()):
             return f"not all vectors of {params['PAIRS']} elements begin at multiples of that"
         return group_refusal(params["WG"], p.device)
 
@@ -111,14 +111,14 @@ class RotaryKernel(Kernel):
 class RotateRows(RotaryKernel):
     """Writes a tensor of its own."""
 
-    op = "Rotate"
+    op = "RotaryEmbedding"
 
 
 @register
 class RotateAppendRows(RotaryKernel):
     """Writes into a KV cache, which is y's memory already."""
 
-    op = "RotateAppend"
+    op = "RotaryAppend"
 
 
 def _table_steps(shape: Shape) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...ir.dtype import DType
-from ...ir.symbols import at_least, hint_of
+from ...ir.symbols import symbolic_max, hint_of
 from ...ops.expert_matmul import ExpertMatMul
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
 from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Scratch, Weight, ceil_div, flat_binding
@@ -67,7 +67,7 @@ class ExpertKernel(Kernel):
         node, op = p.node, p.op
         if not node.input(2).is_const:
             return "the experts' matrices must be a constant"
-        if at_least(v.type.count for v in (node.x, node.y)) >= 1 << 31:
+        if symbolic_max(v.type.count for v in (node.x, node.y)) >= 1 << 31:
             return "a tensor is beyond 32-bit indices"
         if op.bits:
             why = packing_refusal(node.input(2), node.input(4), node.get(5), op.bits, op.block, p.k)
@@ -94,7 +94,7 @@ class ExpertKernel(Kernel):
         is_sorted = params["MR"] > 1
         if is_sorted:
             args["starts"] = Scratch("starts", 4 * (op.experts + 1))
-            args["order"] = Scratch("order", at_least([4, 4 * p.slots]))
+            args["order"] = Scratch("order", symbolic_max([4, 4 * p.slots]))
             given: dict[str, Arg] = {"picks": node.input(1), "starts": args["starts"], "order": args["order"]}
             given |= {"count": p.slots, "experts": op.experts}
             launches = [Launch("order_slots", given, (op.experts,), defines=index, source="experts/sort_by_expert.cl")]

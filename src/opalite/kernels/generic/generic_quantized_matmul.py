@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ir.symbols import at_least
+from ...ir.symbols import symbolic_max
 from ...ops.quantized_matmul import QuantizedGather, QuantizedMatMul
 from ..kernel import Arg, Binding, Launch, Params, Problem, Scratch, Weight, ceil_div
 from ..kernel_registry import register
@@ -98,7 +98,7 @@ class QuantizedMatmulGeneric(GenericPackedWeightKernel):
         product = Launch(made.entry, args, grid, defines=made.defines)
         if activation_quantization_refusal(p) is not None:
             return [product]
-        args["a"] = Scratch("rounded", at_least([4, 4 * s.m * s.k]))
+        args["a"] = Scratch("rounded", symbolic_max([4, 4 * s.m * s.k]))
         size = scale_group(op.block, sum_length(p))
         given: dict[str, Arg] = {"a": node.x, "rounded": args["a"], "M": s.m, "K": s.k, "group": size}
         return [Launch("round_floats", given, (ceil_div(s.k, size), s.m), defines=made.defines), product]

@@ -11,7 +11,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.precision import Precision
-from ...ir.symbols import at_least
+from ...ir.symbols import symbolic_max
 from ...ops.recurrent import FUNCTIONS, GATES, Recurrent, directions
 from ..codegen.expression_code import generate
 from ..kernel import Arg, Launch, Params, Problem, Scratch
@@ -53,9 +53,9 @@ class RnnGeneric(GenericKernel):
         hidden, count, kind = op.hidden, directions(op), op.kind
         rows = GATES[kind] * hidden
         (build,) = self.builds(p.device)
-        z = Scratch("gates", 4 * at_least((steps * batch * count * rows, 1)))
+        z = Scratch("gates", 4 * symbolic_max((steps * batch * count * rows, 1)))
         state, cell, reset = (
-            Scratch(name, 4 * at_least((n * count * batch * hidden, 1)))
+            Scratch(name, 4 * symbolic_max((n * count * batch * hidden, 1)))
             for name, n in (("h", 2), ("c", 1), ("reset", 1))
         )
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...ir.graph import Node
 from ...ir.place import FLAT, IMAGE
-from ...ir.symbols import always_equal, is_dim, is_multiple
+from ...ir.symbols import always_equal, is_symbolic_int, is_multiple
 from ...ops.operator import Cost
 from ...ops.strided_view import View
 from ..attention.attention_problem import (
@@ -105,7 +105,7 @@ def texel_strides(view: View, columns: int) -> dict[str, Any] | str:
     """
     found: dict[str, Any] = {}
     size, reach = view.shape[3], 0
-    if is_dim(columns) or is_dim(size) or columns % 4 or size % 4:
+    if is_symbolic_int(columns) or is_symbolic_int(size) or columns % 4 or size % 4:
         return f"rows of {columns} with heads of {size} are not made of whole texels"
     for axis, step in (("", view.offset), ("b", view.strides[0]), ("h", view.strides[1]), ("s", view.strides[2])):
         count = 2 if axis == "" else view.shape["bhs".index(axis)]
@@ -113,7 +113,7 @@ def texel_strides(view: View, columns: int) -> dict[str, Any] | str:
             rows, rest = 0, 0
         elif is_multiple(step, columns):
             rows, rest = step // columns, 0
-        elif is_dim(step) or is_dim(count) or step % 4:
+        elif is_symbolic_int(step) or is_symbolic_int(count) or step % 4:
             return f"{axis or 'the first row'} begins {step} elements further on, which is no whole row or texel"
         else:
             rows, rest = step // columns, step % columns

@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.constants.lazy_array import LazyArray, page_zeros, read_slices
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
-from ...ir.symbols import at_least, hint_of
+from ...ir.symbols import symbolic_max, hint_of
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
@@ -169,8 +169,8 @@ class MatmulPanelsCpu(Kernel):
 
 def _balanced_rows(p: MatmulSizes, panels: int, tile: int, device: DeviceInfo) -> int:
     """Rows per work-item: as many as leave every core several work-items."""
-    pieces = at_least([1, ceil_div(ITEMS_A_CORE * device.compute_units, at_least([1, panels * p.batches]))])
-    rows: int = at_least([tile, ceil_div(ceil_div(p.m, pieces), tile) * tile])
+    pieces = symbolic_max([1, ceil_div(ITEMS_A_CORE * device.compute_units, symbolic_max([1, panels * p.batches]))])
+    rows: int = symbolic_max([tile, ceil_div(ceil_div(p.m, pieces), tile) * tile])
     return rows
 
 

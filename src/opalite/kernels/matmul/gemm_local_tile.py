@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...cost.cost_tables import LocalMemory
-from ...ir.symbols import may_leave_rest
+from ...ir.symbols import may_have_remainder
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
 from ..fma.tile_parameters import (
@@ -46,14 +46,14 @@ class MatmulLocalTile(Kernel):
         return common_refusal(p.node, p.device)
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
-        if params["PARTS"] > 1 and may_leave_rest(p.sizes.n, VECTOR):
+        if params["PARTS"] > 1 and may_have_remainder(p.sizes.n, VECTOR):
             return "sums of parts are added up by vectors of whole rows"
         return tile_illegal(params, p.device, _element(p))
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:
         s = p.sizes
         sums = GemmSize(s.m, s.n, s.k, s.batches, full_operands(p.node))
-        return find_tile(sums, p.device, _element(p), whole=may_leave_rest(s.n, VECTOR))
+        return find_tile(sums, p.device, _element(p), whole=may_have_remainder(s.n, VECTOR))
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         seconds = super().seconds(p, cost)
@@ -66,7 +66,7 @@ class MatmulLocalTile(Kernel):
         node, s, b = p.node, p.sizes, p.node.input(1)
         panels = b.is_const and s.b_count == 1
         inner = (s.m if s.trans_a else s.k, s.n, *(() if panels else (s.k if s.trans_b else s.n,)))
-        aligned = not any(may_leave_rest(size, VECTOR) for size in inner)
+        aligned = not any(may_have_remainder(size, VECTOR) for size in inner)
         epilogue = rows_epilogue(node, p.device, aligned=aligned)
         right: Arg = b
         if panels:

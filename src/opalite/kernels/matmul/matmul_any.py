@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
-from ...ir.symbols import at_least
+from ...ir.symbols import symbolic_max
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
 from ..kernel import Kernel, Launch, Params, Space, ceil_div
@@ -17,7 +17,7 @@ from .matmul_problem import MatmulProblem, MatmulSizes
 
 def common_refusal(node: Node, device: DeviceInfo) -> str | None:
     """The reason why no matrix product kernel takes the node (epilogue, index overflow), or None."""
-    largest = at_least(t.count for t in (node.x.type, node.input(1).type, node.y.type))
+    largest = symbolic_max(t.count for t in (node.x.type, node.input(1).type, node.y.type))
     if largest >= 1 << 31:
         return f"a tensor of {largest!r} elements is beyond 32-bit indices"
     return epilogue_refusal(node, "rows")

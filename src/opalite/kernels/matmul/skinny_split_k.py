@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ...ir.symbols import hint_of, may_leave_rest
+from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Kernel, Launch, Params, Space, ceil_div
@@ -46,7 +46,7 @@ class MatmulSkinnySplitK(Kernel):
         most, (wide, high, _) = min(_LARGEST, p.device.max_work_group_size), p.device.max_work_item_sizes
         if not _SMALLEST <= tx * ty <= most or tx > wide or ty > high:
             return f"work-groups have {_SMALLEST} to {most} work-items, here {tx * ty}"
-        if params["PACK"] > 1 and may_leave_rest(s.k if s.trans_b else s.n, params["PACK"]):
+        if params["PACK"] > 1 and may_have_remainder(s.k if s.trans_b else s.n, params["PACK"]):
             return "vectors of b do not end with its rows"
         if not skinny_rows(p, 8) <= 2 * params["MR"] <= 2 * skinny_rows(p, 8):  # correct but slower
             return "the group has more rows than the product, or too few of them"

@@ -1,11 +1,11 @@
-"""Distance on row-major tensors: a tile of rows by adjacent columns per work-item."""
+"""PairwiseDistance on row-major tensors: a tile of rows by adjacent columns per work-item."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from ...ir.dtype import DType
-from ...ops.pairwise_distance import Distance
+from ...ops.pairwise_distance import PairwiseDistance
 from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
 from ..kernel_registry import register
 from ..kernel_sources import STORAGE
@@ -15,7 +15,7 @@ from ..kernel_sources import STORAGE
 class DistanceTile(Kernel):
     """Any sizes; columns that fill no vector are computed one at a time."""
 
-    op = "Distance"
+    op = "PairwiseDistance"
     source = "ml/pairwise_distance.cl"
     space: ClassVar[Space] = {"PACK": (4, 1, 8, 16), "ROWS": (4, 1, 2, 8)}
 
@@ -35,7 +35,7 @@ class DistanceTile(Kernel):
         node = p.node
         rows, features = node.x.shape
         columns = node.y.shape[1]
-        defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.as_(Distance).power), **params}
+        defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.as_(PairwiseDistance).power), **params}
         grid = (ceil_div(columns, params["PACK"]), ceil_div(rows, params["ROWS"]))
         args: dict[str, Arg] = {
             "x": node.x,

@@ -14,7 +14,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT
-from ...ir.symbols import may_leave_rest
+from ...ir.symbols import may_have_remainder
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
@@ -126,12 +126,12 @@ def _held(view: RowView, params: Params, device: DeviceInfo) -> int:
     if params["WG"] == 1 or device.block_loads or not (view.segments == 1 and type(columns) is int):
         return 0
     count = ceil_div(columns, taken)
-    return count if count <= MOST_HELD and not may_leave_rest(columns, params["PACK"]) else 0
+    return count if count <= MOST_HELD and not may_have_remainder(columns, params["PACK"]) else 0
 
 
 def _is_aligned(view: RowView, width: int) -> bool:
     """Whether vectors of `width` elements fill every segment."""
-    return not may_leave_rest(view.run, width)
+    return not may_have_remainder(view.run, width)
 
 
 def _form(node: Node, v: Value) -> int | None:

@@ -46,7 +46,7 @@ class DynamicQuantizedMatmul(QuantizedMatmulKernel):
         assert isinstance(middle, float)
         defines = {"STORAGE": STORAGE[node.y.type.storage], "PACK": p.device.pack, "BITS": op.bits}
         first = Launch(
-            "round_rows",
+            "quantize_activations",
             {**args, "a": node.x},
             (stride, 1, 1),
             GROUP,

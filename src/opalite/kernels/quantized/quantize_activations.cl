@@ -10,7 +10,7 @@
 #endif
 
 __attribute__((reqd_work_group_size(1, 1, 1)))
-kernel void round_rows(global const REAL *restrict a, global uchar *restrict q, global float *restrict by,
+kernel void quantize_activations(global const REAL *restrict a, global uchar *restrict q, global float *restrict by,
                        global int *restrict sums, int M, int K, int stride, int group) {
     const int m = get_global_id(0);
     if (m >= stride) return;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...cost.cost_tables import Unpacking
-from ...ir.symbols import hint_of, may_leave_rest
+from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..codegen.epilogue import rows_epilogue
@@ -80,7 +80,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
-        aligned = not may_leave_rest(s.k, 4)
+        aligned = not may_have_remainder(s.k, 4)
         epilogue = rows_epilogue(node, p.device)
         args, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, STREAMED)
         middle = args.pop("middle")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...cost.cost_tables import Unpacking
 from ...ir.device.device_info import DeviceInfo
-from ...ir.symbols import at_least, hint_of
+from ...ir.symbols import symbolic_max, hint_of
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
@@ -44,7 +44,7 @@ class QuantizedMatmulKernel(Kernel):
         if not p.device.is_cpu and not self.on_gpu:
             return "register tiles of one work-item are for CPUs"
         node, op = p.node, p.node.as_(QuantizedMatMul)
-        if at_least(v.type.count for v in (node.x, node.input(1), node.y)) >= 1 << 31:
+        if symbolic_max(v.type.count for v in (node.x, node.input(1), node.y)) >= 1 << 31:
             return "a tensor is beyond 32-bit indices"
         exact = activation_quantization_refusal(p)
         if self.rounds and exact:
@@ -161,6 +161,6 @@ class QuantizedGemmCpu(QuantizedMatmulKernel):
 
 def balanced_rows(m: int, panels: int, tile: int, cores: int) -> int:
     """Rows per work-item: even, at most `tile` sums in registers, and several work-items per core."""
-    pieces = at_least([1, ceil_div(m, TILES * tile), ceil_div(ITEMS_A_CORE * cores // 2, at_least([1, panels]))])
-    rows: int = at_least([tile, ceil_div(ceil_div(m, pieces), tile) * tile])
+    pieces = symbolic_max([1, ceil_div(m, TILES * tile), ceil_div(ITEMS_A_CORE * cores // 2, symbolic_max([1, panels]))])
+    rows: int = symbolic_max([tile, ceil_div(ceil_div(m, pieces), tile) * tile])
     return rows

@@ -10,7 +10,7 @@ from ...cost.cost_tables import MatrixUnits, Unpacking
 from ...ir.device.device_family import PTX_MMA
 from ...ir.dtype import DType
 from ...ir.growable_tensor import FEW
-from ...ir.symbols import hint_of, may_leave_rest
+from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..codegen.epilogue import rows_epilogue
@@ -96,7 +96,7 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
         args |= {"a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k, **epilogue.args}
         args |= {"blocks": ceil_div(s.k, op.block), "sixteens": sixteens}
         args["zero"] = _pair_of(-(shared_zero(node.input(1), node.get(3), op.bits) or 0.0) * _UNIT)
-        own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(not may_leave_rest(s.k, 4))}
+        own |= {"STORAGE": STORAGE[node.y.type.storage], "PACK": 4, "ALIGNED": int(not may_have_remainder(s.k, 4))}
         own |= {**params, "SPLIT": _split(p, params), "ROUNDS": chunks_in_local_memory(p, params), "SPAN": _span(p)}
         group = params["PARTS"] * _WAVE
         grid = (ceil_div(ceil_div(s.n, _COLUMNS), sixteens) * group, ceil_div(s.m, params["MR"]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal, is_symbolic
 from ...ir.tensor_type import Shape, TensorType
@@ -21,7 +21,7 @@ from ..data_movement.rowwise_ops import is_by_row, on_rows, readers_behind, rows
 from ..rewrite_driver import Sweep
 
 
-def join_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
+def absorb_input_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
     """A transpose of rows whose row-wise results only attention reads becomes part of attention's views."""
     if not _moves_rows(node):
         return None
@@ -91,7 +91,7 @@ def _is_within(size: int, of: int) -> bool:
     return always_equal(size, of) or (not is_symbolic((size, of)) and size <= of)
 
 
-def join_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
+def absorb_output_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
     """A transpose of rows computed row-wise from attention's output becomes attention's output order."""
     if not _moves_rows(node):
         return None
@@ -109,7 +109,7 @@ def join_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
         return "the transpose splits attention's rows"
     op = maker.op
     b, h, s, d = (op.out_axes[i] for i in order)
-    out = fresh_value(maker.y.name, TensorType(maker.y.dtype, tuple(maker.y.shape[i] for i in order)))
+    out = new_value(maker.y.name, TensorType(maker.y.dtype, tuple(maker.y.shape[i] for i in order)))
     added = [maker.with_(op=replace(op, out_axes=(b, h, s, d)), outputs=[out])]
     lead = node.y.shape[:-1]
     added.append(node.beside(Reshape((*lead, rows.shape[-1])), [out]))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal
 from ...ir.tensor_type import Shape, TensorType
@@ -146,7 +146,7 @@ def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
     left = [i for i in range(4) if i not in named]  # axes of one element
     b, h, s, d = (before.out_axes[i] for i in (*left, *named))
     shape = tuple(writer.y.shape[i] for i in (*left, *named))
-    out = fresh_value(writer.y.name, TensorType(writer.y.dtype, shape))
+    out = new_value(writer.y.name, TensorType(writer.y.dtype, shape))
     attention = writer.with_(op=replace(before, out_axes=(b, h, s, d)), outputs=[out])
     view = node.with_(op=Reshape(node.y.shape), inputs=[out])
     return Patch.replacing(node, attention, view, also=[writer])

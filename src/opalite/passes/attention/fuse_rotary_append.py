@@ -1,4 +1,4 @@
-"""Fuse a rotary embedding into the append to a KV cache: Rotate and Append become RotateAppend."""
+"""Fuse a rotary embedding into the append to a KV cache: RotaryEmbedding and Append become RotaryAppend."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ...ir.patch import Patch
 from ...ir.place import Memory
 from ...layout.kernel_candidates import find_options
 from ...ops.append import Append
-from ...ops.rotary_append import RotateAppend
-from ...ops.rotary_embedding import Rotate
+from ...ops.rotary_append import RotaryAppend
+from ...ops.rotary_embedding import RotaryEmbedding
 from ..rewrite_driver import Rule, Sweep, joined_origin
 
 
-def fuse_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
+def fuse_rotary_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`.
 
     It matches an Append at one position, of rotated rows without other readers. The fusion saves a launch, and on GPUs
@@ -23,7 +23,7 @@ def fuse_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Ru
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         new = node.input(1) if isinstance(node.op, Append) else None
         rotation = None if new is None else new.producer
-        if new is None or rotation is None or not isinstance(rotation.op, Rotate):
+        if new is None or rotation is None or not isinstance(rotation.op, RotaryEmbedding):
             return None
         op = node.as_(Append)
         if sweep.only_use(new) is not node:
@@ -33,7 +33,7 @@ def fuse_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Ru
         if rotation.precision is not node.precision:
             return f"rows are rotated in {rotation.precision.value}, appended in {node.precision.value}"
         made = node.with_(
-            op=RotateAppend(op.axis, op.at, rotation.op.perm),
+            op=RotaryAppend(op.axis, op.at, rotation.op.perm),
             inputs=[node.x, *rotation.inputs],
             origin=joined_origin(rotation, node),
         )

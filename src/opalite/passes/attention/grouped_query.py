@@ -11,7 +11,7 @@ from ...ops.elementwise import Elementwise
 from ..rewrite_driver import Sweep
 
 
-def share_heads(node: Node, sweep: Sweep) -> Patch | str | None:
+def share_kv_heads(node: Node, sweep: Sweep) -> Patch | str | None:
     """k and v [B,G*n,T,D], expanded from [B,G,1,T,D], become [B,G,T,D], shared by n query heads each."""
     op = node.op
     if not isinstance(op, Attention) or any(view is not None for view in op.views):

@@ -12,7 +12,7 @@ from ...ir.patch import Patch
 from ...ir.place import Memory
 from ...ir.symbols import always_equal
 from ...layout.kernel_candidates import find_options
-from ...ops.append import WidenRows
+from ...ops.append import DequantizeRows
 from ...ops.attention import Attention
 from ...ops.data_movement import Reshape, Slice
 from ..rewrite_driver import Rule, Sweep
@@ -20,7 +20,7 @@ from .recognize_norm_attention import single_call
 
 
 def read_bytes(device: DeviceInfo | None) -> Rule:
-    """Rule: keys and values dequantized by WidenRows, or cast from int8, are read as int8 if a kernel supports it."""
+    """Rule: keys and values dequantized by DequantizeRows, or cast from int8, are read as int8 if a kernel supports it."""
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         op = node.op
@@ -46,7 +46,7 @@ def _bytes(node: Node, value: Value, added: list[Node]) -> tuple[Value, bool] | 
     """(int8 source of `value`, recomputed by nodes in `added`; whether each row has a scale)."""
     found, moves = _source(value)
     maker = found.producer
-    if maker is not None and isinstance(maker.op, WidenRows):
+    if maker is not None and isinstance(maker.op, DequantizeRows):
         x, op = maker.x, maker.op
         cut = (*x.shape[: op.axis], op.size, *x.shape[op.axis + 1 :])
         moves = [Slice((0,) * len(cut), (1,) * len(cut), cut), *(_longer(m) for m in moves)]
@@ -63,7 +63,7 @@ def _bytes(node: Node, value: Value, added: list[Node]) -> tuple[Value, bool] | 
     for each in moves:
         added.append(node.beside(each, [x]))
         x = added[-1].y
-    return x, maker is not None and isinstance(maker.op, WidenRows)
+    return x, maker is not None and isinstance(maker.op, DequantizeRows)
 
 
 def _source(value: Value) -> tuple[Value, list[Reshape | Slice]]:

@@ -63,7 +63,7 @@ def _squared(value: Value) -> Operand | None:
     return None
 
 
-def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
+def recognize_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
     """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the trailing axes becomes Normalize(layer)."""
     found = single_call(node.outputs[0])
     if found is None or found[0] != "div" or not all(isinstance(v, Value) for v in found[1]):
@@ -95,7 +95,7 @@ def recognise_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
     return Patch.replacing(node, made)
 
 
-def recognise_rms_norm(node: Node, sweep: Sweep) -> Patch | str | None:
+def recognize_rms_norm(node: Node, sweep: Sweep) -> Patch | str | None:
     """x / sqrt(mean(x^2) + eps) over the trailing axes, or x * (1 / sqrt), becomes Normalize(rms)."""
     found = single_call(node.outputs[0])
     if found is None or len(found[1]) != 2:
@@ -136,7 +136,7 @@ def _first(operands: list[Operand]) -> Value | None:
     return operands[0] if isinstance(operands[0], Value) else None
 
 
-def recognise_attention(node: Node, sweep: Sweep) -> Patch | str | None:
+def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
     """softmax(q @ k^T * scale + masks) @ v becomes Attention, also with NaN replaced by zero after the softmax.
 
     Tensors have rank 3, with the heads first, 4, or more, with several batch axes.

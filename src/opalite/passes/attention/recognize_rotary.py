@@ -1,4 +1,4 @@
-"""Recognize exported rotary embeddings: slices, products, sums and a Concat become one Rotate."""
+"""Recognize exported rotary embeddings: slices, products, sums and a Concat become one RotaryEmbedding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...ir.patch import Patch
 from ...ir.symbols import always_equal
 from ...ops.data_movement import Concat, Slice, Transpose
 from ...ops.elementwise import Elementwise
-from ...ops.rotary_embedding import Rotate
+from ...ops.rotary_embedding import RotaryEmbedding
 from ..rewrite_driver import Sweep, origins_between
 from .recognize_norm_attention import single_call
 
@@ -21,19 +21,19 @@ _MOST_TERMS = 4
 _DEEPEST = 4  # elementwise nodes followed upward
 
 
-def recognise_rotation(node: Node, sweep: Sweep) -> Patch | str | None:
-    """Rotated and joined halves of rows, or x cos + (-high, low) sin, become Rotate on a strided view of x."""
+def recognize_rotary(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Rotated and joined halves of rows, or x cos + (-high, low) sin, become RotaryEmbedding on a strided view of x."""
     found = _joined(node) if isinstance(node.op, Concat) else _summed(node)
     if found is None:
         return None
     x, cos, sin = found
     if not (x.dtype is cos.dtype is sin.dtype) or not x.dtype.is_float or cos.shape != sin.shape:
         return "x and the angles are of several types"
-    op, source = Rotate(), x
+    op, source = RotaryEmbedding(), x
     before = x.producer
     if before is not None and isinstance(before.op, Transpose) and before.op.perm[3] == 3 and before.epilogue is None:
         first, second, third, _ = before.op.perm
-        op, source = Rotate((first, second, third, 3)), before.x
+        op, source = RotaryEmbedding((first, second, third, 3)), before.x
     if reason := _misfit(x, cos):
         return reason
     made = node.with_(op=op, inputs=[source, cos, sin], origin=origins_between([source, cos, sin], node))

@@ -30,7 +30,7 @@ class _Class:
     inner: list[Node] = field(default_factory=list)
 
 
-def share_equal() -> Rule:
+def merge_equal_nodes() -> Rule:
     """Rule that merges nodes with equal operators and equal inputs.
 
     Excluded are host nodes, in-place writes, outputs of the graph (which have names), and movements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import holds_symbols, is_symbolic
 from ...ops.elementwise import PlaceCast
@@ -28,7 +28,7 @@ def fold_constants(node: Node, sweep: Sweep) -> Patch | str | None:
     arrays = node.op.reference([None if v is None else v.data for v in node.inputs])
     replace: dict[Value, Value] = {}
     for out, array in zip(node.outputs, arrays, strict=False):
-        folded = fresh_value(out.name, out.type)
+        folded = new_value(out.name, out.type)
         folded.data = np.ascontiguousarray(array, out.dtype.np).reshape(out.shape)
         replace[out] = folded
     return Patch(remove=[node], replace=replace)
@@ -43,6 +43,6 @@ def fold_empty(node: Node, sweep: Sweep) -> Patch | str | None:
     replace: dict[Value, Value] = {}
     for v in empty:
         if v in sweep.uses or v in sweep.exposed:
-            replace[v] = fresh_value(v.name, v.type)
+            replace[v] = new_value(v.name, v.type)
             replace[v].data = np.zeros(v.shape, v.dtype.np)
     return Patch(replace=replace) if replace else None

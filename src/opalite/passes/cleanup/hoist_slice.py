@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal, hint_of
 from ...ir.tensor_type import Shape, TensorType
@@ -66,7 +66,7 @@ class _Cut:
         return Slice(starts, (*(1,) * self.axis, self.step, *(1,) * rest), self.shape(of))
 
 
-def slice_early(node: Node, sweep: Sweep) -> Patch | str | None:
+def hoist_slice(node: Node, sweep: Sweep) -> Patch | str | None:
     """A slice of a position-wise node's output becomes a slice of its inputs, if that saves work."""
     cut = _cut_of(node)
     if cut is None or _SHRINKS * hint_of(cut.size) > hint_of(node.x.shape[cut.axis]):
@@ -91,10 +91,10 @@ def slice_early(node: Node, sweep: Sweep) -> Patch | str | None:
             inputs.append(v)
             continue
         own = replace(cut, axis=axis)
-        taken = fresh_value(v.name, TensorType(v.dtype, own.shape(v.shape)))
+        taken = new_value(v.name, TensorType(v.dtype, own.shape(v.shape)))
         added.append(node.with_(op=own.op(v.shape), inputs=[v], outputs=[taken]))
         inputs.append(taken)
-    out = fresh_value(node.y.name, TensorType(x.dtype, cut.shape(x.shape)))
+    out = new_value(node.y.name, TensorType(x.dtype, cut.shape(x.shape)))
     added.append(maker.with_(op=_smaller(maker.op, cut), inputs=inputs, outputs=[out]))
     replaced: dict[Value, Value] = {}
     for reader in readers:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal
 from ...ir.tensor_type import Shape, TensorType
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
-from ...ops.depthwise_nhwc import DepthwiseRows
+from ...ops.depthwise_nhwc import DepthwiseNhwc
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.operator import Op
@@ -56,7 +56,7 @@ def drop_empty_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
     return _replaced(node, node.op, kept)
 
 
-def join_movement(node: Node, sweep: Sweep) -> Patch | str | None:
+def merge_movements(node: Node, sweep: Sweep) -> Patch | str | None:
     """Adjacent transposes, or reshapes, become one; a transpose of size-1 axes only becomes a reshape."""
     op = node.op
     if not isinstance(op, Transpose | Reshape):
@@ -95,14 +95,14 @@ def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
         operands = [view.x if k == i else _reshaped(node, other, shape, added) for k, other in enumerate(node.inputs)]
         if any(o is None for o in operands):
             continue
-        inner = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
+        inner = new_value(node.y.name, TensorType(node.y.dtype, shape))
         added.append(node.with_(op=replace(op, shape=shape), inputs=operands, outputs=[inner]))
         added.append(node.beside(Reshape(node.y.shape), [inner]))
         return Patch.replacing(node, *added)
     return None
 
 
-_SINKS = (MatMul, Elementwise, DepthwiseRows)  # producers whose layouts any reshape keeps
+_SINKS = (MatMul, Elementwise, DepthwiseNhwc)  # producers whose layouts any reshape keeps
 
 
 def _reshaped(node: Node, v: Value | None, after: Shape, added: list[Node]) -> Value | None:

@@ -14,7 +14,7 @@ from ..rewrite_driver import Rule, Sweep
 _MOST = 64  # deepest nesting of Concats
 
 
-def share_concats(device: DeviceInfo) -> Rule:
+def share_concat_prefix(device: DeviceInfo) -> Rule:
     """Rule that reads an earlier Concat in place of its parts.
 
     Layer k of a dense block reads the features of all k layers before it (Huang et al., Densely connected convolutional

@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 from ...expr.parse import parse_expr
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal, is_symbolic
 from ...ir.tensor_type import TensorType
 from ...ops.conv import Conv, neutral_zeros
 from ...ops.data_movement import Reshape, Transpose
-from ...ops.depthwise_nhwc import DepthwiseRows
+from ...ops.depthwise_nhwc import DepthwiseNhwc
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.reduce import Reduce
@@ -244,13 +244,13 @@ def _last(node: Node, known: dict[Value, Value], added: list[Node]) -> Node:
     """`node` computed channels last; the node and its helpers are in `added`."""
     op = node.op
     n, c, *rest = node.y.shape
-    out = fresh_value(node.y.name, TensorType(node.y.dtype, (n, *rest, c)))
+    out = new_value(node.y.name, TensorType(node.y.dtype, (n, *rest, c)))
     if isinstance(op, Reshape):
         made = node.with_(op=Reshape((n, *rest, c)), inputs=[known[node.x]], outputs=[out])
     elif isinstance(op, Reduce):
         axes = tuple(range(1, len(node.x.shape) - 1))
         shape = (n, *rest, c) if op.keepdims else node.y.shape
-        out = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
+        out = new_value(node.y.name, TensorType(node.y.dtype, shape))
         made = node.with_(op=replace(op, axes=axes), inputs=[known[node.x]], outputs=[out])
     elif isinstance(op, Elementwise):
         inputs = [known[v] if v in known else _along_last(v, node, added) for v in node.inputs if v is not None]
@@ -258,7 +258,7 @@ def _last(node: Node, known: dict[Value, Value], added: list[Node]) -> Node:
     elif _is_depthwise(node):
         conv = node.as_(Conv)
         (sh, sw), (top, left, bottom, right), (dh, dw) = conv.strides, conv.pads, conv.dilations
-        rows = DepthwiseRows((sh, sw), (top, left, bottom, right), (dh, dw))
+        rows = DepthwiseNhwc((sh, sw), (top, left, bottom, right), (dh, dw))
         made = node.with_(op=rows, inputs=[known[node.x], *node.inputs[1:]], outputs=[out])
     else:
         made = _product(node, known[node.x], out, added)
@@ -289,7 +289,7 @@ def _product(node: Node, x: Value, out: Value, added: list[Node]) -> Node:
     bias = node.get(2)
     if bias is None:
         return node.with_(op=product, inputs=[x, matrix], outputs=[out])
-    inner = fresh_value(node.y.name, out.type)
+    inner = new_value(node.y.name, out.type)
     added.append(node.with_(op=product, inputs=[x, matrix], outputs=[inner]))
     add = Elementwise(parse_expr("add($0, $1)", [node.y.dtype] * 2))
     return node.with_(op=add, inputs=[inner, bias], outputs=[out])

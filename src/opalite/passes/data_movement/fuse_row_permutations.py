@@ -15,19 +15,19 @@ from ...ops.data_movement import Reshape, Slice, Transpose
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.normalize import Normalize
-from ...ops.permute_rows import MoveRows, scaled, table_of
+from ...ops.permute_rows import PermuteRows, scaled, table_of
 from ..rewrite_driver import Rule, Sweep, joined_origin
 from .row_permutation_chains import Chain, find_chain
 
 _SHORT = {True: 64, False: 32}
-"""Shortest row, in bytes, worth a MoveRows on a CPU (True) and on a GPU; of float32, if halves are stored."""
+"""Shortest row, in bytes, worth a PermuteRows on a CPU (True) and on a GPU; of float32, if halves are stored."""
 
 
-def join_rows(device: DeviceInfo | None) -> Rule:
+def fuse_row_permutations(device: DeviceInfo | None) -> Rule:
     """The rule for `device`.
 
-    A chain of several launches becomes a MoveRows. So does a single Transpose of whole rows next to row-wise operators,
-    so that other passes can move it; `part_rows` converts remaining ones back.
+    A chain of several launches becomes a PermuteRows. So does a single Transpose of whole rows next to row-wise operators,
+    so that other passes can move it; `unfuse_row_permutation` converts remaining ones back.
     """
     short = _SHORT[device is None or device.is_cpu]
     copies = device is not None and SLOW_SUB_BUFFERS in device.quirks
@@ -83,12 +83,12 @@ def _is_between_rows(chain: Chain) -> bool:
     x, y = chain.source, chain.root.y
     if not always_equal((x.shape[-1], y.shape[-1]), (chain.row, chain.row)):
         return False
-    return x.producer is not None and isinstance(x.producer.op, MatMul | Normalize | Elementwise | MoveRows)
+    return x.producer is not None and isinstance(x.producer.op, MatMul | Normalize | Elementwise | PermuteRows)
 
 
 def _joined(chain: Chain) -> Patch:
     root, source = chain.root, chain.source
-    op = MoveRows(root.y.shape, chain.row, chain.steps)
+    op = PermuteRows(root.y.shape, chain.row, chain.steps)
     moves = [n for n in chain.nodes if not isinstance(n.op, Reshape)] or [root]
     made = root.with_(op=op, inputs=[source], name=moves[-1].name, origin=joined_origin(*chain.nodes))
     if does_nothing(op, source):
@@ -96,15 +96,15 @@ def _joined(chain: Chain) -> Patch:
     return Patch.replacing(root, made, also=[n for n in chain.nodes if n is not root])
 
 
-def does_nothing(op: MoveRows, x: Value) -> bool:
+def does_nothing(op: PermuteRows, x: Value) -> bool:
     """Whether the permutation is the identity on the rows of `x`."""
     table = table_of(op, x.shape)
     return table is not None and len(table) * op.row == x.type.count and np.array_equal(table, np.arange(len(table)))
 
 
-def part_rows(node: Node, sweep: Sweep) -> Patch | str | None:
-    """A MoveRows of a single Transpose between Reshapes becomes these again, which more kernels compute."""
-    if not isinstance(node.op, MoveRows):
+def unfuse_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
+    """A PermuteRows of a single Transpose between Reshapes becomes these again, which more kernels compute."""
+    if not isinstance(node.op, PermuteRows):
         return None
     op = node.op
     if [s[0] for s in op.steps if s[0] != "reshape"] != ["transpose"]:

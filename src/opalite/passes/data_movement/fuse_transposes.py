@@ -14,7 +14,7 @@ from ..rewrite_driver import Sweep, joined_origin
 _LONGEST = 16  # longest chain of movements
 
 
-def join_transposes(node: Node, sweep: Sweep) -> Patch | str | None:
+def fuse_transposes(node: Node, sweep: Sweep) -> Patch | str | None:
     """Two or more Transposes of one source become one Transpose of split axes."""
     if not isinstance(node.op, Transpose):
         return None

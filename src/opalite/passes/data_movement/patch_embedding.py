@@ -7,7 +7,7 @@ import math
 from ...expr.parse import parse_expr
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import hint_of
 from ...ir.tensor_type import TensorType
@@ -23,7 +23,7 @@ _FEWEST = 512  # least number of patches for which it was measured to be faster
 _NARROWEST = 8  # least width of a patch in pixels: 16 bytes of halves are copied at a time
 
 
-def patch_rows(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
+def patches_to_matmul(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
     """Rule for GPUs without image2d layouts, whose products are faster than convolutions of few channels.
 
     It matches a convolution with non-overlapping windows whose output a Transpose turns to channels last, perhaps after
@@ -86,7 +86,7 @@ def _product(conv: Node, last: Node) -> list[Node]:
     product, bias = MatMul(trans_a=False, trans_b=False), conv.get(2)
     if bias is None:
         return [*added, last.with_(op=product, inputs=[rows, matrix], origin=origin)]
-    inner = fresh_value(conv.y.name, TensorType(conv.y.dtype, last.y.shape))
+    inner = new_value(conv.y.name, TensorType(conv.y.dtype, last.y.shape))
     added.append(conv.with_(op=product, inputs=[rows, matrix], outputs=[inner]))
     add = Elementwise(parse_expr("add($0, $1)", [conv.y.dtype] * 2))
     return [*added, last.with_(op=add, inputs=[inner, bias], origin=origin)]

@@ -12,7 +12,7 @@ from ...ir.symbols import always_equal, is_symbolic
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
 from ...ops.elementwise import Elementwise
 from ...ops.gather import Gather
-from ...ops.permute_rows import MoveRows, Step, Steps, scaled
+from ...ops.permute_rows import PermuteRows, Step, Steps, scaled
 from ..rewrite_driver import Sweep
 
 _MOST = 64  # most movements of one chain, and most steps
@@ -71,7 +71,7 @@ def is_movement(node: Node) -> bool:
     if len(node.outputs) != 1 or node.epilogue is not None:
         return False
     match node.op:
-        case Reshape() | Transpose() | Slice() | Concat() | MoveRows():
+        case Reshape() | Transpose() | Slice() | Concat() | PermuteRows():
             return all(v is not None and v.shape for v in (*node.inputs, node.y))
         case Pad(mode=mode, value=value):
             return mode == "constant" and bool(node.x.shape) and value == 0 and math.copysign(1, value) > 0
@@ -152,7 +152,7 @@ def _whole(node: Node) -> Iterator[int]:
             yield from (1,) if axis == len(node.x.shape) - 1 else ()
         case Elementwise():
             yield from () if always_equal(node.x.shape[-1], node.y.shape[-1]) else (1,)
-        case MoveRows(row=row):
+        case PermuteRows(row=row):
             yield row
 
 
@@ -211,7 +211,7 @@ class _Reader:
                 assert indices is not None
                 taken: Step = ("take", axis, indices)
                 return [taken] if node.input(1).shape else [taken, ("reshape", self._rows(node.y.shape))]
-            case MoveRows(row=row, steps=steps):
+            case PermuteRows(row=row, steps=steps):
                 return [*scaled(steps, row, self._row), ("reshape", self._rows(node.y.shape))]
             case Concat(axis=axis):
                 return [("concat", axis, tuple(self.between(part, before) for part in _inputs(node)))]

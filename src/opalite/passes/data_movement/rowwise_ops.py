@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.symbols import always_equal
 from ...ir.tensor_type import Shape, TensorType
 from ...ops.data_movement import Reshape
@@ -93,7 +93,7 @@ def _is_row_norm(node: Node) -> bool:
 def on_rows(node: Node, known: Mapping[Value, Value], lead: Shape, added: list[Node]) -> Node:
     """`node` on other rows: `known` maps its inputs to values whose shapes begin with `lead`."""
     op = node.op
-    out = fresh_value(node.y.name, TensorType(node.y.dtype, (*lead, node.y.shape[-1])))
+    out = new_value(node.y.name, TensorType(node.y.dtype, (*lead, node.y.shape[-1])))
     inputs = [v if v is None else known.get(v, v) for v in node.inputs]
     if isinstance(op, Normalize):
         op = replace(op, axis=len(lead))

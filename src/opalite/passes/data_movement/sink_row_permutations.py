@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import is_symbolic
 from ...ir.tensor_type import TensorType
@@ -19,13 +19,13 @@ from ...ops.data_movement import Reshape
 from ...ops.elementwise import Elementwise
 from ...ops.normalize import Normalize
 from ...ops.operator import Array
-from ...ops.permute_rows import NONE, MoveRows, Steps, table_of
+from ...ops.permute_rows import NONE, PermuteRows, Steps, table_of
 from ..rewrite_driver import Sweep
 from .fuse_row_permutations import does_nothing
 from .rowwise_ops import along_rows, is_by_row, on_rows, readers_behind, rows_before, rows_from
 
 
-def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
+def hoist_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
     """A row permutation moves before a normalization, so that the product can fuse the normalization.
 
     It also moves before other row-wise nodes that follow another permutation.
@@ -36,7 +36,7 @@ def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
     maker = node.x.producer
     if maker is None or not is_by_row(maker, {maker.x: maker}) or sweep.only_use(node.x) is not node:
         return None
-    if len(table) * node.as_(MoveRows).row > node.x.type.count:
+    if len(table) * node.as_(PermuteRows).row > node.x.type.count:
         return "rows would be computed several times"
     if NONE in table:
         return "it adds rows of zeros"
@@ -46,27 +46,27 @@ def raise_rows(node: Node, sweep: Sweep) -> Patch | str | None:
     lead = node.y.shape[:-1]
     if isinstance(maker.op, Reshape):
         moved = node.with_(inputs=[x])
-        steps: Steps = (("reshape", node.as_(MoveRows).rows_shape(node.x.shape)), *node.as_(MoveRows).steps)
-        moved.op = replace(node.as_(MoveRows), steps=steps)
+        steps: Steps = (("reshape", node.as_(PermuteRows).rows_shape(node.x.shape)), *node.as_(PermuteRows).steps)
+        moved.op = replace(node.as_(PermuteRows), steps=steps)
         return Patch.replacing(node, moved, also=[maker])
     shape = (*lead, x.shape[-1])
-    op = replace(node.as_(MoveRows), shape=shape, row=x.shape[-1])
-    moved = node.with_(op=op, inputs=[x], outputs=[fresh_value(x.name, TensorType(x.dtype, shape))])
+    op = replace(node.as_(PermuteRows), shape=shape, row=x.shape[-1])
+    moved = node.with_(op=op, inputs=[x], outputs=[new_value(x.name, TensorType(x.dtype, shape))])
     made = on_rows(maker, {x: moved.y}, lead, added)
     made.y.name = node.y.name
     return Patch.replacing(node, moved, *added, made, also=[maker])
 
 
 def _follows_movement(node: Node, sweep: Sweep) -> bool:
-    """Whether rows reach `node` from another MoveRows without other readers on the way."""
+    """Whether rows reach `node` from another PermuteRows without other readers on the way."""
     while is_by_row(node, {node.x: node}) and sweep.only_use(node.x) is node and node.x.producer is not None:
         node = node.x.producer
-        if isinstance(node.op, MoveRows):
+        if isinstance(node.op, PermuteRows):
             return True
     return False
 
 
-def meet_rows(node: Node, sweep: Sweep) -> Patch | str | None:
+def align_row_permutations(node: Node, sweep: Sweep) -> Patch | str | None:
     """An expression of permuted rows is computed before the permutation, if all operands have that order."""
     if not isinstance(node.op, Elementwise) or node.op.expr.uses_coords:
         return None
@@ -83,9 +83,9 @@ def meet_rows(node: Node, sweep: Sweep) -> Patch | str | None:
             reason = "an operand is not available in the order before the permutation"
             continue
         shape = mover.x.shape
-        out = fresh_value(node.y.name, TensorType(node.y.dtype, shape))
+        out = new_value(node.y.name, TensorType(node.y.dtype, shape))
         made = node.with_(op=replace(node.op, shape=node.op.shape and shape), inputs=operands, outputs=[out])
-        moved = mover.with_(inputs=[out], outputs=[fresh_value(node.y.name, node.y.type)])
+        moved = mover.with_(inputs=[out], outputs=[new_value(node.y.name, node.y.type)])
         return Patch.replacing(node, *added, made, moved, also=[mover])
     return reason
 
@@ -111,7 +111,7 @@ def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[
     return added[-1].y
 
 
-def sink_rows(node: Node, sweep: Sweep) -> Patch | str | None:
+def sink_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
     """A permutation of rows that are only used row-wise until the next permutation is fused with that one."""
     table = _table(node)
     if table is None or not _is_permutation(table):
@@ -121,7 +121,7 @@ def sink_rows(node: Node, sweep: Sweep) -> Patch | str | None:
     if behind is None:
         return "the rows are an output of the graph"
     for v, user in behind:
-        if not isinstance(user.op, MoveRows) or user.op.row != v.shape[-1] or is_symbolic(user.op.steps):
+        if not isinstance(user.op, PermuteRows) or user.op.row != v.shape[-1] or is_symbolic(user.op.steps):
             return f"{user.label} reads the rows in their new order"
     return _sunk(node, inside, [user for _, user in behind])
 
@@ -133,8 +133,8 @@ def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Pa
     replaced: dict[Value, Value] = {}
     for user in leaving:
         x = known[user.x]
-        op = user.as_(MoveRows)
-        steps: Steps = (*mover.as_(MoveRows).steps, ("reshape", op.rows_shape(user.x.shape)), *op.steps)
+        op = user.as_(PermuteRows)
+        steps: Steps = (*mover.as_(PermuteRows).steps, ("reshape", op.rows_shape(user.x.shape)), *op.steps)
         joined = replace(op, steps=steps)
         made = user.with_(op=Reshape(op.shape) if does_nothing(joined, x) else joined, inputs=[x])
         added.append(made)
@@ -143,9 +143,9 @@ def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Pa
 
 
 def _table(node: Node) -> Array | None:
-    """The row table of a MoveRows between matrices of known size with equal rows; None for others."""
+    """The row table of a PermuteRows between matrices of known size with equal rows; None for others."""
     op = node.op
-    if not isinstance(op, MoveRows) or not node.x.shape[-1:] == node.y.shape[-1:] == (op.row,):
+    if not isinstance(op, PermuteRows) or not node.x.shape[-1:] == node.y.shape[-1:] == (op.row,):
         return None
     return table_of(op, node.x.shape)
 

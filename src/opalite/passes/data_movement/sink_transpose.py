@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import hint_of
 from ...ir.tensor_type import TensorType
@@ -67,6 +67,6 @@ def _sliced_before(op: Slice, perm: tuple[int, ...]) -> Slice:
 def _append(added: list[Node], like: Node, inputs: list[Value | None], op: Op) -> Value:
     """The output of a new helper node of `like` that computes `op`."""
     (found,) = op.infer_shape([None if v is None else v.type for v in inputs])
-    out = fresh_value(like.y.name, TensorType(like.y.dtype, found.shape))
+    out = new_value(like.y.name, TensorType(like.y.dtype, found.shape))
     added.append(like.with_(op=op, inputs=inputs, outputs=[out]))
     return out

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...expr.expression import Expr, In, Instr, Lit, Ref, Tmp
 from ...expr.trace_function import Builder
-from ...ir.graph import Node, Origin, Value, fresh_value
+from ...ir.graph import Node, Origin, Value, new_value
 from ...ir.patch import Patch
 from ...ir.tensor_type import TensorType
 from ...ops.conv import Conv, ConvTranspose
@@ -122,14 +122,14 @@ def _scaled_conv(conv: Node, scale: Array, shift: Array, origin: tuple[Origin, .
         weights = (view * by_group).reshape(w.shape)
     bias = shift if b is None or b.data is None else b.data * scale + shift
     new_w = constant_like(w, weights)
-    new_b = fresh_value(f"{w.name}.bias", TensorType(w.dtype, (len(scale),)))
+    new_b = new_value(f"{w.name}.bias", TensorType(w.dtype, (len(scale),)))
     new_b.data = bias.astype(w.dtype.np)
     return conv.with_(inputs=[conv.x, new_w, new_b], origin=origin)
 
 
 def constant_like(value: Value, data: Array) -> Value:
     """A new constant of the dtype of `value`."""
-    made = fresh_value(value.name, TensorType(value.dtype, data.shape))
+    made = new_value(value.name, TensorType(value.dtype, data.shape))
     made.data = np.ascontiguousarray(data, value.dtype.np)
     return made
 

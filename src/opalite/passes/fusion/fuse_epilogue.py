@@ -12,7 +12,7 @@ from ...expr.expression import In, Ref
 from ...expr.trace_function import Builder
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.place import Memory
 from ...ir.symbols import agree
@@ -25,7 +25,7 @@ _SMALL = (DType.INT32, DType.INT8, DType.UINT8)
 """Integer types that an epilogue on integer sums may read."""
 
 
-def link_epilogues(
+def fuse_epilogues(
     device: DeviceInfo,
     memory: Memory | None = Memory.BUFFER,
     tier: Tier = "optimized",
@@ -105,7 +105,7 @@ def _linked(writer: Node, node: Node, operand: int) -> Node | str:
     for ref_dtype in expr.dtypes[1:]:
         if not ref_dtype.is_float and (writer.op.sums is None or ref_dtype not in _SMALL):
             return f"an operand is {ref_dtype}"
-    outputs = [fresh_value(node.y.name, node.y.type)]
+    outputs = [new_value(node.y.name, node.y.type)]
     origin = joined_origin(writer, node)
     made = writer.with_(inputs=[*inputs, *extra], outputs=outputs, epilogue=expr, origin=origin)
     like = writer if writer.op.sums is None else node  # integer sums have no precision of their own

@@ -22,7 +22,7 @@ from .fold_affine import constant_like
 _LOST = 1e-3  # largest loss as a share of a column's norm; rounding to normal halves loses 2 to 5e-4
 
 
-def fuse_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
+def fuse_norm_matmul(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`.
 
     It matches layer normalization over the last axis whose only reader is a product with a constant. The scale is

@@ -31,7 +31,7 @@ class _Rows(NamedTuple):
     bias: Value | None
 
 
-def fuse_row_norm(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
+def fuse_norm_skinny_matmul(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
     """The rule for `device`; `memory` as in `find_options`.
 
     It matches layer or RMS normalization of up to FEW rows over the last axis, read only by products with constant

@@ -11,7 +11,7 @@ from ...ops.quantized_matmul import QuantizedMatMul
 from ..rewrite_driver import Rule, Sweep
 
 
-def round_rows(policy: PrecisionPolicy) -> Rule:
+def quantize_activations(policy: PrecisionPolicy) -> Rule:
     """Rule: QuantizedMatMul may quantize its activations as `policy` says, like `accuracy_level` 4 in a model.
 
     Nodes that the policy keeps in fp32, and nodes with table weights, stay exact.

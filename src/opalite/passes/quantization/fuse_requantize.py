@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.tensor_type import TensorType
 from ...ops.affine_quantization import dequantize_expr, quantize_expr
@@ -18,7 +18,7 @@ _HELD = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)  # exact in a round
 _SCALES = (1e-30, 1e30)  # scales with an exact round trip
 
 
-def requantise(node: Node, sweep: Sweep) -> Patch | str | None:
+def fuse_requantize(node: Node, sweep: Sweep) -> Patch | str | None:
     """QuantizeLinear of a moved DequantizeLinear with the same scale and zero point moves the integers.
 
     rint((q - z) * s / s) + z is q: both roundings are within 2^-23 of a 16-bit integer. Quantizers put such pairs
@@ -53,7 +53,7 @@ def _integers(v: Value, like: Node, sweep: Sweep, added: list[Node]) -> Value | 
         if found is None:
             return None
         operands.append(found)
-    out = fresh_value(v.name, TensorType(like.y.dtype, v.shape))
+    out = new_value(v.name, TensorType(like.y.dtype, v.shape))
     added.append(source.with_(inputs=operands, outputs=[out]))
     return out
 

@@ -12,7 +12,7 @@ from ...ir.constants.quantized_constant import QuantizedConstant
 from ...ir.device.device_family import PTX_MMA
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value, fresh_value
+from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.place import Memory
 from ...ir.precision import Precision, PrecisionPolicy
@@ -35,7 +35,7 @@ _LARGEST = 2**31 - 1
 _EXACT = 2.0**24  # float32 holds every integer below
 
 
-def multiplies_bytes(device: DeviceInfo | None) -> bool:
+def has_int8_dot(device: DeviceInfo | None) -> bool:
     """Whether int8 products are fast on `device`: it has a 4-way dot product instruction."""
     return device is not None and not device.on_host and bool(device.dot_product)
 
@@ -65,13 +65,13 @@ def _pays(device: DeviceInfo | None, made: Node, floats: Node | None) -> bool:
 
 def _of_floats(node: Node, op: IntegerConv) -> Node:
     """The float convolution equivalent to `node`, for cost estimates."""
-    x, w = (fresh_value(v.name, TensorType(DType.FLOAT32, v.shape)) for v in node.inputs[:2] if v is not None)
+    x, w = (new_value(v.name, TensorType(DType.FLOAT32, v.shape)) for v in node.inputs[:2] if v is not None)
     w.data = np.broadcast_to(np.float32(0), w.shape)
-    y = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
+    y = new_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
     return node.with_(op=Conv(op.strides, op.pads, op.dilations, op.group), inputs=[x, w], outputs=[y], epilogue=None)
 
 
-def from_dequantized(
+def to_integer_product(
     device: DeviceInfo | None, policy: PrecisionPolicy | None = None, tier: Tier = "optimized"
 ) -> Rule:
     """Rule: a float product of dequantized operands becomes an integer product with a scaled result.
@@ -82,7 +82,7 @@ def from_dequantized(
     """
     halves = policy is not None and policy.precision in (Precision.FP16, Precision.FP16_FAST)
     units = device is not None and PTX_MMA in device.quirks
-    pays = multiplies_bytes(device) and not (halves and units)
+    pays = has_int8_dot(device) and not (halves and units)
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not isinstance(node.op, Conv | MatMul) or node.y.dtype is not DType.FLOAT32:
@@ -182,7 +182,7 @@ def _as_integers(
     else:
         integer = IntegerMatMul(op.trans_a, op.trans_b)
     inputs += [source.get(2), None if w_zero is None else _constant(w, w_zero)]
-    acc = fresh_value(node.y.name, integer.infer_shape([None if v is None else v.type for v in inputs])[0])
+    acc = new_value(node.y.name, integer.infer_shape([None if v is None else v.type for v in inputs])[0])
     made = node.with_(op=integer, inputs=inputs, outputs=[acc], origin=joined_origin(source, node))
     spread = (-1, *(1,) * (len(node.y.shape) - 2)) if isinstance(op, Conv) else (-1,)
     operands = [acc, _constant(w, factor.reshape(spread) if factor.ndim else factor)]
@@ -213,7 +213,7 @@ def _whole_bias(bias: Value | None, factor: Array) -> Array | None:
 
 
 def _constant(like: Value, data: Array) -> Value:
-    made = fresh_value(like.name, TensorType(DType.of(data), data.shape))
+    made = new_value(like.name, TensorType(DType.of(data), data.shape))
     made.data = np.ascontiguousarray(data).reshape(data.shape)
     return made
 
@@ -227,13 +227,13 @@ def widen(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         op = node.op
-        if isinstance(op, Pool) and not multiplies_bytes(device):
+        if isinstance(op, Pool) and not has_int8_dot(device):
             return _pooled_floats(node, op)
         if not isinstance(op, IntegerConv | IntegerMatMul):
             return None
         first = op.arity - 2  # number of the first operand's zero point
         x_zero, w_zero = node.get(first), node.get(first + 1)
-        if multiplies_bytes(device):
+        if has_int8_dot(device):
             constant = all(v is None or v.is_const for v in (node.input(1), w_zero, *node.inputs[2:first]))
             if isinstance(op, IntegerMatMul) or (constant and _kept_conv(node, op) and len(node.x.shape) <= 5):
                 return _without_zero(node, first + 1)
@@ -264,7 +264,7 @@ def widen(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
         if not exact:
             made = node.with_(op=widened, inputs=wide)
             return Patch.replacing(node, *added, made)
-        sums = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
+        sums = new_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
         added.append(node.with_(op=widened, inputs=wide, outputs=[sums]))
         added.append(node.beside(Elementwise(trace(lambda v: v.cast(DType.INT32), DType.FLOAT32)), [sums]))
         return Patch.replacing(node, *added)
@@ -277,7 +277,7 @@ def _pooled_floats(node: Node, op: Pool) -> Patch | None:
     if op.kind != "max" or node.x.dtype not in BYTES or len(node.outputs) > 1:
         return None
     wide = node.beside(Elementwise(trace(lambda v: v.cast(DType.FLOAT32), node.x.dtype)), [node.x])
-    most = fresh_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
+    most = new_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
     pooled = node.with_(inputs=[wide.y], outputs=[most])
     bytes_ = node.beside(Elementwise(trace(lambda v: v.typed("saturate", node.y.dtype), DType.FLOAT32)), [most])
     return Patch.replacing(node, wide, pooled, bytes_)

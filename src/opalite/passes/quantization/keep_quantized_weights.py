@@ -25,7 +25,7 @@ WORD = 32
 """Bits that kernels read at a time; blocks begin at words."""
 
 
-def keep_levels(smallest: int = SMALLEST) -> Rule:
+def keep_quantized(smallest: int = SMALLEST) -> Rule:
     """Rule: MatMul with a dequantized constant becomes QuantizedMatMul, Gather of its rows QuantizedGather.
 
     Scales and zero points are of the whole matrix, of rows along the sum, or of blocks of those. smallest: least
@@ -115,5 +115,5 @@ def _spread(part: Array, along: int, shape: tuple[int, int]) -> Array | None:
 
 
 def _constant(like: Value, data: Array | LazyArray, known: Made) -> Value:
-    made = Value(like.name.split("~")[0], TensorType(DType.of(data.dtype), tuple(data.shape)), data, unnumbered=True)
+    made = Value(like.name.split("~")[0], TensorType(DType.of(data.dtype), tuple(data.shape)), data, needs_number=True)
     return known.setdefault(data.key, made) if isinstance(data, LazyArray) else made

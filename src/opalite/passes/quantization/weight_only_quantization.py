@@ -23,7 +23,7 @@ BLOCK = 32
 _MOST = 127
 
 
-def narrow_weights(smallest: int = SMALLEST) -> Rule:
+def quantize_weights(smallest: int = SMALLEST) -> Rule:
     """Rule: MatMul with a constant float matrix, and Gather of its rows, read 8-bit integers.
 
     Blocks of 32 weights along the sum share a scale, their largest magnitude / 127, without zero point. smallest: least

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ir.constants.lazy_array import LazyArray
 from ...ir.graph import Node, Value
-from ...ir.symbols import Guard, Trace, is_dim, read_expression
+from ...ir.symbols import Guard, Trace, is_symbolic_int, read_expression
 from ...ir.tensor_type import TensorType
 from ..program import Port, Program
 from ..template.program_template import Template
@@ -109,7 +109,7 @@ def read_trace(record: TraceRecord) -> Trace:
     """The Trace of a recorded graph, with its guards. ValueError or ArithmeticError if it is invalid."""
     trace = Trace()
     for name, size in zip(record.names, record.sizes, strict=True):
-        if type(size) is not int or not is_dim(trace.symbol(size, str(name))):
+        if type(size) is not int or not is_symbolic_int(trace.symbol(size, str(name))):
             raise ValueError(f"size {size!r} of '{name}' is invalid for a symbol")
     for guard in record.guards:
         if read_expression(guard.text, trace) is not True:

@@ -25,7 +25,7 @@ from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.place import OPENCL, Layout, LayoutKind, Place, Target
 from ...ir.precision import Precision
 from ...ir.shape_hints import hinted
-from ...ir.symbols import Trace, agree, is_dim
+from ...ir.symbols import Trace, agree, is_symbolic_int
 from ...ir.tensor_type import TensorType
 from ...kernels.kernel import Binding, Kernel, Weight
 from ...kernels.kernel_registry import kernels_for
@@ -35,7 +35,7 @@ from ...ops.data_movement import Reshape
 from ...ops.elementwise import PlaceCast
 from ...ops.host import HostOp
 from ...ops.operator import Op, broadcast_shape
-from ...ops.permute_rows import MoveRows, table_of
+from ...ops.permute_rows import PermuteRows, table_of
 from ..emit_program import Emitter, emit, emit_template
 from ..memory.buffer_aliasing import is_alias
 from ..memory.memory_limits import check_sizes
@@ -139,7 +139,7 @@ def _value(record: ValueRecord) -> Value:
     typed = typed and isinstance(place.target, Target) and isinstance(place.precision, DType | None)
     typed = typed and isinstance(layout, Layout) and isinstance(layout.kind, LayoutKind) and type(layout.block) is int
     _need(typed and isinstance(type_.shape, tuple) and len(type_.shape) <= _MOST_RANK, "a value has no type")
-    _need(all(is_dim(d) or (type(d) is int and d >= 0) for d in type_.shape), f"shape {type_.shape!r} is none")
+    _need(all(is_symbolic_int(d) or (type(d) is int and d >= 0) for d in type_.shape), f"shape {type_.shape!r} is none")
     if not record.is_const:
         return Value(str(record.name), type_)
     kind = np.dtype(type_.dtype.np)
@@ -268,7 +268,7 @@ def _check_kernel(node: Node, kernel: Kernel, setting: LaunchConfig, device: Dev
             all(_is_among(params[k], (usual[k],)) for k in strange),
             f"parameters {dict(params)} are not in its search space",
         )
-    if isinstance(node.op, MoveRows) and not _is_open(node):
+    if isinstance(node.op, PermuteRows) and not _is_open(node):
         table = table_of(node.op, node.x.shape)
         _need(table is not None and table.size * node.op.row == node.y.type.count, "its steps give other rows")
     why = kernel.illegal(placed, params)
@@ -285,7 +285,7 @@ def _is_among(value: Any, values: Sequence[Any]) -> bool:
 
 def _is_open(node: Node) -> bool:
     """Whether the node has symbolic sizes: then emission picks legal parameters."""
-    return any(is_dim(d) for v in (*node.inputs, *node.outputs) if v is not None for d in v.shape)
+    return any(is_symbolic_int(d) for v in (*node.inputs, *node.outputs) if v is not None for d in v.shape)
 
 
 def _unplaced(node: Node) -> Node:

@@ -68,15 +68,15 @@ def plan_naive(requests: Sequence[Request], align: int) -> Plan:
     return Plan("naive", offsets, top)
 
 
-MOST_MEETINGS = 64
+MOST_OVERLAPS = 64
 """Most overlapping pairs for each request in the greedy strategies; with more, a pool allocates in execution order."""
 
-Meetings = Mapping[int, Sequence[int]]
+Overlaps = Mapping[int, Sequence[int]]
 """By request id, the requests whose lifetimes overlap."""
 
 
-def find_meetings(requests: Sequence[Request]) -> Meetings | None:
-    """Overlapping lifetimes; None for more than MOST_MEETINGS pairs a request."""
+def find_overlaps(requests: Sequence[Request]) -> Overlaps | None:
+    """Overlapping lifetimes; None for more than MOST_OVERLAPS pairs a request."""
     meets: dict[int, list[int]] = {r.id: [] for r in requests}
     alive: list[tuple[int, int]] = []  # last step and id, a heap
     count = 0
@@ -84,7 +84,7 @@ def find_meetings(requests: Sequence[Request]) -> Meetings | None:
         while alive and alive[0][0] < r.first:
             heappop(alive)
         count += len(alive)
-        if count > MOST_MEETINGS * len(requests):
+        if count > MOST_OVERLAPS * len(requests):
             return None
         own = meets[r.id]
         for _, other in alive:
@@ -94,7 +94,7 @@ def find_meetings(requests: Sequence[Request]) -> Meetings | None:
     return meets
 
 
-def _place_in_order(name: str, order: Iterable[tuple[int, int]], meets: Meetings) -> Plan:
+def _place_in_order(name: str, order: Iterable[tuple[int, int]], meets: Overlaps) -> Plan:
     """Place requests (id, aligned bytes) in order: each in the best-fitting gap among overlapping ones."""
     offsets: dict[int, int] = {}
     spans: dict[int, tuple[int, int]] = {}
@@ -122,12 +122,12 @@ def _best_fit(busy: Sequence[tuple[int, int]], size: int) -> int:
     return cursor if best is None else best
 
 
-def plan_by_size(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
+def plan_by_size(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
     """Greedy by size: the largest value first (TensorFlow Lite's greedy_by_size_assignment)."""
     return _place_in_order("by_size", _sized(sorted(requests, key=lambda r: (-r.nbytes, r.first)), align), meets)
 
 
-def plan_by_breadth(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
+def plan_by_breadth(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
     """Greedy by breadth: the steps with most bytes alive first, and in each its largest values first."""
     steps: dict[int, list[Request]] = {}
     marks = sorted({r.first for r in requests})
@@ -141,12 +141,12 @@ def plan_by_breadth(requests: Sequence[Request], align: int, meets: Meetings) ->
     return _place_in_order("by_breadth", _sized(order, align), meets)
 
 
-def plan_best_fit(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
+def plan_best_fit(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
     """In execution order: the smallest free block that fits, split when larger (MNN's BufferPool)."""
     return _place_in_order("best_fit", _sized(sorted(requests, key=lambda r: (r.first, -r.nbytes)), align), meets)
 
 
-def plan_by_lifetime(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
+def plan_by_lifetime(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
     """Longest-lived first: long-lived values stay at the bottom of the arena."""
     order = sorted(requests, key=lambda r: (r.first - r.last, -r.nbytes))
     return _place_in_order("by_lifetime", _sized(order, align), meets)
@@ -155,7 +155,7 @@ def plan_by_lifetime(requests: Sequence[Request], align: int, meets: Meetings) -
 SEARCH_PLACEMENTS = 20000  # requests placed in all: keeps the search to some tens of milliseconds
 
 
-def plan_search(requests: Sequence[Request], align: int, meets: Meetings) -> Plan:
+def plan_search(requests: Sequence[Request], align: int, meets: Overlaps) -> Plan:
     """Greedy by size, repaired: requests that end above the lower bound move forward in the order; all are placed anew.
 
     ('Squeaky wheel' optimization: Joslin and Clements 1999.) Stops at the lower bound or after SEARCH_PLACEMENTS.
@@ -237,7 +237,7 @@ class Replacer:
     def __init__(self, requests: Sequence[Request], order: Sequence[int]) -> None:
         self._requests = requests
         self._order = order
-        self._meets = find_meetings(requests)
+        self._meets = find_overlaps(requests)
         self._events = _events(requests)
         self._last: tuple[Any, Plan, int] = ({}, Plan("", {}, 0), -1)
 
@@ -259,7 +259,7 @@ class Replacer:
         return plan, least
 
 
-_PLACING: Mapping[str, Callable[[Sequence[Request], int, Meetings], Plan]] = {
+_PLACING: Mapping[str, Callable[[Sequence[Request], int, Overlaps], Plan]] = {
     "by_size": plan_by_size,
     "by_breadth": plan_by_breadth,
     "best_fit": plan_best_fit,
@@ -273,11 +273,11 @@ STRATEGIES = ("naive", *_PLACING)
 def plan_memory(requests: Sequence[Request], align: int, strategy: str = "best") -> tuple[Plan, dict[str, int]]:
     """(the chosen plan, totals of all strategies tried). `best` takes the smallest arena, and searches only if needed.
 
-    With more than MOST_MEETINGS overlapping pairs a request, all strategies but `naive` are replaced by a pool.
+    With more than MOST_OVERLAPS overlapping pairs a request, all strategies but `naive` are replaced by a pool.
     """
     plans = [plan_naive(requests, align)] if strategy in ("best", "naive") else []
     if strategy != "naive":
-        meets = find_meetings(requests)
+        meets = find_overlaps(requests)
         if meets is None:
             plans.append(plan_pool(requests, dict(_sized(requests, align))))
         else:

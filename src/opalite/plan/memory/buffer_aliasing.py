@@ -80,7 +80,7 @@ def pieces(node: Node) -> dict[int, int]:
     return found
 
 
-def moved_inputs(node: Node) -> tuple[int, ...]:
+def copied_inputs(node: Node) -> tuple[int, ...]:
     """The inputs that a Concat or a Slice copies without aliasing, one launch each."""
     return tuple(pieces(node)) if isinstance(node.op, Concat) else (0,)
 
@@ -136,7 +136,7 @@ def find_buffer_aliasing(
         if any(v is not None and v.type.layout.is_image for v in (*node.inputs, node.y)):
             continue
         copied = refusal or (finder.join(node) if isinstance(node.op, Concat) else finder.cut(node))
-        finder.nesting.copied[node] = dict.fromkeys(moved_inputs(node), copied) if isinstance(copied, str) else copied
+        finder.nesting.copied[node] = dict.fromkeys(copied_inputs(node), copied) if isinstance(copied, str) else copied
     return finder.nesting
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.constants.content_hash import contents_of
-from ...ir.constants.lazy_array import LARGE, LazyArray, at_page, page_contiguous
+from ...ir.constants.content_hash import content_info
+from ...ir.constants.lazy_array import LARGE, LazyArray, page_aligned, page_contiguous
 from ...ir.graph import Value
 from ...kernels.kernel import Weight
 from ...layout.insert_casts import stored_array
@@ -45,7 +45,7 @@ class Form:
             found = None if self.key is None else _made.get(self.key)
         if found is not None:
             return found
-        found = at_page(page_contiguous(self.make()))
+        found = page_aligned(page_contiguous(self.make()))
         assert self.kind in (None, (found.dtype, found.shape)), f"{self.key}: {found.dtype} {found.shape}"
         if self.key is not None and found.nbytes >= LARGE:
             with _lock:
@@ -100,4 +100,4 @@ def _form(held: Array | LazyArray | None, how: Hashable, make: Callable[[], Arra
     if not isinstance(held, LazyArray):
         return Form(None, make, kind)
     key = (held.key, how)
-    return Form(key, make, kind or contents_of(key).kind)
+    return Form(key, make, kind or content_info(key).kind)

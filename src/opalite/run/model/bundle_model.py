@@ -13,7 +13,7 @@ import numpy as np
 from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.programs.build_parallelism import parallel_map
 from ...errors import BundleError, PlacementError
-from ...ir.constants.lazy_array import hold_all, let_go_all
+from ...ir.constants.lazy_array import pin_all, unpin_all
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.feeds import check_names, check_tensor
@@ -101,7 +101,7 @@ class BundleModel:
         """The program of `variant`, with the weights in memory that the device does not have. BundleError if any is
         damaged."""
         program = variant.stored
-        hold_all(program.weights.values(), parallel_map, self.compiler.rt.weights.has)
+        pin_all(program.weights.values(), parallel_map, self.compiler.rt.weights.has)
         return program
 
     @property
@@ -296,7 +296,7 @@ class BundleModel:
         trace.build_s += executable.build_s
         if template is not None:
             template.program.weights = {}  # the device holds them now
-        let_go_all(weights.values())  # which programs for other sizes know, too
+        unpin_all(weights.values())  # which programs for other sizes know, too
         notes = (*self.notes, *_other_units(variant.device, rt.info))
         return Compiled(executable, notes, sizes=sizes, template=template)
 

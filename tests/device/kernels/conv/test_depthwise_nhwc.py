@@ -36,8 +36,8 @@ def make_case(name: str) -> tuple[dict[str, Any], list[Any]]:
 
 def check(rt: Runtime, attrs: dict[str, Any], arrays: list[Any], precision: Any = None, **params: Any) -> None:
     """The kernel agrees with the reference."""
-    node = make_node("DepthwiseRows", attrs, arrays, const=(1, 2), precision=precision)
-    check_kernel(rt, find_kernel("DepthwiseRows", "DepthwiseRowsTile"), node, arrays, params)
+    node = make_node("DepthwiseNhwc", attrs, arrays, const=(1, 2), precision=precision)
+    check_kernel(rt, find_kernel("DepthwiseNhwc", "DepthwiseRowsTile"), node, arrays, params)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -74,7 +74,7 @@ def test_half_storage(rt: Runtime, name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_reference_is_that_of_conv(name: str) -> None:
     attrs, (x, w, b) = make_case(name)
-    rows = make_node("DepthwiseRows", attrs, [x, w, b]).op.reference([x, w, b])[0]
+    rows = make_node("DepthwiseNhwc", attrs, [x, w, b]).op.reference([x, w, b])[0]
     conv = Conv(attrs["strides"], attrs["pads"], attrs["dilations"], len(w)).reference([x.transpose(0, 3, 1, 2), w, b])
     np.testing.assert_allclose(rows.transpose(0, 3, 1, 2), conv[0], rtol=1e-4, atol=1e-5)
 
@@ -89,4 +89,4 @@ def test_the_reference_is_that_of_conv(name: str) -> None:
 def test_bad_attributes(changed: dict[str, Any], reason: str) -> None:
     attrs, arrays = make_case("3x3")
     with pytest.raises(ShapeError, match=reason):
-        make_node("DepthwiseRows", {**attrs, **changed}, arrays)
+        make_node("DepthwiseNhwc", {**attrs, **changed}, arrays)

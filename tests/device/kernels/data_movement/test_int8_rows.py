@@ -16,7 +16,7 @@ from ....helpers.kernel_test_harness import make_node, run_node
 
 rng = np.random.default_rng(9)
 (APPEND,) = (k for k in kernels_for("Append") if k.name == "AppendInt8Rows")
-(WIDEN,) = kernels_for("WidenRows")
+(WIDEN,) = kernels_for("DequantizeRows")
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_append(
 @pytest.mark.parametrize("shape, axis, half", [((2, 3, 7, 68), 2, False), ((3, 5, 2, 20), 1, True)])
 def test_widen(rt: Runtime, shape: tuple[int, ...], axis: int, half: bool) -> None:
     x = to_byte_rows(rng.standard_normal(shape).astype(np.float32))
-    node = make_node("WidenRows", {"axis": axis, "size": 4, "half": half}, [x])
+    node = make_node("DequantizeRows", {"axis": axis, "size": 4, "half": half}, [x])
     (got,) = run_node(rt, WIDEN, node, [x])
     np.testing.assert_allclose(got, node.op.reference([x])[0], rtol=1e-3 if half else 1e-6)
     if not half:
-        node = make_node("WidenRows", {"axis": axis, "size": 4}, [x], precision=DType.FLOAT16)
+        node = make_node("DequantizeRows", {"axis": axis, "size": 4}, [x], precision=DType.FLOAT16)
         np.testing.assert_allclose(run_node(rt, WIDEN, node, [x])[0], node.op.reference([x])[0], rtol=1e-3)

@@ -1,4 +1,4 @@
-"""MoveRows: rows of any length and element type, some taken twice, some zeros."""
+"""PermuteRows: rows of any length and element type, some taken twice, some zeros."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ CASES: list[tuple[list[Any], tuple[int, ...]]] = [(PATCHES, (35, -1)), (ROLLED, 
 def test_move_rows(rt: Runtime, steps: list[Any], shape: tuple[int, ...], row: int, dtype: str) -> None:
     x = np.random.default_rng(row).integers(1, 100, (14, 10, row)).astype(dtype)
     wide = 4 * row if steps is PATCHES else row
-    node = make_node("MoveRows", {"shape": (*shape[:-1], wide), "row": row, "steps": steps}, [x])
+    node = make_node("PermuteRows", {"shape": (*shape[:-1], wide), "row": row, "steps": steps}, [x])
     wanted = node.op.reference([x])[0]
-    (kernel,) = kernels_for("MoveRows")
+    (kernel,) = kernels_for("PermuteRows")
     # Each number of rows at a time with each length and each type, not with each of both.
     points = list(kernel.points(kernel.problem(node, rt.info)))
     params = points[(ROWS.index(row) + x.itemsize.bit_length()) % len(points)]
@@ -43,9 +43,9 @@ def test_move_rows(rt: Runtime, steps: list[Any], shape: tuple[int, ...], row: i
 
 def test_steps_are_what_numpy_does() -> None:
     x = np.random.default_rng(3).standard_normal((14, 10, 4)).astype(np.float32)
-    rolled = make_node("MoveRows", {"shape": x.shape, "row": 4, "steps": ROLLED}, [x]).op.reference([x])[0]
+    rolled = make_node("PermuteRows", {"shape": x.shape, "row": 4, "steps": ROLLED}, [x]).op.reference([x])[0]
     np.testing.assert_array_equal(rolled, np.roll(x, 5, 0))
-    padded = make_node("MoveRows", {"shape": (5, 4, 4), "row": 4, "steps": PADDED}, [x]).op.reference([x])[0]
+    padded = make_node("PermuteRows", {"shape": (5, 4, 4), "row": 4, "steps": PADDED}, [x]).op.reference([x])[0]
     plain = np.pad(x[1:11:3, 8::-2], [(1, 0), (0, 2), (0, 0)])[:, [6, 0, 0, 3]]
     np.testing.assert_array_equal(padded, plain)
 
@@ -60,4 +60,4 @@ def test_steps_are_what_numpy_does() -> None:
 )
 def test_bad_attributes(attrs: dict[str, Any], reason: str) -> None:
     with pytest.raises(ShapeError, match=reason):
-        make_node("MoveRows", attrs, [np.zeros((5, 6), np.float32)])
+        make_node("PermuteRows", attrs, [np.zeros((5, 6), np.float32)])

@@ -1,4 +1,4 @@
-"""Rotate and RotateAppend: rows of any length turned by tables that broadcast, read where they lie, and written where
+"""RotaryEmbedding and RotaryAppend: rows of any length turned by tables that broadcast, read where they lie, and written where
 they belong."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def drawn(outer: tuple[int, ...], table: tuple[int, ...], half: int, columns: in
 
 
 def appended(given: list[Any], perm: tuple[int, ...], axis: int) -> tuple[dict[str, Any], list[Any], Any]:
-    """Attributes and inputs of RotateAppend, and where its output is written."""
+    """Attributes and inputs of RotaryAppend, and where its output is written."""
     shape = [given[0].shape[p] for p in perm]
     shape[axis] += ROOM
     written = np.zeros(shape, bool)
@@ -48,9 +48,9 @@ def test_rotate(
     rt: Runtime, perm: tuple[int, ...], outer: tuple[int, ...], table: tuple[int, ...], half: int, columns: int
 ) -> None:
     given = drawn(outer, table, half, columns)
-    node = make_node("Rotate", {"perm": perm}, given)
+    node = make_node("RotaryEmbedding", {"perm": perm}, given)
     (wanted,) = node.op.reference(given)
-    (kernel,) = kernels_for("Rotate")
+    (kernel,) = kernels_for("RotaryEmbedding")
     for params in kernel.points(kernel.problem(node, rt.info)):
         np.testing.assert_allclose(run_node(rt, kernel, node, given, params)[0], wanted, atol=1e-6)
 
@@ -63,9 +63,9 @@ def test_rotate_append(
 ) -> None:
     """Only what is new is written; the planner has y where the memory lies."""
     attrs, given, written = appended(drawn(outer, table, half, 1), perm, axis)
-    node = make_node("RotateAppend", attrs, given)
+    node = make_node("RotaryAppend", attrs, given)
     (wanted,) = node.op.reference(given)
-    (kernel,) = kernels_for("RotateAppend")
+    (kernel,) = kernels_for("RotaryAppend")
     for params in kernel.points(kernel.problem(node, rt.info)):
         (got,) = run_node(rt, kernel, node, given, params)
         np.testing.assert_allclose(got[written], wanted[written], atol=1e-6)
@@ -79,22 +79,22 @@ def test_random(rt: Runtime, seed: int) -> None:
     table = tuple(outer[p] if rng.random() < 0.6 else 1 for p in perm[:3])[rng.integers(3) :]
     given = drawn(outer, table, int(rng.integers(1, 70)), int(rng.integers(1, 3)))
     attrs, given, written = appended(given, perm, int(rng.integers(3)))
-    node = make_node("RotateAppend", attrs, given)
+    node = make_node("RotaryAppend", attrs, given)
     (wanted,) = node.op.reference(given)
-    (kernel,) = kernels_for("RotateAppend")
+    (kernel,) = kernels_for("RotaryAppend")
     (got,) = run_node(rt, kernel, node, given)
     np.testing.assert_allclose(got[written], wanted[written], atol=1e-6)
     assert np.unique(got[~written].view(np.uint32)).size == 1, "something else was written"
 
 
 @pytest.mark.parametrize("precision", [None, DType.FLOAT16])
-@pytest.mark.parametrize("op", ["Rotate", "RotateAppend"])
+@pytest.mark.parametrize("op", ["RotaryEmbedding", "RotaryAppend"])
 def test_halves(rt: Runtime, op: str, precision: DType | None) -> None:
     """Stored, or the model's own."""
     given = drawn((2, 3, 5), (5,), 19, 1, "float16" if precision is None else "float32")
     written = np.ones(given[0].shape, bool)
     attrs: dict[str, Any] = {}
-    if op == "RotateAppend":
+    if op == "RotaryAppend":
         attrs, given, written = appended(given, (0, 1, 2, 3), 2)
     node = make_node(op, attrs, given, precision=precision)
     (wanted,) = node.op.reference(given)

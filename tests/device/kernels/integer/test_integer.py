@@ -189,7 +189,7 @@ def test_first_layer_of_fours(rt: Runtime, channels: int, mix: tuple[str, str]) 
     check_fours(rt, attrs, arrays)
 
 
-def requantise(*further: DType) -> Expr:
+def fuse_requantize(*further: DType) -> Expr:
     """Sums scaled by channel, an operand of bytes added, rounded to uint8."""
 
     def fn(a: Sym, scale: Sym, *rest: Sym) -> Sym:
@@ -210,7 +210,7 @@ def test_convolution_epilogue(rt: Runtime, kernel: str, residual: bool) -> None:
     # A power of two, so that every device rounds the same numbers.
     arrays.append((2.0 ** rng.integers(-13, -9, (1, shape[1], 1, 1))).astype(np.float32))
     arrays += [values(rng, "u1", *shape)] if residual else []
-    attrs["epilogue"] = requantise(*[DType.UINT8] * residual)
+    attrs["epilogue"] = fuse_requantize(*[DType.UINT8] * residual)
     if kernel.endswith("Fours"):
         check_fours(rt, attrs, arrays, name=kernel)
     else:
@@ -302,7 +302,7 @@ def test_rows_of_panels(rt: Runtime, rows: int) -> None:
     kernel = find_kernel("IntegerMatMul", "MatmulVnni")
     arrays = make_product(19, 83, 45, MIXES[0], "an")
     arrays.append((2.0 ** np.random.default_rng(1).integers(-13, -9, 83)).astype(np.float32))
-    node = product_node({"epilogue": requantise()}, arrays, (1, 3, 4))
+    node = product_node({"epilogue": fuse_requantize()}, arrays, (1, 3, 4))
     problem = kernel.problem(node, rt.info)
     if (why := kernel.refuse(problem) or kernel.illegal(problem, {"MR": rows})) is not None:
         pytest.skip(why)
@@ -313,4 +313,4 @@ def test_product_epilogue(rt: Runtime) -> None:
     arrays = make_product(19, 23, 45, MIXES[0], "an")
     rng = np.random.default_rng(1)
     arrays.append((2.0 ** rng.integers(-13, -9, 23)).astype(np.float32))
-    check_product(rt, {"epilogue": requantise()}, arrays, (1, 3, 4))
+    check_product(rt, {"epilogue": fuse_requantize()}, arrays, (1, 3, 4))

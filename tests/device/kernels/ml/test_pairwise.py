@@ -1,4 +1,4 @@
-"""Distance and PairwiseCoupling against their references."""
+"""PairwiseDistance and PairwiseCoupling against their references."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def check(rt: Runtime, op: str, arrays: list[Any], params: Any = None, half: boo
 @pytest.mark.parametrize(("rows", "features", "columns"), [(1, 1, 1), (7, 3, 5), (37, 19, 101), (5, 2, 64)])
 def test_distances(rt: Runtime, rows: int, features: int, columns: int, power: int) -> None:
     x, c = (rng.standard_normal(s).astype(np.float32) for s in ((rows, features), (features, columns)))
-    check(rt, "Distance", [x, c], power=power)
+    check(rt, "PairwiseDistance", [x, c], power=power)
     for pack in (1, 4, 16):
-        check(rt, "Distance", [x, c], {"PACK": pack, "ROWS": 4}, power=power)
+        check(rt, "PairwiseDistance", [x, c], {"PACK": pack, "ROWS": 4}, power=power)
     if rt.info.fp64:
-        check(rt, "Distance", [x.astype(np.float64), c.astype(np.float64)], power=power)
+        check(rt, "PairwiseDistance", [x.astype(np.float64), c.astype(np.float64)], power=power)
 
 
 def test_distances_stored_as_halves(rt: Runtime) -> None:
     x, c = (rng.integers(-4, 5, s).astype(np.float32) for s in ((5, 7), (7, 33)))
-    check(rt, "Distance", [x, c], half=True, power=2)
+    check(rt, "PairwiseDistance", [x, c], half=True, power=2)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])

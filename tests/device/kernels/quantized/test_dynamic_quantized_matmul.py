@@ -16,7 +16,7 @@ from opalite.kernels.kernel import Kernel
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.kernels.quantized.dynamic_quantization_choice import scale_group
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
-from opalite.ops.quantized_matmul import dequantise
+from opalite.ops.quantized_matmul import dequantize_blocks
 
 from ....helpers.kernel_test_harness import make_node, run_node
 from .test_quantized import Array, levels
@@ -28,7 +28,7 @@ KERNELS = [pytest.param(k, id=k.name) for k in kernels_for("QuantizedMatMul") if
 def allowed(a: Array, q: Array, scale: Array, zero: Array | None, block: int) -> Array:
     """What rounding a to 8 bits may change: half a step of its group times the weight, summed; and sums' own."""
     k, size = a.shape[-1], scale_group(block, q.shape[1])
-    weights = np.abs(dequantise(q, scale, zero, block))
+    weights = np.abs(dequantize_blocks(q, scale, zero, block))
     most = np.stack([np.abs(a[:, i : i + size]).max(-1) for i in range(0, k, size)], -1)
     steps = np.repeat(most / 254, size, -1)[:, :k]
     bound: Array = (steps * 1.0001 + 3e-6 * np.abs(a)) @ weights.T

@@ -289,7 +289,7 @@ def test_every_cut_of_a_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
             opalite.InferenceSession(cut)
 
 
-def contents_of(bundle: Bundle) -> list[Any]:
+def content_info(bundle: Bundle) -> list[Any]:
     """Everything of a bundle that gets to a driver."""
     found: list[Any] = [bundle.meta]
     for v in bundle.variants:
@@ -304,7 +304,7 @@ def contents_of(bundle: Bundle) -> list[Any]:
 def test_damage_anywhere_is_noticed_or_harmless(bundle: Path, tmp_path: Path) -> None:
     """A changed size, kernel or weight could crash a driver or give wrong answers, so none may get there."""
     raw, damaged = bundle.read_bytes(), tmp_path / "damaged.opal"
-    whole = contents_of(load_bundle(bundle))
+    whole = content_info(load_bundle(bundle))
     header = 8 + int.from_bytes(raw[:8], "little")
     rng = random.Random(5)
     noticed = 0
@@ -314,7 +314,7 @@ def test_damage_anywhere_is_noticed_or_harmless(bundle: Path, tmp_path: Path) ->
         flipped[at] ^= 1 << rng.randrange(8)
         damaged.write_bytes(flipped)
         try:
-            found = contents_of(load_bundle(damaged))
+            found = content_info(load_bundle(damaged))
         except BundleError as e:
             noticed += bool(re.search("compile (the model|it) again", str(e)))
         else:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.importer import load_model
-from opalite.ir.model_edits import ModelEdits, largest_name, likeliest_name
+from opalite.ir.model_edits import ModelEdits, max_name, argmax_name
 
 from ....helpers.numpy_session import NumpySession
 from ....helpers.onnx_text import assert_same, by_onnxruntime, parse
@@ -34,7 +34,7 @@ def edited(edits: ModelEdits, opset: int = 17) -> Any:
 def test_the_largest_of_the_last_position(last: tuple[str, ...]) -> None:
     loaded, model = edited(ModelEdits(last=last, likeliest=("logits", "logits")))
     names = [v.name for v in loaded.outputs]
-    assert names == ["logits", "flat", likeliest_name("logits"), largest_name("logits")]
+    assert names == ["logits", "flat", argmax_name("logits"), max_name("logits")]
     assert [v.shape for v in loaded.outputs[2:]] == [("N", 1), ("N", 1)]
     got = NumpySession(model).run({"x": X})
     row = np.sin(X[:, -1])

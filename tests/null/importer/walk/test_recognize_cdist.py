@@ -47,7 +47,7 @@ def check(model: bytes, is_distance: bool) -> None:
     session = NumpySession(model)
     got = session.run({"x": X, "y": Y})
     ops = {n.op.name for s in session.imported for n in s.graph.nodes}
-    assert ("Distance" in ops and not session.tasks) == is_distance
+    assert ("PairwiseDistance" in ops and not session.tasks) == is_distance
     want = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": X, "y": Y})
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)

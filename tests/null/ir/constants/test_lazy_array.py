@@ -16,7 +16,7 @@ from opalite.ir.constants.lazy_array import (
     LARGE,
     SLICE,
     LazyArray,
-    at_page,
+    page_aligned,
     largest,
     page_contiguous,
     page_empty,
@@ -91,7 +91,7 @@ def test_a_value_reads_it_only_for_its_contents() -> None:
 def test_large_arrays_begin_at_a_page(shape: tuple[int, ...], dtype: type) -> None:
     zeros = page_zeros(shape, dtype)
     assert not zeros.any()
-    for array in (zeros, page_empty(shape, dtype), at_page(np.ones(shape, dtype))):
+    for array in (zeros, page_empty(shape, dtype), page_aligned(np.ones(shape, dtype))):
         assert (array.shape, array.dtype) == (shape, dtype)
         assert array.nbytes < LARGE or array.__array_interface__["data"][0] % 512 == 0
     turned = np.arange(np.prod(shape)).reshape(shape).astype(dtype).T

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.attention_absorb_transpose import join_attention_inputs, join_attention_output
+from opalite.passes.attention.attention_absorb_transpose import absorb_input_transpose, absorb_output_transpose
 
 from ..texts import Case, check
 
 CASES = (
     Case(
-        "join_attention_inputs",
+        "absorb_input_transpose",
         "one product's rows, of which views show queries, keys and values",
-        join_attention_inputs,
+        absorb_input_transpose,
         """
         graph g(%x: f32[2,5,8], %w: f32[8,24], %b: f32[24]) {
             %n = Normalize(%x, -, -) {axis=2, epsilon=1e-05, kind="layer"}
@@ -35,9 +35,9 @@ CASES = (
         """,  # noqa: E501
     ),
     Case(
-        "join_attention_inputs",
+        "absorb_input_transpose",
         "a transposed tensor that two attentions read, of which one has heads in other rows",
-        join_attention_inputs,
+        absorb_input_transpose,
         """
         graph g(%x: f32[2,5,3,4], %k: f32[2,3,5,4]) {
             %t = Transpose(%x) {perm=[2, 0, 1, 3]}
@@ -55,9 +55,9 @@ CASES = (
         """,  # noqa: E501
     ),
     Case(
-        "join_attention_inputs",
+        "absorb_input_transpose",
         "the rows in their new order have another reader",
-        join_attention_inputs,
+        absorb_input_transpose,
         """
         graph g(%x: f32[2,5,8], %w: f32[8,8]) {
             %t = Transpose(%x) {perm=[1, 0, 2]}
@@ -69,9 +69,9 @@ CASES = (
         """,  # noqa: E501
     ),
     Case(
-        "join_attention_inputs",
+        "absorb_input_transpose",
         "an axis of the view runs along two that are transposed",
-        join_attention_inputs,
+        absorb_input_transpose,
         """
         graph g(%x: f32[2,5,4], %k: f32[1,1,10,4]) {
             %t = Transpose(%x) {perm=[1, 0, 2]}
@@ -81,9 +81,9 @@ CASES = (
         """,  # noqa: E501
     ),
     Case(
-        "join_attention_inputs",
+        "absorb_input_transpose",
         "the view begins behind the first row",
-        join_attention_inputs,
+        absorb_input_transpose,
         """
         graph g(%x: f32[2,5,4], %k: f32[2,1,4,4]) {
             %t = Transpose(%x) {perm=[1, 0, 2]}
@@ -93,9 +93,9 @@ CASES = (
         """,  # noqa: E501
     ),
     Case(
-        "join_attention_output",
+        "absorb_output_transpose",
         "through a product, an expression and a reshape",
-        join_attention_output,
+        absorb_output_transpose,
         """
         graph g(%q: f32[2,3,5,4], %k: f32[2,3,7,4], %w: f32[12,6], %b: f32[6]) {
             %a = Attention(%q, %k, %k, -) {causal=false, out_axes=[2, 0, 1, 3], scale=0.5, softcap=0.0}
@@ -118,9 +118,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_attention_output",
+        "absorb_output_transpose",
         "the product has another reader",
-        join_attention_output,
+        absorb_output_transpose,
         """
         graph g(%q: f32[2,3,5,4], %k: f32[2,3,7,4], %w: f32[12,6]) {
             %a = Attention(%q, %k, %k, -) {causal=false, out_axes=[2, 0, 1, 3], scale=0.5, softcap=0.0}
@@ -132,9 +132,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_attention_output",
+        "absorb_output_transpose",
         "axes that are transposed are others than attention's",
-        join_attention_output,
+        absorb_output_transpose,
         """
         graph g(%q: f32[2,3,5,4], %k: f32[2,3,7,4], %w: f32[12,6]) {
             %a = Attention(%q, %k, %k, -) {causal=false, out_axes=[2, 0, 1, 3], scale=0.5, softcap=0.0}

@@ -112,7 +112,7 @@ def test_answers_stay(seed: int) -> None:
 
 
 def test_hardly_any_movement_is_left() -> None:
-    left = [sum(op in ("Transpose", "MoveRows") for op in _optimised(seed)) for seed in range(60)]
+    left = [sum(op in ("Transpose", "PermuteRows") for op in _optimised(seed)) for seed in range(60)]
     assert sum(left) < 0.1 * len(left)
 
 

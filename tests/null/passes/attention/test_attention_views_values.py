@@ -9,7 +9,7 @@ import pytest
 
 from opalite.ir import Graph, Value
 from opalite.passes.attention.attention_strided_views import order_attention_output, view_attention_inputs
-from opalite.passes.cleanup.remove_no_ops import join_movement, remove_noop, sink_reshape
+from opalite.passes.cleanup.remove_no_ops import merge_movements, remove_noop, sink_reshape
 from opalite.passes.pipeline import optimise
 from opalite.passes.rewrite_driver import Context, run_rule
 
@@ -82,7 +82,7 @@ def test_an_output_without_its_batch_axis(perm: tuple[int, int, int]) -> None:
     graph = g.done(g.add("turned", "Transpose", y, perm=perm))
     feeds = feeds_for(graph)
     before = run_graph(graph, feeds)
-    for rule in (remove_noop, order_attention_output, join_movement, remove_noop):
+    for rule in (remove_noop, order_attention_output, merge_movements, remove_noop):
         run_rule(graph, rule.__name__, rule, Context(check=True))
     assert operators(graph) == ["Attention", "Reshape"]
     check_same(before, run_graph(graph, feeds))

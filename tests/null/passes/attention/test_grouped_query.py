@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.grouped_query import share_heads
+from opalite.passes.attention.grouped_query import share_kv_heads
 
 from ..texts import Case, check
 
 CASES = (
     Case(
-        "share_heads",
+        "share_kv_heads",
         "keys and values expanded for three heads each",
-        share_heads,
+        share_kv_heads,
         """
         graph g(%q: f32[1,6,3,4], %a: f32[1,2,1,5,4], %b: f32[1,2,1,5,4]) {
             %ka = Elementwise(%a) {expr="$0", shape=[1, 2, 3, 5, 4]}
@@ -33,9 +33,9 @@ CASES = (
         """,
     ),
     Case(
-        "share_heads",
+        "share_kv_heads",
         "values of their own",
-        share_heads,
+        share_kv_heads,
         """
         graph g(%q: f32[1,6,3,4], %a: f32[1,2,1,5,4], %v: f32[1,6,5,4]) {
             %ka = Elementwise(%a) {expr="$0", shape=[1, 2, 3, 5, 4]}
@@ -46,9 +46,9 @@ CASES = (
         """,
     ),
     Case(
-        "share_heads",
+        "share_kv_heads",
         "the whole group repeated, not each head",
-        share_heads,
+        share_kv_heads,
         """
         graph g(%q: f32[1,6,3,4], %a: f32[1,1,2,5,4], %b: f32[1,1,2,5,4]) {
             %ka = Elementwise(%a) {expr="$0", shape=[1, 3, 2, 5, 4]}

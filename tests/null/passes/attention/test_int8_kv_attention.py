@@ -10,7 +10,7 @@ from ..texts import CPU, GPU, Case, check
 
 WIDENED = """
     graph g(%q: f32[1,4,SS,8], %m: i8[1,2,9,12]) {
-        %k = WidenRows(%m) {axis=2, size=6}
+        %k = DequantizeRows(%m) {axis=2, size=6}
         %a = Reshape(%k) {shape=[1, 2, 1, 6, 8]}
         %b = Reshape(%a) {shape=[1, 2, 6, 8]}
         %y = Attention(%q, %b, %k, -) {causal=false, scale=0.5, softcap=0.0}

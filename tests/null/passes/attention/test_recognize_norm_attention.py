@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from opalite.passes.attention.recognize_norm_attention import (
-    recognise_attention,
-    recognise_layer_norm,
-    recognise_rms_norm,
+    recognize_attention,
+    recognize_layer_norm,
+    recognize_rms_norm,
 )
 
 from ..texts import Case, check
 
 CASES = (
     Case(
-        "recognise_layer_norm",
+        "recognize_layer_norm",
         "over the last axis",
-        recognise_layer_norm,
+        recognize_layer_norm,
         """
         graph g(%x: f32[2,8]) {
             %m = Reduce(%x) {axes=[1], keepdims=true, kind="mean"}
@@ -37,9 +37,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_layer_norm",
+        "recognize_layer_norm",
         "no epsilon under the root",
-        recognise_layer_norm,
+        recognize_layer_norm,
         """
         graph g(%x: f32[2,8]) {
             %m = Reduce(%x) {axes=[1], keepdims=true, kind="mean"}
@@ -53,9 +53,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_rms_norm",
+        "recognize_rms_norm",
         "divided by the root",
-        recognise_rms_norm,
+        recognize_rms_norm,
         """
         graph g(%x: f32[2,8]) {
             %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
@@ -74,9 +74,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_rms_norm",
+        "recognize_rms_norm",
         "times the root's reciprocal",
-        recognise_rms_norm,
+        recognize_rms_norm,
         """
         graph g(%x: f32[2,8]) {
             %q = Elementwise(%x, %x) {expr="mul($0, $1)"}
@@ -96,9 +96,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_rms_norm",
+        "recognize_rms_norm",
         "times one by the root",
-        recognise_rms_norm,
+        recognize_rms_norm,
         """
         graph g(%x: f32[2,8]) {
             %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
@@ -118,9 +118,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_rms_norm",
+        "recognize_rms_norm",
         "times the reciprocal of the root in one",
-        recognise_rms_norm,
+        recognize_rms_norm,
         """
         graph g(%x: f32[2,8]) {
             %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
@@ -139,9 +139,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_rms_norm",
+        "recognize_rms_norm",
         "the root divided by x is none",
-        recognise_rms_norm,
+        recognize_rms_norm,
         """
         graph g(%x: f32[2,8]) {
             %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
@@ -154,9 +154,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_rms_norm",
+        "recognize_rms_norm",
         "times the root is none",
-        recognise_rms_norm,
+        recognize_rms_norm,
         """
         graph g(%x: f32[2,8]) {
             %q = Elementwise(%x) {expr="pow($0, 2.0:f32)"}
@@ -169,9 +169,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_attention",
+        "recognize_attention",
         "scale and mask go along",
-        recognise_attention,
+        recognize_attention,
         """
         graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4], %mask: f32[3,3]) {
             %kt = Transpose(%k) {perm=[0, 1, 3, 2]}
@@ -193,9 +193,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_attention",
+        "recognize_attention",
         "heads are broadcast",
-        recognise_attention,
+        recognize_attention,
         """
         graph g(%q: f32[1,2,3,4], %k: f32[1,1,3,4], %v: f32[1,2,3,4], %mask: f32[3,3]) {
             %kt = Transpose(%k) {perm=[0, 1, 3, 2]}
@@ -209,9 +209,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_attention",
+        "recognize_attention",
         "zeros in place of NaN, as PyTorch's exporters write",
-        recognise_attention,
+        recognize_attention,
         """
         graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
             %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
@@ -230,9 +230,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_attention",
+        "recognize_attention",
         "ones in place of NaN stay",
-        recognise_attention,
+        recognize_attention,
         """
         graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
             %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
@@ -245,9 +245,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_attention",
+        "recognize_attention",
         "heads first, and no batch",
-        recognise_attention,
+        recognize_attention,
         """
         graph g(%q: f32[6,3,4], %k: f32[6,5,4], %v: f32[6,5,2], %mask: f32[6,1,5]) {
             %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
@@ -269,9 +269,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_attention",
+        "recognize_attention",
         "two axes of batches, and a mask of the second",
-        recognise_attention,
+        recognize_attention,
         """
         graph g(%q: f32[2,3,2,4,4], %k: f32[2,3,2,4,4], %v: f32[2,3,2,4,4], %mask: f32[3,1,4,4]) {
             %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
@@ -295,9 +295,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_attention",
+        "recognize_attention",
         "windows of a picture: a bias of heads, and a mask of windows added in a view",
-        recognise_attention,
+        recognize_attention,
         """
         graph g(%q: f32[6,2,4,4], %k: f32[6,2,4,4], %v: f32[6,2,4,4], %bias: f32[1,2,4,4], %mask: f32[1,3,1,4,4]) {
             %s = MatMul(%q, %k) {trans_a=false, trans_b=true}
@@ -321,9 +321,9 @@ CASES = (
         """,
     ),
     Case(
-        "recognise_attention",
+        "recognize_attention",
         "scores that somebody else reads stay",
-        recognise_attention,
+        recognize_attention,
         """
         graph g(%q: f32[1,2,3,4], %k: f32[1,2,3,4], %v: f32[1,2,3,4]) {
             %s = MatMul(%q, %k) {trans_a=false, trans_b=true}

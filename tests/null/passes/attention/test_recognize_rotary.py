@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.recognize_rotary import recognise_rotation
+from opalite.passes.attention.recognize_rotary import recognize_rotary
 
 from ..texts import Case, check
 
@@ -38,34 +38,34 @@ WHOLE = """
 """.replace("SLICES", SLICES)
 CASES = (
     Case(
-        "recognise_rotation",
+        "recognize_rotary",
         "halves apart",
-        recognise_rotation,
+        recognize_rotary,
         HALVES.replace("SUB", "sub"),
         """
         graph g(%x: f32[1,3,2,8], %c: f32[1,1,3,4], %s: f32[1,1,3,4]) {
-            %y = Rotate(%x, %c, %s) {perm=[0,2,1,3]}
+            %y = RotaryEmbedding(%x, %c, %s) {perm=[0,2,1,3]}
             return %y
         }
         """,
     ),
-    Case("recognise_rotation", "halves that are no rotation", recognise_rotation, HALVES.replace("SUB", "add")),
+    Case("recognize_rotary", "halves that are no rotation", recognize_rotary, HALVES.replace("SUB", "add")),
     Case(
-        "recognise_rotation",
+        "recognize_rotary",
         "x cos + turned sin",
-        recognise_rotation,
+        recognize_rotary,
         WHOLE.replace("FIRST", "%n").replace("SECOND", "%l"),
         """
         graph g(%x: f32[1,3,2,8], %c: f32[3,8], %s: f32[3,8]) {
-            %y = Rotate(%x, %c, %s) {perm=[0,2,1,3]}
+            %y = RotaryEmbedding(%x, %c, %s) {perm=[0,2,1,3]}
             return %y
         }
         """,
     ),
     Case(
-        "recognise_rotation",
+        "recognize_rotary",
         "x cos + mirrored sin",
-        recognise_rotation,
+        recognize_rotary,
         WHOLE.replace("FIRST", "%l").replace("SECOND", "%n"),
     ),
 )

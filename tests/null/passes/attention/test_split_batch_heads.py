@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.split_batch_heads import part_heads
+from opalite.passes.attention.split_batch_heads import split_batch_heads
 
 from ..texts import Case, check
 
 CASES = (
     Case(
-        "part_heads",
+        "split_batch_heads",
         "behind a transpose, a scaling and beside a mask for each head",
-        part_heads,
+        split_batch_heads,
         """
         graph g(%x: f32[5,2,12], %k: f32[2,3,7,4], %v: f32[2,7,3,4], %mask: f32[6,5,7]) {
             %qr = Reshape(%x) {shape=[5, 6, 4]}
@@ -46,9 +46,9 @@ CASES = (
         """,
     ),
     Case(
-        "part_heads",
+        "split_batch_heads",
         "axes that are parted otherwise in keys",
-        part_heads,
+        split_batch_heads,
         """
         graph g(%q: f32[2,3,5,4], %k: f32[3,2,7,4]) {
             %q4 = Reshape(%q) {shape=[1, 6, 5, 4]}
@@ -59,9 +59,9 @@ CASES = (
         """,
     ),
     Case(
-        "part_heads",
+        "split_batch_heads",
         "heads of one batch",
-        part_heads,
+        split_batch_heads,
         """
         graph g(%x: f32[5,1,24]) {
             %r = Reshape(%x) {shape=[5, 6, 4]}

@@ -7,7 +7,7 @@ import pytest
 
 from opalite.ir import Node, TensorType, Value
 from opalite.ops.host import HostOp
-from opalite.passes.cleanup.cse import share_equal
+from opalite.passes.cleanup.cse import merge_equal_nodes
 from opalite.passes.rewrite_driver import Context, run_rule
 
 from ....helpers.graphs import GraphMaker, operators
@@ -15,9 +15,9 @@ from ..texts import Case, check
 
 CASES = (
     Case(
-        "share_equal",
+        "merge_equal_nodes",
         "chains that are equal become one, one step after the other",
-        share_equal(),
+        merge_equal_nodes(),
         """
         graph g(%x: f32[4,6], %k: f32[1]) {
             %a = Elementwise(%x, %k) {expr="mul($0, $1)"}
@@ -40,9 +40,9 @@ CASES = (
         """,
     ),
     Case(
-        "share_equal",
+        "merge_equal_nodes",
         "other attributes, inputs and orders of inputs stay",
-        share_equal(),
+        merge_equal_nodes(),
         """
         graph g(%x: f32[4,4], %y: f32[4,4]) {
             %a = Reduce(%x) {axes=[1], keepdims=true, kind="max"}
@@ -59,9 +59,9 @@ CASES = (
         """,
     ),
     Case(
-        "share_equal",
+        "merge_equal_nodes",
         "movements stay each reader's own, and what is computed behind equal ones is one",
-        share_equal(),
+        merge_equal_nodes(),
         """
         graph g(%x: f32[4,6]) {
             %a = Transpose(%x) {perm=[1, 0]}
@@ -88,9 +88,9 @@ CASES = (
         """,
     ),
     Case(
-        "share_equal",
+        "merge_equal_nodes",
         "outputs of the graph are values of their own",
-        share_equal(),
+        merge_equal_nodes(),
         """
         graph g(%x: f32[4]) {
             %a = Elementwise(%x) {expr="tanh($0)"}
@@ -110,7 +110,7 @@ def test_pass(case: Case) -> None:
 def left(g: GraphMaker, *outputs: Value) -> list[str]:
     """Operators that are left."""
     graph = g.done(*outputs)
-    run_rule(graph, "share_equal", share_equal(), Context(check=True))
+    run_rule(graph, "merge_equal_nodes", merge_equal_nodes(), Context(check=True))
     return operators(graph)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from opalite.ir import Graph
 from opalite.ir.symbols import Trace
-from opalite.passes.cleanup.hoist_slice import slice_early
+from opalite.passes.cleanup.hoist_slice import hoist_slice
 from opalite.passes.rewrite_driver import Context, run_rule
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
@@ -17,9 +17,9 @@ from ..texts import Case, check
 
 CASES = (
     Case(
-        "slice_early",
+        "hoist_slice",
         "the last row of a product",
-        slice_early,
+        hoist_slice,
         """
         graph g(%x: f32[2,5,6], %w: f32[6,9], %b: f32[9]) {
             %p = MatMul(%x, %w) {trans_a=false, trans_b=false}
@@ -38,9 +38,9 @@ CASES = (
         """,
     ),
     Case(
-        "slice_early",
+        "hoist_slice",
         "columns of a product",
-        slice_early,
+        hoist_slice,
         """
         graph g(%x: f32[2,5,6], %w: f32[6,9]) {
             %p = MatMul(%x, %w) {trans_a=false, trans_b=false}
@@ -50,9 +50,9 @@ CASES = (
         """,
     ),
     Case(
-        "slice_early",
+        "hoist_slice",
         "most rows of a product",
-        slice_early,
+        hoist_slice,
         """
         graph g(%x: f32[2,5,6], %w: f32[6,9]) {
             %p = MatMul(%x, %w) {trans_a=false, trans_b=false}
@@ -62,9 +62,9 @@ CASES = (
         """,
     ),
     Case(
-        "slice_early",
+        "hoist_slice",
         "rows that are read elsewhere, too",
-        slice_early,
+        hoist_slice,
         """
         graph g(%x: f32[2,5,6], %w: f32[6,9]) {
             %p = MatMul(%x, %w) {trans_a=false, trans_b=false}
@@ -75,9 +75,9 @@ CASES = (
         """,
     ),
     Case(
-        "slice_early",
+        "hoist_slice",
         "an expression behind no product",
-        slice_early,
+        hoist_slice,
         """
         graph g(%x: f32[2,5,6]) {
             %p = Elementwise(%x) {expr="exp($0)"}
@@ -87,9 +87,9 @@ CASES = (
         """,
     ),
     Case(
-        "slice_early",
+        "hoist_slice",
         "the last query",
-        slice_early,
+        hoist_slice,
         """
         graph g(%x: f32[5,24], %w: f32[24,24], %k: f32[1,4,5,6], %v: f32[1,4,5,6], %m: f32[1,1,5,5]) {
             %p = MatMul(%x, %w) {trans_a=false, trans_b=false}
@@ -113,9 +113,9 @@ CASES = (
         """,
     ),
     Case(
-        "slice_early",
+        "hoist_slice",
         "a query that does not see what comes after it",
-        slice_early,
+        hoist_slice,
         """
         graph g(%x: f32[1,4,5,24], %w: f32[24,6], %k: f32[1,4,5,6], %v: f32[1,4,5,6]) {
             %q = MatMul(%x, %w) {trans_a=false, trans_b=false}
@@ -148,7 +148,7 @@ def block(index: Any, rows: Any = 7) -> Graph:
 
 
 def sliced(graph: Graph) -> Graph:
-    run_rule(graph, "slice_early", slice_early, Context(check=True))
+    run_rule(graph, "hoist_slice", hoist_slice, Context(check=True))
     return graph
 
 

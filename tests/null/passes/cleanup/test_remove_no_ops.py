@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.cleanup.remove_no_ops import drop_empty_inputs, join_movement, remove_noop, sink_reshape
+from opalite.passes.cleanup.remove_no_ops import drop_empty_inputs, merge_movements, remove_noop, sink_reshape
 
 from ..texts import Case, check
 
@@ -74,9 +74,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_movement",
+        "merge_movements",
         "transposes join, and reshapes",
-        join_movement,
+        merge_movements,
         """
         graph g(%x: f32[2,3,4]) {
             %a = Transpose(%x) {perm=[2, 0, 1]}
@@ -95,9 +95,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_movement",
+        "merge_movements",
         "a transpose that moves axes of one element is a reshape",
-        join_movement,
+        merge_movements,
         """
         graph g(%x: f32[1,3,4]) {
             %y = Transpose(%x) {perm=[1, 0, 2]}
@@ -112,9 +112,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_movement",
+        "merge_movements",
         "movements of different kinds stay",
-        join_movement,
+        merge_movements,
         """
         graph g(%x: f32[2,3,4]) {
             %a = Transpose(%x) {perm=[2, 0, 1]}

@@ -6,12 +6,12 @@ import pytest
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import SLOW_SUB_BUFFERS
-from opalite.passes.cleanup.share_concat_prefix import share_concats
+from opalite.passes.cleanup.share_concat_prefix import share_concat_prefix
 
 from ..texts import Case, check
 
-COPIES = share_concats(DeviceInfo(quirks=(SLOW_SUB_BUFFERS,)))
-NESTS = share_concats(DeviceInfo())
+COPIES = share_concat_prefix(DeviceInfo(quirks=(SLOW_SUB_BUFFERS,)))
+NESTS = share_concat_prefix(DeviceInfo())
 
 DENSE = """
     graph g(%a: f32[1,4,3], %b: f32[1,2,3], %c: f32[1,2,3], %d: f32[1,1,3]) {
@@ -24,7 +24,7 @@ DENSE = """
 
 CASES = (
     Case(
-        "share_concats",
+        "share_concat_prefix",
         "each layer of a dense block reads the last joint",
         COPIES,
         DENSE,
@@ -37,9 +37,9 @@ CASES = (
         }
         """,
     ),
-    Case("share_concats", "what is written in place has nothing to copy", NESTS, DENSE),
+    Case("share_concat_prefix", "what is written in place has nothing to copy", NESTS, DENSE),
     Case(
-        "share_concats",
+        "share_concat_prefix",
         "the longest beginning counts, whatever the order of the nodes",
         COPIES,
         """
@@ -60,7 +60,7 @@ CASES = (
         """,
     ),
     Case(
-        "share_concats",
+        "share_concat_prefix",
         "other axes, other orders and equal ones stay",
         COPIES,
         """

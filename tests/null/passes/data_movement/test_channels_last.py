@@ -38,7 +38,7 @@ CASES = (
             const %k: f32[4,1,3,3] = seed 1
             const %b: f32[4] = seed 2
             const %s: f32[4,1,1] = seed 3
-            %c = DepthwiseRows(%x, %k, %b) {dilations=[1, 1], pads=[1, 1, 1, 1], strides=[1, 1]}
+            %c = DepthwiseNhwc(%x, %k, %b) {dilations=[1, 1], pads=[1, 1, 1, 1], strides=[1, 1]}
             %n = Normalize(%c, -, -) {axis=3, epsilon=0.001, kind="layer"}
             %v = Reshape(%s) {shape=[4]}
             %r = Elementwise(%n, %v, %x) {expr="mul($0, $1); add(%0, $2)"}

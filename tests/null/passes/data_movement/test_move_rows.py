@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.data_movement.fuse_row_permutations import join_rows, part_rows
-from opalite.passes.data_movement.fuse_transposes import join_transposes
-from opalite.passes.data_movement.sink_row_permutations import meet_rows, raise_rows, sink_rows
+from opalite.passes.data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
+from opalite.passes.data_movement.fuse_transposes import fuse_transposes
+from opalite.passes.data_movement.sink_row_permutations import align_row_permutations, hoist_row_permutation, sink_row_permutation
 
 from ..texts import CPU, GPU, Case, check
 
 CASES = (
     Case(
-        "join_rows",
+        "fuse_row_permutations",
         "a roll and windows of it are one",
-        join_rows(GPU),
+        fuse_row_permutations(GPU),
         """
         graph g(%x: f32[1,6,9,16]) {
             %a = Slice(%x) {sizes=[1, 4, 9, 16], starts=[0, 2, 0, 0], steps=[1, 1, 1, 1]}
@@ -28,15 +28,15 @@ CASES = (
         """,
         """
         graph g(%x: f32[1,6,9,16]) {
-            %y_0 = MoveRows(%x) {row=16, shape=[6, 9, 16], steps=[["concat", 1, [[["slice", [0, 2, 0, 0], [1, 1, 1, 1], [1, 4, 9, 1]]], [["slice", [0, 0, 0, 0], [1, 1, 1, 1], [1, 2, 9, 1]]]]], ["reshape", [1, 2, 3, 3, 3, 1]], ["transpose", [0, 1, 3, 2, 4, 5]], ["reshape", [6, 9, 1]]]}
+            %y_0 = PermuteRows(%x) {row=16, shape=[6, 9, 16], steps=[["concat", 1, [[["slice", [0, 2, 0, 0], [1, 1, 1, 1], [1, 4, 9, 1]]], [["slice", [0, 0, 0, 0], [1, 1, 1, 1], [1, 2, 9, 1]]]]], ["reshape", [1, 2, 3, 3, 3, 1]], ["transpose", [0, 1, 3, 2, 4, 5]], ["reshape", [6, 9, 1]]]}
             return %y_0
         }
         """,  # noqa: E501
     ),
     Case(
-        "join_rows",
+        "fuse_row_permutations",
         "a single transpose of whole rows can be moved among what computes rows",
-        join_rows(GPU),
+        fuse_row_permutations(GPU),
         """
         graph g(%x: f32[6,9,16]) {
             %s = Elementwise(%x) {expr="tanh($0)"}
@@ -49,18 +49,18 @@ CASES = (
         """
         graph g(%x: f32[6,9,16]) {
             %s = Elementwise(%x) {expr="tanh($0)"}
-            %y_0 = MoveRows(%s) {row=16, shape=[6, 9, 16], steps=[["reshape", [2, 3, 9, 1]], ["transpose", [1, 0, 2, 3]], ["reshape", [6, 9, 1]]]}
+            %y_0 = PermuteRows(%s) {row=16, shape=[6, 9, 16], steps=[["reshape", [2, 3, 9, 1]], ["transpose", [1, 0, 2, 3]], ["reshape", [6, 9, 1]]]}
             return %y_0
         }
         """,  # noqa: E501
     ),
     Case(
-        "part_rows",
+        "unfuse_row_permutation",
         "what stays one transpose is one again",
-        part_rows,
+        unfuse_row_permutation,
         """
         graph g(%x: f32[6,9,16]) {
-            %y = MoveRows(%x) {row=16, shape=[54, 16], steps=[["reshape", [2, 3, 9, 1]], ["transpose", [1, 0, 2, 3]]]}
+            %y = PermuteRows(%x) {row=16, shape=[54, 16], steps=[["reshape", [2, 3, 9, 1]], ["transpose", [1, 0, 2, 3]]]}
             return %y
         }
         """,
@@ -74,21 +74,21 @@ CASES = (
         """,
     ),
     Case(
-        "raise_rows",
+        "hoist_row_permutation",
         "rows are moved before they are normalised",
-        raise_rows,
+        hoist_row_permutation,
         """
         graph g(%x: f32[6,9,16]) {
             const %s: f32[16] = seed 1
             const %b: f32[16] = seed 2
             %n = Normalize(%x, %s, %b) {axis=2, epsilon=0.001, kind="layer"}
-            %y = MoveRows(%n) {row=16, shape=[54, 16], steps=[["transpose", [1, 0, 2]]]}
+            %y = PermuteRows(%n) {row=16, shape=[54, 16], steps=[["transpose", [1, 0, 2]]]}
             return %y
         }
         """,
         """
         graph g(%x: f32[6,9,16]) {
-            %x_1 = MoveRows(%x) {row=16, shape=[54, 16], steps=[["transpose", [1, 0, 2]]]}
+            %x_1 = PermuteRows(%x) {row=16, shape=[54, 16], steps=[["transpose", [1, 0, 2]]]}
             const %s: f32[16] = seed 1
             const %b: f32[16] = seed 2
             %y_0 = Normalize(%x_1, %s, %b) {axis=1, epsilon=0.001, kind="layer"}
@@ -97,22 +97,22 @@ CASES = (
         """,
     ),
     Case(
-        "raise_rows",
+        "hoist_row_permutation",
         "a product is passed on the way to another movement",
-        raise_rows,
+        hoist_row_permutation,
         """
         graph g(%x: f32[6,9,8]) {
             const %w: f32[16,8] = seed 1
-            %m = MoveRows(%x) {row=8, shape=[27, 16], steps=[["transpose", [1, 0, 2]]]}
+            %m = PermuteRows(%x) {row=8, shape=[27, 16], steps=[["transpose", [1, 0, 2]]]}
             %p = MatMul(%m, %w) {trans_a=false, trans_b=false}
-            %y = MoveRows(%p) {row=8, shape=[3, 9, 8], steps=[["reshape", [3, 9, 1]], ["take", 0, [2, 0, 1]]]}
+            %y = PermuteRows(%p) {row=8, shape=[3, 9, 8], steps=[["reshape", [3, 9, 1]], ["take", 0, [2, 0, 1]]]}
             return %y
         }
         """,
         """
         graph g(%x: f32[6,9,8]) {
-            %m = MoveRows(%x) {row=8, shape=[27, 16], steps=[["transpose", [1, 0, 2]]]}
-            %m_1 = MoveRows(%m) {row=16, shape=[3, 9, 16], steps=[["reshape", [3, 9, 1]], ["take", 0, [2, 0, 1]]]}
+            %m = PermuteRows(%x) {row=8, shape=[27, 16], steps=[["transpose", [1, 0, 2]]]}
+            %m_1 = PermuteRows(%m) {row=16, shape=[3, 9, 16], steps=[["reshape", [3, 9, 1]], ["take", 0, [2, 0, 1]]]}
             const %w: f32[16,8] = seed 1
             %y_0 = MatMul(%m_1, %w) {trans_a=false, trans_b=false}
             return %y_0
@@ -120,50 +120,50 @@ CASES = (
         """,
     ),
     Case(
-        "meet_rows",
+        "align_row_permutations",
         "a residual that was moved once is added where the rows are",
-        meet_rows,
+        align_row_permutations,
         """
         graph g(%x: f32[6,8]) {
             const %w: f32[8,8] = seed 1
             const %b: f32[1,8] = seed 2
-            %m = MoveRows(%x) {row=8, shape=[2, 3, 8], steps=[["take", 0, [4, 0, 1, 2, 3, 5]]]}
+            %m = PermuteRows(%x) {row=8, shape=[2, 3, 8], steps=[["take", 0, [4, 0, 1, 2, 3, 5]]]}
             %p = MatMul(%m, %w) {trans_a=false, trans_b=false}
-            %u = MoveRows(%p) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
+            %u = PermuteRows(%p) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
             %y = Elementwise(%x, %u, %b) {expr="add($0, $1); add(%0, $2)"}
             return %y
         }
         """,
         """
         graph g(%x: f32[6,8]) {
-            %m = MoveRows(%x) {row=8, shape=[2, 3, 8], steps=[["take", 0, [4, 0, 1, 2, 3, 5]]]}
+            %m = PermuteRows(%x) {row=8, shape=[2, 3, 8], steps=[["take", 0, [4, 0, 1, 2, 3, 5]]]}
             const %w: f32[8,8] = seed 1
             %p = MatMul(%m, %w) {trans_a=false, trans_b=false}
             const %b: f32[1,8] = seed 2
             %b_1 = Reshape(%b) {shape=[8]}
             %y_2 = Elementwise(%m, %p, %b_1) {expr="add($0, $1); add(%0, $2)"}
-            %y_0 = MoveRows(%y_2) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
+            %y_0 = PermuteRows(%y_2) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
             return %y_0
         }
         """,
     ),
     Case(
-        "sink_rows",
+        "sink_row_permutation",
         "rows stay in windows until other ones are wanted",
-        sink_rows,
+        sink_row_permutation,
         """
         graph g(%x: f32[2,3,8]) {
             const %w: f32[8,4] = seed 1
             const %v: f32[4,8] = seed 2
             const %b: f32[1,4] = seed 3
             const %s: f32[8] = seed 4
-            %u = MoveRows(%x) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
+            %u = PermuteRows(%x) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
             %n = Normalize(%u, %s, -) {axis=1, epsilon=0.001, kind="layer"}
             %p = MatMul(%n, %w) {trans_a=false, trans_b=false}
             %a = Elementwise(%p, %b) {expr="add($0, $1); tanh(%0)"}
             %q = MatMul(%a, %v) {trans_a=false, trans_b=false}
             %z = Elementwise(%q, %u) {expr="add($0, $1)"}
-            %y = MoveRows(%z) {row=8, shape=[3, 2, 8], steps=[["reshape", [3, 2, 1]]]}
+            %y = PermuteRows(%z) {row=8, shape=[3, 2, 8], steps=[["reshape", [3, 2, 1]]]}
             return %y
         }
         """,
@@ -179,15 +179,15 @@ CASES = (
             const %v: f32[4,8] = seed 2
             %q_5 = MatMul(%a_4, %v) {trans_a=false, trans_b=false}
             %z_6 = Elementwise(%q_5, %x) {expr="add($0, $1)"}
-            %y_0 = MoveRows(%z_6) {row=8, shape=[3, 2, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]], ["reshape", [6, 1]], ["reshape", [3, 2, 1]]]}
+            %y_0 = PermuteRows(%z_6) {row=8, shape=[3, 2, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]], ["reshape", [6, 1]], ["reshape", [3, 2, 1]]]}
             return %y_0
         }
         """,  # noqa: E501
     ),
     Case(
-        "join_transposes",
+        "fuse_transposes",
         "transposes around a reshape",
-        join_transposes,
+        fuse_transposes,
         """
         graph g(%x: f32[2,12,5,3]) {
             %a = Transpose(%x) {perm=[0, 2, 3, 1]}
@@ -206,9 +206,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_rows",
+        "fuse_row_permutations",
         "one launch stays what it is",
-        join_rows(GPU),
+        fuse_row_permutations(GPU),
         """
         graph g(%x: f32[2,6,9,16]) {
             %y = Slice(%x) {sizes=[2, 4, 9, 16], starts=[0, 2, 0, 0], steps=[1, 1, 1, 1]}
@@ -217,9 +217,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_rows",
+        "fuse_row_permutations",
         "short rows are moved as well by other kernels",
-        join_rows(GPU),
+        fuse_row_permutations(GPU),
         """
         graph g(%x: f32[1,6,9,4]) {
             %a = Slice(%x) {sizes=[1, 4, 9, 4], starts=[0, 2, 0, 0], steps=[1, 1, 1, 1]}
@@ -233,9 +233,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_rows",
+        "fuse_row_permutations",
         "rows that a CPU moves as well otherwise",
-        join_rows(CPU),
+        fuse_row_permutations(CPU),
         """
         graph g(%x: f32[1,6,9,8]) {
             %a = Slice(%x) {sizes=[1, 4, 9, 8], starts=[0, 2, 0, 0], steps=[1, 1, 1, 1]}
@@ -249,9 +249,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_rows",
+        "fuse_row_permutations",
         "several tensors are joined as before",
-        join_rows(GPU),
+        fuse_row_permutations(GPU),
         """
         graph g(%x: f32[2,6,9,16], %z: f32[2,2,9,16]) {
             %a = Slice(%x) {sizes=[2, 4, 9, 16], starts=[0, 2, 0, 0], steps=[1, 1, 1, 1]}
@@ -261,9 +261,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_rows",
+        "fuse_row_permutations",
         "what somebody else reads stays",
-        join_rows(GPU),
+        fuse_row_permutations(GPU),
         """
         graph g(%x: f32[2,6,9,16]) {
             %a = Transpose(%x) {perm=[1, 0, 2, 3]}
@@ -273,104 +273,104 @@ CASES = (
         """,
     ),
     Case(
-        "part_rows",
+        "unfuse_row_permutation",
         "steps that are no transpose",
-        part_rows,
+        unfuse_row_permutation,
         """
         graph g(%x: f32[6,8]) {
             const %w: f32[8,8] = seed 1
             const %b: f32[1,8] = seed 2
-            %m = MoveRows(%x) {row=8, shape=[2, 3, 8], steps=[["take", 0, [4, 0, 1, 2, 3, 5]]]}
+            %m = PermuteRows(%x) {row=8, shape=[2, 3, 8], steps=[["take", 0, [4, 0, 1, 2, 3, 5]]]}
             %p = MatMul(%m, %w) {trans_a=false, trans_b=false}
-            %u = MoveRows(%p) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
+            %u = PermuteRows(%p) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
             %y = Elementwise(%x, %u, %b) {expr="add($0, $1); add(%0, $2)"}
             return %y
         }
         """,
     ),
     Case(
-        "raise_rows",
+        "hoist_row_permutation",
         "rows that are normalised for others, too",
-        raise_rows,
+        hoist_row_permutation,
         """
         graph g(%x: f32[6,9,16]) {
             const %s: f32[16] = seed 1
             const %b: f32[16] = seed 2
             %n = Normalize(%x, %s, %b) {axis=2, epsilon=0.001, kind="layer"}
-            %y = MoveRows(%n) {row=16, shape=[54, 16], steps=[["transpose", [1, 0, 2]]]}
+            %y = PermuteRows(%n) {row=16, shape=[54, 16], steps=[["transpose", [1, 0, 2]]]}
             return %y, %n
         }
         """,
     ),
     Case(
-        "raise_rows",
+        "hoist_row_permutation",
         "rows that are taken twice would be normalised twice",
-        raise_rows,
+        hoist_row_permutation,
         """
         graph g(%x: f32[1,1,16]) {
             const %s: f32[16] = seed 1
             const %b: f32[16] = seed 2
             %n = Normalize(%x, %s, %b) {axis=2, epsilon=0.001, kind="layer"}
-            %y = MoveRows(%n) {row=16, shape=[2, 16], steps=[["reshape", [1, 1]], ["take", 0, [0, 0]]]}
+            %y = PermuteRows(%n) {row=16, shape=[2, 16], steps=[["reshape", [1, 1]], ["take", 0, [0, 0]]]}
             return %y
         }
         """,
     ),
     Case(
-        "raise_rows",
+        "hoist_row_permutation",
         "rows of zeros are not what the norm of zeros is",
-        raise_rows,
+        hoist_row_permutation,
         """
         graph g(%x: f32[6,9,16]) {
             const %s: f32[16] = seed 1
             const %b: f32[16] = seed 2
             %n = Normalize(%x, %s, %b) {axis=2, epsilon=0.001, kind="layer"}
-            %y = MoveRows(%n) {row=16, shape=[1, 2, 16], steps=[["slice", [0, 0, 0], [1, 1, 1], [1, 1, 1]], ["pad", [0, 0, 0, 0, 1, 0]]]}
+            %y = PermuteRows(%n) {row=16, shape=[1, 2, 16], steps=[["slice", [0, 0, 0], [1, 1, 1], [1, 1, 1]], ["pad", [0, 0, 0, 0, 1, 0]]]}
             return %y
         }
         """,  # noqa: E501
     ),
     Case(
-        "meet_rows",
+        "align_row_permutations",
         "a residual that is not known in the order of the rows",
-        meet_rows,
+        align_row_permutations,
         """
         graph g(%x: f32[6,8]) {
             const %w: f32[8,8] = seed 1
             const %b: f32[1,8] = seed 2
             %m = Reshape(%x) {shape=[2, 3, 8]}
             %p = MatMul(%m, %w) {trans_a=false, trans_b=false}
-            %u = MoveRows(%p) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
+            %u = PermuteRows(%p) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
             %y = Elementwise(%x, %u, %b) {expr="add($0, $1); add(%0, $2)"}
             return %y
         }
         """,
     ),
     Case(
-        "sink_rows",
+        "sink_row_permutation",
         "one who reads the rows where they are",
-        sink_rows,
+        sink_row_permutation,
         """
         graph g(%x: f32[2,3,8]) {
             const %w: f32[8,4] = seed 1
             const %v: f32[4,8] = seed 2
             const %b: f32[1,4] = seed 3
             const %s: f32[8] = seed 4
-            %u = MoveRows(%x) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
+            %u = PermuteRows(%x) {row=8, shape=[6, 8], steps=[["reshape", [6, 1]], ["take", 0, [1, 2, 3, 4, 0, 5]]]}
             %n = Normalize(%u, %s, -) {axis=1, epsilon=0.001, kind="layer"}
             %p = MatMul(%n, %w) {trans_a=false, trans_b=false}
             %a = Elementwise(%p, %b) {expr="add($0, $1); tanh(%0)"}
             %q = MatMul(%a, %v) {trans_a=false, trans_b=false}
             %z = Elementwise(%q, %u) {expr="add($0, $1)"}
-            %y = MoveRows(%z) {row=8, shape=[3, 2, 8], steps=[["reshape", [3, 2, 1]]]}
+            %y = PermuteRows(%z) {row=8, shape=[3, 2, 8], steps=[["reshape", [3, 2, 1]]]}
             return %y, %p
         }
         """,
     ),
     Case(
-        "join_transposes",
+        "fuse_transposes",
         "one transpose",
-        join_transposes,
+        fuse_transposes,
         """
         graph g(%x: f32[2,12,5,3]) {
             %a = Reshape(%x) {shape=[2, 3, 4, 15]}
@@ -380,9 +380,9 @@ CASES = (
         """,
     ),
     Case(
-        "join_transposes",
+        "fuse_transposes",
         "runs that do not divide",
-        join_transposes,
+        fuse_transposes,
         """
         graph g(%x: f32[4,6]) {
             %a = Transpose(%x) {perm=[1, 0]}

@@ -80,7 +80,7 @@ def test_chains(seed: int) -> None:
     moves = sum(isinstance(n.op, Concat) for n in graph.nodes)
     optimise(graph, Context(check=True), H200)
     check_same(wanted, run_graph(graph, feeds), 0)
-    assert len(graph.nodes) <= 3 or moves == 0 or any(n.op.name == "MoveRows" for n in graph.nodes)
+    assert len(graph.nodes) <= 3 or moves == 0 or any(n.op.name == "PermuteRows" for n in graph.nodes)
 
 
 def window_block(g: GraphMaker, x: Value, shift: int, name: str, side: int = 4) -> Value:

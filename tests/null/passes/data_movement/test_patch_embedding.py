@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from opalite.passes.data_movement.patch_embedding import patch_rows
+from opalite.passes.data_movement.patch_embedding import patches_to_matmul
 
 from ..texts import GPU, Case, check
 
-ROWS, MANY_ROWS = (patch_rows(GPU, fewest) for fewest in (8, 9))
-IMAGES = patch_rows(replace(GPU, image_support=True, family="adreno"), 1)
-CPU = patch_rows(replace(GPU, kind="cpu"), 1)
+ROWS, MANY_ROWS = (patches_to_matmul(GPU, fewest) for fewest in (8, 9))
+IMAGES = patches_to_matmul(replace(GPU, image_support=True, family="adreno"), 1)
+CPU = patches_to_matmul(replace(GPU, kind="cpu"), 1)
 
 _TURNED = """
         graph g(%x: f32[2,3,4,16]) {
@@ -27,7 +27,7 @@ _TURNED = """
 
 CASES = (
     Case(
-        "patch_rows",
+        "patches_to_matmul",
         "a vector that is reshaped and turned is no picture",
         ROWS,
         """
@@ -41,9 +41,9 @@ CASES = (
         }
         """,
     ),
-    Case("patch_rows", "few patches are left to a convolution", MANY_ROWS, _TURNED),
+    Case("patches_to_matmul", "few patches are left to a convolution", MANY_ROWS, _TURNED),
     Case(
-        "patch_rows",
+        "patches_to_matmul",
         "of a vision transformer: all pixels are one axis",
         ROWS,
         _TURNED,
@@ -61,7 +61,7 @@ CASES = (
         """,
     ),
     Case(
-        "patch_rows",
+        "patches_to_matmul",
         "without a bias, turned as a picture",
         ROWS,
         """
@@ -83,22 +83,22 @@ CASES = (
         }
         """,
     ),
-    Case("patch_rows", "pictures in images stay convolutions", IMAGES, _TURNED),
-    Case("patch_rows", "processors compute few channels as fast", CPU, _TURNED),
+    Case("patches_to_matmul", "pictures in images stay convolutions", IMAGES, _TURNED),
+    Case("patches_to_matmul", "processors compute few channels as fast", CPU, _TURNED),
     Case(
-        "patch_rows",
+        "patches_to_matmul",
         "windows overlap",
         ROWS,
         _TURNED.replace("strides=[2, 8]", "strides=[2, 4]").replace("4,16", "4,12"),
     ),
     Case(
-        "patch_rows",
+        "patches_to_matmul",
         "narrow patches are little to move",
         ROWS,
         _TURNED.replace("5,3,2,8", "5,3,2,4").replace("4,16", "4,8").replace("strides=[2, 8]", "strides=[2, 4]"),
     ),
     Case(
-        "patch_rows",
+        "patches_to_matmul",
         "somebody else reads the channels first",
         ROWS,
         _TURNED.replace("return %y", "return %y, %c"),

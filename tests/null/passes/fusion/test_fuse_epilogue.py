@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.fusion.fuse_epilogue import link_epilogues
+from opalite.passes.fusion.fuse_epilogue import fuse_epilogues
 
 from ..texts import CPU, Case, check
 
 CASES = (
     Case(
-        "link_epilogues",
+        "fuse_epilogues",
         "a residual sum and its activation",
-        link_epilogues(CPU),
+        fuse_epilogues(CPU),
         """
         graph g(%x: f32[1,16,4,4], %r: f32[1,16,4,4]) {
             const %w: f32[16,16,1,1] = seed 7
@@ -30,9 +30,9 @@ CASES = (
         """,  # noqa: E501
     ),
     Case(
-        "link_epilogues",
+        "fuse_epilogues",
         "every operand that is the written value",
-        link_epilogues(CPU),
+        fuse_epilogues(CPU),
         """
         graph g(%x: f32[1,16,4,4]) {
             const %w: f32[16,16,1,1] = seed 7
@@ -50,9 +50,9 @@ CASES = (
         """,
     ),
     Case(
-        "link_epilogues",
+        "fuse_epilogues",
         "the expression depends on coordinates",
-        link_epilogues(CPU),
+        fuse_epilogues(CPU),
         """
         graph g(%x: f32[1,16,4,4]) {
             const %w: f32[16,16,1,1] = seed 7

@@ -9,7 +9,7 @@ import pytest
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.layout.assign_precision import set_precision
-from opalite.passes.fusion.fuse_norm_matmul import fuse_norm
+from opalite.passes.fusion.fuse_norm_matmul import fuse_norm_matmul
 
 from ..texts import Case, check
 
@@ -35,9 +35,9 @@ def normalised(rows: int) -> str:
 
 CASES = (
     Case(
-        "fuse_norm",
+        "fuse_norm_matmul",
         "the scale goes into the matrix, the bias through it",
-        fuse_norm(H200),
+        fuse_norm_matmul(H200),
         normalised(256),
         """
         graph g(%x: f32[256,64]) {
@@ -49,7 +49,7 @@ CASES = (
         """,  # noqa: E501
         whole=store_halves,
     ),
-    Case("fuse_norm", "one row would leave matrix units idle", fuse_norm(H200), normalised(1), whole=store_halves),
+    Case("fuse_norm_matmul", "one row would leave matrix units idle", fuse_norm_matmul(H200), normalised(1), whole=store_halves),
 )
 
 

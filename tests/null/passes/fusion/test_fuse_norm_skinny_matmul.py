@@ -21,7 +21,7 @@ from opalite.kernels.kernel import Weight
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.layout.assign_precision import set_precision
 from opalite.ops.operator import make_op
-from opalite.passes.fusion.fuse_norm_skinny_matmul import fuse_row_norm
+from opalite.passes.fusion.fuse_norm_skinny_matmul import fuse_norm_skinny_matmul
 from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep
@@ -66,9 +66,9 @@ graph g(%t: f32[1,2048]) {
 
 CASES = (
     Case(
-        "fuse_row_norm",
+        "fuse_norm_skinny_matmul",
         "the matrix stays what it is",
-        fuse_row_norm(H200),
+        fuse_norm_skinny_matmul(H200),
         ONE,
         """
         graph g(%t: f32[1,2048]) {
@@ -82,9 +82,9 @@ CASES = (
         whole=store_halves,
     ),
     Case(
-        "fuse_row_norm",
+        "fuse_norm_skinny_matmul",
         "all products that read the rows, and what is written out behind the normalisation",
-        fuse_row_norm(H200),
+        fuse_norm_skinny_matmul(H200),
         TWO,
         """
         graph g(%t: f32[1,2048]) {
@@ -100,7 +100,7 @@ CASES = (
         """,  # noqa: E501
         whole=store_halves,
     ),
-    Case("fuse_row_norm", "a processor has no kernel for it", fuse_row_norm(CPU), ONE, whole=store_halves),
+    Case("fuse_norm_skinny_matmul", "a processor has no kernel for it", fuse_norm_skinny_matmul(CPU), ONE, whole=store_halves),
 )
 
 
@@ -136,7 +136,7 @@ def make(kind: str = "rms", parameters: str = "s", readers: int = 1, rows: int =
 
 def fuse(graph: Graph, device: DeviceInfo = H200, precision: Precision = Precision.FP16) -> list[str]:
     set_precision(graph, PrecisionPolicy(precision))
-    run_rule(graph, "fuse_row_norm", fuse_row_norm(device), Context(check=True))
+    run_rule(graph, "fuse_norm_skinny_matmul", fuse_norm_skinny_matmul(device), Context(check=True))
     first, *rest = operators(graph)
     assert first == "Elementwise"
     return rest

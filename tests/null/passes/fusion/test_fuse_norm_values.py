@@ -16,7 +16,7 @@ from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tensor_type import TensorType
 from opalite.layout.assign_precision import set_precision
 from opalite.ops.operator import make_op
-from opalite.passes.fusion.fuse_norm_matmul import fuse_norm
+from opalite.passes.fusion.fuse_norm_matmul import fuse_norm_matmul
 from opalite.passes.rewrite_driver import Context, run_rule
 
 from ....helpers.graphs import GraphMaker, check_same, feeds_for, operators, run_graph
@@ -45,7 +45,7 @@ def make(rows: int = 197, columns: int = 48, *, between: bool = False, axis: int
 
 def fuse(graph: Graph, device: DeviceInfo = UNITS, precision: Precision = Precision.FP16) -> list[str]:
     set_precision(graph, PrecisionPolicy(precision))
-    run_rule(graph, "fuse_norm", fuse_norm(device), Context(check=True))
+    run_rule(graph, "fuse_norm_matmul", fuse_norm_matmul(device), Context(check=True))
     return operators(graph)
 
 

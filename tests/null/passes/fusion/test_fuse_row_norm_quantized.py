@@ -20,7 +20,7 @@ from opalite.kernels.kernel import Weight
 from opalite.kernels.kernel_registry import kernels_for
 from opalite.layout.assign_precision import set_precision
 from opalite.ops.operator import make_op
-from opalite.passes.fusion.fuse_norm_skinny_matmul import fuse_row_norm
+from opalite.passes.fusion.fuse_norm_skinny_matmul import fuse_norm_skinny_matmul
 from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.plan.program import LaunchStep
 from opalite.run.model.imported_model import ImportedModel
@@ -60,7 +60,7 @@ def make(rows: int = 1, terms: int = 512, kind: str = "rms", parameters: str = "
 
 def fuse(graph: Graph, device: DeviceInfo = H200, precision: Precision = Precision.FP16) -> list[str]:
     set_precision(graph, PrecisionPolicy(precision))
-    run_rule(graph, "fuse_row_norm", fuse_row_norm(device), Context(check=True))
+    run_rule(graph, "fuse_norm_skinny_matmul", fuse_norm_skinny_matmul(device), Context(check=True))
     return operators(graph)[1:]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from opalite.ir import Value
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.passes.quantization.dynamic_activation_quantization import round_rows
+from opalite.passes.quantization.dynamic_activation_quantization import quantize_activations
 
 from ..texts import Case, check
 
@@ -39,10 +39,10 @@ def name_product(values: dict[str, Value]) -> None:
 
 
 CASES = (
-    Case("round_rows", "a product", round_rows(ASKED), PRODUCT, ROUNDED),
-    Case("round_rows", "one that rounds already", round_rows(ASKED), ROUNDED),
-    Case("round_rows", "values of a table", round_rows(ASKED), TABLE),
-    Case("round_rows", "what a policy keeps", round_rows(KEEPS), PRODUCT, prepare=name_product),
+    Case("quantize_activations", "a product", quantize_activations(ASKED), PRODUCT, ROUNDED),
+    Case("quantize_activations", "one that rounds already", quantize_activations(ASKED), ROUNDED),
+    Case("quantize_activations", "values of a table", quantize_activations(ASKED), TABLE),
+    Case("quantize_activations", "what a policy keeps", quantize_activations(KEEPS), PRODUCT, prepare=name_product),
 )
 
 

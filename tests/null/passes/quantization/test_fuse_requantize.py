@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.quantization.fuse_requantize import requantise
+from opalite.passes.quantization.fuse_requantize import fuse_requantize
 
 from ..texts import Case, check
 
 CASES = (
     Case(
-        "requantise",
+        "fuse_requantize",
         "the same scale",
-        requantise,
+        fuse_requantize,
         """
         graph g(%x: u8[2,4]) {
             const %s: f32[] = [0.5]
@@ -32,9 +32,9 @@ CASES = (
         """,
     ),
     Case(
-        "requantise",
+        "fuse_requantize",
         "another scale",
-        requantise,
+        fuse_requantize,
         """
         graph g(%x: u8[2,4]) {
             const %s: f32[] = [0.5]

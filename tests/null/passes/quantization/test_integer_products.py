@@ -12,7 +12,7 @@ from opalite.ir.device.device_family import BYTE_FOURS
 from opalite.ir.graph import QuantizedConstant
 from opalite.kernels.kernel import Tier
 from opalite.ops.graph_text import parse_graph
-from opalite.passes.quantization.integer_products import from_dequantized, widen
+from opalite.passes.quantization.integer_products import to_integer_product, widen
 from opalite.passes.rewrite_driver import Context, run_rule
 
 from ..texts import CPU, DOT, Case, check
@@ -108,9 +108,9 @@ CASES = (
         """,
     ),
     Case(
-        "from_dequantized",
+        "to_integer_product",
         "the integers are multiplied and the sums scaled",
-        from_dequantized(DOT),
+        to_integer_product(DOT),
         """
         graph g(%x: u8[2,3]) {
             const %s: f32[] = [0.5]
@@ -134,9 +134,9 @@ CASES = (
         prepare=remember_levels,
     ),
     Case(
-        "from_dequantized",
+        "to_integer_product",
         "scales that differ along the sum",
-        from_dequantized(DOT),
+        to_integer_product(DOT),
         """
         graph g(%x: u8[2,3]) {
             const %s: f32[3] = [0.5, 1.0, 2.0]
@@ -150,9 +150,9 @@ CASES = (
         prepare=remember_levels,
     ),
     Case(
-        "from_dequantized",
+        "to_integer_product",
         "a device that multiplies floats best",
-        from_dequantized(CPU),
+        to_integer_product(CPU),
         """
         graph g(%x: u8[2,3]) {
             const %s: f32[] = [0.5]

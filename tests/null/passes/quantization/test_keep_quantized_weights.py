@@ -10,7 +10,7 @@ import pytest
 
 from opalite.ir import Value
 from opalite.ir.constants.quantized_constant import QuantizedConstant
-from opalite.passes.quantization.keep_quantized_weights import keep_levels
+from opalite.passes.quantization.keep_quantized_weights import keep_quantized
 
 from ..texts import Case, check
 
@@ -47,9 +47,9 @@ graph g(%x: f32[3,2]) {
 """
 CASES = (
     Case(
-        "keep_levels",
+        "keep_quantized",
         "a product whose rows may be rounded, however small",
-        keep_levels(),
+        keep_quantized(),
         PRODUCT,
         """
         graph g(%x: f32[3,8]) {
@@ -64,9 +64,9 @@ CASES = (
         ),
     ),
     Case(
-        "keep_levels",
+        "keep_quantized",
         "a product by blocks",
-        keep_levels(1),
+        keep_quantized(1),
         PRODUCT,
         """
         graph g(%x: f32[3,8]) {
@@ -82,9 +82,9 @@ CASES = (
         ),
     ),
     Case(
-        "keep_levels",
+        "keep_quantized",
         "a product by values that are numbered",
-        keep_levels(1),
+        keep_quantized(1),
         PRODUCT,
         """
         graph g(%x: f32[3,8]) {
@@ -105,9 +105,9 @@ CASES = (
         ),
     ),
     Case(
-        "keep_levels",
+        "keep_quantized",
         "rows of a table",
-        keep_levels(1),
+        keep_quantized(1),
         """
         graph g(%i: i64[3]) {
             const %w: f32[2,8] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -126,9 +126,9 @@ CASES = (
         prepare=remember(codes=BYTES, scale=np.array(0.5, np.float32), zero=None),
     ),
     Case(
-        "keep_levels",
+        "keep_quantized",
         "a product with the transpose",
-        keep_levels(1),
+        keep_quantized(1),
         TURNED,
         """
         graph g(%x: f32[3,2]) {
@@ -141,23 +141,23 @@ CASES = (
         prepare=remember(codes=BYTES.reshape(8, 2), scale=np.array(0.5, np.float32), zero=None, turned=True),
     ),
     Case(
-        "keep_levels",
+        "keep_quantized",
         "small constants are floats",
-        keep_levels(),
+        keep_quantized(),
         PRODUCT,
         prepare=remember(codes=BYTES, scale=np.array(0.5, np.float32), zero=None),
     ),
     Case(
-        "keep_levels",
+        "keep_quantized",
         "blocks that do not begin at words",
-        keep_levels(1),
+        keep_quantized(1),
         PRODUCT,
         prepare=remember(codes=BYTES, bits=4, axis=1, block=4, **BLOCKS),
     ),
     Case(
-        "keep_levels",
+        "keep_quantized",
         "scales across the sums",
-        keep_levels(1),
+        keep_quantized(1),
         PRODUCT,
         prepare=remember(codes=BYTES, scale=np.arange(1, 9, dtype=np.float32), zero=None),
     ),

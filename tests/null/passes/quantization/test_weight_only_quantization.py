@@ -8,7 +8,7 @@ import pytest
 from opalite.ir import Value
 from opalite.ir.dtype import DType
 from opalite.ir.tensor_type import TensorType
-from opalite.passes.quantization.weight_only_quantization import BLOCK, narrow_weights, narrowed
+from opalite.passes.quantization.weight_only_quantization import BLOCK, quantize_weights, narrowed
 
 from ..texts import Case, check
 
@@ -21,9 +21,9 @@ graph g(%x: f32[3,4]) {
 """
 CASES = (
     Case(
-        "narrow_weights",
+        "quantize_weights",
         "a product",
-        narrow_weights(1),
+        quantize_weights(1),
         PRODUCT,
         """
         graph g(%x: f32[3,4]) {
@@ -35,9 +35,9 @@ CASES = (
         """,
     ),
     Case(
-        "narrow_weights",
+        "quantize_weights",
         "a table of rows",
-        narrow_weights(1),
+        quantize_weights(1),
         """
         graph g(%i: i64[3]) {
             const %w: f32[2,4] = [127, -63, 1, 0, 0, 254, 2, -4]
@@ -54,9 +54,9 @@ CASES = (
         }
         """,
     ),
-    Case("narrow_weights", "small weights", narrow_weights(), PRODUCT),
-    Case("narrow_weights", "a weight that is not finite", narrow_weights(1), PRODUCT.replace("254", "inf")),
-    Case("narrow_weights", "whole numbers", narrow_weights(1), PRODUCT.replace("{trans_a", "{exact=true, trans_a")),
+    Case("quantize_weights", "small weights", quantize_weights(), PRODUCT),
+    Case("quantize_weights", "a weight that is not finite", quantize_weights(1), PRODUCT.replace("254", "inf")),
+    Case("quantize_weights", "whole numbers", quantize_weights(1), PRODUCT.replace("{trans_a", "{exact=true, trans_a")),
 )
 
 

@@ -158,7 +158,7 @@ def test_rows_are_moved_once_whatever_the_sizes(device: str) -> None:
     graph = rolled_rows(g, *(trace.symbol(s, n) for s, n in zip((2, 5, 7), "nhw", strict=True)))
     graph.trace = trace
     names = [n.op.name for n in Traced(graph, load(device)).graph.nodes]
-    assert names.count("MoveRows") == 1
+    assert names.count("PermuteRows") == 1
     assert not {"Slice", "Concat", "Transpose", "Pad"}.intersection(names)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import onnx
 from onnx import helper
-from opalite.ir.constants.content_hash import content_key, contents_of
-from opalite.ir.constants.lazy_array import LARGE, LazyArray, converted, hold_all, reshaped
+from opalite.ir.constants.content_hash import content_key, content_info
+from opalite.ir.constants.lazy_array import LARGE, LazyArray, converted, pin_all, reshaped
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
@@ -140,7 +140,7 @@ def test_a_form_made_once_tells_its_size_to_the_next() -> None:
     key = later.key
     del later, wide_kept
     gc.collect()
-    assert contents_of(key).kind is None  # nobody holds it any more
+    assert content_info(key).kind is None  # nobody holds it any more
 
 
 # Plans
@@ -180,7 +180,7 @@ def test_equal_keys_are_equal_bytes(device: str, precision: str, tmp_path: Path)
                 held.append(planned)
                 for weight in planned.program.weights.values():
                     if isinstance(weight, LazyArray):
-                        weight.let_go()
+                        weight.unpin()
                         shared += weight.key in found
                         digest = content_key(weight.read())
                         assert found.setdefault(weight.key, digest) == digest
@@ -218,12 +218,12 @@ def test_what_is_elsewhere_is_not_read() -> None:
         return np.full(4, number)
 
     first, second = (LazyArray(np.dtype(int), (4,), lambda n=n: load(n)) for n in (1, 2))  # type: ignore[misc]
-    hold_all([first, np.zeros(3), second, first], is_elsewhere=lambda a: a is second)
+    pin_all([first, np.zeros(3), second, first], is_elsewhere=lambda a: a is second)
     assert reads == [1]
     gc.collect()
     assert first.read()[0] == 1
     assert reads == [1]
-    first.let_go()
+    first.unpin()
     gc.collect()
     first.read()
     assert reads == [1, 1]

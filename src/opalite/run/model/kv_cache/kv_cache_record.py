@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ....importer.walk.segments import GraphOutput, PassThrough, Segment
-from ....ir.symbols import is_dim
-from ....plan.kv_cache_spec import Arriving, Cache, KVCacheSpec
+from ....ir.symbols import is_symbolic_int
+from ....plan.kv_cache_spec import InputSpec, Cache, KVCacheSpec
 from ..imported_model import ImportedModel
 
 _MAX_FIXED_BYTES = 4096  # of an input that must have the same contents in each run
@@ -34,12 +34,12 @@ def record_kv_cache_spec(
     for name, numbers in signature.shapes.items():
         if name in feeds:
             value = feeds[name]
-            tensors[name] = Arriving(value.dtype.name, tuple(value.shape), numbers)
+            tensors[name] = InputSpec(value.dtype.name, tuple(value.shape), numbers)
     for name, numbers in signature.contents.items():
         if name in feeds:
             value = np.asarray(feeds[name])
             values = tuple(map(int, value.reshape(-1).tolist()))
-            contents[name] = Arriving(value.dtype.name, value.shape, numbers, values)
+            contents[name] = InputSpec(value.dtype.name, value.shape, numbers, values)
     if tensors.keys() | contents.keys() | fixed.keys() != feeds.keys():
         return None
     constants = imported.constants
@@ -83,6 +83,6 @@ def shape_kv_cache_spec(segment: Segment) -> KVCacheSpec:
         {n: Cache(r.axis, r.grows, r.present, r.narrow) for n, r in signature.reserved.items()},
         segment.inputs,
         segment.graph.reserved,
-        {n: d.text if is_dim(d) else str(d) for n, d in segment.lengths.items()},
+        {n: d.text if is_symbolic_int(d) else str(d) for n, d in segment.lengths.items()},
         {n: index for n, index in sources.items() if index not in on_host},
     )

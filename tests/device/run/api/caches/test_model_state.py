@@ -84,7 +84,7 @@ def test_what_an_exporter_writes_out_is_recognised(rt: Runtime, kind: str) -> No
         assert sum(k.startswith("Attention") for k in kernels) == decoders.LAYERS
         rotations = [kernels.count(name) for name in ("RotateRows", "RotateAppendRows", "AppendCopy")]
         assert rotations == [decoders.LAYERS] * 3  # of queries, of keys into the cache, and values beside them
-        assert not any(k.startswith(("Softmax", "MoveRows", "Slice", "Concat")) for k in kernels)
+        assert not any(k.startswith(("Softmax", "PermuteRows", "Slice", "Concat")) for k in kernels)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "grouped", "merged"])
