@@ -23,7 +23,7 @@ _MODULES = {
         "opalite.kernels.matmul.gemm_cpu.",
         "opalite.kernels.conv.winograd.",
     ),
-    "fitted": ("opalite.kernels.conv.direct_packed.", "opalite.kernels.conv.winograd."),
+    "tile_at_most": ("opalite.kernels.conv.direct_packed.", "opalite.kernels.conv.winograd."),
     "may_be_less": (
         "opalite.kernels.conv.direct_packed.",
         "opalite.kernels.conv.winograd.",

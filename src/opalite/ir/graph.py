@@ -36,7 +36,7 @@ class Value:
     which a dequantized constant was computed. needs_number: whether `Graph.adopt` gives the name a number.
     """
 
-    __slots__ = ("__weakref__", "_answers", "_data", "levels", "name", "producer", "type", "needs_number")
+    __slots__ = ("__weakref__", "_answers", "_data", "levels", "name", "needs_number", "producer", "type")
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Value:
         self._data = other._data
         self._answers = other._answers
 
-    def ask(self, question: Callable[[Array | LazyArray], _T]) -> _T:
+    def cached_query(self, question: Callable[[Array | LazyArray], _T]) -> _T:
         """The result of `question(contents)`, cached for all values with the same contents."""
         held = self._data
         assert held is not None, f"%{self.name} is no constant"
         if isinstance(held, LazyArray):
-            return held.ask(question)
+            return held.cached_query(question)
         if question not in self._answers:
             self._answers[question] = question(held)
         found: _T = self._answers[question]

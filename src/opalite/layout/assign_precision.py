@@ -27,7 +27,7 @@ from ..ops.gather import Gather
 from ..ops.grid_sample import GridSample
 from ..ops.linear_attention import LinearAttention
 from ..ops.matmul import MatMul
-from ..ops.pairwise_distance import PairwiseDistance, PairwiseCoupling
+from ..ops.pairwise_distance import PairwiseCoupling, PairwiseDistance
 from ..ops.permute_rows import PermuteRows
 from ..ops.reduce import Reduce
 from ..ops.roi_align import RoiAlign
@@ -135,7 +135,7 @@ def _exact(node: Node) -> str:
 
 
 def _large_constant(node: Node) -> str:
-    values = [v.ask(largest) for v in _narrowed(node) if v.is_const and v.dtype is DType.FLOAT32]
+    values = [v.cached_query(largest) for v in _narrowed(node) if v.is_const and v.dtype is DType.FLOAT32]
     values += [abs(a.value) for i in _instructions(node) for a in i.args if isinstance(a, Lit) and a.dtype.is_float]
     beyond = [a for a in values if HALF_MAX < a < math.inf]
     return f"the constant {max(beyond):.3g} exceeds half's range" if beyond else ""

@@ -146,9 +146,7 @@ class Decoder:
     def can_generate_greedy(self) -> bool:
         """Whether the model supports `generate_greedy`."""
         names, tokens = (a.name for a in self.session.get_outputs()), self.inputs.roles["tokens"]
-        return (
-            self._state is not None and argmax_name(self.inputs.logits) in names and tokens.type == "tensor(int64)"
-        )
+        return self._state is not None and argmax_name(self.inputs.logits) in names and tokens.type == "tensor(int64)"
 
     def generate_greedy(self, token: int, count: int) -> list[int]:
         """Read `token`, then generate `count` tokens greedily; all but the last are read too.

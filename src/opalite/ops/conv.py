@@ -64,7 +64,7 @@ def neutral_zeros(w: Value) -> bool:
     """
     if not w.dtype.is_float:
         return True
-    return w.ask(_is_finite) if w.is_const else w.producer is not None
+    return w.cached_query(_is_finite) if w.is_const else w.producer is not None
 
 
 def _is_finite(held: Array | LazyArray) -> bool:

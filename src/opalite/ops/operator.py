@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import InputError, ShapeError
 from ..ir.dtype import DType
 from ..ir.plugins import watch
-from ..ir.symbols import always_equal, hint_of, is_symbolic, int_or_symbolic
+from ..ir.symbols import always_equal, hint_of, int_or_symbolic, is_symbolic
 from ..ir.tensor_type import TensorType
 
 Types = Sequence["TensorType | None"]

@@ -16,8 +16,8 @@ from .rotary_embedding import RotaryEmbedding
 class RotaryAppend(Op):
     """y = x with RotaryEmbedding(new, cos, sin) written from position `at` on along `axis`.
 
-    Inputs x, of rank 4; new, cos and sin, as RotaryEmbedding's, new of the type of x. Attributes: axis, not the last one, and
-    at, as Append's; perm, as RotaryEmbedding's. y shares the memory of x: no other node may read x.
+    Inputs x, of rank 4; new, cos and sin, as RotaryEmbedding's, new of the type of x. Attributes: axis, not the last
+    one, and at, as Append's; perm, as RotaryEmbedding's. y shares the memory of x: no other node may read x.
     """
 
     axis: int

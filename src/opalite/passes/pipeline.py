@@ -15,7 +15,7 @@ from .attention.attention_absorb_transpose import absorb_input_transpose, absorb
 from .attention.attention_strided_views import order_attention_output, view_attention_inputs
 from .attention.fuse_rotary_append import fuse_rotary_append
 from .attention.grouped_query import share_kv_heads
-from .attention.int8_kv_attention import read_bytes
+from .attention.int8_kv_attention import read_int8_cache
 from .attention.recognize_norm_attention import recognize_attention, recognize_layer_norm, recognize_rms_norm
 from .attention.recognize_rotary import recognize_rotary
 from .attention.split_batch_heads import split_batch_heads
@@ -38,7 +38,7 @@ from .fusion.fuse_norm_matmul import fuse_norm_matmul
 from .fusion.fuse_norm_skinny_matmul import fuse_norm_skinny_matmul
 from .quantization.dynamic_activation_quantization import quantize_activations
 from .quantization.fuse_requantize import fuse_requantize
-from .quantization.integer_products import to_integer_product, widen
+from .quantization.integer_products import to_integer_product, widen_integer_product
 from .quantization.keep_quantized_weights import keep_quantized
 from .quantization.weight_only_quantization import quantize_weights
 from .rewrite_driver import Context, Rule, run_rule
@@ -123,7 +123,7 @@ def optimise(
     )  # GPUs' general kernels have no more
     multiplier = None if general_floats else device
     run_rule(graph, "to_integer_product", to_integer_product(multiplier, policy, tier), ctx)
-    run_rule(graph, "widen", widen(multiplier, tier), ctx)
+    run_rule(graph, "widen_integer_product", widen_integer_product(multiplier, tier), ctx)
     run_rule(graph, "keep_quantized", keep_quantized(), ctx)
     if low_memory:
         run_rule(graph, "quantize_weights", quantize_weights(), ctx)
@@ -135,7 +135,7 @@ def optimise(
         if tier == "optimized" and rule is fold_pad:
             _move_rows(graph, ctx, device)
         if tier == "optimized" and rule is view_attention_inputs:
-            run_rule(graph, "read_bytes", read_bytes(device), ctx)
+            run_rule(graph, "read_int8_cache", read_int8_cache(device), ctx)
         if tier == "generic" and rule is fuse_elementwise and device is not None:
             rule = fuse_elementwise_within(device)
         run_rule(graph, name, rule, ctx)

@@ -34,7 +34,7 @@ from ..ops.elementwise import PlaceCast
 from ..ops.gather import Gather
 from ..ops.host import HostOp
 from ..ops.operator import Cost
-from .memory.buffer_aliasing import AliasedSlice, BufferAliasing, find_buffer_aliasing, is_alias, copied_inputs
+from .memory.buffer_aliasing import AliasedSlice, BufferAliasing, copied_inputs, find_buffer_aliasing, is_alias
 from .memory.liveness import Lifetime, assign_memory, linger
 from .memory.verify_memory_plan import verify_contents
 from .node_report import NodeReport

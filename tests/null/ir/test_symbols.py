@@ -13,12 +13,9 @@ from opalite.ir.symbols import (
     SymbolicFloat,
     SymbolicInt,
     Trace,
-    agree,
     always_equal,
     as_float32,
-    symbolic_max,
-    symbolic_min,
-    fitted,
+    equal_guarded,
     hint_of,
     holds_symbols,
     is_less,
@@ -26,6 +23,9 @@ from opalite.ir.symbols import (
     may_be_less,
     may_have_remainder,
     runs_along,
+    symbolic_max,
+    symbolic_min,
+    tile_at_most,
 )
 from opalite.ir.symbols.value_bounds import KnownBounds
 from opalite.ops.data_movement import Slice
@@ -300,15 +300,15 @@ def test_equality_that_nothing_depends_on_is_no_guard():
 def test_what_sizes_may_become_is_told_without_a_guard():
     trace = Trace()
     h, w = trace.symbol(6), trace.symbol(9)
-    assert (fitted(4, h), fitted(8, h), fitted(8, 5)) == (4, 6, 5)
+    assert (tile_at_most(4, h), tile_at_most(8, h), tile_at_most(8, 5)) == (4, 6, 5)
     assert [may_be_less(x, 4) for x in (h, h + 2, 3, 4)] == [True, False, True, False]
     assert [may_have_remainder(x, 4) for x in (h, h * 4, 8, 9)] == [True, False, False, True]
     assert [runs_along(*x) for x in ((h // 6, h // 6), (1, h), (h, h), (3, 3))] == [True, False, True, True]
-    assert agree((h, 2), (h, 2))
-    assert not agree((h, 2), (w, 2))
-    assert not agree((h // 6, 2), (1, 2))  # which is so at hand
+    assert equal_guarded((h, 2), (h, 2))
+    assert not equal_guarded((h, 2), (w, 2))
+    assert not equal_guarded((h // 6, 2), (1, 2))  # which is so at hand
     assert only(trace) == []
-    assert agree((h, w), (h, h + 3))
+    assert equal_guarded((h, w), (h, h + 3))
     assert only(trace) == ["s0*-1 + s1 - 3 == 0"]
 
 

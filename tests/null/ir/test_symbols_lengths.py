@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from opalite.ir.symbols import (
-    Moved,
+    Rehinted,
     Trace,
     as_float,
     as_float32,
-    symbolic_max,
-    symbolic_min,
     compile_numbers,
     conditions,
     fixed_sizes,
     hint_of,
     is_symbolic,
+    symbolic_max,
+    symbolic_min,
 )
 from opalite.ir.symbols.expression_limits import LONGEST
 
@@ -84,7 +84,7 @@ def test_a_size_that_is_fixed_for_length_is_a_plain_number_from_then_on() -> Non
     assert told.startswith("size 30 of height is fixed by")
     assert str(LONGEST) in told
     assert conditions(trace) == []
-    moved = Moved(trace, (5, 30))
+    moved = Rehinted(trace, (5, 30))
     assert moved(n).hint == 5
     assert type(moved(h) + 1) is int
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, symbolic_max, hint_of, is_less, is_symbolic
+from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, hint_of, is_less, is_symbolic, symbolic_max
 from opalite.ir.symbols.rational import combined, make_ratio, plain_ratio
 
 _WHOLE = 1 << 24

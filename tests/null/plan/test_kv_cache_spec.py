@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opalite.ir.growable_tensor import GrowableTensor
-from opalite.plan.kv_cache_spec import InputSpec, Cache, KVCacheSpec
+from opalite.plan.kv_cache_spec import Cache, InputSpec, KVCacheSpec
 
 RECORD = KVCacheSpec(
     open_sizes=3,

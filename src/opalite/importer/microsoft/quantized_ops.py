@@ -1,4 +1,4 @@
-"""Quantised operators of domain com.microsoft: dequantize_blocks, compute, quantise; in one expression if elementwise."""
+"""Quantized operators of domain com.microsoft: dequantize, compute, quantize; in one expression if elementwise."""
 
 from __future__ import annotations
 

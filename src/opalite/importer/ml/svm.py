@@ -10,7 +10,7 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ops.pairwise_distance import PairwiseDistance, PairwiseCoupling
+from ...ops.pairwise_distance import PairwiseCoupling, PairwiseDistance
 from ..op_registry import onnx_op
 from ..shared.emit_helpers import concat, matmul, reduce
 from ..walk.node_context import NodeContext

@@ -12,7 +12,7 @@ from ...expr.trace_function import Sym, coord
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.rng_seed import next_seed
-from ...ir.symbols import is_symbolic_int, is_symbolic
+from ...ir.symbols import is_symbolic, is_symbolic_int
 from ...ops.random import Random
 from ...ops.reduce import ArgReduce
 from ..op_registry import onnx_op

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import as_float, as_float32, is_less, is_symbolic, int_or_symbolic
+from ...ir.symbols import as_float, as_float32, int_or_symbolic, is_less, is_symbolic
 from ...ops.grid_sample import GridSample
 from ...ops.operator import normalize_axis
 from ...ops.resize import Resize

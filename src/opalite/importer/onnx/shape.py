@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError, UnsupportedOpError
 from ...ir.graph import Value
-from ...ir.symbols import always_equal, symbolic_max, is_symbolic
+from ...ir.symbols import always_equal, is_symbolic, symbolic_max
 from ...ops.data_movement import Concat, Pad, Slice
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op

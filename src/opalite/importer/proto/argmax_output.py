@@ -10,7 +10,7 @@ import numpy as np
 
 from onnx import TensorProto, helper, numpy_helper
 
-from ...ir.model_edits import max_name, argmax_name
+from ...ir.model_edits import argmax_name, max_name
 from .graphdef import read_opsets
 
 _log = logging.getLogger(__name__)

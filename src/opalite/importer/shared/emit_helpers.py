@@ -13,7 +13,7 @@ from ...expr.expression import Expr
 from ...expr.trace_function import Sym, call
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import always_equal, is_symbolic, int_or_symbolic
+from ...ir.symbols import always_equal, int_or_symbolic, is_symbolic
 from ...ops.data_movement import Concat, Pad, Slice
 from ...ops.gather import Gather
 from ...ops.integer_conv_matmul import IntegerMatMul

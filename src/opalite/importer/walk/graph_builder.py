@@ -12,7 +12,7 @@ from ...errors import ShapeError
 from ...ir.constants.lazy_array import LazyArray
 from ...ir.dtype import DType
 from ...ir.graph import Graph, Node, Origin, Value
-from ...ir.symbols import Trace, hint_of, holds_symbols, is_symbolic_int, is_symbolic
+from ...ir.symbols import Trace, hint_of, holds_symbols, is_symbolic, is_symbolic_int
 from ...ir.tensor_type import TensorType
 from ...ops.host import HostOp
 from ...ops.operator import Op

@@ -26,7 +26,7 @@ from ...ir.constants.lazy_array import LazyArray, reshaped
 from ...ir.constants.quantized_constant import QuantizedConstant
 from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import always_equal, is_symbolic, int_or_symbolic
+from ...ir.symbols import always_equal, int_or_symbolic, is_symbolic
 from ...ir.tensor_type import TensorType
 from ...ops.data_movement import Reshape, Transpose
 from ...ops.elementwise import Elementwise

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...expr.expression import Expr, In, Lit, Tmp
 from ...ir.dtype import DType
-from ...ir.symbols import SymbolicFloat, SymbolicInt, symbolic_max, symbolic_min, hint_of, is_less, is_symbolic
+from ...ir.symbols import SymbolicFloat, SymbolicInt, hint_of, is_less, is_symbolic, symbolic_max, symbolic_min
 from ...ir.tensor_type import TensorType
 from ...ops.cumulative import Cumulative
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose

@@ -35,7 +35,7 @@ def _digest(piece: memoryview) -> bytes:
     return hashlib.sha256(piece).digest()
 
 
-class Contents:
+class ContentInfo:
     """Cached facts about the contents of arrays with equal keys, so that they need not be computed again.
 
     digest: the array's `content_key`. checksum: its `plan.weights.checksum.byte_sum`. kind: its dtype and shape. '' and
@@ -50,13 +50,13 @@ class Contents:
 
 
 _lock = Lock()
-_known: weakref.WeakValueDictionary[Hashable, Contents] = weakref.WeakValueDictionary()
+_known: weakref.WeakValueDictionary[Hashable, ContentInfo] = weakref.WeakValueDictionary()
 
 
-def content_info(key: Hashable) -> Contents:
+def content_info(key: Hashable) -> ContentInfo:
     """The cached facts for `key`, shared by equal keys as long as one holder exists."""
     with _lock:
         found = _known.get(key)
         if found is None:
-            found = _known[key] = Contents()
+            found = _known[key] = ContentInfo()
         return found

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .content_hash import Contents, content_info
+from .content_hash import ContentInfo, content_info
 
 Array = np.ndarray[Any, Any]
 _T = TypeVar("_T")
@@ -61,7 +61,7 @@ class LazyArray:
         self.is_mapped = False  # `load` maps pages of a file
         self.source: tuple[str, int] | None = None  # of a mapped array: file path and offset in bytes
         self.key: Hashable = object() if key is None else key
-        self._contents: Contents | None = None
+        self._contents: ContentInfo | None = None
         self._answers: dict[Callable[[Any], Any], Any] = {}
         self._lock = threading.Lock()
         self._found: Callable[[], Array | None] = _nothing if held is None else weakref.ref(held)
@@ -73,7 +73,7 @@ class LazyArray:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> ContentInfo:
         """Cached facts about all arrays with this key."""
         if self._contents is None:
             self._contents = content_info(self.key)
@@ -102,7 +102,7 @@ class LazyArray:
             return part.reshape(last - first, *self.shape[1:])
         return (self.read() if found is None else found)[first:last]
 
-    def ask(self, question: Callable[[LazyArray], _T]) -> _T:
+    def cached_query(self, question: Callable[[LazyArray], _T]) -> _T:
         """The result of `question(self)`, cached because every plan asks."""
         if question not in self._answers:
             self._answers[question] = question(self)

@@ -14,22 +14,22 @@ from .compile_expressions import Numbers, compile_numbers
 from .explain_guards import conditions, fixed_sizes
 from .maybe_symbolic import (
     FUNCTIONS,
-    agree,
     always_equal,
     as_float,
     as_float32,
+    equal_guarded,
     fixed,
     hint_of,
-    is_symbolic_int,
-    is_multiple,
-    is_symbolic_float,
-    is_symbolic,
-    runs_along,
     int_or_symbolic,
+    is_multiple,
+    is_symbolic,
+    is_symbolic_float,
+    is_symbolic_int,
+    runs_along,
 )
-from .min_max import symbolic_max, symbolic_min, fitted, may_be_less, may_have_remainder
+from .min_max import may_be_less, may_have_remainder, symbolic_max, symbolic_min, tile_at_most
 from .parse import read_expression
-from .substitute import Moved, Substituted, holds_symbols
+from .substitute import Rehinted, Substituted, holds_symbols
 from .symbol_trace import Guard, Trace
 from .symbolic_float import SymbolicFloat, is_less
 from .symbolic_int import SymbolicInt, with_plain_sizes
@@ -37,34 +37,34 @@ from .symbolic_int import SymbolicInt, with_plain_sizes
 __all__ = [
     "FUNCTIONS",
     "Guard",
-    "Moved",
     "Numbers",
+    "Rehinted",
     "Substituted",
     "SymbolicFloat",
     "SymbolicInt",
     "Trace",
-    "agree",
     "always_equal",
     "as_float",
     "as_float32",
-    "symbolic_max",
-    "symbolic_min",
     "compile_numbers",
     "conditions",
-    "fitted",
+    "equal_guarded",
     "fixed",
     "fixed_sizes",
     "hint_of",
     "holds_symbols",
-    "is_symbolic_int",
+    "int_or_symbolic",
     "is_less",
     "is_multiple",
-    "is_symbolic_float",
     "is_symbolic",
+    "is_symbolic_float",
+    "is_symbolic_int",
     "may_be_less",
     "may_have_remainder",
     "read_expression",
     "runs_along",
-    "int_or_symbolic",
+    "symbolic_max",
+    "symbolic_min",
+    "tile_at_most",
     "with_plain_sizes",
 ]

@@ -94,7 +94,7 @@ def always_equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def agree(a: Sequence[Any], b: Sequence[Any]) -> bool:
+def equal_guarded(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether two shapes are equal; guarded if they are at present. For optimizations that are correct without it.
 
     Shapes that differ at present count as different. So does a symbolic 1 compared with a plain 1.

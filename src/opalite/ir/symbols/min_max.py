@@ -21,7 +21,7 @@ def symbolic_max(values: Iterable[Any]) -> Any:
     return _extreme("max", max, values)
 
 
-def fitted(limit: int, size: Any) -> int:
+def tile_at_most(limit: int, size: Any) -> int:
     """min(limit, current size) as a plain number, for tile sizes.
 
     Other sizes of the trace may be smaller than the tile: see `may_be_less`.

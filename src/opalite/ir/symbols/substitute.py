@@ -54,7 +54,7 @@ class Substituted:
         return int(number) if type(value) is SymbolicInt else float(number)
 
 
-class Moved(Substituted):
+class Rehinted(Substituted):
     """A function that replaces symbolic numbers by the same expressions with other hints, in a new trace.
 
     Guards recorded there do not reach the original trace.

@@ -13,7 +13,7 @@ from ...cost.cost_tables import AttentionWalk
 from ...ir.constants.int8_rows import TAIL
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ir.symbols import always_equal, symbolic_max, hint_of, is_symbolic_int, may_have_remainder
+from ...ir.symbols import always_equal, hint_of, is_symbolic_int, may_have_remainder, symbolic_max
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.strided_view import View
 from ..kernel import Arg, Params, Problem

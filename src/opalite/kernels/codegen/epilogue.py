@@ -31,7 +31,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, IMAGE, Layout, Place, packed, texel_dims
-from ...ir.symbols import agree, always_equal, hint_of, runs_along
+from ...ir.symbols import always_equal, equal_guarded, hint_of, runs_along
 from ..kernel import Arg, Weight
 from ..weight_packing import to_texel_dims
 from .constant_scalars import is_round, is_scalar, lift_literals, literal, reciprocal_divisors, scalar_arg
@@ -143,7 +143,7 @@ def is_operand(name: str) -> bool:
 
 def is_elementwise(v: Value, y: Value) -> bool:
     """Whether a variable operand is read at the position where the result is written."""
-    return not v.is_const and agree(v.shape, y.shape) and v.type.layout == y.type.layout
+    return not v.is_const and equal_guarded(v.shape, y.shape) and v.type.layout == y.type.layout
 
 
 def keeps_zeros(node: Node) -> bool:
@@ -158,7 +158,7 @@ def keeps_zeros(node: Node) -> bool:
     for v in _operands(node):
         if v.data is not None and v.type.count == 1:
             arrays.append(v.data.reshape(()))
-        elif not v.is_const and not v.type.layout.is_row_major and agree(v.shape, node.y.shape):
+        elif not v.is_const and not v.type.layout.is_row_major and equal_guarded(v.shape, node.y.shape):
             arrays.append(np.zeros((), v.dtype.np))
         else:
             return False
@@ -190,7 +190,7 @@ def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
 
 def _fits(size: int, along: int) -> bool:
     """Whether an operand axis equals an output axis, or has size 1 at every size."""
-    if agree((size,), (along,)) or always_equal(size, 1):
+    if equal_guarded((size,), (along,)) or always_equal(size, 1):
         return True
     return hint_of(along) != 1 and size == 1
 
@@ -214,7 +214,7 @@ def _packed_access(dims: tuple[int, ...], out: tuple[int, ...], pack: int, *, pa
     """Access in packed coordinates; packs: axis 1 of the operand is the channels."""
     if len(out) < 2:
         return None
-    spatial = agree(dims[2:], out[2:])
+    spatial = equal_guarded(dims[2:], out[2:])
     if not spatial and any(d != 1 for d in dims[2:]):
         return None
     index = "n" if runs_along(dims[0], out[0]) else "0"
@@ -255,7 +255,7 @@ def _rows_access(dims: tuple[int, ...], out: tuple[int, ...], columns: int) -> A
         size *= out[split]
     if size != columns:
         return None
-    along = agree(dims[split:], out[split:])
+    along = equal_guarded(dims[split:], out[split:])
     if not along and any(d != 1 for d in dims[split:]):
         return None
     rows = [(d, o) for d, o in zip(dims[:split], out[:split], strict=True) if not always_equal(o, 1)]

@@ -10,7 +10,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
-from ...ir.symbols import symbolic_min, fitted, may_be_less
+from ...ir.symbols import may_be_less, symbolic_min, tile_at_most
 from ...ops.operator import Cost
 from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
 from ..filter_window import Window, find_span, window_seconds
@@ -126,7 +126,7 @@ class ConvPacked(Kernel):
         x, bias, y = node.x, node.get(2), node.y
         storage, win, g = x.type.storage, p.window, self.groups(p)
         columns, rows = self.lines(win)
-        tw, tb = fitted(params["TW"], columns), params["TB"]
+        tw, tb = tile_at_most(params["TW"], columns), params["TB"]
         tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
         row_bytes = win.kernel[2] * g.in_pack * tb * g.pack * storage.size
         rows = g.in_blocks * win.kernel[0] * win.kernel[1]

@@ -14,7 +14,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import packed
-from ...ir.symbols import symbolic_max, symbolic_min, fitted, hint_of, may_be_less
+from ...ir.symbols import hint_of, may_be_less, symbolic_max, symbolic_min, tile_at_most
 from ...ops.conv import Conv
 from ...ops.operator import Cost
 from ..codegen.epilogue import operand_layouts, packed_epilogue
@@ -227,7 +227,7 @@ class _StripLaunches:
         """Multiplies `count` transformed tiles by the filters, one product per tile element."""
         if supports_local_tiles(self.device):
             return self._local_product(count)
-        g, tw, tb = self.tiles.groups, fitted(self.params["TW"], count), self.params["TB"]
+        g, tw, tb = self.tiles.groups, tile_at_most(self.params["TW"], count), self.params["TB"]
         positions, blocks = ceil_div(count, tw), g.count * ceil_div(g.out_blocks, tb)
         span = find_span(positions, blocks, self.device, g.in_blocks * g.pack * tb * g.pack * 4)
         narrow = {"NARROW": 1} if may_be_less(count, tw) else {}
@@ -265,7 +265,11 @@ class _StripLaunches:
         args |= {"y": self._m, "positions": count, "groups": g.count, "turns": turns, "ib": g.in_blocks}
         args |= {"ob": g.out_blocks, "m": g.count * g.out_blocks * g.pack, "iw": count, "ow": count}
         args |= {"id": 1, "ih": 1, "od": 1, "oh": 1, "pd": 0, "ph": 0, "pw": 0}
-        grid = (symbolic_max([group, ceil_div(count, rows) * group]), g.count * ceil_div(g.out_blocks * g.pack, columns), 1)
+        grid = (
+            symbolic_max([group, ceil_div(count, rows) * group]),
+            g.count * ceil_div(g.out_blocks * g.pack, columns),
+            1,
+        )
         defines = {"PACK": g.pack, **tile_defines(tile), "HAS_BIAS": 0, "MASK": 0, "POINTWISE": 1, "WIDE": 0}
         defines |= {"KD": 1, "KH": 1, "KW": 1, "SD": 1, "SH": 1, "SW": 1, "DD": 1, "DH": 1, "DW": 1}
         return Launch("conv_local", args, grid, (group, 1, 1), defines, source="conv/implicit_gemm_local.cl")

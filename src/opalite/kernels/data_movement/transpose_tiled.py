@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...cost.cost_tables import Movement
 from ...ir.graph import Node
-from ...ir.symbols import symbolic_min, hint_of, is_symbolic, may_be_less
+from ...ir.symbols import hint_of, is_symbolic, may_be_less, symbolic_min
 from ...ops.operator import Cost
 from ..codegen.vector_types import Vec
 from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div

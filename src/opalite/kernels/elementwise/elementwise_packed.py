@@ -12,7 +12,7 @@ from ...expr.trace_function import Builder
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.place import Layout, packed
-from ...ir.symbols import symbolic_max, symbolic_min, may_have_remainder
+from ...ir.symbols import may_have_remainder, symbolic_max, symbolic_min
 from ...ops.elementwise import Elementwise
 from ...ops.integer_conv_matmul import BYTES
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue

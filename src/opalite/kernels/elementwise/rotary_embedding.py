@@ -1,4 +1,4 @@
-"""RotaryEmbedding and RotaryAppend (rotary embedding): vectors on CPUs, some pairs per work-item elsewhere; strided x and y."""
+"""RotaryEmbedding and RotaryAppend: vectors on CPUs, some pairs per work-item elsewhere; strided x and y."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ...ir.graph import Value
-from ...ir.symbols import symbolic_max, hint_of, may_have_remainder
+from ...ir.symbols import hint_of, may_have_remainder, symbolic_max
 from ...ir.tensor_type import Shape
 from ...ops.rotary_append import RotaryAppend
 from ...ops.rotary_embedding import RotaryEmbedding

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...ir.dtype import DType
-from ...ir.symbols import symbolic_max, hint_of
+from ...ir.symbols import hint_of, symbolic_max
 from ...ops.expert_matmul import ExpertMatMul
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
 from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Scratch, Weight, ceil_div, flat_binding

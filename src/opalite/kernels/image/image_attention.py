@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...ir.graph import Node
 from ...ir.place import FLAT, IMAGE
-from ...ir.symbols import always_equal, is_symbolic_int, is_multiple
+from ...ir.symbols import always_equal, is_multiple, is_symbolic_int
 from ...ops.operator import Cost
 from ...ops.strided_view import View
 from ..attention.attention_problem import (

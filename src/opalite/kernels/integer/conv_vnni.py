@@ -12,7 +12,7 @@ from ...cost.cost_tables import IntegerTile
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import Layout, packed
-from ...ir.symbols import fitted, hint_of, may_be_less
+from ...ir.symbols import hint_of, may_be_less, tile_at_most
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import packed_epilogue
@@ -91,7 +91,7 @@ class ConvVnni(Kernel):
         x, w, x_zero, y = node.x, node.input(1), node.get(3), node.y
         g, tw, tb = p.groups(x.type.layout.pack, pack), params["TW"], params["TB"]
         columns, rows = _lines(p)
-        tw = fitted(tw, columns)
+        tw = tile_at_most(tw, columns)
         tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
         span = find_span(tiles, blocks * x.shape[0], p.device, math.prod(win.kernel) * g.channels * tb * pack)
         epilogue = packed_epilogue(node, p.device)

@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.constants.lazy_array import LazyArray, page_zeros, read_slices
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
-from ...ir.symbols import symbolic_max, hint_of
+from ...ir.symbols import hint_of, symbolic_max
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...cost.cost_tables import Unpacking
 from ...ir.device.device_info import DeviceInfo
-from ...ir.symbols import symbolic_max, hint_of
+from ...ir.symbols import hint_of, symbolic_max
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
@@ -161,6 +161,8 @@ class QuantizedGemmCpu(QuantizedMatmulKernel):
 
 def balanced_rows(m: int, panels: int, tile: int, cores: int) -> int:
     """Rows per work-item: even, at most `tile` sums in registers, and several work-items per core."""
-    pieces = symbolic_max([1, ceil_div(m, TILES * tile), ceil_div(ITEMS_A_CORE * cores // 2, symbolic_max([1, panels]))])
+    pieces = symbolic_max(
+        [1, ceil_div(m, TILES * tile), ceil_div(ITEMS_A_CORE * cores // 2, symbolic_max([1, panels]))]
+    )
     rows: int = symbolic_max([tile, ceil_div(ceil_div(m, pieces), tile) * tile])
     return rows

@@ -19,8 +19,8 @@ from ..rewrite_driver import Rule, Sweep
 from .recognize_norm_attention import single_call
 
 
-def read_bytes(device: DeviceInfo | None) -> Rule:
-    """Rule: keys and values dequantized by DequantizeRows, or cast from int8, are read as int8 if a kernel supports it."""
+def read_int8_cache(device: DeviceInfo | None) -> Rule:
+    """Rule: keys and values from DequantizeRows, or cast from int8, are read as int8 if a kernel supports it."""
 
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         op = node.op

@@ -26,8 +26,8 @@ _SHORT = {True: 64, False: 32}
 def fuse_row_permutations(device: DeviceInfo | None) -> Rule:
     """The rule for `device`.
 
-    A chain of several launches becomes a PermuteRows. So does a single Transpose of whole rows next to row-wise operators,
-    so that other passes can move it; `unfuse_row_permutation` converts remaining ones back.
+    A chain of several launches becomes a PermuteRows. So does a single Transpose of whole rows next to row-wise
+    operators, so that other passes can move it; `unfuse_row_permutation` converts remaining ones back.
     """
     short = _SHORT[device is None or device.is_cpu]
     copies = device is not None and SLOW_SUB_BUFFERS in device.quirks

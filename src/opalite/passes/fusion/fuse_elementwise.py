@@ -8,7 +8,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.patch import Patch
 from ...ir.place import Memory
-from ...ir.symbols import agree
+from ...ir.symbols import equal_guarded
 from ...layout.kernel_candidates import find_options
 from ...ops.elementwise import Elementwise
 from ..rewrite_driver import Rule, Sweep
@@ -51,7 +51,7 @@ def fuse_elementwise(node: Node, sweep: Sweep) -> Patch | str | None:
         if node.host_dtype is not None or before.host_dtype is not None:
             reason = "host nodes are not fused"
             continue
-        if not agree(v.shape, node.y.shape):
+        if not equal_guarded(v.shape, node.y.shape):
             reason = "the producer is smaller: fusing would compute it many times"
             continue
         if sweep.only_use(v) is not node:

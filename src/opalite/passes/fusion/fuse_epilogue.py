@@ -15,7 +15,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.place import Memory
-from ...ir.symbols import agree
+from ...ir.symbols import equal_guarded
 from ...kernels.kernel import Tier
 from ...layout.kernel_candidates import Answers, find_options
 from ...ops.elementwise import Elementwise
@@ -46,7 +46,7 @@ def fuse_epilogues(
             if v is None or w is None or not w.op.takes_epilogue or v is not w.y or len(w.outputs) != 1:
                 continue
             same = v.dtype is node.y.dtype and v.dtype.is_float
-            if sweep.only_use(v) is node and agree(v.shape, node.y.shape) and (same or w.op.sums is not None):
+            if sweep.only_use(v) is node and equal_guarded(v.shape, node.y.shape) and (same or w.op.sums is not None):
                 writers.append((sweep.position[w], i, w))
         reason = None
         for _, i, writer in sorted(writers, key=lambda t: t[0], reverse=True):

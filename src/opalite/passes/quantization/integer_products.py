@@ -218,7 +218,7 @@ def _constant(like: Value, data: Array) -> Value:
     return made
 
 
-def widen(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
+def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized") -> Rule:
     """Rule: int8 products without a kernel are computed in floats if sums stay exact, else in int32.
 
     Zero points are subtracted first. Floats hold integers below 2^24 exactly and multiply faster: a vector of int32

@@ -25,7 +25,7 @@ from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.place import OPENCL, Layout, LayoutKind, Place, Target
 from ...ir.precision import Precision
 from ...ir.shape_hints import hinted
-from ...ir.symbols import Trace, agree, is_symbolic_int
+from ...ir.symbols import Trace, equal_guarded, is_symbolic_int
 from ...ir.tensor_type import TensorType
 from ...kernels.kernel import Binding, Kernel, Weight
 from ...kernels.kernel_registry import kernels_for
@@ -209,7 +209,7 @@ def _check_node(node: Node, setting: LaunchConfig | None, device: DeviceInfo) ->
     _need(all(t is Target.OPENCL for t in places), "its values are not on the device")
     if is_alias(node):
         x, y = node.x.type, node.y.type
-        _need(x.storage is y.storage and agree((x.nbytes,), (y.nbytes,)), f"{x} and {y} are not the same bytes")
+        _need(x.storage is y.storage and equal_guarded((x.nbytes,), (y.nbytes,)), f"{x} and {y} are not the same bytes")
         if isinstance(node.op, Reshape):
             known = [o.binding for o in view_options(node, device, None)]
             _need(node.chosen.option.binding in known, "it is no view in its layouts")
@@ -240,7 +240,7 @@ def _check_epilogue(node: Node) -> None:
     for v, dtype in zip(operands, expr.dtypes[1:], strict=True):
         _need(v is not None and v.dtype is dtype, "an operand of its epilogue is of another type")
         assert v is not None
-        fits = agree(broadcast_shape([v.shape, node.y.shape]), node.y.shape)
+        fits = equal_guarded(broadcast_shape([v.shape, node.y.shape]), node.y.shape)
         _need(fits, f"{v!r} does not broadcast to {node.y!r} in its epilogue")
     for k, instr in enumerate(expr.instrs):
         for a in instr.args:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BundleError
-from ...ir.constants.content_hash import Contents, content_key
+from ...ir.constants.content_hash import ContentInfo, content_key
 from ...ir.constants.lazy_array import LazyArray
 from ...ir.device.device_info import DeviceInfo
 from ..weights.checksum import byte_sum
@@ -51,7 +51,7 @@ def save_bundle(
     files: dict[str, tuple[str, int]] = {}  # path and offset of tables mapped from the model file
     variants = []
 
-    def examine(held: Array | LazyArray) -> tuple[Contents, Array | None]:
+    def examine(held: Array | LazyArray) -> tuple[ContentInfo, Array | None]:
         """(facts about the contents, the array unless it is in a file of its own)."""
         if held.dtype == object:
             raise BundleError("a program with string constants cannot be bundled; run the .onnx file")
@@ -60,7 +60,7 @@ def save_bundle(
             files[held.contents.digest] = held.source
             return held.contents, None
         # The key of a mapped table depends on its position in the file.
-        known = held.contents if isinstance(held, LazyArray) and not is_mapped else Contents()
+        known = held.contents if isinstance(held, LazyArray) and not is_mapped else ContentInfo()
         is_apart = apart is not None and held.nbytes >= APART
         if known.checksum and is_apart and apart is not None and apart.has(known.digest, held.nbytes):
             return known, None

@@ -1,5 +1,4 @@
-"""RotaryEmbedding and RotaryAppend: rows of any length turned by tables that broadcast, read where they lie, and written where
-they belong."""
+"""RotaryEmbedding and RotaryAppend: rows of any length, tables that broadcast, strided inputs and outputs."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.importer import load_model
-from opalite.ir.model_edits import ModelEdits, max_name, argmax_name
+from opalite.ir.model_edits import ModelEdits, argmax_name, max_name
 
 from ....helpers.numpy_session import NumpySession
 from ....helpers.onnx_text import assert_same, by_onnxruntime, parse

@@ -16,8 +16,8 @@ from opalite.ir.constants.lazy_array import (
     LARGE,
     SLICE,
     LazyArray,
-    page_aligned,
     largest,
+    page_aligned,
     page_contiguous,
     page_empty,
     page_zeros,
@@ -170,14 +170,14 @@ def test_the_largest_value_is_looked_for_once() -> None:
     source = Source()
     kind = TensorType(DType.of(source.stored), source.stored.shape)
     value, other = Value("v", kind, source.stored), Value("w", kind, source.stored)
-    assert value.ask(largest) == other.ask(largest) == 3
+    assert value.cached_query(largest) == other.cached_query(largest) == 3
     assert source.reads == 1
     small, same = Value("s", kind, np.ones(3, np.float32)), Value("t", kind)
     same.share(small)
-    assert same.ask(largest) == 1
+    assert same.cached_query(largest) == 1
     assert small._answers == {largest: 1}
     small.data = np.zeros(3, np.float32)
-    assert (small.ask(largest), same.ask(largest)) == (0, 1)
+    assert (small.cached_query(largest), same.cached_query(largest)) == (0, 1)
     assert largest(np.array([2.0, -np.inf, -5.0, np.nan], np.float32)) == 5
     assert largest(np.array([1.0, -7.5], np.float16)) == 7.5
     assert largest(np.array([np.inf], np.float32)) == 0

@@ -51,7 +51,12 @@ CASES = (
         }
         """,
     ),
-    Case("fuse_rotary_append", "rotated keys that are read", fuse_rotary_append(CPU), KEYS.replace("return %y", "return %y, %r")),
+    Case(
+        "fuse_rotary_append",
+        "rotated keys that are read",
+        fuse_rotary_append(CPU),
+        KEYS.replace("return %y", "return %y, %r"),
+    ),
     Case("fuse_rotary_append", "a position for each entry", fuse_rotary_append(GPU), STARTS.replace("at=4", "at=0")),
     Case(
         "fuse_rotary_append",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.int8_kv_attention import read_bytes
+from opalite.passes.attention.int8_kv_attention import read_int8_cache
 
 from ..texts import CPU, GPU, Case, check
 
@@ -35,14 +35,14 @@ CAST = """
     }
 """
 CASES = (
-    Case("read_bytes", "one query, on a CPU", read_bytes(CPU), WIDENED.replace("SS", "1"), READ),
-    Case("read_bytes", "one query, on a GPU", read_bytes(GPU), WIDENED.replace("SS", "1"), READ),
-    Case("read_bytes", "many queries", read_bytes(CPU), WIDENED.replace("SS", "40")),
-    Case("read_bytes", "no device is known", read_bytes(None), WIDENED.replace("SS", "1")),
+    Case("read_int8_cache", "one query, on a CPU", read_int8_cache(CPU), WIDENED.replace("SS", "1"), READ),
+    Case("read_int8_cache", "one query, on a GPU", read_int8_cache(GPU), WIDENED.replace("SS", "1"), READ),
+    Case("read_int8_cache", "many queries", read_int8_cache(CPU), WIDENED.replace("SS", "40")),
+    Case("read_int8_cache", "no device is known", read_int8_cache(None), WIDENED.replace("SS", "1")),
     Case(
-        "read_bytes",
+        "read_int8_cache",
         "int8 as it is",
-        read_bytes(CPU),
+        read_int8_cache(CPU),
         CAST,
         """
         graph g(%q: f32[1,4,1,8], %m: i8[1,2,6,8]) {

@@ -6,7 +6,11 @@ import pytest
 
 from opalite.passes.data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
 from opalite.passes.data_movement.fuse_transposes import fuse_transposes
-from opalite.passes.data_movement.sink_row_permutations import align_row_permutations, hoist_row_permutation, sink_row_permutation
+from opalite.passes.data_movement.sink_row_permutations import (
+    align_row_permutations,
+    hoist_row_permutation,
+    sink_row_permutation,
+)
 
 from ..texts import CPU, GPU, Case, check
 
@@ -60,7 +64,7 @@ CASES = (
         unfuse_row_permutation,
         """
         graph g(%x: f32[6,9,16]) {
-            %y = PermuteRows(%x) {row=16, shape=[54, 16], steps=[["reshape", [2, 3, 9, 1]], ["transpose", [1, 0, 2, 3]]]}
+            %y=PermuteRows(%x) {row=16, shape=[54, 16], steps=[["reshape", [2, 3, 9, 1]], ["transpose", [1, 0, 2, 3]]]}
             return %y
         }
         """,

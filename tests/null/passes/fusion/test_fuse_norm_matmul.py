@@ -49,7 +49,13 @@ CASES = (
         """,  # noqa: E501
         whole=store_halves,
     ),
-    Case("fuse_norm_matmul", "one row would leave matrix units idle", fuse_norm_matmul(H200), normalised(1), whole=store_halves),
+    Case(
+        "fuse_norm_matmul",
+        "one row would leave matrix units idle",
+        fuse_norm_matmul(H200),
+        normalised(1),
+        whole=store_halves,
+    ),
 )
 
 

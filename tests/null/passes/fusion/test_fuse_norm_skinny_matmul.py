@@ -100,7 +100,13 @@ CASES = (
         """,  # noqa: E501
         whole=store_halves,
     ),
-    Case("fuse_norm_skinny_matmul", "a processor has no kernel for it", fuse_norm_skinny_matmul(CPU), ONE, whole=store_halves),
+    Case(
+        "fuse_norm_skinny_matmul",
+        "a processor has no kernel for it",
+        fuse_norm_skinny_matmul(CPU),
+        ONE,
+        whole=store_halves,
+    ),
 )
 
 

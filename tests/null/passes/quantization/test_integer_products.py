@@ -12,7 +12,7 @@ from opalite.ir.device.device_family import BYTE_FOURS
 from opalite.ir.graph import QuantizedConstant
 from opalite.kernels.kernel import Tier
 from opalite.ops.graph_text import parse_graph
-from opalite.passes.quantization.integer_products import to_integer_product, widen
+from opalite.passes.quantization.integer_products import to_integer_product, widen_integer_product
 from opalite.passes.rewrite_driver import Context, run_rule
 
 from ..texts import CPU, DOT, Case, check
@@ -28,9 +28,9 @@ def remember_levels(values: dict[str, Value]) -> None:
 
 CASES = (
     Case(
-        "widen",
+        "widen_integer_product",
         "floats hold the sums",
-        widen(CPU),
+        widen_integer_product(CPU),
         """
         graph g(%x: u8[2,3]) {
             const %w: i8[3,2] = [1, -2, 3, 4, -5, 6]
@@ -52,9 +52,9 @@ CASES = (
         """,
     ),
     Case(
-        "widen",
+        "widen_integer_product",
         "a maximum of bytes",
-        widen(CPU),
+        widen_integer_product(CPU),
         """
         graph g(%x: u8[1,2,4,4]) {
             %y = Pool(%x) {ceil_mode=false, count_include_pad=false, dilations=[1, 1], kernel=[2, 2], kind="max", p=2, pads=[0, 0, 0, 0], storage_order=0, strides=[2, 2], with_indices=false}
@@ -71,9 +71,9 @@ CASES = (
         """,  # noqa: E501
     ),
     Case(
-        "widen",
+        "widen_integer_product",
         "zero points of the constant are taken off where bytes hold that",
-        widen(DOT),
+        widen_integer_product(DOT),
         """
         graph g(%x: u8[1,2,3,3]) {
             const %w: i8[2,2,1,1] = [1, -2, 3, 4]
@@ -94,9 +94,9 @@ CASES = (
         """,
     ),
     Case(
-        "widen",
+        "widen_integer_product",
         "a device that multiplies bytes keeps them",
-        widen(DOT),
+        widen_integer_product(DOT),
         """
         graph g(%x: u8[1,2,3,3]) {
             const %w: i8[2,2,1,1] = [1, -2, 3, 4]
@@ -208,6 +208,6 @@ def test_cpus_keep_convolutions_of_bytes_that_pay(
     shape: tuple[int, ...], device: DeviceInfo, tier: Tier, kept: bool
 ) -> None:
     graph = convolution(*shape)
-    run_rule(graph, "widen", widen(device, tier), Context(check=True))
+    run_rule(graph, "widen_integer_product", widen_integer_product(device, tier), Context(check=True))
     assert any(n.op.name == "IntegerConv" for n in graph.nodes) == kept
     assert any(n.op.name == "Conv" for n in graph.nodes) != kept

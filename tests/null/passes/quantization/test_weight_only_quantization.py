@@ -8,7 +8,7 @@ import pytest
 from opalite.ir import Value
 from opalite.ir.dtype import DType
 from opalite.ir.tensor_type import TensorType
-from opalite.passes.quantization.weight_only_quantization import BLOCK, quantize_weights, narrowed
+from opalite.passes.quantization.weight_only_quantization import BLOCK, narrowed, quantize_weights
 
 from ..texts import Case, check
 

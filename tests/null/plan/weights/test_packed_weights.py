@@ -12,7 +12,7 @@ import pytest
 
 import onnx
 from onnx import helper
-from opalite.ir.constants.content_hash import content_key, content_info
+from opalite.ir.constants.content_hash import content_info, content_key
 from opalite.ir.constants.lazy_array import LARGE, LazyArray, converted, pin_all, reshaped
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType

@@ -15,7 +15,7 @@ from ....cl.memory.shared_weights import SharedWeight
 from ....cl.memory.staging_buffer import StagingBuffer
 from ....cl.runtime import Runtime
 from ....errors import DeviceMemoryError
-from ....ir.constants.content_hash import Contents
+from ....ir.constants.content_hash import ContentInfo
 from ....ir.constants.lazy_array import LazyArray
 from ....ir.device.device_family import SLOW_SUB_BUFFERS
 from ....ir.dtype import DType
@@ -47,7 +47,7 @@ class SlotMemory:
         """Upload the weights and allocate. DeviceMemoryError if memory is short."""
         self._rt = rt
         self.weights: list[SharedWeight] = []  # keeps constants alive
-        self._known: list[Contents] = []  # by which the next plan finds the constants
+        self._known: list[ContentInfo] = []  # by which the next plan finds the constants
         self.weight_bytes: dict[int, int] = {}
         self._constants: dict[int, Any] = {}
         for slot in program.slots:

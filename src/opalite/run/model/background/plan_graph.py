@@ -80,7 +80,7 @@ def compute_largest(graph: Graph, policy: PrecisionPolicy) -> None:
         return
     inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.levels is None}
     large = {v.held for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.held, LazyArray)}
-    parallel_map(lambda held: held.ask(largest), large)
+    parallel_map(lambda held: held.cached_query(largest), large)
 
 
 def copy_with_weights(content: Program | Template) -> Program | Template:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....importer.walk.segments import GraphOutput, PassThrough, Segment
 from ....ir.symbols import is_symbolic_int
-from ....plan.kv_cache_spec import InputSpec, Cache, KVCacheSpec
+from ....plan.kv_cache_spec import Cache, InputSpec, KVCacheSpec
 from ..imported_model import ImportedModel
 
 _MAX_FIXED_BYTES = 4096  # of an input that must have the same contents in each run

@@ -41,6 +41,6 @@ def test_each_is_read_once(precision: Precision, dtype: Any) -> None:
     for _ in range(2):
         compute_largest(product(held), PrecisionPolicy(precision))
     assert len(seen) == reads
-    assert product(held).nodes[0].input(1).ask(largest) == 7
+    assert product(held).nodes[0].input(1).cached_query(largest) == 7
     assert len(seen) == 1
     compute_largest(product(np.zeros((3, 3), np.float32)), PrecisionPolicy(precision))
