@@ -66,6 +66,13 @@ class Value:
         self._answers = {}
 
     @property
+    def array(self) -> Array:
+        """The contents of a constant, in memory. AssertionError for another value."""
+        data = self.data
+        assert data is not None, f"%{self.name} is no constant"
+        return data
+
+    @property
     def held(self) -> Array | LazyArray | None:
         """The contents as stored: an array, a LazyArray that is not loaded yet, or None."""
         return self._data

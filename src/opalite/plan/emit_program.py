@@ -104,8 +104,7 @@ class Emitter:
         if v not in self.hosts:
             self.hosts[v] = len(self.hosts)
             if v.is_const:
-                assert v.data is not None
-                self.program.host_consts[self.hosts[v]] = v.data
+                self.program.host_consts[self.hosts[v]] = v.array
         return self.hosts[v]
 
     def slot(self, v: Value) -> int:

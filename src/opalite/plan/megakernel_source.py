@@ -48,19 +48,13 @@ enum { local_x_ = 0, local_y_ = 0, local_z_ = 0 };
 _PARAMETERS = "global const ulong *a, global const uint *shape, uint begin, uint end"
 
 SHAPE = 8
-"""Numbers in a row of the shape table.
-
-Function, first argument, work-groups in total, along x, along y, and work-items of a group along x, y and z.
-"""
+"""Row of the shape table: function, first argument, work-groups (total, x, y), work-items of a group (x, y, z)."""
 
 RANGES = 8
 """Most parts of a step's work-groups: each worker begins with its own part."""
 
 LINE = 16
-"""uints in a cache line.
-
-A row of the counter table has one line for the finished work-groups, and one for each part, for its work-groups taken.
-"""
+"""uints in a cache line. A row of counters has a line for finished work-groups, and one for each part's taken ones."""
 
 CONTROL = ("ASKED", "LEAVE", "LEFT", "STAY", "INSIDE", "CAME", "SPARE")
 """Control words of the host and of polling workers, each in a cache line of its own (16 uints apart).
@@ -84,17 +78,10 @@ iterations. CORE: the host's core when it launched the workers.
 """
 
 MOVE = ("TO", "FROM", "BYTES", "TO_STEP", "FROM_STEP", "WHEN")
-"""A copy by the host after each iteration, a ulong each: addresses, bytes, increments of both addresses.
-
-WHEN is 0 for copies after each iteration, which come first, and 1 for copies only before a next iteration.
-"""
+"""A copy by the host after each iteration, a ulong each. WHEN: 0 always (these first), 1 before a next iteration."""
 
 TABLE = ("ARGS", "SHAPES", "COUNTERS", "STEPS", "TURN")
-"""The steps for one set of sizes, a ulong each.
-
-Addresses of their arguments, shapes and counters, the number of steps, and the number of their present or last run,
-from 0 on (the largest uint before the first).
-"""
+"""The steps for one set of sizes, a ulong each. TURN: number of the present or last run; largest uint before any."""
 
 SPINS, LEAST_SPINS = 20000, 100
 """Spins of a worker before it sleeps: at first (half a millisecond), and after repeated long waits."""
@@ -170,14 +157,12 @@ def loop_text(functions: int, stays: bool, workers: int) -> str:
     that any number of workers finishes, however late they start.
 
     Unless `stays`, run_steps: each work-item is a worker; clear_steps resets the counters afterwards.
-
     If `stays`, serve_steps (host_thread_loop.py): a worker beside the host, for the current run and those that follow
     soon; or it returns the address of the function by which the host takes part. Counters only grow: in run `turn` of a
     table they start at `turn` times the work-groups of a part, so that a late worker finds nothing to do. The host
     writes TURN after everything that the run reads.
 
     address: a kernel that returns a buffer's address.
-
     Workers that have waited long sleep by inline assembly in a called function: PoCL 5 and 6 crash when they compile a
     kernel that contains assembly (tests/portability/faults/pocl_assembly.py).
     """

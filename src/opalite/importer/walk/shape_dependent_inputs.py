@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
-from ...ir.symbols import Moved, Substituted, Trace
+from ...ir.symbols import Rehinted, Substituted, Trace
 from ...ir.tensor_type import TensorType
 from .constant_evaluation import evaluate_nodes
 
@@ -92,7 +92,7 @@ def graph_at(graph: Graph, sizes: tuple[int, ...]) -> Graph:
 def graph_with_hints(graph: Graph, sizes: tuple[int, ...]) -> Graph:
     """Copy `graph` with `sizes` as new hints of its symbols; planning the copy adds guards to the copy only."""
     assert graph.trace is not None
-    at = Moved(graph.trace, sizes)
+    at = Rehinted(graph.trace, sizes)
     return _substituted(graph, at, at.trace)
 
 

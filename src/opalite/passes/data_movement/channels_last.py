@@ -277,14 +277,13 @@ def _along_last(v: Value, node: Node, added: list[Node]) -> Value:
 def _product(node: Node, x: Value, out: Value, added: list[Node]) -> Node:
     """A patch convolution as a matrix product; the caller adds the last node."""
     w = node.input(1)
-    assert w.data is not None
     m, c, kh, kw = w.shape
     n, h, wide, _ = out.shape
     if (kh, kw) != (1, 1):
         apart = _beside(node, Reshape((n, h, kh, wide, kw, c)), x, added)
         together = _beside(node, Transpose((0, 1, 3, 2, 4, 5)), apart, added)
         x = _beside(node, Reshape((n, h, wide, kh * kw * c)), together, added)
-    matrix = constant_like(w, w.data.transpose(2, 3, 1, 0).reshape(kh * kw * c, m))
+    matrix = constant_like(w, w.array.transpose(2, 3, 1, 0).reshape(kh * kw * c, m))
     product = MatMul(trans_a=False, trans_b=False)
     bias = node.get(2)
     if bias is None:

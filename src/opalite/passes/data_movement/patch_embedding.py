@@ -70,7 +70,6 @@ def _source(node: Node, sweep: Sweep) -> tuple[Node, list[Node]] | None:
 def _product(conv: Node, last: Node) -> list[Node]:
     """The nodes that replace `last`."""
     w, added = conv.input(1), list[Node]()
-    assert w.data is not None
     m, c, kh, kw = w.shape
     n, _, h, wide = conv.y.shape
 
@@ -81,7 +80,7 @@ def _product(conv: Node, last: Node) -> list[Node]:
     apart = beside(Reshape((n, c, h, kh, wide, kw)), conv.x)
     together = beside(Transpose((0, 2, 4, 1, 3, 5)), apart)
     rows = beside(Reshape((*last.y.shape[:-1], c * kh * kw)), together)
-    matrix = constant_like(w, w.data.reshape(m, math.prod((c, kh, kw))).T)
+    matrix = constant_like(w, w.array.reshape(m, math.prod((c, kh, kw))).T)
     origin = joined_origin(conv, last)
     product, bias = MatMul(trans_a=False, trans_b=False), conv.get(2)
     if bias is None:

@@ -97,27 +97,27 @@ def _per_channel(ref: Ref, node: Node, channels: int) -> Array | None:
     if not isinstance(ref, In):
         return None
     v = node.input(ref.i)
-    if v.data is None:
+    if not v.is_const:
         return None
     rank = len(node.y.shape)
     shape = (1,) * (rank - len(v.shape)) + v.shape
-    if v.data.size == 1:
-        return np.full(channels, float(v.data.reshape(())))
+    if v.type.count == 1:
+        return np.full(channels, float(v.array.reshape(())))
     if shape[1] != channels or math.prod(shape) != channels:
         return None
-    return v.data.astype(np.float64).reshape(channels)
+    return v.array.astype(np.float64).reshape(channels)
 
 
 def _scaled_conv(conv: Node, scale: Array, shift: Array, origin: tuple[Origin, ...]) -> Node:
     w, b = conv.input(1), conv.get(2)
-    assert w.data is not None
+    data = w.array
     dims = [1] * len(w.shape)
     if isinstance(conv.op, Conv):
         dims[0] = -1
-        weights = w.data * scale.reshape(dims)
+        weights = data * scale.reshape(dims)
     else:  # ConvTranspose: w[C, M/g, ...], group-major output channels
         groups = conv.as_(ConvTranspose).group
-        view = w.data.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+        view = data.reshape(groups, w.shape[0] // groups, *w.shape[1:])
         by_group = scale.reshape(groups, 1, w.shape[1], *[1] * (len(w.shape) - 2))
         weights = (view * by_group).reshape(w.shape)
     bias = shift if b is None or b.data is None else b.data * scale + shift

@@ -26,8 +26,8 @@ def inline_scalars(node: Node, sweep: Sweep) -> Patch | str | None:
     operands: list[Ref] = []
     found = False
     for i, v in enumerate(node.inputs):
-        if v is not None and v.data is not None and v.data.size == 1 and v.dtype.on_device:
-            operands.append(Lit(v.data.reshape(()).item(), v.dtype))
+        if v is not None and v.is_const and v.type.count == 1 and v.dtype.on_device:
+            operands.append(Lit(v.array.reshape(()).item(), v.dtype))
             found = True
         else:
             operands.append(In(i))

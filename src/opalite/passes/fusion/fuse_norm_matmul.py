@@ -37,7 +37,7 @@ def fuse_norm_matmul(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) 
         if norm is None or not _is_row_norm(norm):
             return None
         w, parameters = node.input(1), (norm.get(1), norm.get(2))
-        if w.data is None or len(w.shape) != 2 or any(v is not None and v.data is None for v in parameters):
+        if not w.is_const or len(w.shape) != 2 or any(v is not None and not v.is_const for v in parameters):
             return "the matrix, scale and bias must be constants"
         if norm.precision is not node.precision:
             return f"the rows are computed in {norm.precision.value}, the product in {node.precision.value}"
@@ -103,5 +103,4 @@ def _fused(norm: Node, node: Node, between: Node | None) -> tuple[Node, list[Nod
 
 
 def _wide(v: Value, count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    assert v.data is not None
-    return np.broadcast_to(np.asarray(v.data, np.float64).reshape(-1), (count,))
+    return np.broadcast_to(np.asarray(v.array, np.float64).reshape(-1), (count,))

@@ -50,7 +50,7 @@ def fuse_norm_skinny_matmul(device: DeviceInfo, memory: Memory | None = Memory.B
         readers = sweep.uses.get(normal, ())
         if normal in sweep.exposed or not readers or not all(_is_product_of(r, normal) for r in readers):
             return "the rows have other readers than products with constants"
-        if any(v is not None and v.data is None for v in (found.scale, found.bias)):
+        if any(v is not None and not v.is_const for v in (found.scale, found.bias)):
             return "scale and bias must be constants"
         if any(n.precision is not node.precision for n in (*found.nodes, *readers)):
             return f"the rows are computed in {node.precision.value}, their readers are not"
@@ -81,7 +81,7 @@ def _is_product_of(node: Node, rows: Value) -> bool:
     if node.op.trans_a or rows in node.inputs[1:]:
         return False
     held = node.inputs[1 : node.op.arity]
-    return len(node.input(1).shape) == 2 and all(v is None or v.data is not None for v in held)
+    return len(node.input(1).shape) == 2 and all(v is None or v.is_const for v in held)
 
 
 def _with_parameters(norm: Node, sweep: Sweep) -> _Rows:

@@ -29,7 +29,7 @@ def fuse_requantize(node: Node, sweep: Sweep) -> Patch | str | None:
     if node.op.expr != quantize_expr(_dtypes(node), node.y.dtype) or node.x.dtype is not DType.FLOAT32:
         return None
     scale, zero = node.input(1), node.get(2)
-    if not _is_plain(scale) or (zero is not None and (zero.data is None or zero.type.count != 1)):
+    if not _is_plain(scale) or (zero is not None and (not zero.is_const or zero.type.count != 1)):
         return None
     added: list[Node] = []
     moved = _integers(node.x, node, sweep, added)
@@ -67,20 +67,19 @@ def _reverses(source: Node, op: Elementwise, like: Node) -> bool:
     scale = source.input(1)
     if not _is_plain(scale) or not np.array_equal(_number(scale), _number(like.input(1))):
         return False
-    zeros = [0 if z is None else None if z.data is None else _number(z) for z in (source.get(2), like.get(2))]
+    zeros = [0 if z is None else _number(z) if z.is_const else None for z in (source.get(2), like.get(2))]
     return None not in zeros and bool(zeros[0] == zeros[1])
 
 
 def _is_plain(scale: Value) -> bool:
     """Whether the scale is one constant positive number of ordinary size."""
-    if scale.data is None or scale.type.count != 1:
+    if not scale.is_const or scale.type.count != 1:
         return False
-    return bool(_SCALES[0] < float(scale.data.reshape(())) < _SCALES[1])
+    return bool(_SCALES[0] < float(scale.array.reshape(())) < _SCALES[1])
 
 
 def _number(v: Value) -> np.generic:
-    assert v.data is not None
-    found: np.generic = v.data.reshape(-1)[0]
+    found: np.generic = v.array.reshape(-1)[0]
     return found
 
 

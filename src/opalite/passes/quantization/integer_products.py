@@ -101,7 +101,7 @@ def to_integer_product(
         scale = source.get(1)
         if source.op.expr != dequantize_expr(tuple(v.dtype for v in source.inputs if v is not None)):
             return None
-        if scale is None or scale.data is None or any(v is not None and v.type.count != 1 for v in source.inputs[1:]):
+        if scale is None or not scale.is_const or any(v is not None and v.type.count != 1 for v in source.inputs[1:]):
             return "the first operand has several scales, or none that is constant"
         if pays and isinstance(node.op, Conv) and not _kept_conv(node, node.op):
             return "grouped convolutions have float kernels only"
@@ -113,7 +113,7 @@ def to_integer_product(
         room = _LARGEST - _largest_sum(w.levels.q, w_zero, axis)
         if room < 0:
             return "sums of integers may exceed 32 bits"
-        patch = _as_integers(node, node.op, source, scale.data.reshape(()), w_scale, w_zero, room)
+        patch = _as_integers(node, node.op, source, scale.array.reshape(()), w_scale, w_zero, room)
         if not pays and isinstance(node.op, Conv):
             made = next(n for n in patch.add if isinstance(n.op, IntegerConv))
             if not _pays(device, made, node):
@@ -253,8 +253,8 @@ def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized") -
             added.append(node.beside(Elementwise(expr), operands))
             wide.append(added[-1].y)
         for bias in node.inputs[2:first]:
-            if exact and bias is not None and bias.data is not None:
-                bias = _constant(bias, bias.data.astype(np.float32))
+            if exact and bias is not None and bias.is_const:
+                bias = _constant(bias, bias.array.astype(np.float32))
             wide.append(bias)
         widened: Op
         if isinstance(op, IntegerConv):
@@ -287,27 +287,24 @@ def _largest_product(node: Node, first: int) -> float:
     """Bound of every sum of products of integers minus zero points, bias included; inf if unknown."""
     x, w, x_zero, w_zero = node.x, node.input(1), node.get(first), node.get(first + 1)
     reach = 255.0
-    if x_zero is None or x_zero.data is not None:
-        ends, zero = (
-            np.iinfo(x.dtype.np),
-            0 if x_zero is None or x_zero.data is None else int(x_zero.data.reshape(-1)[0]),
-        )
+    if x_zero is None or x_zero.is_const:
+        ends, zero = np.iinfo(x.dtype.np), 0 if x_zero is None else int(x_zero.array.reshape(-1)[0])
         reach = float(max(abs(ends.min - zero), abs(ends.max - zero)))
     axis = _channel_axis(node) % len(w.shape)
     is_conv = isinstance(node.op, IntegerConv)
     trans_b = isinstance(node.op, IntegerMatMul) and node.op.trans_b
-    if w.data is None or (w_zero is not None and w_zero.data is None):
+    if not w.is_const or (w_zero is not None and not w_zero.is_const):
         terms = math.prod(w.shape[1:]) if is_conv else matrix_dims(w.shape, trans_b)[0]
         largest = 255.0 * terms * reach
     else:
-        own = w.data.astype(np.float64)
-        if w_zero is not None and w_zero.data is not None:
-            own = own - w_zero.data.astype(np.float64).reshape([-1 if i == axis else 1 for i in range(own.ndim)])
+        own = w.array.astype(np.float64)
+        if w_zero is not None:
+            own = own - w_zero.array.astype(np.float64).reshape([-1 if i == axis else 1 for i in range(own.ndim)])
         summed = tuple(range(1, own.ndim)) if is_conv else -1 if trans_b else -2
         largest = float(np.abs(own).sum(summed).max(initial=0.0)) * reach
     for bias in node.inputs[2:first]:
         if bias is not None:
-            largest += np.inf if bias.data is None else float(np.abs(bias.data.astype(np.float64)).max(initial=0.0))
+            largest += float(np.abs(bias.array.astype(np.float64)).max(initial=0.0)) if bias.is_const else np.inf
     return largest
 
 
@@ -330,11 +327,12 @@ def _reshaped(v: Value, shape: tuple[int, ...], node: Node, added: list[Node]) -
 def _without_zero(node: Node, at: int) -> Patch | None:
     """Patch: the constant operand minus its zero points (input `at`), if that fits in 8 bits."""
     w, zero = node.input(1), node.get(at)
-    if zero is None or w.data is None or zero.data is None:
+    if zero is None or not w.is_const or not zero.is_const:
         return None
-    axis = _channel_axis(node) % w.data.ndim
-    along = tuple(-1 if i == axis else 1 for i in range(w.data.ndim))
-    less = w.data.astype(np.int32) - (zero.data.reshape(along) if zero.data.size > 1 else int(zero.data.reshape(())))
+    axis, rank = _channel_axis(node) % len(w.shape), len(w.shape)
+    along = tuple(-1 if i == axis else 1 for i in range(rank))
+    zeros = zero.array
+    less = w.array.astype(np.int32) - (zeros.reshape(along) if zeros.size > 1 else int(zeros.reshape(())))
     low, high = int(less.min(initial=0)), int(less.max(initial=0))
     held = np.int8 if low >= -128 and high <= 127 else np.uint8 if low >= 0 and high <= 255 else None
     if held is None:

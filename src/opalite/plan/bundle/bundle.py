@@ -31,7 +31,7 @@ from ..program import Program
 from ..template.program_template import Template
 from .dispatch_key import DispatchKey
 
-VERSION = 9
+VERSION = 10
 SUFFIX = ".opal"
 TABLE = 64 << 20
 """Least bytes of a gather-only table that is memory-mapped from the bundle."""

@@ -138,15 +138,17 @@ def test_emission_makes_no_large_weight_whose_size_is_known() -> None:
         emitter = Emitter(Graph("g"), DeviceInfo(), {}, Program("p"), late=late)
         return emitter.program.weights[emitter.add_kernel_form(weight, "w")]
 
-    weight = Weight(value, "halves", lambda data: data.astype(half), made=(half, (SIDE, SIDE)))
+    weight = Weight(value, "halves", lambda data: data.astype(half), packed_type=(half, (SIDE, SIDE)))
     later = added(weight)
     assert isinstance(later, LazyArray)
     assert (later.dtype, later.shape, source.reads) == (half, (SIDE, SIDE), 0)
     assert later.read()[1, 1] == 3
     assert source.reads == 1
-    assert isinstance(added(Weight(value, "few", lambda data: data[:2], made=(np.dtype("f4"), (2, SIDE)))), np.ndarray)
+    assert isinstance(
+        added(Weight(value, "few", lambda data: data[:2], packed_type=(np.dtype("f4"), (2, SIDE)))), np.ndarray
+    )
     assert isinstance(added(weight, late=False), np.ndarray)
-    wrong = added(Weight(value, "other", lambda data: data, made=(half, (SIDE, SIDE))))
+    wrong = added(Weight(value, "other", lambda data: data, packed_type=(half, (SIDE, SIDE))))
     assert isinstance(wrong, LazyArray)
     with pytest.raises(AssertionError, match="float32"):
         wrong.read()

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from opalite.passes.data_movement import sink_row_permutations as sinking
 from opalite.passes.data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
 from opalite.passes.data_movement.fuse_transposes import fuse_transposes
-from opalite.passes.data_movement.sink_row_permutations import (
-    align_row_permutations,
-    hoist_row_permutation,
-    sink_row_permutation,
-)
 
 from ..texts import CPU, GPU, Case, check
 
@@ -80,7 +76,7 @@ CASES = (
     Case(
         "hoist_row_permutation",
         "rows are moved before they are normalised",
-        hoist_row_permutation,
+        sinking.hoist_row_permutation,
         """
         graph g(%x: f32[6,9,16]) {
             const %s: f32[16] = seed 1
@@ -103,7 +99,7 @@ CASES = (
     Case(
         "hoist_row_permutation",
         "a product is passed on the way to another movement",
-        hoist_row_permutation,
+        sinking.hoist_row_permutation,
         """
         graph g(%x: f32[6,9,8]) {
             const %w: f32[16,8] = seed 1
@@ -126,7 +122,7 @@ CASES = (
     Case(
         "align_row_permutations",
         "a residual that was moved once is added where the rows are",
-        align_row_permutations,
+        sinking.align_row_permutations,
         """
         graph g(%x: f32[6,8]) {
             const %w: f32[8,8] = seed 1
@@ -154,7 +150,7 @@ CASES = (
     Case(
         "sink_row_permutation",
         "rows stay in windows until other ones are wanted",
-        sink_row_permutation,
+        sinking.sink_row_permutation,
         """
         graph g(%x: f32[2,3,8]) {
             const %w: f32[8,4] = seed 1
@@ -295,7 +291,7 @@ CASES = (
     Case(
         "hoist_row_permutation",
         "rows that are normalised for others, too",
-        hoist_row_permutation,
+        sinking.hoist_row_permutation,
         """
         graph g(%x: f32[6,9,16]) {
             const %s: f32[16] = seed 1
@@ -309,7 +305,7 @@ CASES = (
     Case(
         "hoist_row_permutation",
         "rows that are taken twice would be normalised twice",
-        hoist_row_permutation,
+        sinking.hoist_row_permutation,
         """
         graph g(%x: f32[1,1,16]) {
             const %s: f32[16] = seed 1
@@ -323,7 +319,7 @@ CASES = (
     Case(
         "hoist_row_permutation",
         "rows of zeros are not what the norm of zeros is",
-        hoist_row_permutation,
+        sinking.hoist_row_permutation,
         """
         graph g(%x: f32[6,9,16]) {
             const %s: f32[16] = seed 1
@@ -337,7 +333,7 @@ CASES = (
     Case(
         "align_row_permutations",
         "a residual that is not known in the order of the rows",
-        align_row_permutations,
+        sinking.align_row_permutations,
         """
         graph g(%x: f32[6,8]) {
             const %w: f32[8,8] = seed 1
@@ -353,7 +349,7 @@ CASES = (
     Case(
         "sink_row_permutation",
         "one who reads the rows where they are",
-        sink_row_permutation,
+        sinking.sink_row_permutation,
         """
         graph g(%x: f32[2,3,8]) {
             const %w: f32[8,4] = seed 1

@@ -429,7 +429,7 @@ def test_a_damaged_plan_heals_with_one_log_line(
     raw = path.read_bytes()
     if how == "version":
         for module in ("read_bundle", "write_bundle"):
-            monkeypatch.setattr(f"opalite.plan.{module}.VERSION", 99)
+            monkeypatch.setattr(f"opalite.plan.bundle.{module}.VERSION", 99)
     else:
         variants = load_bundle(path).variants
         weight = next(iter(variants[0].program.weights.values())).tobytes()
