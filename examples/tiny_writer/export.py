@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def export(weights: graph.Weights, shape: graph.Shape, folder: Path) -> None:
-    """model.onnx, genai_config.json, generation_config.json and tokenizer_config.json, beside tokenizer.json."""
+    """Write model.onnx and the configurations next to tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
     model = graph.build(weights, shape)
     onnx.save(model, folder / "model.onnx")

@@ -13,7 +13,7 @@ END = "<|endoftext|>"
 
 
 def prepare(folder: Path, vocabulary: int) -> Path:
-    """Write folder/tokenizer.json; returns the path of the tokens, which lie beside the folder."""
+    """Write folder/tokenizer.json, and the tokens next to the folder; return their path."""
     training, held_out = corpus.split(corpus.paragraphs())
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

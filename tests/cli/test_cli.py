@@ -56,7 +56,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opalite(*args: str, code: int = 0) -> str:
-    """What a command printed; its exit status must be `code`."""
+    """The output of a command with exit status `code`."""
     result: Result = CliRunner().invoke(main, list(args))
     assert result.exit_code == code, result.output
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -241,7 +241,7 @@ def test_top_classes_with_labels() -> None:
 
 
 def test_an_output_called_file_is_saved() -> None:
-    """Which np.savez cannot."""
+    """np.savez cannot write it."""
     node = helper.make_node("Neg", ["x"], ["file"])
     save(make_model([node], [port("x", [2])], [port("file", [2])]), "m.onnx")
     opalite("run", "m.onnx", "-o", "y.npz", "--iterations", "0")

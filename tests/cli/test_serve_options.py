@@ -1,4 +1,4 @@
-"""What the options of `opalite serve` tell the gRPC front."""
+"""Options of `opalite serve` for the gRPC front."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _WANTED = (
 
 
 def variant_of(command: Command) -> tuple[str, str]:
-    """What is run for the command, and why it is not the command itself; "" for nothing to run."""
+    """The command line to run instead, and the reason; "" for nothing to run."""
     if command.page in FOLLOWED:
         return "", FOLLOWED[command.page]
     text, reasons = fill_in(command).text.strip(), []

@@ -32,7 +32,7 @@ _OTHER_SETTINGS = ("tests/build_cache.py", "tests/device", "tests/portability")
 
 
 class RefusedError(Exception):
-    """What is wrong with a command, in words."""
+    """A command that could not be run, with the reason."""
 
 
 class _ParsedError(Exception):
@@ -111,7 +111,7 @@ def _source(module: str) -> Path:
 
 
 def _read_arguments(program: str, words: Sequence[str], folder: Path, known: set[str]) -> str | None:
-    """What the program says against its arguments, if anything; its options are added to `known`."""
+    """The program's error about its arguments, or None; its options are added to `known`."""
     parse, invoke, click_parse = argparse.ArgumentParser.parse_args, click.Command.invoke, click.Command.parse_args
 
     def parse_args(self: argparse.ArgumentParser, *args: Any, **options: Any) -> NoReturn:

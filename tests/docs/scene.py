@@ -87,7 +87,7 @@ def write_hearing(work: Path) -> None:
 
 
 def store_outputs(work: Path) -> None:
-    """Put inputs, and expected outputs, beside the models of folders."""
+    """Write inputs and expected outputs next to the models of folders."""
     x = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
     session = opalite.InferenceSession(work / "models" / "model.onnx")
     (y,) = session.run(None, {"input": x})

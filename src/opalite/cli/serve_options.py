@@ -115,8 +115,7 @@ def telemetry_options(fn: F) -> F:
 
 
 def server_settings(models: tuple[str, ...], repository: str | None, given: dict[str, Any]) -> ServerSettings:
-    """Settings of the engine. OptionError without a model or for a repeated name, InputError for invalid session
-    options."""
+    """Settings of the engine. OptionError without a model or for a repeated name, InputError for invalid options."""
     from ..run.model.compile_options import CompileOptions, parse_precision
     from ..serve.engine.model_config import ServerSettings
     from ..serve.engine.model_repository import name_of

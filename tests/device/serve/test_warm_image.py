@@ -1,4 +1,4 @@
-"""What the image of deploy/docker does, by hand: warmed once, it serves from a cache that nobody can write."""
+"""The steps of the image of deploy/docker: a warmed cache serves read-only."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_warming_ends_where_waiting_longer_would_change_nothing(
 
 
 def without_rights() -> list[str]:
-    """What begins a command of a user who may change nothing: a stranger, else root without capabilities."""
+    """The command prefix of a user without write access: another user, else root without capabilities."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return []
     stranger = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]

@@ -45,11 +45,11 @@ class Model:
 
     @property
     def served_versions(self) -> tuple[str, ...]:
-        """Those that take requests."""
+        """The versions that accept requests."""
         return tuple(str(n) for n in self.versions)
 
     def find(self, version: str) -> ServedVersion:
-        """What serves a version, '' being the newest. NotFound, NotReady."""
+        """Find a served version; '' is the newest. NotFound, NotReady."""
         if not version and self.versions:
             return self.versions[max(self.versions)]
         if version.isascii() and version.isdigit() and len(version) < 20 and int(version) in self.versions:

@@ -1,4 +1,4 @@
-"""Triton's client from PyPI and malformed requests, against models on a device behind a process of `opalite serve`."""
+"""Triton's client from PyPI and malformed requests, against a process of `opalite serve`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def served(rt: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 
 def events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """What comes, as it comes."""
+    """Yield the received data in pieces."""
     for line in answer:
         if line.startswith(b"data: "):
             yield json.loads(line[6:])

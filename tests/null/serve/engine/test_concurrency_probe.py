@@ -1,4 +1,4 @@
-"""How many runs at once a worker makes: as many as are done fastest, where more are clearly faster."""
+"""Concurrent runs of a worker: the number with the highest throughput, if clearly faster."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ FACTORY = "tests.helpers.serve_sessions:doubler"
 
 
 class Seen:
-    """A watcher that keeps what it is told."""
+    """An observer that records all events."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Who is first, and with whom: priorities, sizes of batches, delays, and queues that are full."""
+"""Order and batches of requests: priorities, batch sizes, delays, full queues."""
 
 from __future__ import annotations
 

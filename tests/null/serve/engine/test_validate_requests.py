@@ -1,4 +1,4 @@
-"""What does not fit a model is refused before it is queued, and told in full."""
+"""Invalid requests are refused before they are queued, with a full message."""
 
 from __future__ import annotations
 

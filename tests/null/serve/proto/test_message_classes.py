@@ -15,7 +15,7 @@ TRITON = (service_pb2.DESCRIPTOR, model_config_pb2.DESCRIPTOR)
 
 
 def described(field: Any) -> tuple[Any, ...]:
-    """What of a field is on the wire or in its text and JSON forms."""
+    """The properties of a field that its wire, text and JSON forms contain."""
     kind = field.message_type or field.enum_type
     oneof = field.containing_oneof
     repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED

@@ -1,4 +1,4 @@
-"""Where metrics are read: HTTP's own port, and one apart."""
+"""Metrics at the HTTP port and at a separate port."""
 
 from __future__ import annotations
 

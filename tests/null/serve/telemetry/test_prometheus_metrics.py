@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them, after what the engine told."""
+"""Metrics in Prometheus format after events of the engine."""
 
 from __future__ import annotations
 

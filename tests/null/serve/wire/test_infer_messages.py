@@ -1,4 +1,4 @@
-"""What a request says of its priority and its time."""
+"""Priority and timeout of a request."""
 
 from __future__ import annotations
 
