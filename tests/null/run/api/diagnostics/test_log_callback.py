@@ -67,7 +67,7 @@ def test_the_callback_gets_each_part_of_a_message(told: list[Message], logged: l
     ]
     for *_, where, _ in told:
         assert where.startswith(f"{here}:")
-        assert where.endswith(" test_every_message_comes_in_its_parts")
+        assert where.endswith(" test_the_callback_gets_each_part_of_a_message")
     assert logged == [], "a callback takes the messages from Python's logging"
 
 
