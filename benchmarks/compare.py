@@ -50,7 +50,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def engine_options(items: list[str]) -> dict[str, dict[str, str]]:
-    """`opalite.device=gpu` as {"opalite": {"device": "gpu"}}, beside its precision; engines' names may hold dots."""
+    """`opalite.device=gpu` as {"opalite": {"device": "gpu"}}, with its precision; engine names may contain dots."""
     options: dict[str, dict[str, str]] = {"opalite": {"precision": "fp32"}}
     for item in items:
         left, equals, value = item.partition("=")

@@ -1,4 +1,4 @@
-"""Resident memory of one process that runs a model, beside onnxruntime: at its peak, and when it has come to rest.
+"""Measures resident memory of a process that runs a model, against onnxruntime: peak, and after the last run.
 
     python -m benchmarks.memory resnet50 alexnet ../shared/models/mobilenetv2_fp32.onnx
     python -m benchmarks.memory model.onnx --shape input:1x3x224x224 --parts --json memory.json

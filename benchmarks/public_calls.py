@@ -1,4 +1,4 @@
-"""What each public call costs, and by which strategy it runs: milliseconds of known, new and growing sizes.
+"""Times each public call with known, new and growing sizes, and shows its strategy.
 
     python -m benchmarks.public_calls [--device cpu] [--samples 200] [--scripts 3] [--json FILE]
 

@@ -104,7 +104,7 @@ def _segmentation(name: str) -> Build:
 
 
 def _ssdlite() -> Any:
-    """Scores of all anchors of SSDlite-320, without the suppression behind them."""
+    """Scores of all anchors of SSDlite-320, without non-maximum suppression."""
     model = torchvision.models.detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None)
     inner = nn.ModuleDict({"backbone": model.backbone, "head": model.head})
 

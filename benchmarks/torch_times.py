@@ -14,7 +14,7 @@ WARM_UP = 10
 
 
 def reference(model: Any, x: Any) -> Any:
-    """What `model` gives in float64, as a NumPy array."""
+    """The float64 output of `model`, as a NumPy array."""
     with torch.no_grad():
         return model.double().cuda()(_given(x, torch.float64)).cpu().numpy()
 

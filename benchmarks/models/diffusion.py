@@ -30,7 +30,7 @@ def cross_attention_block(
 
 
 def residual(net: Net, x: str, time: str, features: int) -> str:
-    """Two 3x3 convolutions behind group normalisations, with the time added between them."""
+    """Two 3x3 convolutions after group normalisations, with the time added in between."""
     width = net.channels(x)
     y = net.conv(net.silu(group_norm(net, x)), width, 3, gain=LINEAR_GAIN)
     shift = net.reshape(net.gemm(time, features, width), 0, width, 1, 1)

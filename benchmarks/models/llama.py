@@ -88,7 +88,7 @@ def decoder(
 
 
 def save(model: onnx.ModelProto, path: Path) -> Path:
-    """Write `model`, its weights to a file beside it, and leave it without them."""
+    """Writes `model` with its weights in an external file; `model` loses its weights."""
     data = path.with_suffix(".onnx.data").name
     (path.parent / data).unlink(missing_ok=True)
     onnx.save(model, path, save_as_external_data=True, location=data, size_threshold=1024)

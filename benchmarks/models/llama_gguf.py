@@ -20,8 +20,10 @@ PRODUCTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "
 
 
 def save_gguf(shape: Shape, path: Path, kind: str = "F32", *, seed: int = 0) -> Path:
-    """Write the decoder of `shape`, without biases and ties, to `path`. kind: of the products' weights, as gguf names
-    it: F32, F16, Q4_0, Q8_0; the embedding and the norms stay float32."""
+    """Writes the decoder of `shape`, without biases and ties, to `path`.
+
+    kind: type of the products' weights in gguf's names: F32, F16, Q4_0, Q8_0. The embedding and the norms stay float32.
+    """
     if shape.bias or shape.tied:
         raise ValueError("biases and tied embeddings are not written")
     import gguf

@@ -135,7 +135,7 @@ class Net:
         return y
 
     def conv_bn(self, x: str, out: int, kernel: int | tuple[int, int] = 1, **options: Any) -> str:
-        """Convolution and batch normalisation, which becomes the convolution's bias where they are folded."""
+        """Convolution and batch normalisation, folded to the convolution's bias if `fold`."""
         y = self.conv(x, out, kernel, bias=self.fold, **options)
         return y if self.fold else self.batch_norm(y)
 

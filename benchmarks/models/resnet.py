@@ -35,7 +35,7 @@ def bottleneck(net: Net, x: str, width: int, stride: int) -> str:
 
 
 def join(net: Net, x: str, y: str, stride: int) -> str:
-    """relu(y + x), x brought to y's shape by a 1x1 convolution where they differ."""
+    """relu(y + x), with x projected to y's shape by a 1x1 convolution if they differ."""
     if stride != 1 or net.channels(x) != net.channels(y):
         x = net.conv_bn(x, net.channels(y), stride=stride, gain=LINEAR_GAIN)
     return net.relu(net.add(y, x))

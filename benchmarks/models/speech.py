@@ -81,8 +81,10 @@ def half_step(net: Net, x: str, width: int) -> str:
 
 
 def relative_attention(net: Net, x: str, places: str, width: int, heads: int, steps: int) -> str:
-    """Attention by contents and by distance (Dai et al., 2019): the scores by distance, [N,heads,T,2T-1], are shifted
-    so that each row begins at its own step."""
+    """Attention by contents and by distance (Dai et al., 2019).
+
+    The scores by distance, [N,heads,T,2T-1], are shifted so that each row begins at its own step.
+    """
     size = width // heads
     q = net.reshape(net.linear(x, width, width), 0, steps, heads, size)
     k = net.transpose(net.reshape(net.linear(x, width, width), 0, steps, heads, size), 0, 2, 3, 1)

@@ -14,7 +14,7 @@ from tests.portability import install, matrix, run, watch
 from tests.portability.implementations import IMPLEMENTATIONS, DebianSource
 from tests.portability.known import AVOIDED, FAULTS, OUT_OF_REACH, Fault
 
-TEST = "tests/device/kernels/conv/test_conv_packed.py::test_float32[{}]"
+TEST = "tests/device/kernels/conv/test_direct_packed.py::test_float32[{}]"
 MODEL = "tests/models/test_shared_models.py::test_outputs_match[mosaic.case2]"
 
 
@@ -41,7 +41,7 @@ def test_cells_and_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
         intel.name: matrix.summarize(intel, {}, "no wheel", SIZE),
     }
     page = matrix.page(data)
-    assert "| conv packed | 1 ok, **1 failed**, **1 crashed**, **1 driver fault** stale @earlier |" in page
+    assert "| direct packed | 1 ok, **1 failed**, **1 crashed**, **1 driver fault** stale @earlier |" in page
     assert "| model mosaic | 1 ok stale @abc1234 |" in page
     assert "| **cases run** | 5 of 9, in 2 of 4 functions |" in page
     assert "| **day and code** | 2026-11-22 abc1234: 1, earlier: 4 |" in page

@@ -87,7 +87,7 @@ def divisors_in_range(number: int, extent: int = RANGE) -> list[int]:
 
 
 def exhaustive(grid: Sequence[int], limits: Limits, alignment: Alignment = Alignment.PRECISE) -> list[Group]:
-    """All triples of divisors within the limits whose product lies in [32, limit]; corner cases when there are none."""
+    """All triples of divisors within the limits with a product in [32, limit]; `corner_cases` if there are none."""
     sizes = [divisors(g) if alignment is Alignment.PRECISE else divisors_in_range(g) for g in grid3(grid)]
     found = [
         (x, y, z)

@@ -114,7 +114,7 @@ def attention_refusal(p: AttentionProblem, *, reads_int8: bool = False) -> str |
         return f"a tensor of {largest!r} elements is beyond 32-bit indices"
     for name, view in zip("qkvy", p.sizes.places, strict=True):
         if view.strides[3] != 1 and view.shape[3] > 1:
-            return f"the elements of a row of {name} lie {view.strides[3]} apart, not side by side"
+            return f"the elements of a row of {name} have stride {view.strides[3]}, not 1"
     return None
 
 

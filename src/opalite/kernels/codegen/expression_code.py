@@ -215,7 +215,7 @@ class _Emitter:
         return t.choose(inside, t.convert(moved) if self.width == 1 else t.reinterpret(moved), t.literal(0))
 
     def where(self, k: int, ins: Instr) -> str:
-        """c ? a : b with the condition widened or narrowed to the lanes' size."""
+        """c ? a : b with the condition converted to the lanes' size."""
         t = self.vec(ins.dtype)
         c = self.text(ins.args[0])
         if self.width > 1:

@@ -60,7 +60,7 @@ class ConvGemmLocal(Kernel):
             return why
         taps = math.prod(p.window.kernel)
         if taps > MOST_TAPS:
-            return f"filters of {taps} taps, at most {MOST_TAPS} are told apart"
+            return f"filters of {taps} taps, at most {MOST_TAPS} are supported"
         merged = p.groups(PACK, PACK).merged
         return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
 
@@ -116,7 +116,7 @@ def local_refusal(device: DeviceInfo) -> str | None:
     if device.on_host:
         return "a CPU has no local memory apart: tiles of it would leave the registers"
     if not device.local_mem_dedicated:
-        return "the device's local memory lies in global memory"
+        return "the device's local memory is part of global memory"
     if next(legal_tiles(device), None) is None:
         return f"no tile fits work-groups of {device.max_work_group_size} with {device.local_mem} bytes"
     return None

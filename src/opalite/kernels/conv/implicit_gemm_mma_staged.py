@@ -33,7 +33,7 @@ class ConvGemmMmaStaged(MmaConv):
             return why
         product = implicit_gemm(p)
         if (taps := math.prod(product.window.kernel)) > MOST_TAPS:
-            return f"filters of {taps} taps, at most {MOST_TAPS} are told apart"
+            return f"filters of {taps} taps, at most {MOST_TAPS} are supported"
         if product.positions < FEWEST_POSITIONS:
             return f"{product.positions} positions would leave most of a stage empty"
         if next(legal_tiles(p.device), None) is None:

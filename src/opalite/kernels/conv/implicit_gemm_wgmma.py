@@ -47,7 +47,7 @@ class ConvGemmWgmma(MmaConv):
         if product.positions < FEWEST_POSITIONS:
             return f"{product.positions} positions would leave most of a tile empty"
         taps = math.prod(product.window.kernel)
-        return f"filters of {taps} taps, at most {MOST_TAPS} are told apart" if taps > MOST_TAPS else None
+        return f"filters of {taps} taps, at most {MOST_TAPS} are supported" if taps > MOST_TAPS else None
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_illegal(params)

@@ -119,7 +119,7 @@ def texel_strides(view: View, columns: int) -> dict[str, Any] | str:
             rows, rest = step // columns, step % columns
             reach += rest * (count - 1)
         if axis == "s" and rest:
-            return f"the next row lies {step} elements further on, not whole rows of {columns}"
+            return f"row stride {step} is not a multiple of {columns}"
         found |= {f"{axis}y": rows} if axis == "s" else {f"{axis}x": rest // 4, f"{axis}y": rows}
     if reach + size > columns:
         return f"heads of {size} reach beyond rows of {columns} elements"

@@ -46,7 +46,7 @@ class ImageInstanceNorm(ImageKernel):
         if p.device.is_cpu and params["WG"] > 1:
             return "a CPU's work-item walks its part alone"
         if params["PARTS"] == ALONE and p.node.as_(Normalize).kind == "group":
-            return "the channels of a group lie in several blocks"
+            return "the channels of a group span several blocks"
         return group_refusal(params["WG"], p.device)
 
     def defaults(self, p: Problem) -> dict[str, Any]:

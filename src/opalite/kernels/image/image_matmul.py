@@ -40,7 +40,7 @@ class ImageMatmul(ImageKernel):
         if why is not None:
             return why
         if s.trans_a:
-            return "texels of a lie along its columns, not along the terms"
+            return "texels of a are along its columns, not along the terms"
         b = node.input(1)
         if not _is_packed(p):
             why = image_refusal(p.device, b.type, ranks=self.ranks)

@@ -40,7 +40,7 @@ class _ImageRows(ImageKernel):
         """The reason why lines along `axis` of the node's input are not rows of an image, or None."""
         rank = p.node.x.type.rank
         why = image_refusal(p.device, p.node.x.type, p.node.y.type, ranks=self.ranks)
-        return why or (None if axis == rank - 1 else f"texels lie along axis {rank - 1}, not along {axis}")
+        return why or (None if axis == rank - 1 else f"texels are along axis {rank - 1}, not along {axis}")
 
 
 @register

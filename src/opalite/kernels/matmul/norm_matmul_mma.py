@@ -38,7 +38,7 @@ class NormMatmulMmaStaged(MatmulMmaStaged):
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         if not _fits(params):
-            return "the statistics of rows do not fit the stages' memory beside the partial sums"
+            return "the statistics of rows do not fit the stages' memory with the partial sums"
         return super().illegal(p, params)
 
     def defaults(self, p: MatmulProblem) -> dict[str, Any]:

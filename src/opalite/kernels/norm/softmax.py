@@ -38,7 +38,7 @@ class SoftmaxRows(_Softmax):
 
     def refuse(self, p: Problem) -> str | None:
         inner = split_at(p.node.x.shape, p.node.as_(Softmax).axis)[2]
-        return None if inner == 1 else f"elements along axis {p.node.as_(Softmax).axis} lie {inner} apart"
+        return None if inner == 1 else f"elements along axis {p.node.as_(Softmax).axis} have stride {inner}"
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return row_group_refusal(params, p.device)

@@ -53,7 +53,7 @@ class DequantizedProblem(MatmulProblem):
 
 
 def _unread() -> NoReturn:
-    raise AssertionError("the matrix is widened on the device")
+    raise AssertionError("the matrix is dequantised on the device")
 
 
 class DequantizeThenMatmul(QuantizedMatmulKernel):
@@ -78,7 +78,7 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
         if why := super().refuse(p) or self.product.refuse(self.inner(p)):
             return why
         nbytes = self.inner(p).node.input(1).type.nbytes
-        return f"{nbytes} bytes of a widened matrix are no buffer" if nbytes > p.device.max_alloc // 2 else None
+        return f"{nbytes} bytes of a dequantised matrix exceed a buffer" if nbytes > p.device.max_alloc // 2 else None
 
     def illegal(self, p: DequantizedProblem, params: Params) -> str | None:
         return self.product.illegal(self.inner(p), params)

@@ -39,7 +39,7 @@ class ArgReduceRows(_ArgReduce):
 
     def refuse(self, p: Problem) -> str | None:
         inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
-        return super().refuse(p) if inner == 1 else f"elements along the axis lie {inner} apart"
+        return super().refuse(p) if inner == 1 else f"elements along the axis have stride {inner}"
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return row_group_refusal(params, p.device)

@@ -52,7 +52,7 @@ class ReduceMiddleAxis(Kernel):
     def _flat_refusal(self, node: Node) -> str | None:
         view = ReduceView.of(node, FLAT)
         if view is None:
-            return "other axes lie between the reduced ones"
+            return "the reduced axes are not adjacent"
         if view.inner == 1:
             return "the reduced axes are the last ones"
         return epilogue_refusal(node, "rows", view.inner)
@@ -63,7 +63,7 @@ class ReduceMiddleAxis(Kernel):
         if not node.as_(Reduce).keepdims or min(node.as_(Reduce).axes, default=0) < 2:
             return "more than spatial axes are reduced, or those are dropped"
         if ReduceView.of(node, packed(device.pack)) is None:
-            return "other axes lie between the reduced ones"
+            return "the reduced axes are not adjacent"
         return epilogue_refusal(node, "packed")
 
     def bindings(self, p: Problem) -> Sequence[Binding]:

@@ -13,9 +13,9 @@ from opalite.ir.dtype import DType
 
 from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
-from ..conv.test_conv_packed import CASES, make_case
-from ..conv.test_conv_transpose_packed import CASES as TRANSPOSED
-from ..conv.test_conv_transpose_packed import make_case as make_transposed
+from ..conv.test_direct_packed import CASES, make_case
+from ..conv.test_transposed_packed import CASES as TRANSPOSED
+from ..conv.test_transposed_packed import make_case as make_transposed
 from ..conv_checks import find_kernel
 from ..pool.test_pool_direct import WINDOWS, make_attrs
 from .image_checks import check_image
@@ -39,7 +39,7 @@ def test_conv(rt: Runtime, name: str) -> None:
 
 @pytest.mark.parametrize("tile", [(1, 1), (2, 4), (8, 2)])
 @pytest.mark.parametrize("name", ["blocks", "whole groups"])
-def test_conv_tiles(rt: Runtime, name: str, tile: tuple[int, int]) -> None:
+def test_register_tiles(rt: Runtime, name: str, tile: tuple[int, int]) -> None:
     attrs, arrays = make_case(name)
     check_image(rt, "Conv", "ImageConv", attrs, arrays, const=(1, 2), TW=tile[0], TB=tile[1])
 

@@ -13,7 +13,7 @@ from opalite.ir.dtype import DType
 from opalite.kernels.image import image_winograd
 
 from ....helpers.kernel_test_harness import make_node
-from ..conv.test_conv_winograd import CASES, make_case
+from ..conv.test_winograd import CASES, make_case
 from ..conv_checks import find_kernel
 from .image_checks import check_image
 

@@ -23,7 +23,7 @@ from opalite.pocl.cpu_workarounds import cpu_flags
 
 from ....helpers.kernel_test_harness import make_node
 from ....helpers.pairs import pairwise
-from ..conv.test_conv_packed import CASES
+from ..conv.test_direct_packed import CASES
 from ..conv_checks import as_gpu, check_kernel, find_kernel
 
 MIXES = [("u1", "i1"), ("i1", "i1"), ("u1", "u1"), ("i1", "u1")]

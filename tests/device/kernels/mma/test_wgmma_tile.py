@@ -17,7 +17,7 @@ from opalite.run.execute.single_node_executable import SingleNodeExecutable
 
 from ....helpers.kernel_test_harness import make_node
 from ....helpers.plain_builds import built_plain
-from ..conv.test_conv_packed import CASES, check
+from ..conv.test_direct_packed import CASES, check
 from ..conv_checks import check_kernel, find_kernel
 
 TILES = [

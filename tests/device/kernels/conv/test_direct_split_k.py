@@ -11,7 +11,7 @@ from opalite.ir.dtype import DType
 
 from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu
-from .test_conv_packed import CASES, check, make_case
+from .test_direct_packed import CASES, check, make_case
 
 TILES = [(32, 1, 4, 4, 4), (16, 8, 1, 2, 1), (64, 2, 2, 1, 2)]
 """LX, SPLIT, TP, TB, UNROLL."""

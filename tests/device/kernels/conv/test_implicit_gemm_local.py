@@ -12,7 +12,7 @@ from opalite.kernels.fma.tile_parameters import SPACE
 
 from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu
-from .test_conv_packed import CASES, check, make_case
+from .test_direct_packed import CASES, check, make_case
 
 TILES = [
     (8, 8, 8, 8, 8, 1, 2, 1, 16),

@@ -22,8 +22,8 @@ from opalite.ops.strided_view import Movement
 
 from ....helpers.kernel_test_harness import make_node, run_node
 from ....helpers.plain_builds import built_plain
-from ..conv.test_conv_packed import check, make_case
-from ..conv.test_conv_transpose_packed import make_case as transposed_case
+from ..conv.test_direct_packed import check, make_case
+from ..conv.test_transposed_packed import make_case as transposed_case
 from ..conv_checks import check_kernel, find_kernel
 
 TILES = [

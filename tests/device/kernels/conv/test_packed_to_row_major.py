@@ -15,8 +15,8 @@ from opalite.kernels.kernel import Binding
 
 from ....helpers.kernel_test_harness import make_node, run_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
-from .test_conv_packed import make_case
-from .test_conv_transpose_packed import make_case as make_transposed
+from .test_direct_packed import make_case
+from .test_transposed_packed import make_case as make_transposed
 
 TRANSPOSED = ["2x2", "odd", "extending", "sparse", "rank 1", "rank 3"]
 CASES = ["3x3", "stride", "dilated", "far dilated", "cropping", "rank 1", "rank 3", "one pixel"]

@@ -14,7 +14,7 @@ from opalite.ir.dtype import DType
 from opalite.kernels.mma.mma_tile import find_tile
 
 from ....helpers.kernel_test_harness import make_node
-from ..conv.test_conv_packed import CASES, check, make_case
+from ..conv.test_direct_packed import CASES, check, make_case
 from ..conv_checks import check_kernel, find_kernel
 
 TILES = [(1, 1, 1, 1, 4, 4), (2, 4, 2, 2, 1, 2), (4, 2, 1, 2, 2, 2), (2, 2, 1, 1, 8, 4)]

@@ -13,10 +13,10 @@ from opalite.ir.dtype import DType
 
 from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel
-from .test_conv_direct import CASES as SMALL
-from .test_conv_direct import make_case
+from .test_direct_row_major import CASES as SMALL
+from .test_direct_row_major import make_case
 
-CASES = {  # as in test_conv_direct, without output_padding
+CASES = {  # as in test_direct_row_major, without output_padding
     **{f"small {i}": case for i, case in enumerate(SMALL) if case[0] == "Conv"},
     "wide": ("Conv", 3, 7, 1, (5, 67), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), ()),
     "stride 2": ("Conv", 3, 5, 1, (7, 83), (3, 5), (2, 2), (1, 2, 0, 1), (1, 1), ()),
