@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .expression_limits import LONGEST
 from .polynomial import Bounds, Poly, add, constant, divide, split
-
-if TYPE_CHECKING:
-    from .symbol_trace import Trace
+from .symbol_scope import SymbolScope
 
 
-def quotient_and_remainder(trace: Trace, p: Poly, q: Poly) -> tuple[Any, Any]:
+def quotient_and_remainder(trace: SymbolScope, p: Poly, q: Poly) -> tuple[Any, Any]:
     """Quotient and remainder of p by q (not 0), rounded as in Python."""
     p, q = trace.shortened(p, LONGEST // 2), trace.shortened(q, LONGEST // 2)
     if p == q:
@@ -40,7 +38,7 @@ def quotient_and_remainder(trace: Trace, p: Poly, q: Poly) -> tuple[Any, Any]:
     )
 
 
-def _quotient(trace: Trace, p: Poly, q: Poly) -> Any:
+def _quotient(trace: SymbolScope, p: Poly, q: Poly) -> Any:
     """p // q as an atom, in a normal form.
 
     Nested quotients are merged: (a // 2 + 3) // 5 becomes (a + 6) // 10. For a plain divisor, a dividend with a
@@ -65,7 +63,7 @@ def _quotient(trace: Trace, p: Poly, q: Poly) -> Any:
     return found
 
 
-def _quotient_bounds(trace: Trace, p: Poly, q: Poly) -> Bounds:
+def _quotient_bounds(trace: SymbolScope, p: Poly, q: Poly) -> Bounds:
     low, high = trace.bounds(p)
     least, most = trace.bounds(q)
     if least is None or least <= 0:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .maybe_symbolic import hint_of
 from .polynomial import add
-from .symbol_trace import Trace
+from .symbol_scope import SymbolScope
 from .symbolic_int import SymbolicInt, as_poly
 
 
@@ -70,7 +70,7 @@ def _extreme(name: str, pick: Callable[[Iterable[Any]], Any], values: Iterable[A
     return trace.atom(f"{name}({', '.join(texts)})", pick(hint_of(kept)), (low, high))
 
 
-def _is_past(trace: Trace, a: Any, b: Any, sign: int) -> bool:
+def _is_past(trace: SymbolScope, a: Any, b: Any, sign: int) -> bool:
     """Whether a >= b (sign 1) or a <= b (sign -1) follows from bounds."""
     low, high = trace.bounds(add(as_poly(a) or (), as_poly(b) or (), -1))
     return (low is not None and low >= 0) if sign > 0 else (high is not None and high <= 0)

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .polynomial import Poly, add, constant, multiply
-
-if TYPE_CHECKING:
-    from .symbol_trace import Trace
+from .symbol_scope import SymbolScope
 
 _MOST = 1 << 20
 """Largest plain number in a ratio, so that products with sizes are below 2^53."""
@@ -37,11 +35,11 @@ class Rational:
         """Whether a float holds the ratio exactly: the divisor is a power of two."""
         return self.by & (self.by - 1) == 0
 
-    def floor(self, trace: Trace) -> Any:
+    def floor(self, trace: SymbolScope) -> Any:
         """The largest integer not above the ratio."""
         return trace.dim(self.top) // self.by
 
-    def ceil(self, trace: Trace) -> Any:
+    def ceil(self, trace: SymbolScope) -> Any:
         """The smallest integer not below the ratio."""
         return -(trace.dim(multiply(self.top, constant(-1))) // self.by)
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .numpy_ufuncs import call_ufunc
 from .polynomial import constant, multiply
 from .rational import Rational, combined, plain_ratio
-
-if TYPE_CHECKING:
-    from .symbol_trace import Trace
-
+from .symbol_scope import SymbolScope
 
 _Step = tuple[str, Any, Any]
 """An arithmetic sign and its two operands."""
@@ -37,7 +34,7 @@ class SymbolicFloat:
 
     __slots__ = ("_of", "hint", "text", "trace")
 
-    def __init__(self, trace: Trace, text: str, hint: float, of: Rational | _Step | None = None) -> None:
+    def __init__(self, trace: SymbolScope, text: str, hint: float, of: Rational | _Step | None = None) -> None:
         """of: the exact ratio, if known, or the arithmetic step from which it can be derived."""
         self.trace, self.text, self.hint, self._of = trace, text, hint, of
 
@@ -211,7 +208,7 @@ FLOAT32_WHOLE = 1 << 24
 """Largest integer below which float32 holds every integer."""
 
 
-def _made(trace: Trace, text: str, hint: float, of: Rational | _Step | None = None) -> Any:
+def _made(trace: SymbolScope, text: str, hint: float, of: Rational | _Step | None = None) -> Any:
     """A SymbolicFloat; a plain float if its text is too long, whose sizes are then fixed."""
     if trace.fixed_for_length(text):
         return hint

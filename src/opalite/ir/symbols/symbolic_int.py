@@ -8,16 +8,14 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .floordiv_mod import quotient_and_remainder
 from .numpy_ufuncs import call_ufunc
 from .polynomial import Poly, add, constant, multiply
 from .rational import Rational
+from .symbol_scope import SymbolScope
 from .symbolic_float import SymbolicFloat
-
-if TYPE_CHECKING:
-    from .symbol_trace import Trace
 
 _MESSAGE_FOLDERS = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in ("ops", "importer"))
 """Folders in which text of sizes occurs in messages only; there str() gives the hint and records no guard."""
@@ -51,7 +49,7 @@ class SymbolicInt:
 
     __slots__ = ("_hash", "hint", "poly", "trace")
 
-    def __init__(self, trace: Trace, poly: Poly, hint: int) -> None:
+    def __init__(self, trace: SymbolScope, poly: Poly, hint: int) -> None:
         self.trace, self.poly, self.hint = trace, poly, hint
         self._hash = hash((id(trace), poly))
 
