@@ -78,8 +78,8 @@ class Runtime:
         self._replay: Replay | str | None = None  # None until first used
         self._resident: weakref.ref[Any] | None = None
         store = None
-        if (kept := usable_folder()) is not None:
-            store = BinaryStore(kept, knobs.get("OPALITE_CACHE_MB") << 20, is_writable(kept))
+        if (folder := usable_folder()) is not None:
+            store = BinaryStore(folder, knobs.get("OPALITE_CACHE_MB") << 20, is_writable(folder))
         self.fingerprint = fingerprint(self.info)  # key of device and driver, for binaries
         self.programs = ProgramCache(
             self.context, device, self.info, self.fingerprint, store, self.counters, found.index
@@ -381,12 +381,12 @@ def find_runtime(request: str | None = None, hints: Hints | None = None) -> Runt
     check_fork()  # before the lock: another thread may have held it at the fork
     with _lock:
         found = find_device(request)
-        given = hint_properties(make_hints() if hints is None else hints, found.info)
-        runtime = _runtimes.get((found.info.id, given))
+        properties = hint_properties(make_hints() if hints is None else hints, found.info)
+        runtime = _runtimes.get((found.info.id, properties))
         if runtime is not None and runtime.lost:
-            runtime = _runtimes[found.info.id, given] = runtime.replace_lost() or runtime
+            runtime = _runtimes[found.info.id, properties] = runtime.replace_lost() or runtime
         if runtime is None:
-            runtime = _runtimes[found.info.id, given] = Runtime(found, given)
+            runtime = _runtimes[found.info.id, properties] = Runtime(found, properties)
             if SOFTWARE in found.info.quirks:
                 _log.warning(
                     "%s emulates a GPU on the CPU, about 100 times slower than a CPU driver: a large model takes "

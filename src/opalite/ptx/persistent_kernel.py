@@ -78,17 +78,17 @@ def link(
     uses: dict[object, list[int]] = {}
     for i, step in enumerate(steps):
         uses.setdefault(code_key(step), []).append(i)
-    barriers = begun = held = 0
-    began: list[int] = []  # by step: number of the group with its first work-group
+    barriers = first_group = registers = 0
+    first_groups: list[int] = []  # by step: number of the group with its first work-group
     for i, step in enumerate(steps):
         waits, users = i > 0 and order[i].waits, uses[code_key(step)]
         early = begins_early(step) and any(order[j].waits for j in users if j)
         if waits:
             barriers += 1
-            begun = 0
+            first_group = 0
         elif order[i].follows >= 0:
-            begun = began[order[i].follows]
-        began.append(begun)
+            first_group = first_groups[order[i].follows]
+        first_groups.append(first_group)
         if early:
             parts.append(f"\tmov.u32 %one_wanted, {barriers * shape.groups if waits else 0};\n")
         if waits:
@@ -99,13 +99,13 @@ def link(
             parts.append(_WAIT.format(i=i, wanted=barriers * shape.groups))
         memory = memory_of(step)
         if len(users) == 1:
-            parts.append(_step(step, i, shape, begun, (), early, streams))
+            parts.append(_step(step, i, shape, first_group, (), early, streams))
         else:
-            held = max(held, len(memory))
+            registers = max(registers, len(memory))
             parts.extend(f"\t{pointer_text(f'%one_at{j}', a)}\n" for j, a in enumerate(memory))
-            parts.append(f"\tmov.u32 %one_use, {users.index(i)};\n\tmov.u32 %one_begun, {begun};\n")
+            parts.append(f"\tmov.u32 %one_use, {users.index(i)};\n\tmov.u32 %one_begun, {first_group};\n")
             parts.extend(_shared(step, i, shape, users, early, streams))
-        begun = (begun + math.prod(step.groups)) % shape.groups
+        first_group = (first_group + math.prod(step.groups)) % shape.groups
     is_dynamic = any(step.is_dynamic for step in steps)
     pool = max(slots_of(s, shape) * shared_bytes(s) for s in steps)
     text = _PROGRAM.format(
@@ -116,7 +116,7 @@ def link(
         table=f"\tld.param.u64 %one_table, {place_in_block(TABLE)};\n" if is_dynamic else "",
         threads=shape.threads,
         pool=max(pool, 16),
-        held="".join(f"\t.reg .b64 %one_at{j};\n" for j in range(held)),
+        registers="".join(f"\t.reg .b64 %one_at{j};\n" for j in range(registers)),
         body="".join(parts),
         leave=_LEAVE.format(groups=shape.groups),
     )
@@ -148,7 +148,7 @@ _PROGRAM = """{head}
 	.reg .b32 %one_tid, %one_cta, %one_late, %one_looks, %one_seen, %one_zero, %one_use, %one_begun, %one_wanted;
 	.reg .b64 %one_sync, %one_table;
 	.reg .pred %one_first, %one_failed, %one_q;
-{held}	mov.u32 %one_tid, %tid.x;
+{registers}	mov.u32 %one_tid, %tid.x;
 	mov.u32 %one_cta, %ctaid.x;
 	ld.param.u64 %one_sync, {sync};
 {table}	setp.eq.u32 %one_first, %one_tid, 0;
@@ -236,11 +236,17 @@ ONE_NEXT_{i}:
 
 
 def _step(
-    step: LinkedStep, i: int, shape: GridShape, begun: int | None, memory: Sequence[str], early: bool, streams: bool
+    step: LinkedStep,
+    i: int,
+    shape: GridShape,
+    first_group: int | None,
+    memory: Sequence[str],
+    early: bool,
+    streams: bool,
 ) -> str:
     """PTX of a step.
 
-    begun: number of the group with its first work-group, since concurrent steps use other groups; None if in
+    first_group: number of the group with its first work-group, since concurrent steps use other groups; None if in
     %one_begun. memory, streams: as for `body_text`. early: the step waits by itself, if %one_wanted is not 0.
     """
     items, total, slots, nbytes = (
@@ -262,11 +268,11 @@ def _step(
         begin[-1:] = [f"div.u32 %my_seat, %one_tid, {items};", f"setp.ge.u32 %my_p, %my_seat, {slots};"]
         begin += [f"@%my_p bra {away};"]
     begin += ["mov.u32 %my_v, %one_cta;"]
-    if begun is None:
+    if first_group is None:
         begin += [f"add.u32 %my_v, %my_v, {shape.groups};", "sub.u32 %my_v, %my_v, %one_begun;"]
         begin += [f"rem.u32 %my_v, %my_v, {shape.groups};"]
-    elif begun:
-        begin += [f"add.u32 %my_v, %my_v, {shape.groups - begun};", f"rem.u32 %my_v, %my_v, {shape.groups};"]
+    elif first_group:
+        begin += [f"add.u32 %my_v, %my_v, {shape.groups - first_group};", f"rem.u32 %my_v, %my_v, {shape.groups};"]
     begin += [f"mad.lo.u32 %my_v, %my_seat, {shape.groups}, %my_v;", leave, f"@%my_p bra {away};"]
     begin += [f"mul.lo.u32 %my_at, %my_seat, {items};", "sub.u32 %my_item, %one_tid, %my_at;"]
     begin += _unflatten("%my_item", ("%my_tx", "%my_ty", "%my_tz"), [str(n) for n in step.group])

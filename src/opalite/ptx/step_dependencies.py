@@ -143,19 +143,19 @@ def find_step_order(steps: Sequence[LinkedStep]) -> list[StepOrder]:
     used: list[tuple[int, Memory, bool]] = []  # since the last wait: (step, memory, is written)
     for i, step in enumerate(steps):
         names = written(step.entry)
-        mine = [
+        accesses = [
             (i, a, p.name in names) for p, a in zip(step.entry.params, step.args, strict=True) if isinstance(a, Memory)
         ]
         conflicts = {
             j if _is_apart(step, a, steps[j], b) else -1
-            for _, a, writes in mine
+            for _, a, writes in accesses
             for j, b, wrote in used
             if (writes or wrote) and _overlap(a, b)
         }
         first = {j if j < 0 or found[j].follows < 0 else found[j].follows for j in conflicts}
         waits = len(first) > 1 or -1 in first
         found.append(StepOrder(waits, -1 if waits or not first else first.pop()))
-        used = mine if waits else used + mine
+        used = accesses if waits else used + accesses
     return found
 
 

@@ -56,9 +56,9 @@ def _creator(routine: str, arguments: tuple[Any, ...], name: str) -> Any:
     if call is None:
         raise DeviceError(f"{name}: the OpenCL loader has no {routine}")
 
-    def make(*given: Any) -> int:
+    def make(*values: Any) -> int:
         code = ctypes.c_int32()
-        made = call(*given, ctypes.addressof(code))
+        made = call(*values, ctypes.addressof(code))
         if code.value or not made:
             raise describe_code(code.value, routine, "Giving hints to the driver", name)
         return int(made)

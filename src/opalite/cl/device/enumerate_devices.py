@@ -52,8 +52,8 @@ def list_all() -> Listing:
     """List the devices of every platform. A failing platform or device is recorded and skipped."""
     check_fork()
     listing = Listing()
-    kept = usable_folder()
-    if (fault := pocl.prepare_environment(kept if kept is not None and is_writable(kept) else None)) is not None:
+    folder = usable_folder()
+    if (fault := pocl.prepare_environment(folder if folder is not None and is_writable(folder) else None)) is not None:
         listing.faults.append(fault)
     _disable_unwritable_pyopencl_cache()
     intel_cpu_runtime.prepare_environment()

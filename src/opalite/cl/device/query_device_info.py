@@ -216,8 +216,8 @@ def with_probed_features(device: cl.Device, info: DeviceInfo) -> DeviceInfo:
         probes = {**probes, UNLINKED_FMA: PROBE}
     if not probes:
         return info
-    kept = usable_folder()
-    known = kept / "facts.json" if kept is not None else None
+    folder = usable_folder()
+    known = folder / "facts.json" if folder is not None else None
     key = fingerprint(info)
     facts = _read_facts(known)
     found = facts.get(key, {})
@@ -319,7 +319,7 @@ def _builds(device: cl.Device, source: str) -> bool:
 def _muted() -> Iterator[None]:
     """Discard stderr of libraries: NVIDIA's compiler prints the errors of failed probes there."""
     try:
-        kept = os.dup(2)
+        folder = os.dup(2)
     except OSError:  # closed
         yield
         return
@@ -328,8 +328,8 @@ def _muted() -> Iterator[None]:
         os.dup2(null, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(folder, 2)
+        os.close(folder)
         os.close(null)
 
 

@@ -81,10 +81,10 @@ def build(device: CtypesDevice, options: str, text: str) -> bytes:
 
 def link(device: CtypesDevice, options: str, text: str) -> bytes:
     """Compile several sources and link them; returns the binary. Raises CallError if that fails."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         sources = zip(text.split(PART), options.split(PART), strict=True)
-        parts = [build_with_pruned_header(partial(device.compile, held), *source, CallError) for source in sources]
-        return device.link(held, parts)
+        parts = [build_with_pruned_header(partial(device.compile, stack), *source, CallError) for source in sources]
+        return device.link(stack, parts)
 
 
 def _read(count: int, seconds: float | None = None) -> bytes | None:

@@ -64,25 +64,25 @@ class CtypesDevice:
 
     def build(self, text: str, options: str) -> bytes:
         """Compile and link a program; returns its binary. Raises CallError if it does not compile."""
-        with ExitStack() as held:
-            program = self._program(held, text)
+        with ExitStack() as stack:
+            program = self._program(stack, text)
             _check(self._cl.clBuildProgram(program, 1, self._devices, options.encode(), None, None))
             return self._binary(program)
 
-    def compile(self, held: ExitStack, text: str, options: str) -> int:
-        """Compile a program for `link`; `held` releases it. Raises CallError if it does not compile."""
-        program = self._program(held, text)
+    def compile(self, stack: ExitStack, text: str, options: str) -> int:
+        """Compile a program for `link`; `stack` releases it. Raises CallError if it does not compile."""
+        program = self._program(stack, text)
         _check(self._cl.clCompileProgram(program, 1, self._devices, options.encode(), 0, None, None, None, None))
         return program
 
-    def link(self, held: ExitStack, parts: Sequence[int]) -> bytes:
+    def link(self, stack: ExitStack, parts: Sequence[int]) -> bytes:
         """Link compiled programs into one; returns its binary. Raises CallError if that fails."""
         status = c_int32()
         inputs = (c_void_p * len(parts))(*parts)
         context = self._open_context()
         program = self._cl.clLinkProgram(context, 1, self._devices, b"", len(parts), inputs, None, None, byref(status))
         if program:
-            held.callback(self._cl.clReleaseProgram, program)
+            stack.callback(self._cl.clReleaseProgram, program)
         _check(status.value)
         return self._binary(program)
 
@@ -94,12 +94,12 @@ class CtypesDevice:
         assert self._context is not None
         return self._context
 
-    def _program(self, held: ExitStack, text: str) -> int:
+    def _program(self, stack: ExitStack, text: str) -> int:
         raw, status = text.encode(), c_int32()
         source, size = (c_char_p * 1)(raw), (c_size_t * 1)(len(raw))
         program: int = self._cl.clCreateProgramWithSource(self._open_context(), 1, source, size, byref(status))
         _check(status.value)
-        held.callback(self._cl.clReleaseProgram, program)
+        stack.callback(self._cl.clReleaseProgram, program)
         return program
 
     def _binary(self, program: int) -> bytes:

@@ -72,8 +72,8 @@ class KernelTrials:
     def fault(self, trial: Trial) -> str:
         """Reason not to launch the kernel in this process, from a trial now or earlier; '' if it passed."""
         key = self._key(trial.program)
-        if key not in _known and self._store is not None and (kept := self._store.get(key)) is not None:
-            _known[key] = "" if kept == _PASSED else kept.decode(errors="replace")
+        if key not in _known and self._store is not None and (stored := self._store.get(key)) is not None:
+            _known[key] = "" if stored == _PASSED else stored.decode(errors="replace")
         if key in _known:
             return _known[key]
         why, is_final = self._run(trial)

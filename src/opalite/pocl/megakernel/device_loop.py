@@ -54,8 +54,8 @@ class DeviceStepTable:
             return
         self._rows = rows
         if len(self._shared) == 2:
-            for mine, new in zip(self._shared, (rows.args, rows.shapes), strict=True):
-                mine[...] = new
+            for target, new in zip(self._shared, (rows.args, rows.shapes), strict=True):
+                target[...] = new
         else:
             self._rt.write(self._args, rows.args)
             self._rt.write(self._shapes, rows.shapes)
@@ -106,8 +106,8 @@ def make_host_thread_loop(
     (before_s, before), (after_s, after) = clocks[0], clocks[-1]
     word = min(int(spin_s * (after - before) / (after_s - before_s) / ticks), 0xFFFFFFFF)
     serve = rt.prepare(program, "serve_steps", [call_memory, np.uint32(0)], (rt.info.compute_units,), (1,), label)
-    places = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
-    return HostThreadLoop(rt, code, serve, call, control, places, word, spin_s, [memory])
+    word_index = {w: 16 * i for i, w in enumerate(words)} | {f: i for i, f in enumerate(fields)}
+    return HostThreadLoop(rt, code, serve, call, control, word_index, word, spin_s, [memory])
 
 
 class BufferAddresses:

@@ -51,26 +51,30 @@ class HostThreadLoop:
         worker_launch: PreparedLaunch,
         call: Array,
         words: Array,
-        places: dict[str, int],
+        word_index: dict[str, int],
         spin_ticks: int,
         spin_s: float,
-        kept: Sequence[Any],
+        resources: Sequence[Any],
     ) -> None:
         """Function and kernel are those of plan/megakernel_source.py.
 
         code: the host's function, called with `call`. worker_launch: a worker for each core; the one on the caller's
             core leaves.
-        call, words: memory shared with the workers, of 64 and 32-bit words; places: index of each word by name.
-        spin_ticks: value of word STAY that lets workers spin for `spin_s` seconds. kept: memory that a run needs.
+        call, words: memory shared with the workers, of 64 and 32-bit words; word_index: index of each word by name.
+        spin_ticks: value of word STAY that lets workers spin for `spin_s` seconds. resources: memory that a run needs.
         """
         self._rt, self.worker_launch = rt, worker_launch
-        self._shared = code, call, words, places, kept
+        self._shared = code, call, words, word_index, resources
         self._function, self._address = code.function, call.ctypes.data
         self._call, self._words = memoryview(call.data), memoryview(words.data)
-        self._workers, self._left = places["WORKERS"], places["LEFT"]
-        self._stay, self._leave = places["STAY"], places["LEAVE"]
-        self._current, self._inside, self._made = places["TABLE"], places["INSIDE"], places["MADE"]
-        self._came, self._spare, self._core = places["CAME"], places["SPARE"], places["CORE"]
+        self._workers, self._left = word_index["WORKERS"], word_index["LEFT"]
+        self._stay, self._leave = word_index["STAY"], word_index["LEAVE"]
+        self._current, self._inside, self._iterations_done = (
+            word_index["TABLE"],
+            word_index["INSIDE"],
+            word_index["MADE"],
+        )
+        self._came, self._spare, self._core = word_index["CAME"], word_index["SPARE"], word_index["CORE"]
         self._launched = math.prod(worker_launch.grid)
         self._count = self._launched - 1  # the caller uses one core
         # A separate queue: other commands must not wait for spinning workers.
@@ -89,37 +93,37 @@ class HostThreadLoop:
         self._ended = time.perf_counter()
         keep_in_forked_children(self)
         # Spinning workers read the tables.
-        weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, kept, self._tables)
+        weakref.finalize(self, _dismiss, words, self._leave, self._queue, call, code, resources, self._tables)
 
     def single_threaded(self) -> HostThreadLoop:
         """A loop over the same functions with its own tables and without workers, for concurrent runs."""
-        code, call, words, places, kept = self._shared
+        code, call, words, word_index, resources = self._shared
         own_words = aligned_bytes(words.nbytes).view(words.dtype)
         own_call = aligned_bytes(call.nbytes).view(call.dtype)
         own_call[...] = call
-        own_call[places["WORDS"]] = own_words.ctypes.data
+        own_call[word_index["WORDS"]] = own_words.ctypes.data
         other = HostThreadLoop(
-            self._rt, code, self.worker_launch, own_call, own_words, places, self._ticks, self._spin_s, kept
+            self._rt, code, self.worker_launch, own_call, own_words, word_index, self._ticks, self._spin_s, resources
         )
         other._uses_workers = False
         return other
 
-    def set_table(self, rows: StepArrays) -> None:
+    def set_table(self, arrays: StepArrays) -> None:
         """Execute these steps from the next run on. Tables of recent sizes are cached."""
         tables = self._tables
-        table = tables.get(rows)
+        table = tables.get(arrays)
         if table is None:
             if len(tables) < _MAX_TABLES:
-                table = _Table(rows)
+                table = _Table(arrays)
             else:
                 # The table has not been current for a whole run, so no worker enters it. Wait for workers inside.
                 _, table = tables.popitem(last=False)
                 while self._words[self._inside]:
                     time.sleep(0)
-                table.fill(rows)
-            tables[rows] = table
+                table.fill(arrays)
+            tables[arrays] = table
         else:
-            tables.move_to_end(rows)
+            tables.move_to_end(arrays)
         self._table = table
         self._call[self._current] = table.address
 
@@ -159,9 +163,9 @@ class HostThreadLoop:
         self._ended = time.perf_counter()
         if self._uses_workers is None:
             if not contended:
-                self._learn(with_workers, (self._ended - started) / self._call[self._made])
+                self._learn(with_workers, (self._ended - started) / self._call[self._iterations_done])
         elif with_workers:
-            self._back_off(table, (self._ended - started) / self._call[self._made])
+            self._back_off(table, (self._ended - started) / self._call[self._iterations_done])
 
     def run_iterations(self, iterations: int, moves: Array, condition: int = 0) -> int:
         """Execute all steps up to `iterations` times, and wait; returns the number of iterations executed.
@@ -169,15 +173,15 @@ class HostThreadLoop:
         moves: rows of MOVE of plan/megakernel_source.py, modified. condition: address of the byte that an iteration
         sets to zero to end the loop; 0 for none.
         """
-        call, places = self._call, self._shared[3]
-        call[places["TRIPS"]], call[places["GOES"]] = iterations, condition
-        call[places["MOVES"]], call[places["MOVED"]] = moves.__array_interface__["data"][0], len(moves)
+        call, word_index = self._call, self._shared[3]
+        call[word_index["TRIPS"]], call[word_index["GOES"]] = iterations, condition
+        call[word_index["MOVES"]], call[word_index["MOVED"]] = moves.__array_interface__["data"][0], len(moves)
         try:
             self.run()
         finally:
-            call[places["TRIPS"]] = call[places["MOVED"]] = 0
-        made: int = call[self._made]
-        return made
+            call[word_index["TRIPS"]] = call[word_index["MOVED"]] = 0
+        done: int = call[self._iterations_done]
+        return done
 
     def dismiss_workers(self) -> None:
         """Let spinning workers leave as soon as they are idle."""
@@ -231,23 +235,23 @@ class HostThreadLoop:
 class _Table:
     """A TABLE of plan/megakernel_source.py with its arrays. least_s: shortest run with workers, in seconds."""
 
-    def __init__(self, rows: StepArrays) -> None:
-        self._arrays = [aligned_bytes(a.nbytes).view(a.dtype).reshape(a.shape) for a in (rows.args, rows.shapes)]
-        self._counters = aligned_bytes(rows.counter_bytes)
+    def __init__(self, arrays: StepArrays) -> None:
+        self._arrays = [aligned_bytes(a.nbytes).view(a.dtype).reshape(a.shape) for a in (arrays.args, arrays.shapes)]
+        self._counters = aligned_bytes(arrays.counter_bytes)
         self._words = aligned_bytes(8 * (_RUN + 1)).view(np.uint64)
         self._words[:3] = [a.ctypes.data for a in (*self._arrays, self._counters)]
         self.address = self._words.ctypes.data
         self._header = memoryview(self._words.data)
-        self.fill(rows)
+        self.fill(arrays)
 
-    def fill(self, rows: StepArrays) -> None:
+    def fill(self, arrays: StepArrays) -> None:
         """Replace the steps by equally many with equally many arguments. No worker may be reading."""
         self.least_s = math.inf
         self._header[_RUN] = _NO_RUN
         self._counters[...] = 0
-        for mine, new in zip(self._arrays, (rows.args, rows.shapes), strict=True):
-            mine[...] = new
-        self._header[_STEPS] = len(rows.shapes)
+        for target, new in zip(self._arrays, (arrays.args, arrays.shapes), strict=True):
+            target[...] = new
+        self._header[_STEPS] = len(arrays.shapes)
 
     def begin_run(self) -> None:
         """Begin a run, which spinning workers then join."""
@@ -259,10 +263,10 @@ def supports_host_loop(rt: Runtime) -> bool:
     return rt.shares_memory and sys.platform == "linux" and platform.machine().lower() in ("x86_64", "amd64")
 
 
-def _dismiss(words: Array, leave: int, queue: Queue, *kept: Any) -> None:
+def _dismiss(words: Array, leave: int, queue: Queue, *resources: Any) -> None:
     """Wait until the workers have left: they use the kept memory and code."""
     if is_child():  # the workers are the parent's
-        keep_forever(words, queue, kept)
+        keep_forever(words, queue, resources)
         return
     words[leave] = 1
     queue.finish()

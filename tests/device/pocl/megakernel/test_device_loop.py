@@ -456,8 +456,8 @@ def repeating(rt: Runtime) -> tuple[opalite.InferenceSession, dict[str, Any], An
     assert session._dispatcher.route is not None
     short_way = session._dispatcher.route.run
 
-    def run(given: Any) -> Any:
-        found = short_way(given)
+    def run(*given: Any) -> Any:
+        found = short_way(*given)
         asked.append(found is not None)
         return found
 
