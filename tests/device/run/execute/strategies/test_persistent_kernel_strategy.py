@@ -120,7 +120,7 @@ def test_other_results(open_session: Open, double: type[Double], monkeypatch: py
     for _ in range(ENOUGH):  # the first one with other contents than the output's memory has
         np.testing.assert_array_equal(session.run(None, OTHER)[0], want)
     assert session.last_trace.strategy == "queue"
-    assert "results of other bits" in queueing(session)
+    assert "gave other bits than single launches" in queueing(session)
 
 
 def test_slower(open_session: Open, double: type[Double], monkeypatch: pytest.MonkeyPatch) -> None:
