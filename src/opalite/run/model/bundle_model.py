@@ -1,4 +1,4 @@
-"""BundleModel: a session's model from an .opal bundle. onnx is not imported, and no pass runs."""
+"""BundleModel: a session's model from an .opal bundle, without onnx and without passes."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from .run_lock import Access, RunLock, RunLockHold
 from .run_request import PLAIN, RunRequest
 
 _SHAPES_KEPT = 64
-"""Shapes of inputs for which the variant is remembered."""
+"""Number of input shapes whose variant is cached."""
 
-OnFar = Callable[["BundleModel", Variant, Compiled, tuple[int, ...], Mapping[str, Any], RunLock], None]
-"""Told of sizes that come back, of the variant that serves them, and of what it was compiled to, which was made for
-others; of the run's inputs and of what runs take in turn."""
+OnDistant = Callable[["BundleModel", Variant, Compiled, tuple[int, ...], Mapping[str, Any], RunLock], None]
+"""Called when sizes recur that are far from those of a plan: model, variant, executable, sizes, inputs, run lock."""
 
 
 class BundleModel:
-    """A compiled model behind a session."""
+    """A compiled model of a session. on_distant: set by an owner that can plan."""
 
-    draws = False  # what chance decides is decided
+    draws = False  # random values were drawn at compilation
     repeats = True
 
-    def __init__(self, path: str | os.PathLike[str], compiler: Compiler, apart: WeightFiles | None = None) -> None:
-        """`compiler` has the runtime and options; nothing is planned. apart: where the bundle's large weights lie.
-        on_far: to be set by who can plan."""
+    def __init__(
+        self, path: str | os.PathLike[str], compiler: Compiler, weight_files: WeightFiles | None = None
+    ) -> None:
+        """`compiler` has the runtime and options. weight_files: of large weights that are not in the bundle."""
         self._path = path
-        self._apart = apart
+        self._weight_files = weight_files
         self.compiler = compiler
         self._bundle: Bundle | None = None
         self._digest = ""
@@ -70,17 +70,17 @@ class BundleModel:
         except (KeyError, TypeError, ValueError) as e:
             raise BundleError(f"{path} does not describe its inputs and outputs ({e}); compile the model again") from e
         self.executables = ExecutableCache()
-        self.on_far: OnFar | None = None
-        # Found before, by shapes.
+        self.on_distant: OnDistant | None = None
+        # (variant, sizes) by input shapes.
         self._variants: OrderedDict[tuple[Any, ...], tuple[Variant, tuple[int, ...]]] = OrderedDict()
 
     def _loaded(self) -> Bundle:
-        """The bundle, read again after `reset`, for whoever ran a program took its weights."""
+        """The bundle; read again after `reset`, because running a program consumes its weights."""
         bundle = self._bundle
         if bundle is None:
-            trusted = self._apart is not None or self.compiler.options.trust
+            trusted = self._weight_files is not None or self.compiler.options.trust
             rebuild = None if trusted else Rebuilder(self.compiler.rt.info)
-            bundle = load_bundle(self._path, self._apart, rebuild)
+            bundle = load_bundle(self._path, self._weight_files, rebuild)
             if not bundle.variants:
                 raise BundleError(f"{self._path} holds no program; compile the model again")
             if self._digest not in ("", bundle.digest):
@@ -89,17 +89,15 @@ class BundleModel:
         return bundle
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
-        """The shapes that the first program for `device` was compiled for."""
+        """The shapes of the first program for `device`."""
         return dict(self._loaded().find(device).needs.shapes)
 
     def read(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-        """A program of the variant for these shapes, decoded now, with the weights that the device does not have.
-        BundleError if there is none, or it is damaged."""
-        return self.fetched(self._find(device, shapes)[0])
+        """A program for these shapes, decoded now, with weights that the device lacks. BundleError for none."""
+        return self.load_program(self._find(device, shapes)[0])
 
-    def fetched(self, variant: Variant) -> Program:
-        """The program of `variant`, with the weights in memory that the device does not have. BundleError if any is
-        damaged."""
+    def load_program(self, variant: Variant) -> Program:
+        """The program of `variant`, with weights that the device lacks in memory. BundleError if they are damaged."""
         program = variant.stored
         pin_all(program.weights.values(), parallel_map, self.compiler.rt.weights.has)
         return program
@@ -110,19 +108,19 @@ class BundleModel:
         return self._path
 
     def serves(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether there is a program for inputs of exactly these names and of `shapes`; BundleError for damage."""
+        """Whether there is a program for inputs of exactly these names and shapes. BundleError for damage."""
         bundle = self._loaded()
         return any(v.needs.shapes.keys() == shapes.keys() for v in bundle.variants) and self._has(device, shapes)
 
     def distance(self, shapes: Mapping[str, tuple[int, ...]]) -> float:
-        """How far inputs of `shapes` are from those that it was made for, in factors of two. Decodes nothing."""
+        """Distance of `shapes` from those it was compiled for, in factors of two. Decodes nothing."""
         found = [v.needs.shapes for v in self._loaded().variants if v.needs.shapes.keys() == shapes.keys()]
         return min((sum(distance(s[name], shapes[name]) for name in s) for s in found), default=math.inf)
 
     def knows_tuning(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]], stamp: str) -> bool:
-        """Whether kernels were chosen for these shapes, which the bundle serves, or for others by all that was tuned.
+        """Whether the program is current with the tuning database at these shapes, which the bundle serves.
 
-        stamp: the tuning database's now. Where that was not asked when the program was planned, nothing is missing.
+        stamp: of the tuning database now. A program that was planned without the database is current.
         """
         variant, sizes = self._find(device, shapes)
         if variant.template is None or variant.template.sizes == sizes:
@@ -138,7 +136,7 @@ class BundleModel:
         return True
 
     def _find(self, device: DeviceInfo, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Variant, tuple[int, ...]]:
-        """The variant for these shapes, and its sizes for them."""
+        """(variant, its sizes) for these shapes."""
         key = tuple(shapes.items())
         found = self._variants.get(key)
         if found is None:
@@ -149,11 +147,11 @@ class BundleModel:
 
     @property
     def caches(self) -> list[ExecutableCache]:
-        """What holds what was compiled."""
+        """The caches of compiled programs."""
         return [self.executables]
 
     def reset(self) -> None:
-        """Forget what is on the device."""
+        """Evict compiled programs and cached variants."""
         self.executables.clear()
         self._variants = OrderedDict()
         self._bundle = None
@@ -164,13 +162,13 @@ class BundleModel:
         check_names(os.path.basename(self._path), known, known, feeds)
         shapes = {name: None if arg.any_rank else arg.shape for name, arg in known.items()}
         found = {name: check_tensor(name, arg.dtype, shapes[name], feeds[name]) for name, arg in known.items()}
-        # One element serves for a scalar, but the program was compiled for the shape ().
+        # An array of one element is accepted as a scalar; the program needs shape ().
         return {
             n: v.reshape(()) if shapes[n] == [] and not isinstance(v, DeviceTensor) else v for n, v in found.items()
         }
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
-        """The outputs in order, and what the run did."""
+        """The outputs in order, and the trace."""
         rt = self.compiler.rt
         run_record = RunRecord()
         trace = RunTrace(run_record=run_record)
@@ -179,9 +177,9 @@ class BundleModel:
             return self._run_flow(flow, variant, feeds, request, trace), trace
         compiled, at = self.executables.find_or_make(variant, sizes, lambda: self.compiled(variant, sizes, trace))
         executable, program, targets = compiled.executable, at.program, request.targets
-        far = DistantShape.NO
-        if self.on_far is not None and request.lock is not None:
-            far = self.executables.record_sizes(variant, compiled, sizes)
+        distant = DistantShape.NO
+        if self.on_distant is not None and request.lock is not None:
+            distant = self.executables.record_sizes(variant, compiled, sizes)
         template = compiled.template
         given = self._given(template, sizes)
         arrays = [given[p.name] if p.name in given else feeds.get(p.name) for p in program.inputs]
@@ -208,11 +206,11 @@ class BundleModel:
         trace.add(spent)
         run_record.add(executable)
         run_record.note(*compiled.notes, *at.notes)
-        if far is not DistantShape.WATCHED:
+        if distant is not DistantShape.WATCHED:
             run_record.route = compiled.route_at(at, feeds, lambda: WholeProgram(program, given=given))
-        if far is DistantShape.DUE and self.on_far is not None and request.lock is not None:
-            self.on_far(self, variant, compiled, sizes, feeds, request.lock)
-        # What no step made is the caller's or the program's own.
+        if distant is DistantShape.DUE and self.on_distant is not None and request.lock is not None:
+            self.on_distant(self, variant, compiled, sizes, feeds, request.lock)
+        # Arrays that no step made belong to the caller or to the program: they are copied.
         borrowed = {p.host for p in program.inputs} | program.host_consts.keys()
         found = [
             a.copy() if p.host in borrowed and isinstance(a, np.ndarray) else a
@@ -223,7 +221,7 @@ class BundleModel:
     def _run_flow(
         self, flow: Flow, variant: Variant, feeds: Mapping[str, Any], request: RunRequest, trace: RunTrace
     ) -> list[Any]:
-        """The outputs of a flow, whose programs run one after another on the host's arrays."""
+        """The outputs of a control flow, whose programs run one by one on arrays."""
         if self.compiler.options.strict:
             _refuse_host_nodes(flow.steps)
         run_record = trace.run_record
@@ -247,17 +245,17 @@ class BundleModel:
             return FlowRun(run_one, onnx_runner(), request.check).outputs(flow, arrays)
 
     def _given(self, template: Template | None, sizes: tuple[int, ...]) -> Mapping[str, np.ndarray[Any, Any]]:
-        """What a template's program is given besides the model's inputs."""
+        """Inputs of a template's program that follow from the sizes."""
         if template is None or template.given is None:
             return {}
         try:
             return template.given.at(sizes)
         except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as e:
-            raise BundleError(f"{self._path} does not say what follows from sizes {sizes} ({e})") from e
+            raise BundleError(f"{self._path} has no shape tensors for sizes {sizes} ({e})") from e
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What the bundle says of its model."""
+        """The bundle's description of its model."""
         return self._loaded().meta
 
     def only(self, device: DeviceInfo) -> Variant:
@@ -265,7 +263,7 @@ class BundleModel:
         return self._loaded().find(device)
 
     def compiled(self, variant: Variant, sizes: tuple[int, ...], trace: RunTrace) -> Compiled:
-        """The program of `variant` ready to run. PlacementError if it has steps on the host that the options refuse."""
+        """The executable of `variant` at `sizes`. PlacementError if it has host steps that the options refuse."""
         program, template = variant.stored, variant.template
         if template is not None:
             found = template.at(sizes)
@@ -281,7 +279,7 @@ class BundleModel:
         sizes: tuple[int, ...] = (),
         template: Template | None = None,
     ) -> Compiled:
-        """A program of `variant` ready to run."""
+        """The executable of a program of `variant`."""
         rt, options = self.compiler.rt, self.compiler.options
         if options.strict:
             _refuse_hosts(program)
@@ -296,20 +294,22 @@ class BundleModel:
         trace.build_s += executable.build_s
         if template is not None:
             template.program.weights = {}  # the device holds them now
-        unpin_all(weights.values())  # which programs for other sizes know, too
+        unpin_all(weights.values())  # programs for other sizes reference them too
         notes = (*self.notes, *_other_units(variant.device, rt.info))
         return Compiled(executable, notes, sizes=sizes, template=template)
 
 
 def _check_inputs(program: Program, arrays: Sequence[Any]) -> None:
-    """BundleError unless the arrays, and the tables that a program brings, are what its memory is laid out for: the
-    file says both of them, and which inputs come."""
+    """BundleError unless the arrays and the program's tables have the dtypes and sizes of its memory.
+
+    The file decides both, so they are not trusted.
+    """
     for port, array in zip(program.inputs, arrays, strict=True):
         if array is None or (tuple(array.shape), array.dtype) != (port.shape, port.dtype.np):
-            came = "does not come" if array is None else f"comes as {array.dtype}{list(array.shape)}"
+            came = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
             raise BundleError(
-                f"input '{port.name}' of a bundle's program is {port.dtype}{list(port.shape)}, and {came}; compile the "
-                "model again"
+                f"input '{port.name}' of a bundle's program is {came}, but must be "
+                f"{port.dtype}{list(port.shape)}; compile the model again"
             )
     for slot, array in program.weights.items():
         if array.nbytes != program.slots[slot].nbytes:
@@ -333,11 +333,11 @@ def _refuse_host_nodes(steps: Sequence[Any]) -> None:
 
 
 def _other_units(planned: DeviceInfo, here: DeviceInfo) -> list[str]:
-    """A sentence where a program was planned with more or fewer compute units than there are."""
+    """A note if the program was planned for another number of compute units."""
     if planned.compute_units == here.compute_units:
         return []
     return [
-        f"planned for {planned.compute_units} compute units, and {here.compute_units} are here: the results are the "
+        f"planned for {planned.compute_units} compute units, this device has {here.compute_units}: the results are the "
         "same, another plan may be faster"
     ]
 

@@ -1,4 +1,4 @@
-"""CachedModel: an .onnx model by its plan from the cache where there is one; else imported, and its plan kept."""
+"""CachedModel: an .onnx model that runs by a plan of the cache folder, else is imported, and its plan stored."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from .run_lock import RunLock
 
 _TYPES_KEPT = 256
-"""Types of inputs for which the plan is remembered."""
+"""Number of input types whose plan is cached."""
 
 
 class CachedModel:
-    """An .onnx model behind a session.
+    """An .onnx model of a session.
 
-    onnx is imported and the file parsed when that is needed: no plan is kept, or one for other shapes, or the feeds
-    want a closer look. From then on the session works as one without plans. It keeps the first plan that it makes, and
-    more where sizes are open, for one plan serves all sizes for which its guards hold.
+    It imports the model (with onnx) if no plan serves the inputs, or if they must be converted. From then on it works
+    as a session without plans. It stores the first plan that it makes, and up to KEPT plans if sizes are open, since
+    one plan serves all sizes for which its guards hold.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class CachedModel:
         self.compiler = compiler
         self._edits = edits
         self._plans = plans
-        self._opening = threading.RLock()  # one thread opens a plan or the file
-        self._lock = threading.Lock()  # of what is open
+        self._opening = threading.RLock()  # for opening a plan or the model file
+        self._lock = threading.Lock()  # for `_opened` and `_plans_left`
         self._onnx: OnnxModel | None = None
-        self._opened: OrderedDict[Any, BundleModel] = OrderedDict()  # plans by the types of their inputs
-        self._keeps = KEPT  # plans, of this session
-        self._follows = True  # plans of what was imported may be kept
-        self._states = KVCachePlans(plans, compiler)
-        about = self._states.newest() or plans.newest() or self._imported()
+        self._opened: OrderedDict[Any, BundleModel] = OrderedDict()  # open plans by input types
+        self._plans_left = KEPT  # that this session may store
+        self._is_storable = True  # plans of the imported model may be stored
+        self._kv_plans = KVCachePlans(plans, compiler)
+        about = self._kv_plans.newest() or plans.newest() or self._imported()
         self.inputs = about.inputs
         self.outputs = about.outputs
         self.overridable = about.overridable
@@ -86,38 +86,38 @@ class CachedModel:
 
     @property
     def draws(self) -> bool:
-        """Whether it may draw random numbers: no plan is kept of models that do."""
+        """Whether it may draw random numbers: no plan of such a model is stored."""
         return self._onnx is not None and self._onnx.draws
 
     @property
     def repeats(self) -> bool:
-        """Whether the bytes of the file and the inputs' types decide everything."""
+        """Whether the file's bytes and the input types decide everything."""
         return self._onnx is None or self._onnx.repeats
 
     @property
     def caches(self) -> list[ExecutableCache]:
-        """What holds what was compiled."""
+        """The caches of compiled programs."""
         with self._lock:
             found = [plan.executables for plan in dict.fromkeys(self._opened.values())]
-        found += self._states.caches
+        found += self._kv_plans.caches
         return found if self._onnx is None else [*found, self._onnx.executables]
 
     def reset(self) -> None:
-        """Forget what was compiled."""
+        """Evict compiled programs."""
         with self._lock:
             self._opened.clear()
-        self._states.reset()
+        self._kv_plans.reset()
         if self._onnx is not None:
             self._onnx.reset()
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds as arrays; InputError says what does not fit."""
+        """Feeds as arrays. InputError if they do not fit."""
         if self._onnx is None and fits(feeds) and self._match(feeds):
             return dict(feeds)
         return self._imported().check_feeds(feeds)
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
-        """The model's outputs in order, and what the run did."""
+        """The model's outputs in order, and the trace."""
         started = time.perf_counter()
         tunes = (request.tuning.level or self.compiler.options.tune) != "none"
         plan = None if tunes else self._find(feeds)
@@ -130,33 +130,33 @@ class CachedModel:
                 return outputs, trace
             if is_finite(outputs):
                 assert trace.run_record is not None
-                trace.run_record.route = None  # the outputs of each run must be looked at
+                trace.run_record.route = None  # the outputs of each run are checked
                 return outputs, trace
-            # Half may have overflowed: only the graph can be planned anew in float32.
+            # Half storage may have overflowed: only the imported graph can be planned in float32.
             before = trace
             with self._lock:
                 self._opened.pop(_types_of(feeds), None)
             started = time.perf_counter()
         model = self._imported()
         imported_s = time.perf_counter() - started
-        may_keep = self._keeps and self._follows and fits(feeds) and not tunes
-        outputs, trace = model.run(feeds, request, _Keeper(self, feeds) if may_keep else None)
+        may_store = self._plans_left and self._is_storable and fits(feeds) and not tunes
+        outputs, trace = model.run(feeds, request, _PlanStorer(self, feeds) if may_store else None)
         trace.import_s += imported_s
         if before is not None:
             trace.add(before)
         if trace.overflowed and fits(feeds):
-            self._plans.forget(feeds)  # it was made before half was seen to overflow
+            self._plans.delete_all(feeds)  # it stores halves, which overflow
         return outputs, trace
 
-    # Runs on caches (appending.py)
+    # Runs on KV caches (kv_cache/kv_cache_runs.py)
 
-    def find_state(self, feeds: Mapping[str, Any]) -> tuple[KVCachePlan, tuple[int, ...]] | None:
-        """The plan for runs on such `feeds`, arrays and caches in reserved memory, and their sizes."""
+    def find_kv_plan(self, feeds: Mapping[str, Any]) -> tuple[KVCachePlan, tuple[int, ...]] | None:
+        """(plan, sizes) of runs on such `feeds`: arrays and growable caches; None if there is none."""
         if self.compiler.options.tune != "none" or not _fit(feeds):
             return None
-        return self._states.find(feeds, self._onnx is None)
+        return self._kv_plans.find(feeds, self._onnx is None)
 
-    def keep_state(
+    def store_kv_plan(
         self,
         record: KVCacheSpec,
         template: Template,
@@ -164,20 +164,20 @@ class CachedModel:
         notes: tuple[str, ...],
         feeds: Mapping[str, Any],
     ) -> None:
-        """Keep the plan of runs on such `feeds`, if it may be kept (StatePlans.keep)."""
-        if self._onnx is not None and self._follows and _fit(feeds):
-            self._states.store(self._onnx.imported, record, template, program, notes, feeds)
+        """Store the plan of runs on such `feeds`, if that is possible (KVCachePlans.store)."""
+        if self._onnx is not None and self._is_storable and _fit(feeds):
+            self._kv_plans.store(self._onnx.imported, record, template, program, notes, feeds)
 
-    def refuse_state(self, plan: KVCachePlan) -> None:
-        """What halves did not hold was computed by `plan`."""
-        self._states.discard(plan)
+    def discard_kv_plan(self, plan: KVCachePlan) -> None:
+        """Delete `plan`, whose half storage overflowed."""
+        self._kv_plans.discard(plan)
 
-    def forget_states(self, feeds: Mapping[str, Any]) -> None:
-        """A plan for such `feeds` was made before half was seen to overflow."""
-        self._states.delete(feeds)
+    def delete_kv_plan(self, feeds: Mapping[str, Any]) -> None:
+        """Delete the plan for such `feeds`, whose half storage overflowed."""
+        self._kv_plans.delete(feeds)
 
     def imported(self) -> OnnxModel:
-        """The model without plans from the cache."""
+        """The imported model, without stored plans."""
         return self._imported()
 
     def _imported(self) -> OnnxModel:
@@ -191,12 +191,12 @@ class CachedModel:
                 from .onnx_model import OnnxModel
 
                 imported = ImportedModel(self._model, self._edits, self._plans.file)
-                self._follows = self._plans.follow(imported)
+                self._is_storable = self._plans.resolve_data_files(imported)
                 self._onnx = OnnxModel(imported, self.compiler)
             return self._onnx
 
     def _match(self, feeds: Mapping[str, Any]) -> bool:
-        """Whether the feeds are exactly what the inputs declare."""
+        """Whether the feeds have exactly the declared names, dtypes and shapes."""
         known = {a.name: a for a in self.inputs}
         return feeds.keys() == known.keys() and all(
             (info := known[name]).dtype is not None
@@ -207,7 +207,7 @@ class CachedModel:
         )
 
     def _find(self, feeds: Mapping[str, Any]) -> BundleModel | None:
-        """The plan for `feeds`, readable: one that is open, or one from the cache before the model was imported."""
+        """The plan for `feeds`: an open one, or before the import one of the cache folder."""
         if not fits(feeds):
             return None
         key = _types_of(feeds)
@@ -219,18 +219,18 @@ class CachedModel:
             if plan is not None or self._onnx is not None:
                 return plan
             with background_planning():
-                plan = self._find_kept(feeds)
+                plan = self._find_stored(feeds)
             if plan is None:
                 return None
-            plan.on_far = None if self.compiler.background is None else self._respecialize
+            plan.on_distant = None if self.compiler.background is None else self._respecialize
             with self._lock:
                 self._opened[key] = plan
                 if len(self._opened) > _TYPES_KEPT:
                     self._opened.popitem(last=False)
         return plan
 
-    def _find_kept(self, feeds: Mapping[str, Any]) -> BundleModel | None:
-        """A plan that is open and serves other sizes too, or one from the cache."""
+    def _find_stored(self, feeds: Mapping[str, Any]) -> BundleModel | None:
+        """An open plan for other sizes that serves these too, or one of the cache folder."""
         info, shapes = self.compiler.rt.info, {name: array.shape for name, array in feeds.items()}
         with self._lock:
             opened = list(dict.fromkeys(reversed(self._opened.values())))
@@ -245,7 +245,7 @@ class CachedModel:
     def _find_unopened(
         self, feeds: Mapping[str, Any], opened: Sequence[BundleModel], known: BundleModel | None
     ) -> BundleModel | None:
-        """A plan from the cache that can be run at once. known: one that is open; the plan is made for nearer sizes."""
+        """A stored plan that can run at once. known: an open plan; the found one was made for nearer sizes."""
         info, shapes = self.compiler.rt.info, {name: array.shape for name, array in feeds.items()}
         kept = self._plans.find(feeds, opened, None if known is None else known.distance(shapes))
         if kept is None:
@@ -256,9 +256,9 @@ class CachedModel:
             self._plans.drop(kept, e)
             return None
         if not is_current(program, info) or not kept.knows_tuning(info, shapes, tuning_stamp()):
-            return None  # tuning has found other settings since
+            return None  # tuning has chosen other settings since
         if self.compiler.background is not None and self.compiler.rt.programs.missing(specs(program)):
-            return None  # general programs, which the graph is planned for, are there sooner
+            return None  # importing the model for generic programs is faster
         return kept
 
     def _find_open(self, key: Any) -> BundleModel | None:
@@ -277,19 +277,19 @@ class CachedModel:
         feeds: Mapping[str, Any],
         lock: RunLock,
     ) -> None:
-        """Have a plan made behind for `sizes`, those of `feeds`, which come back and which `plan` was not made for."""
+        """Submit a job that plans for `sizes`, those of `feeds`, which recur far from the sizes of `plan`."""
         background = self.compiler.background
         types = _types_alone(feeds)
         if background is None or self._plans.failed_before(types):
             return
-        keeper = _Keeper(self, feeds)
+        storer = _PlanStorer(self, feeds)
 
         def prepare() -> PendingExecutable | None:
-            from .imported_model import ImportedModel  # and with it onnx, which a process with a plan does without
+            from .imported_model import ImportedModel  # imports onnx
 
             opened = None if self._onnx is None else self._onnx.imported
             imported = opened or ImportedModel(self._model, self._edits, self._plans.file)
-            if opened is None and not self._plans.follow(imported):
+            if opened is None and not self._plans.resolve_data_files(imported):
                 return None
             segment = imported.fresh().only_segment(types)
             shapes = {name: array.shape for name, array in types.items()}
@@ -298,34 +298,34 @@ class CachedModel:
                 whole = imported.complete(planned.template or planned.program, segment)
                 found = imported.needs(whole, segment, shapes).sizes
                 if not isinstance(whole, Template) or found != variant.needs.sizes:
-                    raise BundleError("the sizes are other ones than the plan's")
+                    raise BundleError("its sizes differ from those of the first plan")
                 program = whole.at(sizes)
                 assert program is not None, "planned for them"
                 return replace(planned, program=program, template=whole)
 
-            def tell(program: Program | Template, notes: tuple[str, ...]) -> None:
-                keeper.keep_whole(imported, program, segment, notes)
+            def on_built(program: Program | Template, notes: tuple[str, ...]) -> None:
+                storer.store_whole(imported, program, segment, notes)
 
-            return self.compiler.prepare(segment.graph, sizes=sizes, on_built=tell, complete=complete)
+            return self.compiler.prepare(segment.graph, sizes=sizes, on_built=on_built, complete=complete)
 
-        job = Respecializer(prepare, lock, keeper.forget)
+        job = Respecializer(prepare, lock, storer.forget)
         job.set_base_plan(plan.executables, variant, compiled, sizes)
         background.submit(job)
 
-    def may_keep(self, is_template: bool) -> bool:
-        """Whether another plan is to be kept; asked once for each."""
+    def take_plan_slot(self, is_template: bool) -> bool:
+        """Count a plan to store; False if this session has stored enough."""
         with self._lock:
-            if not self._keeps:
-                return False  # another thread's was the first
-            self._keeps = self._keeps - 1 if is_template else 0
+            if not self._plans_left:
+                return False
+            self._plans_left = self._plans_left - 1 if is_template else 0
             return True
 
 
-class _Keeper:
-    """Keeps the plan that a run makes in the cache."""
+class _PlanStorer:
+    """Stores the plan that a run makes. Called with a program, its segment and notes."""
 
     def __init__(self, model: CachedModel, feeds: Mapping[str, Any]) -> None:
-        """feeds: of the run; their contents are not held."""
+        """feeds: of the run; only their types are kept."""
         self._model = model
         self._given = [(name, array.dtype, array.shape) for name, array in feeds.items()]
 
@@ -334,37 +334,37 @@ class _Keeper:
         return {name: np.broadcast_to(np.zeros((), dtype), shape) for name, dtype, shape in self._given}
 
     def __call__(self, program: Program | Template, segment: Segment, notes: tuple[str, ...]) -> None:
-        """Keep what was planned of a segment that is the whole model."""
+        """Store the plan of a segment that is the whole model."""
         assert self._model._onnx is not None
-        if not self._model.may_keep(isinstance(program, Template)):
+        if not self._model.take_plan_slot(isinstance(program, Template)):
             return
         imported = self._model._onnx.imported
         try:
             whole = imported.complete(program, segment)
         except BundleError:
-            return  # such as an output that is an input: nothing to gain
-        kept = self.keep_whole(imported, whole, segment, notes)
+            return  # for example, an output is an input
+        kept = self.store_whole(imported, whole, segment, notes)
         if kept is not None:
             own = program.program if isinstance(program, Template) else program
             keys = kept.stored.weight_keys
-            own.weight_keys.update((n, keys[n]) for n in own.weights.keys() & keys)  # its programs have them, too
+            own.weight_keys.update((n, keys[n]) for n in own.weights.keys() & keys)  # its programs use them too
 
-    def keep_whole(
+    def store_whole(
         self, imported: ImportedModel, whole: Program | Template, segment: Segment, notes: tuple[str, ...]
     ) -> Variant | None:
-        """Keep a program whose ports are the model's own; None if that cannot be."""
+        """Store a program whose ports are the model's own; None if it cannot be stored."""
         shapes = {name: array.shape for name, array in self._types.items()}
         try:
             about = {**describe_model(self._model), "notes": list(notes)}
             needs = imported.needs(whole, segment, shapes)
             variant = Variant(self._model.compiler.rt.info, whole, needs=needs)
-            self._model._plans.keep(self._types, Bundle([variant], about))
+            self._model._plans.store(self._types, Bundle([variant], about))
         except BundleError:
             return None
         return variant
 
     def forget(self) -> None:
-        """The plan is not worth having, nor trying again."""
+        """Record that a plan for these types is not worth trying again."""
         self._model._plans.record_failed_attempt(self._types)
 
 
@@ -373,10 +373,10 @@ def _types_of(feeds: Mapping[str, Any]) -> Any:
 
 
 def _types_alone(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays of the same types without contents: zeros, for which there is next to no memory."""
+    """Arrays of zeros of the same types, which take no memory."""
     return {n: np.broadcast_to(np.zeros((), a.dtype), a.shape) for n, a in feeds.items()}
 
 
 def _fit(feeds: Mapping[str, Any]) -> bool:
-    """Whether a plan may be kept for such feeds, whatever caches there are among them."""
+    """Whether a plan for such feeds, apart from caches among them, can be stored."""
     return fits({n: v for n, v in feeds.items() if not isinstance(v, GrowableTensor)})

@@ -1,4 +1,4 @@
-"""ImportedModel: an ONNX model as the importer has it - inputs, outputs, and the segments of what lies between."""
+"""ImportedModel: an imported ONNX model: inputs, outputs, and the segments between them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Array = np.ndarray[Any, Any]
 
 
 class ImportedModel:
-    """Nothing of it is compiled, and no device known."""
+    """An imported ONNX model; nothing is compiled, for no device."""
 
     def __init__(
         self, model: str | os.PathLike[str] | bytes, edits: ModelEdits | None = None, file: ModelFile | None = None
     ) -> None:
-        """`file`: that at the path `model`, where it has been opened already."""
+        """`file`: the open file at the path `model`, if there is one."""
         self._model = load_model(model, edits=edits, file=file)
         self.repeats = self._model.is_reproducible
         self.draws = self._model.uses_random_numbers
@@ -51,12 +51,12 @@ class ImportedModel:
         self.overridable = [_arg(v) for v in self._model.overridable_inputs]
         self.opset = self._model.opsets.get("", 0)
         self.meta = self._model.meta
-        # Not the model's own importer, which lives as long as the model.
+        # An importer of its own, because `reset` replaces it.
         self.importer = ModelImporter(self._model.graph, self._model.functions)
 
     @property
     def constants(self) -> Mapping[str, Array]:
-        """The model's own, by name."""
+        """The model's constants by name."""
         return self._model.graph.constants
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
@@ -68,11 +68,11 @@ class ImportedModel:
         return check_feeds(self._model, feeds)
 
     def reset(self) -> None:
-        """Forget every segment, and with them what was compiled of them."""
+        """Forget all segments, and so their compiled programs."""
         self.importer = ModelImporter(self._model.graph, self._model.functions)
 
     def fresh(self) -> ImportedModel:
-        """The same model without any segment yet."""
+        """The same model without segments."""
         made = copy.copy(self)
         made.reset()
         return made
@@ -80,8 +80,8 @@ class ImportedModel:
     def only_segment(self, feeds: Mapping[str, Any]) -> Segment:
         """The one segment of the whole model for inputs of these types. BundleError if there are more.
 
-        A loop whose number of trips follows from a size is unrolled, and an output that sizes alone decide is a
-        constant: the segment serves these sizes alone.
+        If the model needs it, a loop whose number of iterations follows from a size is unrolled, and an output that
+        follows from sizes is a constant. The segment then serves these sizes only.
         """
         try:
             return self._only_segment(self.importer, feeds)
@@ -117,7 +117,7 @@ class ImportedModel:
         return segment
 
     def _source(self, segment: Segment, name: str) -> tuple[GraphOutput | Array | None, str]:
-        """What gives an output of the model, if `segment` computes it or it is a constant; and the value's own name."""
+        """(source, name) of an output of the model: a graph output, a constant or None, and the value's own name."""
         found = segment.exports.get(name)
         passed = found.name if isinstance(found, PassThrough) else name
         if isinstance(found, GraphOutput | np.ndarray):
@@ -125,7 +125,7 @@ class ImportedModel:
         return self._model.graph.constants.get(name), passed
 
     def flow(self, feeds: Mapping[str, Any]) -> Imported:
-        """All ways that runs may go for inputs of these types. BundleError where they cannot be told beforehand."""
+        """All paths of runs on inputs of these types. BundleError if they depend on data otherwise."""
         from .control_flow.import_control_flow import import_flow  # few models have control flow
 
         return import_flow(ModelImporter(self._model.graph, self._model.functions, symbols=False), feeds)
@@ -217,7 +217,7 @@ def _nothing_computes(name: str) -> BundleError:
 
 
 def record_of(given: ShapeDependentInputs) -> ShapeTensors:
-    """What computes the same without the importer."""
+    """Shape tensors that compute the same without the importer."""
     return shape_tensors(len(given.trace.symbols), given.leaves, given.nodes, given.wanted)
 
 

@@ -1,6 +1,7 @@
-"""For which sizes kernels of a prompt are chosen on GPUs: one plan serves short prompts, and one long ones, whichever
-prompt comes first. By estimates for an H200 tiles for 128 tokens take twice the least time at 2,048, and those for
-2,048 three times at 128.
+"""Prompt length buckets on GPUs: one plan serves short prompts and one long prompts, whichever comes first.
+
+By estimates for an H200, tiles for 128 tokens take twice the least time at 2,048 tokens, and tiles for 2,048 tokens
+take three times the least time at 128.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from .background.respecialize_policy import Sizes
 
 
 def prompt_sizes(sizes: Sizes, held: int, new: int, capacity: int) -> Sizes:
-    """`sizes` as they would be with as many new positions as kernels are chosen for.
+    """`sizes` with as many new positions as kernels are chosen for.
 
-    held, new: positions of the caches, and that are added. capacity: number of the size that says for how many there
-    is memory. Other sizes that are as large as those are taken for them.
+    held, new: positions in the caches, and added by this run. capacity: number of the size that says how many positions
+    are reserved. Other sizes that are equal to these count as these.
     """
     more = (SHORT if new < LONG else PROMPT) - new
     moved = [n + more if n in (new, held + new) else n for n in sizes]
@@ -24,8 +25,7 @@ def prompt_sizes(sizes: Sizes, held: int, new: int, capacity: int) -> Sizes:
 
 
 def graph_of_prompts(graph: Graph, sizes: Sizes, held: int, new: int, capacity: int) -> Graph:
-    """`graph` or, where its plan is one for prompts, a copy with `prompt_sizes` at hand, whose plan serves short ones
-    alone, or long ones."""
+    """`graph`, or for prompts a copy at `prompt_sizes`, whose plan serves either short or long prompts."""
     if new <= FEW or new not in sizes or graph.trace is None:
         return graph
     wanted = prompt_sizes(sizes, held, new, capacity)
@@ -33,5 +33,5 @@ def graph_of_prompts(graph: Graph, sizes: Sizes, held: int, new: int, capacity: 
         return graph
     moved = graph_with_hints(graph, wanted)
     assert moved.trace is not None
-    bool(moved.trace.symbols[sizes.index(new)] < LONG)  # a guard of the plan
+    bool(moved.trace.symbols[sizes.index(new)] < LONG)  # the comparison records a guard of the plan
     return moved

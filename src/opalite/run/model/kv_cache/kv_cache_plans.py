@@ -131,7 +131,7 @@ class KVCachePlans:
         if not knows or not is_current(plan.variant.stored, self._compiler.rt.info):
             return False
         try:
-            plan.model.fetched(plan.variant)
+            plan.model.load_program(plan.variant)
         except BundleError as e:
             self._drop(plan, e)
             return False
@@ -171,8 +171,8 @@ class KVCachePlans:
             with self._lock:
                 self._kept += 1
                 states = self._plans.states()
-                self._seen.add(states.place_of(feeds))
-                states.keep(feeds, Bundle([variant], about))
+                self._seen.add(states.path_for(feeds))
+                states.store(feeds, Bundle([variant], about))
         except BundleError:
             return
         program.program.weight_keys.update(variant.stored.weight_keys)  # its programs use them too

@@ -96,7 +96,7 @@ class KVCacheRuns:
         }
         whole = {**feeds, **past}
         model = self._model
-        self._found = None if not isinstance(model, CachedModel) else model.find_state(whole)
+        self._found = None if not isinstance(model, CachedModel) else model.find_kv_plan(whole)
         return whole if self._found is not None else self.imported.check_feeds(whole)
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest) -> tuple[list[Any], RunTrace]:
@@ -148,7 +148,7 @@ class KVCacheRuns:
             trace.add(spent)
             if compiled.may_overflow and not is_finite(outputs):
                 assert isinstance(self._model, CachedModel)
-                self._model.refuse_state(plan)
+                self._model.discard_kv_plan(plan)
                 return None
             compiled.is_proven = True
             self.record(trace, path, sizes, record.lengths_at(sizes))
@@ -166,12 +166,12 @@ class KVCacheRuns:
     ) -> None:
         """Store `template`, a copy of `program`, for runs of later processes on such `feeds`."""
         if isinstance(self._model, CachedModel):
-            self._model.keep_state(record, template, program, notes, feeds)
+            self._model.store_kv_plan(record, template, program, notes, feeds)
 
     def delete_plan(self, feeds: Mapping[str, Any]) -> None:
         """Delete the stored plan for runs on such `feeds`."""
         if isinstance(self._model, CachedModel):
-            self._model.forget_states(feeds)
+            self._model.delete_kv_plan(feeds)
 
     def record(self, trace: RunTrace, path: ExecutionPath, sizes: tuple[int, ...], lengths: Mapping[str, int]) -> None:
         """Record a checked run: set the lengths of caches, and what the trace says of the run."""

@@ -1,12 +1,9 @@
-"""The files beside a model's that hold its tensors' data: what they contain decides its plans as its own bytes do.
+"""ExternalDataFiles: the data files of a model, whose contents decide its plans like the model's own bytes.
 
-Which files there are is known when the model is imported, which a process with a plan does without: so their names are
-kept in the cache beside the model's plans. What is in them is told by a digest. That of a file that was read before is
-kept, and believed as long as the system says that the file is the same one and nobody has written to it: its number,
-its size, and the times of its contents and of its state, which no program can set back. A file of the last seconds is
-read each time, as a clock may stand still between two changes of it.
-
-A file of more than HASHED bytes is not read to be told: its path, number, size and times stand for its contents.
+The names of the files are known after the import only, so they are stored beside the model's plans. A digest stands for
+a file's contents. The digest is cached, and valid while the system reports the same inode, size, and times of contents
+and status, which no program can set back. Files changed in the last seconds are read each time, because clocks are
+coarse. A file of more than HASHED bytes is not read: path, inode, size and times stand for its contents.
 """
 
 from __future__ import annotations
@@ -28,16 +25,16 @@ from ....errors import ModelFormatError
 from ....ir.constants.model_file import HASHED, file_name
 
 NAMES = "files.json"
-"""The file that names a model's data files, in the folder of its plans."""
+"""File with the names of a model's data files, in the folder of its plans."""
 
 SETTLED_S = 2.0
-"""How long ago a file has changed whose times tell that it did not since: some systems count whole seconds."""
+"""Age in seconds from which a file's times are reliable: some systems count whole seconds."""
 
 _PIECE = 16 << 20
 
 
 class ExternalDataFiles:
-    """The data files of a model: locations as it names them, in `folder`, and what they contained when this was made.
+    """The data files of a model: their locations in `folder`, and their contents when this was made.
 
     OSError if one cannot be read.
     """
@@ -49,11 +46,11 @@ class ExternalDataFiles:
 
     @property
     def key(self) -> str:
-        """Names the contents."""
+        """Digest of names and contents."""
         return digest(*self.locations, *(contents for _, contents in self._found))
 
     def check(self) -> None:
-        """ModelFormatError if the files do not contain what they did."""
+        """ModelFormatError if the contents have changed."""
         for path, (stamp, contents) in zip(self._paths, self._found, strict=True):
             try:
                 same = _stamp(path) == stamp or _contents(path)[1] == contents
@@ -64,7 +61,7 @@ class ExternalDataFiles:
 
 
 def read_names(folder: Path) -> list[str]:
-    """The locations that `keep_names` wrote into the folder of a model's plans; none if it did not."""
+    """The locations that `store_names` wrote into the folder of a model's plans; none without that file."""
     try:
         found = json.loads((folder / NAMES).read_text())
     except (OSError, ValueError):
@@ -72,13 +69,13 @@ def read_names(folder: Path) -> list[str]:
     return found if isinstance(found, list) and all(isinstance(n, str) for n in found) else []
 
 
-def keep_names(folder: Path, locations: Sequence[str]) -> None:
-    """Have later processes know which data files the model has."""
+def store_names(folder: Path, locations: Sequence[str]) -> None:
+    """Store the names of a model's data files for later processes."""
     _write(folder / NAMES, list(locations))
 
 
 def _contents(path: Path) -> tuple[Any, str]:
-    """(what tells whether a file has changed, digest of what it contains)."""
+    """(stamp that changes with the file, digest of its contents)."""
     stamp = _stamp(path)
     if stamp[2] > HASHED:
         return stamp, file_name(path, os.stat(path))
@@ -122,7 +119,7 @@ def _sum(path: Path) -> str:
 
 
 def _write(path: Path, contents: Any) -> None:
-    """Write JSON atomically; a cache that cannot be written serves all the same."""
+    """Write JSON atomically; errors are ignored."""
     temporary = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(4)}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""What decides a plan but the inputs' types, as a key: the same on every machine that would make the same plan.
+"""The key of a plan: everything that decides it except the input types, the same on every machine.
 
-The device counts with its driver and what kernels are picked by, and not with what differs between machines that share
-a processor: memory, cores, caches, clock. Whether the machine has room for a plan shows when it is made ready. So a
-container image with a filled cache serves wherever it is started.
+Of the device it has the driver and the properties that select kernels, but no memory size, core count, caches or clock:
+machines with the same processor share plans. Lack of memory shows when a plan is loaded. So a container image with a
+filled cache folder works wherever it is started.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..background.graph_compiler import Compiler
 
 
 def plans_key(contents: str, compiler: Compiler, edits: ModelEdits | None = None) -> str:
-    """Names the plans of a model whose bytes have the digest `contents`, as `edits` change it."""
+    """Key of the plans of a model with the digest `contents`, changed by `edits`."""
     options = compiler.options
     settings = [knobs.get(name) for name in ("OPALITE_PLANNER", "OPALITE_BUFFER_ALIASING")]
     return digest(
@@ -40,12 +40,12 @@ def plans_key(contents: str, compiler: Compiler, edits: ModelEdits | None = None
 
 
 def device_state(rt: Runtime) -> tuple[str, str]:
-    """What of a device and its driver decides plans, and choices of precision."""
+    """The state of a device and its driver that decides plans and choices of precision."""
     return rt.fingerprint, json.dumps([plan_key(rt.info), rt.info.generation, rt.info.quirks])
 
 
 def code_state() -> tuple[str, str]:
-    """The code that plans: this package's, and what others have registered in it."""
+    """Digests of the code that plans: this package, and registered plugins."""
     return package_state(), foreign_state()
 
 
@@ -58,7 +58,7 @@ def model_digest(model: str | os.PathLike[str] | bytes) -> str:
 
 
 def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:
-    """Changes when the model's file does; None for bytes, and for a file that is not there."""
+    """A stamp that changes with the model's file; None for bytes and missing files."""
     if not isinstance(model, bytes):
         with suppress(OSError):
             found = os.stat(model)
@@ -68,9 +68,9 @@ def file_stamp(model: str | os.PathLike[str] | bytes) -> Any:
 
 @cache
 def package_state() -> str:
-    """Names this package's files as they are now, and the packages that imports and folded constants depend on.
+    """Digest of this package's files, and of the versions of packages that import and constant folding depend on.
 
-    Of a file's time whole seconds count: the layers of a container image keep no more.
+    Times of files count in whole seconds, because layers of a container image keep no more.
     """
     root = Path(knobs.__file__).parent
     parts = [f"{name} {_version(name)}" for name in ("opalite", "onnx", "numpy")]

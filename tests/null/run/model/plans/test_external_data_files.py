@@ -9,7 +9,7 @@ import pytest
 
 from opalite.errors import ModelFormatError
 from opalite.run.model.plans import external_data_files
-from opalite.run.model.plans.external_data_files import ExternalDataFiles, keep_names, read_names
+from opalite.run.model.plans.external_data_files import ExternalDataFiles, read_names, store_names
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_a_long_file_counts_to_its_end(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_names_are_kept(tmp_path: Path) -> None:
     assert read_names(tmp_path / "none") == []
-    keep_names(tmp_path / "plans", ["a.bin", "b/c.bin"])
+    store_names(tmp_path / "plans", ["a.bin", "b/c.bin"])
     assert read_names(tmp_path / "plans") == ["a.bin", "b/c.bin"]
     (tmp_path / "plans/files.json").write_text("{}")
     assert read_names(tmp_path / "plans") == []
