@@ -620,6 +620,6 @@ def test_a_binary_that_the_driver_refuses_is_built_again(
     monkeypatch.setattr("opalite.run.api.session.inference_session.find_runtime", lambda *_: fresh)
     got = opalite.InferenceSession(tmp_path / "foreign.opal", trust=True).run(None, {"x": noise(*SHAPE)})[0]
     assert fresh.counters.programs_built > 0
-    assert "refuses a program" in caplog.text
+    assert "refuses a binary" in caplog.text
     here = opalite.InferenceSession(bundle).run(None, {"x": noise(*SHAPE)})[0]
     np.testing.assert_array_equal(got, here)

@@ -92,7 +92,7 @@ class EnqueuedLoopIterations:
             raise
         finally:
             if resident is not None:
-                resident.leave()
+                resident.dismiss_workers()
 
     def _run(
         self, feeds: Sequence[Any], first: int, most: int, scanned: Sequence[Array]

@@ -275,7 +275,7 @@ def test_a_plan_is_not_taken_where_local_memory_is_less(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("PLANS", "0"), ("CACHE", "0"), ("CHECK", "1"), ("DEBUG", "1"), ("STOP_AFTER", "3")]
+    ("name", "value"), [("PLAN_CACHE", "0"), ("CACHE", "0"), ("CHECK", "1"), ("DEBUG", "1"), ("STOP_AFTER", "3")]
 )
 def test_settings_that_plan_anew(
     model: Path, folder: Path, rt: Runtime, monkeypatch: pytest.MonkeyPatch, name: str, value: str
