@@ -211,7 +211,7 @@ def test_convolution_epilogue(rt: Runtime, kernel: str, residual: bool) -> None:
     arrays.append((2.0 ** rng.integers(-13, -9, (1, shape[1], 1, 1))).astype(np.float32))
     arrays += [values(rng, "u1", *shape)] if residual else []
     attrs["epilogue"] = fuse_requantize(*[DType.UINT8] * residual)
-    if kernel.endswith("Fours"):
+    if kernel.endswith("Vnni"):
         check_fours(rt, attrs, arrays, name=kernel)
     else:
         check_conv(rt, kernel, attrs, arrays)
