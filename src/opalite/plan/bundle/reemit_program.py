@@ -25,7 +25,7 @@ from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.place import OPENCL, Layout, LayoutKind, Place, Target
 from ...ir.precision import Precision
 from ...ir.shape_hints import hinted
-from ...ir.symbols import Trace, equal_guarded, is_symbolic_int
+from ...ir.symbols import Trace, equal_guarded, hint_of, is_symbolic_int
 from ...ir.tensor_type import TensorType
 from ...kernels.kernel import Binding, Kernel, Weight
 from ...kernels.kernel_registry import kernels_for
@@ -144,7 +144,7 @@ def _value(record: ValueRecord) -> Value:
         return Value(str(record.name), type_)
     kind = np.dtype(type_.dtype.np)
     if any(type(d) is int and d == 0 for d in type_.shape):  # no elements: its other sizes may be open
-        return Value(str(record.name), type_, np.zeros([d if type(d) is int else 0 for d in type_.shape], kind))
+        return Value(str(record.name), type_, np.zeros(tuple(map(hint_of, type_.shape)), kind))
     _need(all(type(d) is int for d in type_.shape), f"the constant '{record.name}' has an open size")
     if data is not None:
         _need((data.dtype, data.shape) == (kind, type_.shape), f"the constant '{record.name}' is not of its type")
