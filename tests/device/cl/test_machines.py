@@ -252,7 +252,7 @@ def test_the_doctor_is_content_with_what_a_session_needs() -> None:
     assert "each process builds its programs again" in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize("options, told", [("ro", "Read-only file system"), ("size=1m", "no room")])
+@pytest.mark.parametrize("options, told", [("ro", "Read-only file system"), ("size=1m", "MiB are free")])
 def test_nowhere_to_write_is_a_sentence(options: str, told: str) -> None:
     where = "/mnt"  # not below /tmp, which is mounted over
     for needed in (MODEL, Path(cl.__file__), Path(sys.executable)):

@@ -48,6 +48,8 @@ def _dft(ctx: NodeContext, axis: int) -> Result:
         length = int(ctx.const_scalar(1))
     elif inverse and onesided:
         length = 2 * (length - 1)
+    if length == 0 and x.shape[axis] == 0 and not onesided:
+        return x if x.shape[-1] == 2 else concat(ctx, [x, x], rank - 1)  # no elements
     if length < 1:
         raise ShapeError(f"{ctx.label} has length {length}; expected 1 or more")
     moved = swap_axes(ctx, x, axis, rank - 2)

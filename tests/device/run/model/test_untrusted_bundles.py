@@ -180,7 +180,7 @@ def test_shapes_of_inputs_that_the_program_was_not_made_for_are_refused(
         for port in forged.about["meta"]["inputs"]:
             port["shape"] = [1, 3, 64, 64]
 
-    with pytest.raises(BundleError, match="comes as"):
+    with pytest.raises(BundleError, match="but must be"):
         InferenceSession(forge(change)).run(None, {"x": np.zeros((1, 3, 64, 64), np.float32)})
 
 

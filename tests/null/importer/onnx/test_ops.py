@@ -427,6 +427,12 @@ def test_real_fourier_transform_and_its_inverse(length: int) -> None:
     assert_same([back], [np.fft.irfft(want, length, axis=1)[..., None].astype(np.float32)])
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_transform_of_no_elements(parts: int) -> None:
+    arrays = [np.zeros((6, 0, parts), np.float32)]
+    assert_same(imported("DFT", arrays, opset=17, axis=1), by_ort("DFT", arrays, opset=17, axis=1))
+
+
 @pytest.mark.parametrize("onesided", [None, 0, 1])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_short_time_fourier_transform(parts: int, onesided: int | None) -> None:

@@ -242,7 +242,7 @@ def test_no_run_waits_for_the_plan_to_be_kept(
     x = {"x": noise(4, 512)}
     (want,) = session.run(None, x)
     begun, go = threading.Event(), threading.Event()
-    real = PlanCache.keep
+    real = PlanCache.store
     kept: list[int] = []
 
     def keep(self: PlanCache, feeds: Any, bundle: Any) -> None:
@@ -251,7 +251,7 @@ def test_no_run_waits_for_the_plan_to_be_kept(
         kept.extend(sum(w.nbytes for w in v.stored.weights.values()) for v in bundle.variants)
         real(self, feeds, bundle)
 
-    monkeypatch.setattr(PlanCache, "keep", keep)
+    monkeypatch.setattr(PlanCache, "store", keep)
     held.set()
     assert begun.wait(PATIENCE_S)
     close_to(session.run(None, x)[0], want)
