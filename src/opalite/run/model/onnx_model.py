@@ -174,7 +174,7 @@ class OnnxModel:
             started = clock()
             with hold.enter(executable, at.program, access) as lease:
                 if lease is None:
-                    self.compiler.counters.add_wait("background", clock() - started)
+                    self.compiler.counters.add_wait("optimized", clock() - started)
                     continue  # with the executable that has replaced this one
                 executable, share = lease
                 arrays = run.feeds  # after the run lock was taken: another run may have spilled them to the host
@@ -271,7 +271,7 @@ class OnnxModel:
         assert found[0].job is not None
         with self.compiler.rt.programs.expedite_builds():
             found[0].job.wait()
-        self.compiler.counters.add_wait("background", time.perf_counter() - started)
+        self.compiler.counters.add_wait("optimized", time.perf_counter() - started)
         return self.executables.find(segment, sizes) or found
 
 

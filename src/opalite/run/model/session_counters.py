@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from ...cl.runtime_counters import ProgramCounts
 
 
+CAUSES = ("plan", "tune", "build", "same_size", "optimized", "run_lock")
+"""Causes of callers' waits (docs/stats.md)."""
+
+
 @dataclass
 class SessionCounters:
-    """Thread-safe by `lock`.
+    """Counters of one session, thread-safe by `lock`.
 
-    plans_made: Programs planned from a graph; plans_loaded: read from the cache or a bundle. programs: where those came
-    from that a caller's thread waited for. waits: by cause, how often callers waited, and how many seconds in all.
-    runs: by tier. fallbacks: what general executables have no general
-    kernels for, as stats() tells.
+    plans_made, plans_loaded: plans from a graph, and from the cache or a bundle. programs: programs that a caller's
+    thread waited for, by origin. waits: number and total seconds of callers' waits, by cause. runs: by tier.
+    fallbacks: gaps of the generic tier, as SessionStats has them.
     """
 
     plans_made: int = 0
@@ -44,7 +47,8 @@ class SessionCounters:
             self.fallbacks += launches
 
     def add_wait(self, cause: str, seconds: float) -> None:
-        """A caller has waited."""
+        """Count a wait of a caller, for one of CAUSES."""
+        assert cause in CAUSES, f"{cause!r} is no cause of waits"
         if seconds <= 0:
             return
         with self.lock:

@@ -12,9 +12,7 @@ from ..execute.executable import Executable
 from ..model.background.background_compile import BackgroundCompiler
 from ..model.executable_cache import ExecutableCache
 from ..model.run_lock import RunLock
-from ..model.session_counters import SessionCounters
-
-CAUSES = ("plan", "tune", "build", "same_size", "optimized", "run_lock")
+from ..model.session_counters import CAUSES, SessionCounters
 
 
 @dataclass(frozen=True)
