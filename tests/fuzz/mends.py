@@ -64,7 +64,7 @@ MENDS = (
         Focus(("slice", "split", "arithmetic"), "empty"),
         (),
         _NOTHING_FOLDED,
-        ("plan.verify_memory", "if near and not outputs:", "if False:"),
+        ("plan.memory.verify_memory_plan", "if near and not outputs:", "if False:"),
     ),
     _mend(
         "mean_of_nothing",
@@ -92,7 +92,7 @@ MENDS = (
         "concat_of_nothing",
         Focus(("concat_of_nothing",)),
         ("Concat",),
-        ("importer.onnx.shape", "elif math.prod(_beside", "elif False and math.prod(_beside"),
+        ("importer.onnx.shape", "elif math.prod(_other_sizes", "elif False and math.prod(_other_sizes"),
     ),
     _mend(
         "passes_on_nothing",
@@ -146,7 +146,7 @@ MENDS = (
         "same_padding_that_skips",
         Focus(("average_pool", "lp_pool")),
         _POOLS,
-        ("importer.shared.windows", "if not skips:", "if True:"),
+        ("importer.shared.conv_pool_windows", "if not skips:", "if True:"),
     ),
     _mend(
         "maximum_beside_nan",
@@ -162,7 +162,7 @@ MENDS = (
         "output_shape_beyond_the_filters",
         Focus(("conv_transpose",)),
         ("ConvTranspose",),
-        ("importer.onnx.conv", "if target is not None:  # what it asks", "if False:  # what it asks"),
+        ("importer.onnx.conv", "if target is not None:  # an output beyond", "if False:  # an output beyond"),
     ),
     # Resize
     _mend(
@@ -171,7 +171,7 @@ MENDS = (
         "resize_aligned_by_scale",
         Focus(("resize",)),
         _RESIZE,
-        ("ops.resize_taps", "at * (n - 1) / (m - 1) if count", "at * (n - 1) / (scale * n - 1) if count"),
+        ("ops.resize_weights", "at * (n - 1) / (m - 1) if count", "at * (n - 1) / (scale * n - 1) if count"),
     ),
     _mend(
         "resize_to_its_own_size",
@@ -199,7 +199,7 @@ MENDS = (
         "nearest_untold",
         Focus(("resize",)),
         _RESIZE,
-        ("ops.resize_taps", "if op.scales[axis] < 1 else", "if all(s <= 1 for s in op.scales) else"),
+        ("ops.resize_weights", "if op.scales[axis] < 1 else", "if all(s <= 1 for s in op.scales) else"),
     ),
     # Passes that changed values or failed
     _mend(
@@ -208,8 +208,8 @@ MENDS = (
         "instance_norm_matmul",
         Focus(("norm_then_product",)),
         ("InstanceNormalization", "GroupNormalization"),
-        ("passes.fuse_norm_matmul", ' or node.op.kind != "layer" or', " or"),
-        ("passes.fuse_norm_matmul", "return node.op.axis ==", "return node.op.axis % len(node.x.shape) =="),
+        ("passes.fusion.fuse_norm_matmul", ' or node.op.kind != "layer" or', " or"),
+        ("passes.fusion.fuse_norm_matmul", "return node.op.axis ==", "return node.op.axis % len(node.x.shape) =="),
     ),
     _mend(
         "blind_attention",
@@ -217,7 +217,7 @@ MENDS = (
         "attention_that_sees_nothing",
         Focus(("attention_written_out", "heads_of_one_product"), "special"),
         ("Softmax",),
-        ("passes.composites", "blind_nan=repaired is None", "blind_nan=False"),
+        ("passes.attention.recognize_norm_attention", "blind_nan=repaired is None", "blind_nan=False"),
     ),
     _mend(
         "infinite_scales_in_filters",
@@ -226,7 +226,7 @@ MENDS = (
         Focus(("scaled_conv",), "special"),
         _CONVS,
         (
-            "passes.fold_affine",
+            "passes.fusion.fold_affine",
             "if not peeled or not np.all(np.isfinite(scale)) or not np.all(np.isfinite(shift)):",
             "if not peeled:",
         ),
@@ -237,7 +237,7 @@ MENDS = (
         "padding_under_ceil_mode",
         Focus(("padded_conv",)),
         _POOLS,
-        ("passes.fold_pad", "if isinstance(op, Pool) and op.ceil_mode:", "if False:"),
+        ("passes.fusion.fold_pad", "if isinstance(op, Pool) and op.ceil_mode:", "if False:"),
     ),
     _mend(
         "packed_views_of_doubles",
@@ -245,7 +245,11 @@ MENDS = (
         "doubles_without_fp64",
         Focus(("pooled_features",), dtype="f8"),
         (),
-        ("place.options", "    if x.dtype is DType.FLOAT64 and not device.fp64:\n        return options\n", ""),
+        (
+            "layout.kernel_candidates",
+            "    if x.dtype is DType.FLOAT64 and not device.fp64:\n        return options\n",
+            "",
+        ),
     ),
     # Numbers and indices
     _mend(
@@ -290,7 +294,7 @@ MENDS = (
         "scale_of_zeros",
         Focus(("dynamic_quantize",)),
         ("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "DynamicQuantizeLSTM"),
-        ("importer.onnx.quant", "return where(span.eq(0), 1.0, span)", "return span"),
+        ("importer.onnx.quantize", "return where(span.eq(0), 1.0, span)", "return span"),
     ),
     _mend(
         "powers_of_integers",
@@ -306,7 +310,7 @@ MENDS = (
         "eye_behind_an_unknown_type",
         Focus(("eye_like",)),
         ("EyeLike",),
-        ("importer.proto.edits", 'FRAGILE = frozenset(("DictVectorizer", "EyeLike",', "FRAGILE = frozenset(("),
+        ("importer.proto.apply_edits", 'FRAGILE = frozenset(("DictVectorizer", "EyeLike",', "FRAGILE = frozenset(("),
     ),
     _mend(
         "probabilities_of_support_vectors",
@@ -323,7 +327,7 @@ MENDS = (
         Focus(("function",)),
         ("ThresholdedRelu", "HardSwish"),
         (
-            "expr.core",
+            "expr.expression",
             "np.asarray(a.value, _held(a.dtype))",
             "_widened(np.asarray(a.value, a.dtype.np))",
         ),

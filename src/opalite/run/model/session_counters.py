@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from ...cl.runtime_counters import ProgramCounts
 
-
 CAUSES = ("plan", "tune", "build", "same_size", "optimized", "run_lock")
 """Causes of callers' waits (docs/stats.md)."""
 
