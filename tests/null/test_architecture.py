@@ -152,3 +152,11 @@ def test_tests_mirror_the_package(suite: str) -> None:
     assert {p.name for p in files if p.parent == top} == OF_NO_FOLDER[suite], "move the test to its folder, or list it"
     missing = {str(p.parent) for p in files if not (p.parent / "__init__.py").exists()}
     assert not missing, f"no __init__.py, so that two tests of one name collide: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_docstrings_name_their_subject(path: Path) -> None:
+    described = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [ast.get_docstring(n) or "" for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, described)]
+    vague = [t.partition("\n")[0] for t in texts if t.startswith(("What ", "Which ", "How "))]
+    assert not vague, "begin with the noun that is described"

@@ -33,7 +33,7 @@ def matrix_dims(shape: Shape, transposed: bool) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct(Op):
-    """What MatMul, IntegerMatMul and NormalizedMatMul share."""
+    """Base of MatMul, IntegerMatMul and NormalizedMatMul."""
 
     trans_a: bool
     trans_b: bool

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Storage(Enum):
-    """How a device slot gets its memory: MNN's STATIC, DYNAMIC and DYNAMIC_SEPARATE."""
+    """Kinds of memory of a device slot: MNN's STATIC, DYNAMIC and DYNAMIC_SEPARATE."""
 
     STATIC = "static"  # weights: uploaded once, shared by sessions of one model
     DYNAMIC = "dynamic"  # a region of the arena, reused after the value's last use

@@ -229,4 +229,4 @@ _PASSES: Mapping[Level, Sequence[tuple[_Points, _Groups | None]]] = {
     Level.WIDE: ((_sample, None), (_sample, _seeds), (_next_to, _some_groups), (_untuned, _some_groups)),
     Level.EXHAUSTIVE: ((_every, None), (_every, _seeds), (_every, _divisors), (_every, _unaligned)),
 }
-"""What each level adds: sets of parameters, with the work-groups to try each with (None: the untuned one)."""
+"""The trials of each level: sets of parameters, with the work-groups to try each with (None: the untuned one)."""

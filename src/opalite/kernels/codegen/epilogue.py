@@ -46,7 +46,7 @@ _COORDS = {
 
 
 _RESULTS = (DType.FLOAT32, DType.FLOAT16, DType.INT32, DType.INT8, DType.UINT8)
-"""What epilogues may turn integer sums into."""
+"""Element types that epilogues may turn integer sums into."""
 
 
 _OPERAND = re.compile(r"e\d+(_\d+)?")

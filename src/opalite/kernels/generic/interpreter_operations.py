@@ -47,7 +47,7 @@ FLOATS: tuple[Operation, ...] = (
     ("cast", (_B,), _F),
     ("cast", (_F,), _B),
 )
-"""What most models need: floats, and conditions on them."""
+"""Operations of most models: on floats, and conditions on them."""
 
 MORE: tuple[Operation, ...] = (
     *_same("trunc sign sin cos log1p tan asin acos atan sinh cosh", _F, 1),
@@ -64,7 +64,7 @@ MORE: tuple[Operation, ...] = (
     *(("saturate", (a,), b) for a in (_F, _I) for b in (_U8, _I8)),
     ("saturate", (_F,), _I),
 )
-"""What integers and rarer functions need besides."""
+"""Further operations, on integers and for rarer functions."""
 
 _FEW = 32  # most cases per switch on devices with a limit
 _NUMBERS = {operation: k for k, operation in enumerate((*FLOATS, *MORE), 1)}

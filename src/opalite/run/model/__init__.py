@@ -1,1 +1,1 @@
-"""What stands behind a session: an ONNX model or a bundle, planned and built for the shapes that arrive."""
+"""Models of a session: an ONNX file or a bundle, planned and built for the shapes of the inputs."""

@@ -1,4 +1,4 @@
-"""What a bundle says of its model, as JSON: inputs, outputs, metadata."""
+"""A bundle's description of its model, as JSON: inputs, outputs, metadata."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ _log = logging.getLogger(__name__)
 Array = np.ndarray[Any, Any]
 
 _LIMITS = ("local_mem", "max_work_group_size", "max_work_item_sizes", "image2d_max")
-"""What of a device kernels may use less of than there is."""
+"""Properties of a device of which kernels may use less."""
 
 _EQUAL = ("kind", "family", "wave_size", "full_wave", "native_float_width", "base_align", "fp16", "fp64")
-"""What kernels rely on as it is."""
+"""Properties that must be equal."""
 
 _SUFFIX = ".safetensors"
 
@@ -130,7 +130,7 @@ def _keep(path: Path, content: Content, graph: GraphText, exact: Sequence[str]) 
 
 
 def _find(path: Path, variant: Untrusted) -> Content | None:
-    """What is kept at `path`; None if there is nothing, or it is damaged, and removed."""
+    """The record at `path`; None if it is missing, or damaged and therefore removed."""
     if not path.is_file():
         return None
     try:

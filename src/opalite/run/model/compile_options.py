@@ -53,7 +53,7 @@ def parse_tolerance(asked: Any) -> float:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What a session was asked for. InputError for words that are not among the choices."""
+    """Options of compilation. InputError for a value that is not among the choices."""
 
     precision: str | PrecisionPolicy = "fp32"
     memory: str = "auto"

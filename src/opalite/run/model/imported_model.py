@@ -143,7 +143,7 @@ class ImportedModel:
     def needs(
         self, program: Program | Template, segment: Segment, shapes: Mapping[str, tuple[int, ...]]
     ) -> DispatchKey:
-        """What the choice of a completed `program` of `segment`, for inputs of `shapes`, depends on. BundleError where
+        """The dispatch key of a completed `program` of `segment` for inputs of `shapes`. BundleError where
         sizes are contents of an input."""
         if not isinstance(program, Template):
             return DispatchKey.of(program, shapes)

@@ -1,4 +1,4 @@
-"""What a session tells of its model: inputs, outputs and metadata."""
+"""Descriptions of a session's inputs, outputs and metadata."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Model(Protocol):
 
     @property
     def caches(self) -> list[ExecutableCache]:
-        """What holds what was compiled."""
+        """The caches of compiled executables."""
 
     def reset(self) -> None:
         """Forget what was compiled."""

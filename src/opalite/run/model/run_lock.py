@@ -110,7 +110,7 @@ class RunLock:
 
 
 class Access(Enum):
-    """How a run enters an executable."""
+    """The way in which a run enters an executable."""
 
     EXCLUSIVE = "with the run lock"
     SHARED = "with the run lock, or by a replica while other threads run; leaves nothing on the device"
@@ -118,7 +118,7 @@ class Access(Enum):
 
 
 Lease: TypeAlias = "tuple[Executable, DeviceShare | None]"
-"""What runs, and its share of the device while other threads run; None if it has all of it."""
+"""A running executable, and its share of the device beside other threads; None for the whole device."""
 
 
 class RunLockHold:

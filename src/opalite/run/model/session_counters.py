@@ -31,7 +31,7 @@ class SessionCounters:
 
     @property
     def run_count(self) -> int:
-        """How many runs there were."""
+        """The number of runs."""
         return self.runs.total()
 
     def add_plan(self, made: int = 0, loaded: int = 0) -> None:

@@ -38,7 +38,7 @@ MOST_GRAPHS = 64
 
 Array = np.ndarray[Any, Any]
 Type = TensorType | Array | None
-"""What import knows of a value: its type, its contents, or nothing."""
+"""Knowledge of a value at import: its type, its contents, or nothing."""
 Types = Mapping[str, Type]
 
 
@@ -193,7 +193,7 @@ class _FlowImporter:
         outputs: Sequence[str],
         given: dict[str, Type],
     ) -> RunLoop:
-        """What loops and scans share. inner: the body's names of the states; outputs: of those and of rows."""
+        """Import the body of a loop or scan. inner: the body's names of the states; outputs: of states and rows."""
         body: Body = task.body
         types = [_typed(values, name) for name in states]
         feeds = given | {local: values[outer] for local, outer in body.captured} | dict(zip(inner, types, strict=True))

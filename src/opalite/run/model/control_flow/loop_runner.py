@@ -93,7 +93,7 @@ class LoopRunner:
         most: int | None,
         scanned: Sequence[Any],
     ) -> tuple[str, tuple[int, bool, list[Any], list[Any]]] | str:
-        """How iterations ran and their results, or why they cannot run in one call."""
+        """The trace and results of iterations in one call, or the reason why they need several calls."""
         if not all(type(v) is np.ndarray for v in feeds.values()):
             return "not everything is a tensor"
         request, hold = self._request, self._hold

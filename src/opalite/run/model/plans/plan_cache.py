@@ -304,7 +304,7 @@ def _used(path: Path) -> float | None:
 
 
 def _growth(array: Any) -> tuple[Any, ...]:
-    """What the key needs of a growable tensor besides dtype and shape."""
+    """The part of the key for a growable tensor, besides dtype and shape."""
     return (array.axis, array.grows, array.narrow) if isinstance(array, GrowableTensor) else ()
 
 
