@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 
-def time_alternately(
+def least_interleaved_seconds(
     a: Callable[[], float], b: Callable[[], float], *, rounds: int, most_s: float
 ) -> tuple[float, float]:
     """The least seconds of `a` and of `b`, which return the seconds of one run each.

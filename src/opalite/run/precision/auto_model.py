@@ -22,7 +22,7 @@ from ...errors import InputError, OpaliteError
 from ...ir.device.device_info import DeviceInfo
 from ...ir.model_edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
-from ..execute.ab_timing import time_alternately
+from ..execute.ab_timing import least_interleaved_seconds
 from ..execute.compile_queue import compile_queue
 from ..execute.run_trace import RunTrace
 from ..model.background.graph_compiler import Compiler
@@ -210,7 +210,7 @@ class AutoModel:
     def _compared(self, choice: PrecisionChoice, feeds: Mapping[str, Any], lock: RunLock | None) -> PrecisionChoice:
         """`choice` with its times and those of float32; float32 if it is as fast."""
         runs = [ComparedRuns(model, lock).timed(feeds) for model in (self._in_half(choice.policy), self._in_fp32())]
-        fp16_s, fp32_s = time_alternately(*runs, rounds=ROUNDS, most_s=MOST_S)
+        fp16_s, fp32_s = least_interleaved_seconds(*runs, rounds=ROUNDS, most_s=MOST_S)
         if fp16_s < fp32_s:
             return replace(choice, fp16_s=fp16_s, fp32_s=fp32_s)
         why = (

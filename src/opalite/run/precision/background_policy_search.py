@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ir.model_edits import ModelEdits
 from ...ir.precision import PrecisionPolicy
-from ..execute.ab_timing import time_alternately
+from ..execute.ab_timing import least_interleaved_seconds
 from ..execute.compile_queue import Job
 from ..model.background.background_compile import describe_error
 from ..model.background.graph_compiler import Compiler
@@ -122,7 +122,9 @@ class PolicySearch(Job):
             return wide(f"the policy that was found changes an output by {worst}, more than half of {tolerance:g}")
         fp16_s = fp32_s = 0.0
         if self._compares_speed:
-            fp16_s, fp32_s = time_alternately(*(run.timed(self._feeds) for run in runs), rounds=ROUNDS, most_s=MOST_S)
+            fp16_s, fp32_s = least_interleaved_seconds(
+                *(run.timed(self._feeds) for run in runs), rounds=ROUNDS, most_s=MOST_S
+            )
             if fp16_s >= fp32_s:
                 return wide(
                     f"with every node in half an output changes by {plain}; with {len(policy.fp32)} of {mixed.nodes} "

@@ -277,7 +277,7 @@ def test_half_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("OPALITE_TRY_HALF")
     monkeypatch.setattr(auto_model, "why_not_half", lambda device: "")
     for times, precision, said in (((2e-3, 1e-3), "fp32", "not faster"), ((1e-3, 2e-3), "fp16", "in fp32 2")):
-        monkeypatch.setattr(auto_model, "time_alternately", lambda half, wide, times=times, **_: times)
+        monkeypatch.setattr(auto_model, "least_interleaved_seconds", lambda half, wide, times=times, **_: times)
         with open_auto(rt, classifier(), tolerance=times[0] * 10) as session:
             session.run(None, feeds)
             assert session.precision_policy.precision.value == precision
@@ -288,7 +288,7 @@ def test_a_policy_must_be_faster(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("OPALITE_TRY_HALF")
     monkeypatch.setattr(auto_model, "why_not_half", lambda device: "")
     monkeypatch.setattr(
-        "opalite.run.precision.background_policy_search.time_alternately",
+        "opalite.run.precision.background_policy_search.least_interleaved_seconds",
         lambda half, wide, **_: (half() and 2.0, wide() and 1.0),
     )
     with open_auto(rt, towering()) as session:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ....errors import OpaliteError
 from ....plan.program import LaunchStep, Program
-from ...execute.ab_timing import time_alternately
+from ...execute.ab_timing import least_interleaved_seconds
 from ...execute.rng_keys import draws
 from ..executable_cache import Compiled, ExecutableCache
 from ..run_lock import RunLock
@@ -130,7 +130,7 @@ class Respecializer(CompileJob):
         """The least seconds of a run of each, alternating with each other and with the session's runs."""
         new, old = self._timed(made), self._timed(other)
         new(), old()
-        return time_alternately(new, old, rounds=ROUNDS, most_s=MOST_S)
+        return least_interleaved_seconds(new, old, rounds=ROUNDS, most_s=MOST_S)
 
     def _timed(self, compiled: Compiled) -> Callable[[], float]:
         """A function that runs it once, on zeros, and returns the seconds. No megakernel: that takes many runs."""
