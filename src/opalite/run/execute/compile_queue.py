@@ -131,6 +131,12 @@ class CompileQueue:
         with self._changed:
             return list(self._jobs.get(client, ()))
 
+    @property
+    def clients(self) -> list[object]:
+        """The clients whose threads have not ended."""
+        with self._changed:
+            return list(self._jobs)
+
     def drop(self, client: object) -> None:
         """End all jobs of `client`."""
         if is_child():

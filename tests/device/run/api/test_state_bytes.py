@@ -11,6 +11,7 @@ import opalite
 from opalite.cl.runtime import Runtime
 from opalite.errors import OptionError
 
+from ....helpers.counters import settled
 from ....helpers.decoders import KINDS, SIZE, feeds_of, told
 
 TOKENS = [5, 3, 8, 60, 2, 9, 44, 17, 1, 70, 31, 6]
@@ -38,7 +39,7 @@ def test_logits_are_near_those_of_float_caches(rt: Runtime, kind: str) -> None:
     # Nothing is built or allocated by the steps that follow, nor planned.
     session.settle()
     counters, plans = session.runtime.counters, session.stats().plans_made
-    before = counters.snapshot()
+    before = settled(rt)
     told(narrow, kind, [4, 8, 15], len(TOKENS))
     spent = counters.snapshot() - before
     assert (spent.programs_built, spent.memory_objects, session.stats().plans_made) == (0, 0, plans)

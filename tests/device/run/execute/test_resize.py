@@ -24,6 +24,7 @@ from opalite.run.model.compile_options import CompileOptions
 from opalite.run.model.imported_model import ImportedModel
 from opalite.run.model.run_request import AS_OPENED
 
+from ....helpers.counters import settled
 from ....helpers.small_models import make_model, noise, port
 
 PATIENCE_S = 120.0
@@ -116,7 +117,7 @@ def test_sizes_up_and_down_give_what_fresh_ones_give(sizes: Sizes) -> None:
     assert len(shapes) >= 4
     executable = sizes.start(*shapes[0])
     kernels = [launch.kernel for launch in executable.launches.values()]
-    before = sizes.rt.counters.snapshot()
+    before = settled(sizes.rt)
     for shape in [*shapes, *shapes[::-1], *shapes[:2] * 3]:
         sizes.check(executable, *shape)
     assert [launch.kernel for launch in executable.launches.values()] == kernels
@@ -131,7 +132,7 @@ def test_a_smaller_size_needs_no_memory_and_a_size_seen_sets_only_what_differs(r
     executable.resize(sizes.at(*small))
     executable.run([sizes.feed(*small)])
     executable.resize(sizes.at(*big))
-    before = rt.counters.snapshot()
+    before = settled(rt)
     arguments = sum(len(s.args) for s in sizes.at(*big).steps if hasattr(s, "args"))
     for shape in (small, big, small):
         executable.resize(sizes.at(*shape))
@@ -146,7 +147,7 @@ def test_neighbouring_sizes_allocate_nothing_more(rt: Runtime) -> None:
     shapes = sorted(alike(sizes, [(1, 3, 32, 32 + 2 * i) for i in range(6)]))
     executable = sizes.start(*shapes[0])
     sizes.check(executable, *shapes[1])
-    before = rt.counters.snapshot()
+    before = settled(rt)
     for shape in shapes[2:]:
         executable.resize(sizes.at(*shape))
         executable.run([sizes.feed(*shape)])

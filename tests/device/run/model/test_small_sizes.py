@@ -15,6 +15,7 @@ import opalite
 from onnx import helper
 from opalite.cl.runtime import Runtime
 
+from ....helpers.counters import settled
 from ....helpers.small_models import make_model, noise, port
 
 FIRST = (2, 3, 72, 64)
@@ -80,7 +81,7 @@ def test_one_plan_serves_sizes_below_a_tile(
     session = opalite.InferenceSession(path, device=rt.info.id)
     session.run(None, {"x": noise(*FIRST)})
     session.settle()  # the kernels made for the model, and not the general ones
-    before = rt.counters.snapshot()
+    before = settled(rt)
     for shape in [*OTHERS, FIRST]:
         x = noise(*shape, seed=sum(shape))
         (found,), (wanted,) = session.run(None, {"x": x}), reference.run(None, {"x": x})

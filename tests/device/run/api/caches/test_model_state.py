@@ -16,6 +16,7 @@ from opalite.errors import InputError, OptionError
 from opalite.plan.program import LaunchStep
 
 from .....helpers import decoders
+from .....helpers.counters import settled
 from .....helpers.decoders import KINDS, feeds_of
 
 PROMPT = [5, 3, 8, 60, 2]
@@ -154,7 +155,7 @@ def test_a_longer_cache_takes_nothing_but_numbers(rt: Runtime) -> None:
         go_on(state, "llama", [7], 24, len(state))
     session.settle()
     go_on(state, "llama", [7], 6, len(state))
-    plans, counters = session.stats().plans_made, rt.counters.snapshot()
+    plans, counters = session.stats().plans_made, settled(rt)
     go_on(state, "llama", [7], 240, len(state))
     spent = rt.counters.snapshot() - counters
     assert len(state) > 512
@@ -183,7 +184,7 @@ def test_more_memory_is_no_other_program(rt: Runtime) -> None:
     for _ in range(2):  # programs made for the model, then what their launches are joined to
         feed(state, tokens[len(state) : len(state) + 15])
         session.settle()
-    plans, counters, held = session.stats().plans_made, rt.counters.snapshot(), set()
+    plans, counters, held = session.stats().plans_made, settled(rt), set()
     for token in tokens[len(state) :]:
         feed(state, [token])
         held.add(next(iter(state._values.values())).capacity)

@@ -22,6 +22,7 @@ from opalite.cl.runtime import Runtime, find_runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError
 
+from .....helpers.counters import settled
 from .....helpers.small_models import adder, classifier, determinant, noise
 
 SOURCE = """
@@ -102,7 +103,7 @@ def fake(rt: Runtime, **codes: int) -> CommandBuffers:
 
 
 def done_by(rt: Runtime, work: Callable[[], Any]) -> Counters:
-    before = rt.counters.snapshot()
+    before = settled(rt)
     work()
     return rt.counters - before
 
