@@ -207,12 +207,7 @@ _declare(
     1000,
     "Microseconds for which worker threads spin after a run before they sleep, on PoCL; 0: no spinning.",
 )
-_declare(
-    "OPALITE_REPLAY",
-    _flag,
-    None,
-    "1 replays recorded launches on every device with an extension for it, 0 never; default: by device.",
-)
+_declare("OPALITE_REPLAY", _flag, True, "0 records no launches for replay, on Adreno.")
 
 
 def get(name: str) -> Any:

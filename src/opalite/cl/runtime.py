@@ -40,8 +40,7 @@ from .programs.kernel_trials import KernelTrials
 from .programs.program_cache import ProgramCache, Spec
 from .queue.launch_sequence import LaunchSequence
 from .queue.prepared_launch import Grid, KernelArg, PreparedLaunch
-from .queue.replay import Replay
-from .queue.replay_support import find_replay
+from .queue.recordable_queues import RecordableQueues, find_recordable_queues
 from .runtime_counters import Counters, ProgramCounts
 
 _log = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ class Runtime:
             release_pages()
         self._profiling_queue: cl.CommandQueue | None = None
         self._transfer_queue: cl.CommandQueue | None = None
-        self._replay: Replay | str | None = None  # None until first used
+        self._replay: RecordableQueues | str | None = None  # None until first used
         self._resident: weakref.ref[Any] | None = None
         store = None
         if (folder := usable_folder()) is not None:
@@ -155,15 +154,12 @@ class Runtime:
         )
 
     @property
-    def replay(self) -> Replay | str:
+    def replay(self) -> RecordableQueues | str:
         """The device's replay extension, or the reason why launches are enqueued one by one."""
-        wanted = knobs.get("OPALITE_REPLAY")
-        if wanted is False:
+        if not knobs.get("OPALITE_REPLAY"):
             return "OPALITE_REPLAY=0"
         if self._replay is None:
-            self._replay = find_replay(self.device)
-        if wanted is None and isinstance(self._replay, Replay) and not self.info.replay_pays:
-            return f"{self._replay} gains nothing on a CPU (OPALITE_REPLAY=1 turns it on)"
+            self._replay = find_recordable_queues(self.device)
         return self._replay
 
     @property

@@ -22,8 +22,8 @@ class Counters:
     bytes_allocated: int = 0
     args_set: int = 0
     enqueues: int = 0  # launches, replayed ones included
-    recordings: int = 0  # command buffers made
-    replays: int = 0  # command buffers enqueued
+    recordings: int = 0  # of launches, for replay
+    replays: int = 0  # recordings enqueued
     transfers: int = 0  # reads, writes, fills and copies
 
     def snapshot(self) -> Counters:

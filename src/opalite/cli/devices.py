@@ -85,7 +85,6 @@ def _abilities(found: FoundDevice) -> list[str]:
         "fp16": info.fp16,
         "fp64": info.fp64,
         "images": info.image_support,
-        "command buffers": info.command_buffer,
         "recordable queues": info.recordable_queues,
         "shared memory": info.unified_memory,
         **{f"{what} hints": what in hints for what in ("performance", "priority")},

@@ -13,7 +13,7 @@ from ..device.driver_errors import cl_errors, describe_code, translate
 from ..runtime_counters import Counters
 from .prepared_launch import PreparedLaunch
 from .raw_opencl_calls import enqueue_args, find_enqueue
-from .replay import RecordedLaunches, Replay
+from .recordable_queues import QueueRecordings, RecordableQueues
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class LaunchSequence:
         holds_gil: bool,
         device: str,
         counters: Counters,
-        replay: Replay | None = None,
+        replay: RecordableQueues | None = None,
     ) -> None:
         self.launches = [launch for launch in launches if not launch.is_empty]
         self.refusal = ""
@@ -49,7 +49,7 @@ class LaunchSequence:
         self._counters = counters
         self._flush = flush_every > 0
         self._replay = replay if replay is not None and len(self.launches) >= replay.min_launches else None
-        self._buffer: RecordedLaunches | None = None
+        self._buffer: QueueRecordings | None = None
         self._has_run = False
         self._is_stale = False  # arguments were set since the recording
         self._enqueue = find_enqueue(holds_gil=holds_gil)
@@ -67,19 +67,18 @@ class LaunchSequence:
         return self._replay is not None
 
     def invalidate(self) -> None:
-        """Update or drop the recording at the next run; call this after setting an argument of a launch."""
-        if self._buffer is not None and self._buffer.can_update:
+        """Update the recording, if any, at the next run; call this after setting an argument of a launch."""
+        if self._buffer is not None:
             self._is_stale = True
         else:
-            self._buffer, self._has_run = None, False
+            self._has_run = False
 
     def run(self) -> bool:
         """Enqueue every launch without waiting; returns whether it was a replay.
 
         Raises DeviceError that names the launch which the driver refused.
         """
-        # Recording after a plain run: it pays only for repeated runs, and PoCL 5.0 crashes on recording launches that
-        # cannot run.
+        # Recording after a plain run: it pays only for repeated runs, and only launches that can run are recorded.
         if self._is_stale and self._buffer is not None:
             self._is_stale = False
             if not self._buffer.update():
@@ -99,7 +98,7 @@ class LaunchSequence:
         self._counters.enqueues += count
         return self._buffer is not None
 
-    def _record(self, replay: Replay) -> None:
+    def _record(self, replay: RecordableQueues) -> None:
         try:
             self._buffer = replay.record(self._queue, self.launches, self._device)
         except DeviceError as e:

@@ -1,8 +1,8 @@
 """RecordableQueues: replay by cl_qcom_recordable_queues, Qualcomm's extension on Adreno 6xx and later.
 
 Launches enqueued on a recordable queue are recorded, not run. One call enqueues the recording on the usual queue and
-may change arguments. Names and numbers: cl_ext_qcom.h. Tested with an emulation of the extension over PoCL
-(tests/device/cl/queue/test_recordable_queues.py), never on a real device.
+may change arguments (docs/running.md). Names and numbers: cl_ext_qcom.h. Tested with an emulation of the extension over
+PoCL (tests/device/cl/queue/test_recordable_queues.py), never on a real device.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ import pyopencl as cl
 from ..device.driver_errors import describe_code
 from .prepared_launch import PreparedLaunch
 from .raw_opencl_calls import arg_bytes, enqueue_args, find_call, find_extension, query_device
-from .replay import RecordedLaunches, Replay
 
 EXTENSION = "cl_qcom_recordable_queues"
-LACKING = f"the device has no {EXTENSION}"
 RECORDABLE = 1 << 30  # CL_QUEUE_RECORDABLE_QCOM; drivers refuse other properties with it
 MAX_LAUNCHES = 0x41DE  # CL_DEVICE_RECORDABLE_QUEUE_MAX_SIZE
 
@@ -52,12 +50,12 @@ class ChangedArgument(ctypes.Structure):
     _fields_ = (("dispatch", _UINT), ("index", _UINT), ("size", _SIZE), ("value", _POINTER))
 
 
-class RecordableQueues(Replay):
+class RecordableQueues:
     """The extension's functions on one device. max_launches: of one recording."""
 
     # A public measurement on an Adreno 830: 32 us for a replay of one launch, 9 us for a launch on the queue.
     min_launches = 8
-    noun = "recording"
+    """Number of launches from which a replay pays."""
 
     def __init__(self, max_launches: int, calls: dict[str, Callable[..., Any]]) -> None:
         self.max_launches = max_launches
@@ -67,7 +65,7 @@ class RecordableQueues(Replay):
         return EXTENSION
 
     def record(self, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str) -> QueueRecordings:
-        """Record launches, as `Replay.record`."""
+        """Record non-empty `launches` for replay on `queue`. Raises DeviceError if the driver refuses one."""
         return QueueRecordings(self, queue, launches, device)
 
 
@@ -75,7 +73,7 @@ def find_recordable_queues(device: cl.Device) -> RecordableQueues | str:
     """The extension's calls on `device`, or the reason why it cannot be used."""
     try:
         if EXTENSION not in device.extensions.split():
-            return LACKING
+            return f"the device has no {EXTENSION}"
     except cl.Error:
         return "the driver does not list its extensions"
     max_launches = query_device(device, MAX_LAUNCHES, _UINT)
@@ -95,15 +93,12 @@ def find_recordable_queues(device: cl.Device) -> RecordableQueues | str:
     return RecordableQueues(max_launches, calls)
 
 
-class QueueRecordings(RecordedLaunches):
+class QueueRecordings:
     """Recorded launches, split into recordings of at most `max_launches`."""
-
-    can_update = True
 
     def __init__(
         self, replay: RecordableQueues, queue: cl.CommandQueue, launches: Sequence[PreparedLaunch], device: str
     ) -> None:
-        """Record non-empty `launches`. Raises DeviceError if the driver refuses one."""
         self._replay = replay
         self._queue = queue
         self._device = device
@@ -150,7 +145,10 @@ class QueueRecordings(RecordedLaunches):
         self._check(found, "clEndRecordingQCOM", "Ending a recording")
 
     def update(self) -> bool:
-        """Pass changed arguments with every later replay: a driver need not remember those of earlier replays."""
+        """Pass changed arguments with every later replay: a driver need not remember those of earlier replays.
+
+        False if the launches must be recorded again.
+        """
         for i, launch in enumerate(self._launches):
             for index, wanted in launch.changed_since(self._current[i]):
                 if not isinstance(wanted, np.generic | cl.MemoryObjectHolder):
@@ -166,7 +164,10 @@ class QueueRecordings(RecordedLaunches):
         return True
 
     def run(self) -> None:
-        """Enqueue, as `RecordedLaunches.run`, after the last replay has finished: the extension allows no overlap."""
+        """Enqueue without waiting, after the last replay has finished: the extension allows no overlap.
+
+        Raises DeviceError that names the launches if the driver refuses.
+        """
         if self._may_run:
             self._queue.finish()
         self._may_run = True

@@ -147,19 +147,9 @@ class DeviceInfo:
         return self.sub_groups and BLOCK_LOADS in self.quirks and self.has("cl_intel_subgroups")
 
     @property
-    def command_buffer(self) -> bool:
-        """Whether launches can be recorded once and replayed (cl_khr_command_buffer)."""
-        return self.has("cl_khr_command_buffer")
-
-    @property
     def recordable_queues(self) -> bool:
         """Whether launches can be recorded by Qualcomm's extension (cl_qcom_recordable_queues)."""
         return self.has("cl_qcom_recordable_queues")
-
-    @property
-    def replay_pays(self) -> bool:
-        """Whether replaying a recording is faster than launching; on PoCL's CPU it is not (docs/running.md)."""
-        return not self.on_host
 
     @property
     def links_launches(self) -> bool:

@@ -24,7 +24,7 @@ from ...cl.memory.device_tensor import DeviceTensor
 from ...cl.memory.staging_buffer import StagingBuffer
 from ...cl.programs.background_throttle import background_planning, yield_interpreter
 from ...cl.queue.prepared_launch import PreparedLaunch
-from ...cl.queue.replay import Replay
+from ...cl.queue.recordable_queues import RecordableQueues
 from ...cl.runtime import Runtime
 from ...cl.runtime_counters import ProgramCounts
 from ...plan.program import Program
@@ -400,7 +400,7 @@ class Executable:
         self._set_kernel_args()
         instance = self._current
         if instance.plain is None:
-            replays = isinstance(self.rt.replay, Replay)
+            replays = isinstance(self.rt.replay, RecordableQueues)
             instance.plain = ReplayStrategy(instance.prepared) if replays else Queue(instance.prepared)
         return instance.plain
 

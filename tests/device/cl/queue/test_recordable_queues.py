@@ -20,7 +20,6 @@ from opalite.cl.queue import recordable_queues
 from opalite.cl.queue.launch_sequence import LaunchSequence
 from opalite.cl.queue.prepared_launch import LocalBytes, PreparedLaunch
 from opalite.cl.queue.recordable_queues import RecordableQueues, find_recordable_queues
-from opalite.cl.queue.replay_support import find_replay
 from opalite.cl.runtime import Runtime
 from opalite.cl.runtime_counters import Counters
 from opalite.errors import DeviceError
@@ -39,11 +38,6 @@ kernel void swap(global float *x, local float *part, int n) {
 }
 """
 N = 101
-
-
-@pytest.fixture(autouse=True)
-def record_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPALITE_REPLAY", "1")
 
 
 class Listing:
@@ -226,6 +220,30 @@ def test_a_driver_that_refuses_to_record_is_left_alone(
     assert driver.alive == 0
 
 
+def test_a_launch_that_cannot_run_is_never_recorded(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = use(monkeypatch, RecordingDriver())
+    chain = Chain(rt)
+    args = [chain.x, np.float32(1), np.int32(N)]
+    chain.launches.append(rt.prepare(chain.program, "add", args, (N,), (2,), "wrong"))
+    recording = chain.record(found(rt))
+    for _ in range(3):
+        with pytest.raises(DeviceError, match=r"Launching wrong with global size \(101,\)"):
+            recording.run()
+    assert driver.log == []
+
+
+def test_recording_can_be_switched_off(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPALITE_REPLAY", "0")
+    chain = Chain(rt)
+    recording = rt.record(chain.launches, replay=True)
+    done = done_by(rt, lambda: [recording.run() for _ in range(3)])
+    assert done == Counters(enqueues=27)
+    assert chain.value() == expected(3)
+    session = opalite.InferenceSession(classifier().SerializeToString(), device=rt.info.id, precision="fp32")
+    (sentence,) = session.explain({"x": noise(1, 3, 8, 8)}).queueing
+    assert sentence.endswith("enqueued one by one: OPALITE_REPLAY=0")
+
+
 def test_a_replay_that_fails_is_an_error_that_names_the_launches(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, RecordingDriver(codes={"clEnqueueRecordingQCOM": -5}))
     recording = Chain(rt).record(found(rt))
@@ -241,9 +259,9 @@ def test_what_is_missing_is_said(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -
     use(monkeypatch, RecordingDriver(codes={"clEndRecordingQCOM": 404}))
     assert "lists cl_qcom_recordable_queues but has no clEndRecordingQCOM" in str(find_recordable_queues(listing))
     use(monkeypatch, RecordingDriver())
-    assert str(find_replay(listing)) == "cl_qcom_recordable_queues"
+    assert str(find_recordable_queues(listing)) == "cl_qcom_recordable_queues"
     listing.extensions = ""
-    assert find_replay(listing) == "the device has no cl_khr_command_buffer"
+    assert find_recordable_queues(listing) == "the device has no cl_qcom_recordable_queues"
 
 
 def open_session(rt: Runtime, monkeypatch: pytest.MonkeyPatch) -> opalite.InferenceSession:

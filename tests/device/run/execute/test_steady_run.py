@@ -85,7 +85,7 @@ def test_by_replay(rt: Runtime, open_session: Open, monkeypatch: pytest.MonkeyPa
         session.run(None, X)
     with called() as files:
         session.run(None, X)
-    assert len(set(files)) <= MOST_FILES + 1, "one more than without: the driver's calls of command buffers"
+    assert len(set(files)) <= MOST_FILES + 1, "one more than without: the driver's calls of recordings"
     assert session.last_trace.strategy == "replay"
 
 

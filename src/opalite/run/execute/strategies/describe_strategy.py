@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....cl.queue.launch_sequence import LaunchSequence
-from ....cl.queue.replay import Replay
+from ....cl.queue.recordable_queues import RecordableQueues
 from ..launch_batches import LoadedProgram
 from .megakernel_strategy import MegakernelStrategy
 from .persistent_kernel_strategy import PersistentKernelSelector
@@ -31,14 +31,13 @@ def describe_queueing(
     if linked:
         parts.append(linked)
     elif replayed:
-        noun = rt.replay.noun if isinstance(rt.replay, Replay) else "recording"
-        count = f"one {noun}" if len(replayed) == 1 else f"{len(replayed)} {noun}s"
+        count = "one recording" if len(replayed) == 1 else f"{len(replayed)} recordings"
         parts.append(f"replayed as {count} from the second run on ({rt.replay})")
     else:
         refusal = next((r.refusal for r in recordings if r.refusal), "") or rt.replay
         if persistent is not None and persistent.why:
             refusal = persistent.why
-        why = f"a replay pays from {refusal.min_launches} on" if isinstance(refusal, Replay) else refusal
+        why = f"a replay pays from {refusal.min_launches} on" if isinstance(refusal, RecordableQueues) else refusal
         parts.append(f"enqueued one by one: {why}")
     if rt.flush_every:
         parts.append(f"flushed every {rt.flush_every}")
