@@ -20,7 +20,7 @@ from typing import Any
 
 from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import PTX_MMA
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 
 from .gpu_kernels import LAYERS, Layer
 

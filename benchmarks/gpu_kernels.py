@@ -35,9 +35,9 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
 from opalite.kernels.fma import tile_parameters as fma
-from opalite.kernels.kernel import Binding, Kernel, ceil_div
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.kernels.kernel_sources import option_text, program_text
+from opalite.kernels.launch import ceil_div
 from opalite.kernels.mma import mma_tile as mma
 from opalite.kernels.mma import staged_tile as mma_stages
 from opalite.kernels.mma import wgmma_tile

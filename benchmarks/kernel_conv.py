@@ -18,8 +18,7 @@ import pyopencl as cl
 from tests.helpers.kernel_test_harness import make_node, time_node
 
 from opalite.cl.runtime import Runtime, find_runtime
-from opalite.kernels.kernel import Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, kernels_for
 
 PEAK = """
 kernel void peak(global float *y, int turns) {

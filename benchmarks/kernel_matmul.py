@@ -16,8 +16,7 @@ from tests.helpers.kernel_test_harness import make_node, time_node
 
 from opalite.cl.runtime import Runtime, find_runtime
 from opalite.ir.graph import Node
-from opalite.kernels.kernel import Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, kernels_for
 
 
 @dataclass(frozen=True)

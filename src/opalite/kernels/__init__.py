@@ -16,8 +16,8 @@ Importing this package imports every module below it. Adding a kernel therefore 
 import importlib
 import pkgutil
 
-from .kernel import Kernel, Launch
-from .kernel_registry import all_kernels, kernels_for, register
+from .kernel import Kernel, all_kernels, kernels_for, register
+from .launch import Launch
 
 for _module in sorted(m.name for m in pkgutil.walk_packages(__path__, f"{__name__}.")):
     importlib.import_module(_module)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from ..cost.cost_tables import Windows
 from ..ir.device.device_info import DeviceInfo
@@ -15,7 +14,7 @@ from ..ir.symbols import always_equal, symbolic_max, symbolic_min
 from ..ops.conv import Windowed
 from ..ops.pool import Pool
 from .kernel import Problem
-from .kernel_sources import STORAGE
+from .launch import STORAGE, Defines
 
 MAX_RANK = 3
 PACKED_TYPES = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.INT32)
@@ -76,9 +75,9 @@ class Window:
         table = {"i": self.size, "o": self.out, "p": self.begin} | ({"q": self.end} if ends else {})
         return {letter + axis: v for letter, values in table.items() for axis, v in zip("dhw", values, strict=True)}
 
-    def defines(self) -> dict[str, Any]:
+    def defines(self) -> Defines:
         """KD, KH, KW (filter), SD.. (stride) and DD.. (dilation)."""
-        table: dict[str, Any] = {}
+        table: Defines = {}
         for letter, values in (("K", self.kernel), ("S", self.strides), ("D", self.dilations)):
             table |= {letter + axis: v for axis, v in zip("DHW", values, strict=True)}
         return table

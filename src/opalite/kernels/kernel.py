@@ -6,117 +6,23 @@ never asks for a vendor. It maps a node and a set of parameters to `Launch` reco
 
 from __future__ import annotations
 
+import difflib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
 
 from ..cost import share_of_peak
 from ..ir.device.device_info import DeviceInfo
-from ..ir.graph import Node, Value
+from ..ir.graph import Node
 from ..ir.place import FLAT, Layout
-from ..ir.symbols import is_symbolic
-from ..ops.operator import Cost
+from ..ir.plugins import watch
+from ..ops.operator import Cost, all_ops
+from .launch import Launch
 
 Params = Mapping[str, Any]
 Space = Mapping[str, tuple[Any, ...]]
-Grid = tuple[int, ...]
 Tier = Literal["optimized", "generic"]
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Weight:
-    """A constant packed for a kernel, once, ahead of time: `fn(value.data)`.
-
-    form: name of the packing with everything it depends on ("oihw->OIhw16i16o"). Nodes that need the same form of the
-    same constant share one buffer. image: the array is (height, width, 4). by_slices: `fn` reads the constant in
-    slices, possibly from the model's file, so that a large one is in memory once. packed_type: element type and shape
-    of the result of `fn`, if known in advance; planning then packs no large weight.
-    """
-
-    value: Value
-    form: str
-    fn: Callable[[Any], Array]
-    image: bool = False
-    by_slices: bool = False
-    packed_type: tuple[np.dtype[Any], tuple[int, ...]] | None = None
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """Device memory that lives during one node; the node's launches share it by name."""
-
-    name: str
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class Local:
-    """A __local pointer argument of `nbytes`."""
-
-    nbytes: int
-
-
-@dataclass(frozen=True, eq=False)
-class SymbolicTable:
-    """A table of integers, some of them symbolic; made by `make_table`."""
-
-    numbers: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        return len(self.numbers)
-
-
-@dataclass(frozen=True, eq=False)
-class PerShapeTable:
-    """A table recomputed for each shape: `maker` (plan/template/size_dependent_tables.py) applied to symbolic `args`.
-
-    count: its elements of `dtype`.
-    """
-
-    maker: str
-    args: tuple[Any, ...]
-    count: int
-    dtype: np.dtype[Any]
-
-
-Table = Array | SymbolicTable | PerShapeTable
-Arg = Value | Weight | Scratch | Local | Table | int | float | np.generic
-"""A kernel argument: a Value's memory, prepared weights, scratch, local memory, a table (an array computed from sizes
-and attributes, held as a constant buffer), or a scalar (int is int32, float is float32)."""
-
-
-def make_table(rows: Sequence[Sequence[int]], dtype: Any = np.int32) -> Table:
-    """Rows of numbers as a table argument; kernels read the rows as one flat array."""
-    numbers = tuple(n for row in rows for n in row)
-    return SymbolicTable(numbers, np.dtype(dtype)) if is_symbolic(numbers) else np.array(rows, dtype)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One enqueue: entry point, arguments, global size, work-group size (None: the tuner or the driver decides).
-
-    args: by parameter name, in any order (kernels/lower_arguments.py). defines: -D options. prelude: generated OpenCL C
-    before the source, such as epilogues. The grid is rounded up to the work-group, so kernels check bounds.
-    """
-
-    entry: str
-    args: Mapping[str, Arg]
-    grid: Grid
-    group: Grid | None = None
-    defines: Mapping[str, Any] = field(default_factory=dict)
-    prelude: str = ""
-    source: str = ""
-
-    def replace_arguments(self, given: Callable[[Arg], Arg]) -> Launch:
-        """A copy of the launch with `given(a)` in place of each argument a."""
-        return replace(self, args={name: given(a) for name, a in self.args.items()})
 
 
 @dataclass(frozen=True)
@@ -125,6 +31,9 @@ class Binding:
 
     inputs: tuple[Layout | None, ...]
     outputs: tuple[Layout, ...]
+
+
+Bindings = Sequence[Binding]
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +77,7 @@ class Kernel:
         """The reason why this kernel cannot compute the node on the device, or None. Layouts are not known yet."""
         return None
 
-    def bindings(self, p: Any) -> Sequence[Binding]:
+    def bindings(self, p: Any) -> Bindings:
         """Every combination of layouts that the kernel accepts for the node; row-major by default."""
         return (flat_binding(p.node),)
 
@@ -187,13 +96,13 @@ class Kernel:
         """
         return None
 
-    def defaults(self, p: Any) -> dict[str, Any]:
+    def defaults(self, p: Any) -> Params:
         """Untuned parameters: the first legal point of the space. Override if a heuristic knows better."""
         for point in self.points(p):
             return point
         raise ValueError(f"kernel {self.name} has no legal parameters for {p.node.label}")
 
-    def points(self, p: Any) -> Iterator[dict[str, Any]]:
+    def points(self, p: Any) -> Iterator[Params]:
         """Every legal parameter set in order of the space."""
         for values in itertools.product(*self.space.values()):
             point = dict(zip(self.space, values, strict=True))
@@ -234,6 +143,37 @@ def uniform_binding(node: Node, layout: Layout) -> Binding:
     )
 
 
-def ceil_div(a: int, b: int) -> int:
-    """a / b rounded up."""
-    return -(-a // b)
+_KERNELS: dict[str, list[Kernel]] = {}
+_K = TypeVar("_K", bound=type[Kernel])
+
+
+def register(cls: _K) -> _K:
+    """Class decorator: make the kernel a candidate for its operator. ValueError for an unknown one."""
+    if cls.op not in all_ops():
+        raise ValueError(f"kernel {cls.__name__} computes {cls.op!r}, not a canonical operator; {_names(cls.op)}")
+    known = _KERNELS.setdefault(cls.op, [])
+    if any(k.name == cls.__name__ for k in known):
+        raise ValueError(f"kernel {cls.__name__} is registered twice")
+    known.append(cls())
+    known.sort(key=lambda k: k.rank)
+    return cls
+
+
+def _names(op: str) -> str:
+    """Names of existing operators that resemble `op`, then all of them, for an error message."""
+    close = difflib.get_close_matches(op, all_ops(), 3)
+    meant = f"is it {' or '.join(close)}? " if close else ""
+    return f"{meant}There are: {', '.join(sorted(all_ops()))}"
+
+
+def kernels_for(op: str) -> Sequence[Kernel]:
+    """Every kernel of an operator, by rank, then in order of registration."""
+    return _KERNELS.get(op, ())
+
+
+def all_kernels() -> Iterator[Kernel]:
+    """Every registered kernel."""
+    return itertools.chain.from_iterable(_KERNELS.values())
+
+
+watch(all_kernels)

@@ -8,29 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..ir.dtype import DType
-
 _FOLDER = Path(__file__).parent
-
-STORAGE = {
-    DType.FLOAT32: 0,
-    DType.FLOAT16: 1,
-    DType.FLOAT64: 2,
-    DType.INT32: 3,
-    DType.INT64: 4,
-    DType.UINT32: 5,
-    DType.UINT64: 6,
-    DType.BFLOAT16: 7,
-    DType.INT8: 8,
-    DType.UINT8: 9,
-    DType.INT16: 10,
-    DType.UINT16: 11,
-}
-"""The STORAGE define of include/common.cl for each element type that arithmetic kernels hold."""
-
-ELEMENT = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
-"""OpenCL type that moves an element of so many bytes, whatever it means."""
-
 
 _COMMON = "include/common.cl"
 _INCLUDE = re.compile(r'^#include "([\w/]+\.cl)"$', re.MULTILINE)

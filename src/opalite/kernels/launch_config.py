@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .kernel import Grid, Params
+from .kernel import Params
+from .launch import Grid
 
 
 @dataclass(frozen=True)

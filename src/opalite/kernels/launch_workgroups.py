@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..ir.device.default_workgroups import size_grid
 from ..ir.device.device_info import DeviceInfo
-from .kernel import Grid, Launch
+from .launch import Grid, Launch
 
 
 def size_launches(

@@ -16,8 +16,9 @@ import numpy as np
 from ..errors import KernelError
 from ..ir.graph import Value
 from ..ir.symbols import is_symbolic
-from .kernel import Arg, Kernel, Launch, Local, PerShapeTable, Scratch, SymbolicTable, Table, Weight
+from .kernel import Kernel
 from .kernel_signature import SCALARS, Parameter, find_signature
+from .launch import Arg, Launch, Local, PerShapeTable, Scratch, SymbolicTable, Table, Weight
 
 M = TypeVar("M", covariant=True)
 _LIMITS = {t: (np.iinfo(t).min, np.iinfo(t).max) for t in SCALARS.values() if t.kind != "f"}

@@ -9,8 +9,9 @@ from ..ir.device.device_info import DeviceInfo
 from ..ir.dtype import DType
 from ..ir.graph import Node
 from ..ir.precision import Precision
-from .kernel import Kernel, Launch, Params, Problem
-from .kernel_sources import STORAGE, read_source
+from .kernel import Kernel, Params, Problem
+from .kernel_sources import read_source
+from .launch import STORAGE, Launch
 
 
 def launches_of(kernel: Kernel, p: Problem, params: Params) -> list[Launch]:

@@ -17,8 +17,7 @@ from ..ir.symbols import always_equal
 from ..kernels.barrier_quirk import barrier_refusal
 from ..kernels.equivalent_nodes import node_key
 from ..kernels.image.image_layout import image_refusal, is_same_image
-from ..kernels.kernel import Binding, Kernel, Problem, Tier
-from ..kernels.kernel_registry import kernels_for
+from ..kernels.kernel import Binding, Kernel, Problem, Tier, kernels_for
 from ..kernels.node_in_layouts import place_node
 from ..ops.conv import Conv
 from ..ops.elementwise import PlaceCast

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..ir.device.device_info import DeviceInfo
 from ..kernels.generic.generic_kernel import GenericKernel
-from ..kernels.kernel_registry import kernels_for
+from ..kernels.kernel import kernels_for
 from ..kernels.kernel_sources import option_text, program_text
 from .program import SourceSpec
 

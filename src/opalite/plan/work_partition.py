@@ -11,8 +11,9 @@ from collections.abc import MutableMapping, Sequence
 
 from ..ir.graph import Node, Value
 from ..kernels.codegen.epilogue import is_elementwise, is_operand
-from ..kernels.kernel import Kernel, Launch
+from ..kernels.kernel import Kernel
 from ..kernels.kernel_sources import option_text
+from ..kernels.launch import Launch
 from ..kernels.lower_arguments import names_of
 from .program import ScalarArg, StepArg
 

@@ -17,7 +17,8 @@ from typing import Any
 from ..errors import InputError
 from ..ir.device.default_workgroups import default_group
 from ..ir.device.device_info import DeviceInfo
-from ..kernels.kernel import Binding, Grid, Kernel
+from ..kernels.kernel import Binding, Kernel
+from ..kernels.launch import Grid
 from ..kernels.launch_workgroups import launch_with_open_group
 from ..kernels.node_launches import launches_of
 from . import workgroup_candidates as wg

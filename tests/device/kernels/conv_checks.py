@@ -13,8 +13,7 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.expression import evaluate
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.kernels.kernel import Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, kernels_for
 
 from ...helpers.kernel_test_harness import run_node
 from ...helpers.plain_builds import built_plain

@@ -13,8 +13,7 @@ from opalite.expr.expression import evaluate
 from opalite.ir import Graph, Node
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.tolerances import relative_difference, tolerance
-from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.kernels.node_in_layouts import place_node
 from opalite.kernels.node_launches import launches_of
 from opalite.layout.assign_precision import set_precision

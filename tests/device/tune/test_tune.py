@@ -21,8 +21,8 @@ from opalite.cli import main
 from opalite.errors import InputError
 from opalite.expr.trace_function import call
 from opalite.ir import DType, Node
-from opalite.kernels.kernel import Kernel, Launch, Params, Problem, flat_binding
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, Params, Problem, flat_binding, kernels_for
+from opalite.kernels.launch import Launch
 from opalite.run.api.session.compile_bundle import compile_model
 from opalite.run.execute import single_node_executable
 from opalite.run.execute.executable import Executable

@@ -24,7 +24,7 @@ from opalite.ir.device.device_family import (
     find_family,
 )
 from opalite.ir.device.device_info import DeviceInfo
-from opalite.kernels.kernel_registry import all_kernels
+from opalite.kernels.kernel import all_kernels
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "devices"
 FILES = sorted(FOLDER.glob("*.json"))

@@ -14,9 +14,9 @@ from opalite.ir import DeviceInfo, Graph, Node
 from opalite.ir.device.device_family import HALF_TYPES, HALF_VECTORS
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.kernel import Launch
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 from opalite.kernels.kernel_sources import option_text, program_text
+from opalite.kernels.launch import Launch
 from opalite.kernels.node_in_layouts import place_node
 from opalite.kernels.node_launches import launches_of, sums_in_half
 from opalite.layout.assign_precision import set_precision

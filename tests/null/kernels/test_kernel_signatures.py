@@ -13,8 +13,8 @@ import pytest
 from opalite.errors import KernelError
 from opalite.ir import DeviceInfo, DType, Layout, Node, Value
 from opalite.ir.place import FLAT, IMAGE, OPENCL, packed
-from opalite.kernels.kernel import Binding, Kernel, Scratch, Weight
-from opalite.kernels.kernel_registry import all_kernels, kernels_for
+from opalite.kernels.kernel import Binding, Kernel, all_kernels, kernels_for
+from opalite.kernels.launch import Scratch, Weight
 from opalite.kernels.lower_arguments import lower
 from opalite.kernels.node_launches import launches_of
 from opalite.ops.elementwise import PlaceCast

@@ -12,7 +12,8 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
 from opalite.ir.place import IMAGE, OPENCL
 from opalite.ir.tensor_type import TensorType
-from opalite.kernels.kernel import Arg, Kernel, Launch, Local, Scratch, Weight
+from opalite.kernels.kernel import Kernel
+from opalite.kernels.launch import Arg, Launch, Local, Scratch, Weight
 from opalite.kernels.lower_arguments import lower
 
 PRELUDE = """

@@ -13,7 +13,7 @@ from opalite.ir.constants.content_hash import content_key
 from opalite.ir.constants.lazy_array import LazyArray
 from opalite.ir.graph import Value
 from opalite.ir.tensor_type import TensorType
-from opalite.kernels.kernel import Weight
+from opalite.kernels.launch import Weight
 from opalite.kernels.node_launches import launches_of
 from opalite.plan.weights.packed_weights import weight_form
 

@@ -10,7 +10,7 @@ import numpy as np
 from opalite.ir.device.device_family import SHARED_VALUES
 from opalite.ir.place import Memory
 from opalite.kernels.barrier_quirk import barrier_refusal
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 from opalite.kernels.node_in_layouts import place_node
 from opalite.kernels.node_launches import launches_of
 from opalite.layout.kernel_candidates import find_options

@@ -14,9 +14,8 @@ from opalite.expr.trace_function import call
 from opalite.ir import FLAT, HOST, IMAGE, DType, Graph, Layout, LayoutKind, Node, TensorType, Value, packed
 from opalite.ir.place import OPENCL
 from opalite.ir.precision import Precision
-from opalite.kernels import kernel_registry
-from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels import kernel as kernel_module
+from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.kernels.weight_packing import pack_array, unpack_array
 from opalite.layout.assign_layouts import is_free_cast
 from opalite.layout.insert_casts import insert_casts
@@ -76,7 +75,7 @@ def read_in(layouts: Sequence[Layout], precision: Precision = Precision.FP32) ->
 def test_a_layout_needs_no_cast_to_every_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """To row-major order and back, of one precision, is enough: other casts go by way of these."""
     own = kernels_for("PlaceCast")
-    monkeypatch.setitem(kernel_registry._KERNELS, "PlaceCast", [*own, CastLater()])
+    monkeypatch.setitem(kernel_module._KERNELS, "PlaceCast", [*own, CastLater()])
     later = f"opencl/{NEW}"
     assert casts(read_in([NEW, packed(16), NEW])) == [
         ("opencl/NCHW", later),

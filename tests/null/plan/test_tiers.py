@@ -9,7 +9,7 @@ import pytest
 
 from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.symbols import Trace
-from opalite.kernels.kernel_registry import all_kernels, kernels_for
+from opalite.kernels.kernel import all_kernels, kernels_for
 from opalite.kernels.kernel_sources import option_text, program_text
 from opalite.plan.generic_programs import generic_programs
 from opalite.plan.planner import Knowledge, PlanOptions, plan

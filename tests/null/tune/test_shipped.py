@@ -14,7 +14,7 @@ from opalite.ir import DeviceInfo, DType
 from opalite.ir.device.device_family import PTX_MMA
 from opalite.ir.graph import Node
 from opalite.ir.precision import Precision
-from opalite.kernels.kernel_registry import all_kernels, kernels_for
+from opalite.kernels.kernel import all_kernels, kernels_for
 from opalite.tune.database_files import SHIPPED, has_tuning
 from opalite.tune.export_json import from_json
 from opalite.tune.tuning_database import TuningDatabase

@@ -17,8 +17,7 @@ import pytest
 from opalite.errors import InputError
 from opalite.ir import DeviceInfo
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.layout.assign_precision import set_precision
 from opalite.ops.conv import Conv
 from opalite.tune import database_files as files

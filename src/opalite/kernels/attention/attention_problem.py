@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from ...ir.graph import Node
 from ...ir.symbols import always_equal, hint_of, is_symbolic_int, may_have_remainder, symbolic_max
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.strided_view import View
-from ..kernel import Arg, Params, Problem
-from ..kernel_sources import STORAGE
+from ..kernel import Params, Problem
+from ..launch import STORAGE, Arg, Args, Defines
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def attention_refusal(p: AttentionProblem, *, reads_int8: bool = False) -> str |
     return None
 
 
-def attention_defines(p: AttentionProblem) -> dict[str, Any]:
+def attention_defines(p: AttentionProblem) -> Defines:
     """Defines that attention kernels share."""
     node = p.node
     mask = node.get(3)
@@ -134,7 +133,7 @@ def attention_defines(p: AttentionProblem) -> dict[str, Any]:
     }
 
 
-def _bytes(p: AttentionProblem) -> dict[str, Any]:
+def _bytes(p: AttentionProblem) -> Defines:
     """The BYTES and ALIGNED_KV defines of common.cl for int8 keys and values."""
     node = p.node
     if node.input(1).dtype is not DType.INT8:
@@ -146,7 +145,7 @@ def _bytes(p: AttentionProblem) -> dict[str, Any]:
     return {"BYTES": 1, "ALIGNED_KV": int(aligned)}
 
 
-def _mask_width(node: Node) -> dict[str, Any]:
+def _mask_width(node: Node) -> Defines:
     """MASK_WIDE if the mask is float32 while all else is half."""
     mask, own = node.get(3), node.y.type.storage
     if mask is None or mask.type.storage is own:
@@ -155,7 +154,7 @@ def _mask_width(node: Node) -> dict[str, Any]:
     return {"MASK_WIDE": 1}
 
 
-def attention_args(p: AttentionProblem, size: str = "D", columns: str = "Dv") -> dict[str, Arg]:
+def attention_args(p: AttentionProblem, size: str = "D", columns: str = "Dv") -> Args:
     """Arguments that attention kernels share: tensors, sizes, strides.
 
     size, columns: the kernel's parameter names for the head size of q and k, and of v and y.

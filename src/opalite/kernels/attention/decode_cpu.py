@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.symbols import hint_of
 from ...ops.operator import Cost
-from ..kernel import Arg, Kernel, Launch, Local, Params, Scratch, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Arg, Args, Launch, Local, Scratch, ceil_div
 from .attention_problem import (
     AttentionProblem,
     attention_args,
@@ -34,7 +32,7 @@ class AttentionDecodeCpu(Kernel):
     op = "Attention"
     problem = AttentionProblem
     source = "attention/decode_cpu.cl"
-    space: ClassVar[Space] = {"PARTS": (1, 2, 4, 8, 16, 32)}
+    space = {"PARTS": (1, 2, 4, 8, 16, 32)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         s = p.sizes
@@ -47,7 +45,7 @@ class AttentionDecodeCpu(Kernel):
             return f"heads of this size need {needed} bytes of local memory, the device has {p.device.local_mem}"
         return attention_refusal(p, reads_int8=True)
 
-    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+    def defaults(self, p: AttentionProblem) -> Params:
         s = p.sizes
         items, wanted = hint_of(s.batches * s.shared), ITEMS_A_CORE * p.device.compute_units
         parts = (n for n in self.space["PARTS"] if n * items >= wanted or 2 * n * LEAST_SPAN > hint_of(s.keys))
@@ -64,7 +62,7 @@ class AttentionDecodeCpu(Kernel):
         functions = cpu_functions(node, p.device.pack)
         rows = s.batches * s.heads * s.queries if parts > 1 else 1
         left: Arg = Scratch("left", rows * parts * (s.columns + 2) * cell)
-        args: dict[str, Arg] = {
+        args: Args = {
             **attention_args(p),
             **scale_args(node),
             "left": left,
@@ -75,7 +73,7 @@ class AttentionDecodeCpu(Kernel):
         if parts == 1:
             return [few]
         places = {k: v for k, v in s.stride_args.items() if k.startswith("y_")}
-        ends: dict[str, Arg] = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
+        ends: Args = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
         join = Launch("join_parts", {**ends, "Dv": s.columns, **places}, (s.queries, s.heads, s.batches), (1, 1, 1))
         return [few, Launch(join.entry, join.args, join.grid, join.group, defines, functions)]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.dtype import DType
 from ...ir.symbols import hint_of, is_symbolic_int
 from ...ops.operator import Cost
-from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Arg, Args, Launch, Scratch, ceil_div
 from .attention_problem import (
     AttentionProblem,
     attention_args,
@@ -34,7 +32,7 @@ class AttentionSplitKv(Kernel):
     op = "Attention"
     problem = AttentionProblem
     source = "attention/decode_split_kv.cl"
-    space: ClassVar[Space] = {
+    space = {
         "WG": (128, 64, 256),
         "KEYS": (128, 64, 32),
         "ROWS": (1, 2, 4, 8),
@@ -67,7 +65,7 @@ class AttentionSplitKv(Kernel):
             return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+    def defaults(self, p: AttentionProblem) -> Params:
         s = p.sizes
         rows = hint_of(s.queries * (s.heads // s.shared))
         legal = {t: None for params in self.points(p) if (t := (params["WG"], params["KEYS"], params["ROWS"]))}
@@ -91,7 +89,7 @@ class AttentionSplitKv(Kernel):
         defines = attention_defines(p) | {"PACK": _pack(p), "D": s.size, "DV": s.columns, "JOIN": JOIN, **params}
         rows = s.batches * s.heads * s.queries if parts > 1 else 1
         left: Arg = Scratch("left", rows * parts * (s.columns + 2) * _cell(p))
-        args: dict[str, Arg] = {
+        args: Args = {
             **attention_args(p, "size", "columns"),
             **scale_args(node),
             "left": left,
@@ -103,7 +101,7 @@ class AttentionSplitKv(Kernel):
         if parts == 1:
             return [split]
         places = {k: v for k, v in s.stride_args.items() if k.startswith("y_")}
-        ends: dict[str, Arg] = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
+        ends: Args = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
         ends |= {"columns": s.columns, **places}
         return [split, Launch("join_split", ends, (s.queries * JOIN, s.heads, s.batches), (JOIN, 1, 1), defines)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
@@ -11,8 +9,8 @@ from ...ir.symbols import hint_of
 from ...ops.attention import Attention
 from ..codegen.opencl_functions import helper
 from ..codegen.vector_types import Vec
-from ..kernel import Kernel, Launch, Local, Params, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Launch, Local, ceil_div
 from ..matmul.gemm_cpu import tile_rows
 from .attention_problem import (
     AttentionProblem,
@@ -46,7 +44,7 @@ class AttentionFlashCpu(Kernel):
     op = "Attention"
     problem = AttentionProblem
     source = "attention/flash_cpu.cl"
-    space: ClassVar[Space] = {"MR": (8, 7, 6, 5, 4, 3, 2, 1), "ROWS": (0, 8, 16, 32, 64, 128), "BLOCKS": (1, 2, 4, 8)}
+    space = {"MR": (8, 7, 6, 5, 4, 3, 2, 1), "ROWS": (0, 8, 16, 32, 64, 128), "BLOCKS": (1, 2, 4, 8)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         if not p.device.is_cpu:
@@ -64,7 +62,7 @@ class AttentionFlashCpu(Kernel):
             return f"the blocks do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+    def defaults(self, p: AttentionProblem) -> Params:
         return {"MR": tile_rows(p.sizes.queries), "ROWS": 0, "BLOCKS": _blocks(p.node, p.device)}
 
     def _rows(self, node: Node, params: Params, device: DeviceInfo) -> int:

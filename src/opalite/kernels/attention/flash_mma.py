@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,8 +12,8 @@ from ...ir.dtype import DType
 from ...ir.symbols import hint_of
 from ...ops.attention import Attention
 from ...ops.operator import Cost
-from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Args, Launch, Scratch, ceil_div
 from ..mma.mma_tile import MOST_ITEMS, ROWS, WAVE
 from .attention_problem import (
     AttentionProblem,
@@ -40,7 +39,7 @@ class AttentionFlashMma(Kernel):
     op = "Attention"
     problem = AttentionProblem
     source = "attention/flash_mma.cl"
-    space: ClassVar[Space] = {"QW": (2, 1, 4), "KW": (2, 1, 4), "KEYS": (32, 16, 64), "LOOK": (0, 1)}
+    space = {"QW": (2, 1, 4), "KW": (2, 1, 4), "KEYS": (32, 16, 64), "LOOK": (0, 1)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         node = p.node
@@ -73,7 +72,7 @@ class AttentionFlashMma(Kernel):
             return f"two turns of keys and values do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+    def defaults(self, p: AttentionProblem) -> Params:
         """As many queries per group as leave each compute unit a group; otherwise warps split the keys.
 
         Iterations of 64 keys use more registers: two groups per unit instead of three. With few groups that is slower
@@ -110,10 +109,10 @@ class AttentionFlashMma(Kernel):
         blocks, looks = ceil_div(s.queries, ROWS * params["QW"]), ceil_div(s.keys, LOOKERS)
         heads, batches = (n if step else 1 for n, step in ((s.heads, of_h), (s.batches, of_b)))
         turns, all_blocks = ceil_div(s.keys, params["KW"] * params["KEYS"]), batches * heads * blocks
-        found: dict[str, Arg] = {"kinds": Scratch("kinds", all_blocks * turns), "turns": turns, "looks": looks}
+        found: Args = {"kinds": Scratch("kinds", all_blocks * turns), "turns": turns, "looks": looks}
         found |= {"seen": Scratch("seen", all_blocks * looks * 8)}
         found |= {"looks_b": heads * blocks if of_b else 0, "looks_h": blocks if of_h else 0}
-        look: dict[str, Arg] = {"mask": mask, "S": s.queries, "T": s.keys, "blocks": blocks, **found}
+        look: Args = {"mask": mask, "S": s.queries, "T": s.keys, "blocks": blocks, **found}
         look |= {"mask_b": of_b, "mask_h": of_h, "mask_s": of_s}
         return [
             Launch("look_at_mask", look, (blocks * looks * LOOKERS, heads, batches), (LOOKERS, 1, 1), defines),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...cost.cost_tables import SequentialSteps
 from ...ops.linear_attention import LinearAttention
 from ...ops.operator import Cost
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
 from ..launch_workgroups import group_refusal
 
 
@@ -18,12 +15,12 @@ class LinearAttentionSequential(Kernel):
     """Sequential recurrence; each work-item reads only the state columns that it wrote, so they stay in cache."""
 
     op, source = "LinearAttention", "attention/linear_attention.cl"
-    space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
+    space = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"VEC": min(16, p.device.native_float_width), "WG": 4} if p.device.is_cpu else {"VEC": 1, "WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -33,7 +30,7 @@ class LinearAttentionSequential(Kernel):
         decay, beta = node.get(4), node.get(5)
         batch, heads, dk, dv = state.shape
         chunks = ceil_div(dv, params["VEC"])
-        args: dict[str, Arg] = {"q": node.x, "k": k, "v": node.input(2), "state": state}
+        args: Args = {"q": node.x, "k": k, "v": node.input(2), "state": state}
         defines = {"STORAGE": STORAGE[node.y.type.storage], "VEC": params["VEC"], "DELTA": 0, "GATED": 0}
         if decay is not None:
             args["decay"] = decay

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.dtype import DType
 from ...ops.operator import Cost
-from ..kernel import Kernel, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Launch, ceil_div
 from .attention_problem import (
     AttentionProblem,
     attention_args,
@@ -30,7 +28,7 @@ class AttentionTiledGpu(Kernel):
     op = "Attention"
     problem = AttentionProblem
     source = "attention/tiled_gpu.cl"
-    space: ClassVar[Space] = {"TX": (16, 8, 32), "TY": (16, 8, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
+    space = {"TX": (16, 8, 32), "TY": (16, 8, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         return attention_refusal(p)
@@ -45,7 +43,7 @@ class AttentionTiledGpu(Kernel):
             return f"the blocks do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+    def defaults(self, p: AttentionProblem) -> Params:
         legal = list(self.points(p))
         if p.device.is_cpu:  # on a CPU a work-group is a loop on one core, which barriers split
             return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])

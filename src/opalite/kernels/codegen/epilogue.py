@@ -32,7 +32,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, IMAGE, Layout, Place, packed, texel_dims
 from ...ir.symbols import always_equal, equal_guarded, hint_of, runs_along
-from ..kernel import Arg, Weight
+from ..launch import Arg, Weight
 from ..weight_packing import to_texel_dims
 from .constant_scalars import is_round, is_scalar, lift_literals, literal, reciprocal_divisors, scalar_arg
 from .expression_code import generate

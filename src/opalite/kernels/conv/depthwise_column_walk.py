@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...cost.cost_tables import Windows
 from ...ir.device.device_family import PTX_MMA
 from ...ir.dtype import DType
@@ -11,9 +9,8 @@ from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import packed_epilogue
 from ..filter_window import WindowProblem
-from ..kernel import Arg, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Params, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 from .depthwise_packed import DepthwisePacked
 from .pack_filters import ConvProblem
 
@@ -26,7 +23,7 @@ class DepthwiseColumns(DepthwisePacked):
     """A work-item owns TH rows of TW columns of one block and loads shared input rows once."""
 
     source = "conv/depthwise_column_walk.cl"
-    space: ClassVar[Space] = {"TW": (2, 1, 4), "TH": (4, 1, 2, 7, 14, 28)}
+    space = {"TW": (2, 1, 4), "TH": (4, 1, 2, 7, 14, 28)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         if why := super().refuse(p):
@@ -45,7 +42,7 @@ class DepthwiseColumns(DepthwisePacked):
         filters = 0 if params["TW"] == params["TH"] == 1 else _filters(p)  # no reuse
         return "the tile exceeds the registers" if rows + filters > _most(p) else None
 
-    def defaults(self, p: WindowProblem) -> dict[str, Any]:
+    def defaults(self, p: WindowProblem) -> Params:
         """As many rows as leave enough work-items and divide y well; few columns, for coalesced loads.
 
         If there are too few work-items in any case, one result each, for the lowest latency.
@@ -88,7 +85,7 @@ class DepthwiseColumns(DepthwisePacked):
         pack, channels = p.block, node.y.shape[1]
         blocks, (_, high, wide) = ceil_div(channels, pack), win.out
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": node.x, **self.constants(node, pack), "y": node.y, "batch": node.x.shape[0]}
+        args: Args = {"x": node.x, **self.constants(node, pack), "y": node.y, "batch": node.x.shape[0]}
         args |= {"blocks": blocks, "channels": channels}
         args |= {name: v for name, v in win.args().items() if not name.endswith("d")}
         args |= epilogue.args

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...ir.place import FLAT
 from ...ir.symbols import hint_of
 from ...ops.depthwise_nhwc import DepthwiseNhwc
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .pack_filters import bias_weight
 
 _COLUMNS = 24  # most input columns that a work-item holds
@@ -26,7 +22,7 @@ class DepthwiseRowsTile(Kernel):
     op = "DepthwiseNhwc"
     source = "conv/depthwise_nhwc.cl"
     half_sums = True
-    space: ClassVar[Space] = {"PACK": (4, 16, 8, 2, 1), "TW": (4, 2, 1, 7, 8)}
+    space = {"PACK": (4, 16, 8, 2, 1), "TW": (4, 2, 1, 7, 8)}
 
     def refuse(self, p: Problem) -> str | None:
         weights, bias = p.node.input(1), p.node.get(2)
@@ -36,7 +32,7 @@ class DepthwiseRowsTile(Kernel):
             return f"a filter {self._columns(p, 1)} columns wide takes too many registers"
         return epilogue_refusal(p.node, "rows")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         constants = (None,) * len(p.node.inputs[1:3])
         return (Binding((FLAT, *constants, *operand_layouts(p.node, "rows", FLAT)), (FLAT,)),)
 
@@ -45,7 +41,7 @@ class DepthwiseRowsTile(Kernel):
             return "PACK must divide the channels"
         return "the tile exceeds the registers" if self._columns(p, params["TW"]) > _COLUMNS else None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         channels = p.node.x.shape[3]
         wide = (p.device.pack, 8, 4, 2, 1) if p.device.is_cpu else (4, 2, 1)
         pack = next(w for w in wide if channels % w == 0)
@@ -70,7 +66,7 @@ class DepthwiseRowsTile(Kernel):
         def by_tap(data: Array) -> Array:
             return np.ascontiguousarray(data.reshape(data.shape[0], -1).T.astype(storage.np))
 
-        args: dict[str, Arg] = {"x": node.x, "w": Weight(node.input(1), f"taps by channels {storage}", by_tap)}
+        args: Args = {"x": node.x, "w": Weight(node.input(1), f"taps by channels {storage}", by_tap)}
         if bias is not None:
             args["bias"] = bias_weight(bias, pack, storage)
         args |= {"y": node.y, "channels": channels, "lines": n * oh, "ih": ih, "iw": iw, "oh": oh, "ow": ow}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...ir.graph import Node
 from ...ops.conv import Convolution
-from ..kernel import Arg, Array, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import register
+from ..launch import Args, Array, Defines, Weight, ceil_div
 from .pack_filters import ConvProblem, bias_weight
 from .per_channel_window import ChannelwisePacked
 
@@ -30,7 +28,7 @@ class DepthwisePacked(ChannelwisePacked):
             return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
         return p.packed_refusal
 
-    def constants(self, node: Node, pack: int) -> dict[str, Arg]:
+    def constants(self, node: Node, pack: int) -> Args:
         storage, bias = node.x.type.storage, node.get(2)
 
         def blocks(data: Array) -> Array:
@@ -40,8 +38,8 @@ class DepthwisePacked(ChannelwisePacked):
             return np.ascontiguousarray(padded.reshape(-1, pack, taps.shape[1]).swapaxes(1, 2))
 
         filters = Weight(node.input(1), f"depthwise filter o{pack} {storage}", blocks)
-        args: dict[str, Arg] = {"w": filters}
+        args: Args = {"w": filters}
         return args if bias is None else {**args, "bias": bias_weight(bias, pack, storage)}
 
-    def kind(self, node: Node) -> dict[str, Any]:
+    def kind(self, node: Node) -> Defines:
         return {"KIND": 3, "HAS_BIAS": node.get(2) is not None}

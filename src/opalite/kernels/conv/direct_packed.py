@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
@@ -14,9 +12,8 @@ from ...ir.symbols import may_be_less, symbolic_min, tile_at_most
 from ...ops.operator import Cost
 from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
 from ..filter_window import Window, find_span, window_seconds
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..launch import STORAGE, Args, Defines, Launch, Weight, ceil_div
 from .pack_filters import ConvProblem, Groups, bias_weight, filter_weight
 from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, FilterChunks, find_tile, tile_refusal
 
@@ -33,14 +30,14 @@ class ConvPacked(Kernel):
     half_sums = True
     op = "Conv"
     source = "conv/direct_packed.cl"
-    entry: ClassVar[str] = "conv_packed"
-    space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
-    unroll: ClassVar[int] = 1  # channels per iteration on a CPU, untuned
-    chunked: ClassVar[bool] = True  # whether the kernel reads its filters in chunks
-    moves_back: ClassVar[bool] = (
+    entry: str = "conv_packed"
+    space = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
+    unroll: int = 1  # channels per iteration on a CPU, untuned
+    chunked: bool = True  # whether the kernel reads its filters in chunks
+    moves_back: bool = (
         True  # whether the last tile of a line overlaps the previous one; lines must then be at least a tile long
     )
-    banded: ClassVar[bool] = True  # whether it skips the input blocks of other groups if groups are merged
+    banded: bool = True  # whether it skips the input blocks of other groups if groups are merged
 
     def in_pack(self, pack: int) -> int:
         """Channels per block of x if y has blocks of `pack`."""
@@ -59,9 +56,7 @@ class ConvPacked(Kernel):
         """Sizes along the spatial axes, as kernel arguments."""
         return win.args()
 
-    def window_defines(
-        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
-    ) -> dict[str, Any]:
+    def window_defines(self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo) -> Defines:
         """The defines that depend on the filter, for tiles of `tw` columns."""
         _, run, step = win.runs()
         columns = (tw - 1) * win.strides[2] + (win.kernel[2] - 1) * win.dilations[2] + 1
@@ -91,7 +86,7 @@ class ConvPacked(Kernel):
         merged = self.groups(p).merged
         return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         y = packed(p.device.pack)
         constants = (None,) * len(p.node.inputs[1:3])
         return (Binding((self.in_layout(p.device), *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
@@ -101,7 +96,7 @@ class ConvPacked(Kernel):
             return "a GPU unrolls a whole block"
         return tile_refusal(params["TW"], params["TB"], p.block, p.device)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         win, groups = p.window, self.groups(p)
         columns, rows = self.lines(win)
         rows *= p.node.x.shape[0] * groups.count
@@ -133,7 +128,7 @@ class ConvPacked(Kernel):
         span = find_span(tiles, blocks * x.shape[0], p.device, rows * row_bytes)
         chunks = FilterChunks.of(rows, row_bytes, symbolic_min([tiles, span]), tw * tb, blocks, p.device)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "weights": self.filters(node, g, tb), "y": y, "span": span}
+        args: Args = {"x": x, "weights": self.filters(node, g, tb), "y": y, "span": span}
         args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}
         args |= chunks.args if self.chunked else {}
         args |= {"batch": x.shape[0], "groups": g.count, "cg": g.channels, "ib": g.in_blocks, "ob": g.out_blocks}
@@ -193,7 +188,5 @@ class ConvPointwise(ConvPacked):
     def staged(self, win: Window, groups: Groups) -> float:
         return 0.0
 
-    def window_defines(
-        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
-    ) -> dict[str, Any]:
+    def window_defines(self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo) -> Defines:
         return {}

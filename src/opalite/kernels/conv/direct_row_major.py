@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ...ops.conv import Convolution
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..filter_window import window_refusal
-from ..kernel import Arg, Kernel, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 from .pack_filters import ConvProblem
 
 
@@ -22,8 +19,8 @@ class ConvDirect(Kernel):
     half_sums = True
     op = "Conv"
     source = "conv/direct_row_major.cl"
-    entry: ClassVar[str] = "conv_direct"
-    space: ClassVar[Space] = {"TM": (4, 1, 2, 8)}
+    entry: str = "conv_direct"
+    space = {"TM": (4, 1, 2, 8)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         return window_refusal(p.node) or epilogue_refusal(p.node, "packed")
@@ -34,7 +31,7 @@ class ConvDirect(Kernel):
         groups, tm = node.as_(Convolution).group, params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": x,
             "w": node.input(1),
             "y": y,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,9 +12,8 @@ from ...ir.place import packed
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import operand_layouts, packed_epilogue
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .direct_packed import MAX_MERGE
 from .pack_filters import ConvProblem, bias_weight, pack_filters
 
@@ -32,7 +29,7 @@ class ConvSplitK(Kernel):
     half_sums = True
     op = "Conv"
     source = "conv/direct_split_k.cl"
-    space: ClassVar[Space] = {
+    space = {
         "LX": (32, 16, 64),
         "SPLIT": (1, 2, 4, 8),
         "TP": (1, 2, 4),
@@ -52,7 +49,7 @@ class ConvSplitK(Kernel):
         merged = p.groups(p.block, p.block).merged
         return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         y = packed(p.device.pack)
         constants = (None,) * len(p.node.inputs[1:3])
         return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
@@ -68,7 +65,7 @@ class ConvSplitK(Kernel):
             return f"the partial sums do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         points = self.points(p)
         if not p.device.local_mem_dedicated:  # partial sums would go through global memory
             points = (point for point in points if point["SPLIT"] == 1)
@@ -121,7 +118,7 @@ class ConvSplitK(Kernel):
 
         form = f"filter taps first {g.count}x{g.merged} groups i{g.in_pack} o{g.pack} tile {tb} {storage}"
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), form, pack), "y": y, "positions": positions}
+        args: Args = {"x": x, "weights": Weight(node.input(1), form, pack), "y": y, "positions": positions}
         args |= {} if bias is None else {"bias": bias_weight(bias, g.pack, storage)}
         args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
         args |= {**win.args(), **epilogue.args}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
 
 import numpy as np
 
@@ -29,9 +28,8 @@ from ..fma.tile_parameters import (
     tile_size,
     to_panels,
 )
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Scratch, Weight, ceil_div
 from .direct_packed import MAX_MERGE
 from .direct_split_k import seconds_relative_to_split_k
 from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
@@ -48,7 +46,7 @@ class ConvGemmLocal(Kernel):
     half_sums = True
     op = "Conv"
     source = "conv/implicit_gemm_local.cl"
-    space: ClassVar[Space] = SPACE
+    space = SPACE
 
     def refuse(self, p: ConvProblem) -> str | None:
         node = p.node
@@ -64,7 +62,7 @@ class ConvGemmLocal(Kernel):
         merged = p.groups(PACK, PACK).merged
         return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         y = packed(p.device.pack)
         constants = (None,) * len(p.node.inputs[1:3])
         return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
@@ -72,7 +70,7 @@ class ConvGemmLocal(Kernel):
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_illegal(params, p.device)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         return find_tile(_sums(p), p.device)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
@@ -90,11 +88,11 @@ class ConvGemmLocal(Kernel):
         epilogue = packed_epilogue(node, p.device)
         weights = Weight(node.input(1), form, pack)
         blocks, parts = g.count * g.out_blocks, params["PARTS"]
-        args: dict[str, Arg] = {"x": x, "weights": weights, "positions": positions, **win.args()}
+        args: Args = {"x": x, "weights": weights, "positions": positions, **win.args()}
         args |= {"groups": g.count, "turns": turns, "ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
         if not win.is_pointwise:
             args["quads"] = _quad_table(taps, g.in_blocks, turns * slab(params) // PACK)
-        finish: dict[str, Arg] = {"y": y, **epilogue.args}
+        finish: Args = {"y": y, **epilogue.args}
         finish |= {} if bias is None else {"bias": bias_weight(bias, PACK, storage)}
         defines = win.defines() | tile_defines(params) | {"PACK": PACK, "STORAGE": STORAGE[storage]}
         defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % PACK != 0 and not keeps_zeros(node)}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ..codegen.epilogue import packed_epilogue
-from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from ..mma.implicit_gemm_base import PACK, MmaConv, filter_quads, implicit_gemm
 from ..mma.mma_tile import QUADS, SPACE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
 from .pack_filters import ConvProblem, bias_weight
@@ -18,13 +15,13 @@ class ConvGemmMma(MmaConv):
     """Operands are loaded straight into registers; with few tiles, warps split the terms."""
 
     source = "conv/implicit_gemm_mma.cl"
-    space: ClassVar[Space] = SPACE
+    space = SPACE
     staged = False
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_illegal(params, p.device)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         positions, channels, quads = implicit_gemm(p).sizes
         return find_tile(positions, channels, ceil_div(quads, QUADS), p.device)
 
@@ -34,7 +31,7 @@ class ConvGemmMma(MmaConv):
         positions, channels, quads = implicit_gemm(p).sizes
         blocks, in_blocks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "weights": Weight(node.input(1), "filter mma", _pack_filters), "y": y}
+        args: Args = {"x": x, "weights": Weight(node.input(1), "filter mma", _pack_filters), "y": y}
         args |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
         args |= {"positions": positions, "tiles": ceil_div(channels, 16), "steps": ceil_div(quads, QUADS)}
         args |= {"ib": in_blocks, "ob": blocks, "m": channels, **win.args(), **epilogue.args}

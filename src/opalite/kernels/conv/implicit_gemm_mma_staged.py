@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import numpy as np
 
 from ..codegen.epilogue import packed_epilogue
 from ..filter_window import Window
-from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from ..mma.implicit_gemm_base import PACK, MmaConv, implicit_gemm
 from ..mma.mma_cost import FEWEST_POSITIONS, has_aligned_pairs
 from ..mma.staged_tile import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
@@ -25,7 +23,7 @@ class ConvGemmMmaStaged(MmaConv):
     """Both operands go through local memory."""
 
     source = "conv/implicit_gemm_mma_staged.cl"
-    space: ClassVar[Space] = SPACE
+    space = SPACE
     staged = True
 
     def refuse(self, p: ConvProblem) -> str | None:
@@ -43,7 +41,7 @@ class ConvGemmMmaStaged(MmaConv):
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_illegal(params, p.device)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         product = implicit_gemm(p)
         return find_tile(*product.sizes, p.device, paired=has_aligned_pairs(product.window))
 
@@ -60,7 +58,7 @@ class ConvGemmMmaStaged(MmaConv):
             return pack_stages(product.filters(data), slabs)
 
         weights = Weight(node.input(1), f"{product.form} stages of {slabs}", pack)
-        args: dict[str, Arg] = {"x": x, "weights": weights, "y": y}
+        args: Args = {"x": x, "weights": weights, "y": y}
         args |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
         args["quads"] = quad_table(win, in_blocks, turns * SLAB * slabs)
         args |= {"positions": positions, "tiles": ceil_div(channels, 16), "steps": turns * 2 * slabs, "turns": turns}

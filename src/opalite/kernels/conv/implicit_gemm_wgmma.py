@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import numpy as np
 
 from ...ops.operator import Cost
 from ..codegen.epilogue import packed_epilogue
 from ..fma.tile_parameters import full_operands
-from ..kernel import Arg, Array, Launch, Params, Scratch, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Params, register
+from ..launch import STORAGE, Args, Array, Launch, Scratch, Weight, ceil_div
 from ..mma.implicit_gemm_base import PACK, MmaConv, implicit_gemm
 from ..mma.mma_cost import FEWEST_POSITIONS, has_aligned_pairs, warpgroup_seconds
 from ..mma.wgmma_tile import (
@@ -36,7 +34,7 @@ class ConvGemmWgmma(MmaConv):
     """Input pixels go to registers, filters through local memory."""
 
     source = "conv/implicit_gemm_wgmma.cl"
-    space: ClassVar[Space] = SPACE
+    space = SPACE
 
     def refuse(self, p: ConvProblem) -> str | None:
         if why := warpgroup_refusal(p.device) or super().refuse(p):
@@ -52,7 +50,7 @@ class ConvGemmWgmma(MmaConv):
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_illegal(params)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         return find_tile(_work(p), p.device)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
@@ -69,7 +67,7 @@ class ConvGemmWgmma(MmaConv):
         def pack(data: Array) -> Array:
             return pack_chunks(product.filters(data), columns)
 
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": x,
             "weights": Weight(node.input(1), f"{product.form} warpgroup by {columns}", pack),
         }
@@ -77,7 +75,7 @@ class ConvGemmWgmma(MmaConv):
         high, wide = ceil_div(positions, rows), ceil_div(channels, columns)
         args |= {"positions": positions, "chunks": chunks, "high": high, "wide": wide}
         args |= {"ib": in_blocks, "ob": blocks, "m": channels, **win.args()}
-        finish: dict[str, Arg] = {"y": y, **epilogue.args}
+        finish: Args = {"y": y, **epilogue.args}
         finish |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
         defines = win.defines() | tile_defines(params, node) | {"PACK": PACK, "STORAGE": STORAGE[y.type.storage]}
         defines |= {"HAS_BIAS": bias is not None, "MASK": channels % PACK != 0, "WIDE": math.prod(win.kernel) > 31}

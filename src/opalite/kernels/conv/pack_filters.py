@@ -14,7 +14,7 @@ from ...ir.graph import Node, Value
 from ...ops.conv import Convolution
 from ..codegen.epilogue import epilogue_refusal
 from ..filter_window import PACKED_TYPES, WindowProblem, empty_refusal, window_refusal
-from ..kernel import Array, Weight, ceil_div
+from ..launch import Array, Weight, ceil_div
 
 
 @dataclass(frozen=True)

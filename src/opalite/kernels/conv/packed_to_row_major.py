@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,9 +11,8 @@ from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..filter_window import Window, find_span, window_seconds
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .pack_filters import ConvProblem, bias_weight
 from .register_tiles import tile_refusal
 
@@ -33,8 +30,8 @@ class ConvPackedToRowMajor(Kernel):
     half_sums = True
     op = "Conv"
     source = "conv/packed_to_row_major.cl"
-    entry: ClassVar[str] = "conv_last"
-    space: ClassVar[Space] = {"TW": (4, 8, 6, 5, 3, 2, 1), "TM": (4, 3, 2, 1)}
+    entry: str = "conv_last"
+    space = {"TW": (4, 8, 6, 5, 3, 2, 1), "TM": (4, 3, 2, 1)}
 
     def phases(self, win: Window) -> int:
         """Distance of output columns that are adjacent in a tile."""
@@ -52,18 +49,18 @@ class ConvPackedToRowMajor(Kernel):
             return f"{node.y.shape[1]} output channels fill blocks of their own"
         return p.packed_refusal
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         constants = (None,) * len(p.node.inputs[1:3])
         return (Binding((packed(p.device.pack), *constants, *operand_layouts(p.node, "packed", FLAT)), (FLAT,)),)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_refusal(params["TM"], params["TW"], p.block, p.device)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         node = p.node
         columns, channels = ceil_div(p.window.out[2], self.phases(p.window)), node.y.shape[1]
 
-        def loads(point: dict[str, Any]) -> float:
+        def loads(point: Params) -> float:
             tw, tm = int(point["TW"]), int(point["TM"])
             return ceil_div(columns, tw) * ceil_div(channels, tm) * (tw * tm + tw + tm)
 
@@ -96,7 +93,7 @@ class ConvPackedToRowMajor(Kernel):
             return np.ascontiguousarray(padded.reshape(rows, tm, in_blocks, pack, taps).transpose(0, 2, 4, 1, 3))
 
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": x,
             "weights": Weight(w, f"filter lanes {self.entry} i{pack} tile {tm} {storage}", order),
             "y": y,

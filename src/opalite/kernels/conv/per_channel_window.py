@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 from ...cost.cost_tables import RegisterTile, Windows
 from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.operator import Cost
 from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..filter_window import WindowProblem, find_span
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params
+from ..launch import STORAGE, Args, Defines, Launch, ceil_div
 
 
 class ChannelwisePacked(Kernel):
@@ -20,17 +17,17 @@ class ChannelwisePacked(Kernel):
 
     problem = WindowProblem
     source = "conv/per_channel_window.cl"
-    space: ClassVar[Space] = {"TW": (7, 8, 1, 2, 3, 4, 5, 6, 10, 14)}
+    space = {"TW": (7, 8, 1, 2, 3, 4, 5, 6, 10, 14)}
 
-    def constants(self, node: Node, pack: int) -> dict[str, Arg]:
+    def constants(self, node: Node, pack: int) -> Args:
         """Kernel arguments between input and output."""
         raise NotImplementedError
 
-    def kind(self, node: Node) -> dict[str, Any]:
+    def kind(self, node: Node) -> Defines:
         """The defines that select the computation over a window."""
         raise NotImplementedError
 
-    def bindings(self, p: WindowProblem) -> Sequence[Binding]:
+    def bindings(self, p: WindowProblem) -> Bindings:
         y = packed(p.device.pack)
         constants = (None,) * len(p.node.inputs[1 : p.node.op.arity])
         return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
@@ -42,7 +39,7 @@ class ChannelwisePacked(Kernel):
         loaded = ((tw - 1) * win.strides[2] + (run - 1) * win.dilations[2]) // step
         return "the tile exceeds the registers" if tw > 1 and tw + loaded >= registers else None
 
-    def defaults(self, p: WindowProblem) -> dict[str, Any]:
+    def defaults(self, p: WindowProblem) -> Params:
         columns = p.window.out[2]
         widths = [w for w in self.space["TW"] if self.illegal(p, {"TW": w}) is None]
         if not p.device.is_cpu:
@@ -69,7 +66,7 @@ class ChannelwisePacked(Kernel):
         d, h, w = win.out
         tiles = ceil_div(w, tw) * d * h
         span = find_span(tiles, blocks * x.shape[0], p.device)
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": x,
             **self.constants(node, pack),
             "y": y,

@@ -9,7 +9,7 @@ from functools import cache
 from ...cost.cost_tables import RegisterTile
 from ...ir.device.device_info import DeviceInfo
 from ...ir.symbols import hint_of
-from ..kernel import ceil_div
+from ..launch import ceil_div
 
 TILE_WIDTHS = (7, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 16)
 TILE_BLOCKS = (2, 1, 3, 4, 6, 8)

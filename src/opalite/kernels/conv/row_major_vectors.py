@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar
 
 from ...cost.cost_tables import RowTile
 from ...ir.graph import Node
@@ -12,9 +11,8 @@ from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..filter_window import Window, empty_refusal, find_span, window_refusal, window_seconds
-from ..kernel import Arg, Kernel, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 from .pack_filters import ConvProblem
 from .register_tiles import tile_refusal
 
@@ -29,7 +27,7 @@ class ConvRowMajorVectors(Kernel):
     half_sums = True
     op = "Conv"
     source = "conv/row_major_vectors.cl"
-    space: ClassVar[Space] = {"TV": (2, 1, 3, 4), "TM": (4, 1, 2, 3, 6, 8)}
+    space = {"TV": (2, 1, 3, 4), "TM": (4, 1, 2, 3, 6, 8)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         if not p.device.is_cpu:
@@ -39,7 +37,7 @@ class ConvRowMajorVectors(Kernel):
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_refusal(params["TM"], params["TV"], p.device.pack, p.device)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         tv, tm = self._best(p)[1:]
         return {"TV": tv, "TM": tm}
 
@@ -76,7 +74,7 @@ class ConvRowMajorVectors(Kernel):
         tiles, blocks = ceil_div(columns, tv * p.device.pack) * rows, groups * ceil_div(mg, tm)
         span = find_span(tiles, blocks * x.shape[0], p.device)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "w": node.input(1), "y": y, "span": span, "cg": cg, "mg": mg, "groups": groups}
+        args: Args = {"x": x, "w": node.input(1), "y": y, "span": span, "cg": cg, "mg": mg, "groups": groups}
         args |= ({} if bias is None else {"bias": bias}) | {**flat.args(), **epilogue.args}
         reach = (win.kernel[2] - 1) * win.dilations[2]
         defines = win.defines() | {

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ..filter_window import Window
-from ..kernel import Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import register
+from ..launch import Defines, Weight, ceil_div
 from .direct_packed import ConvPacked
 from .pack_filters import Groups, filter_weight
 
@@ -34,9 +33,7 @@ class ConvTransposePacked(ConvPacked):
         phases = win.strides[2]
         return ceil_div(w, phases), d * h * phases
 
-    def window_defines(
-        self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo
-    ) -> dict[str, Any]:
+    def window_defines(self, win: Window, groups: Groups, tw: int, storage: DType, device: DeviceInfo) -> Defines:
         terms = groups.in_blocks * groups.in_pack * prod(map(ceil_div, win.kernel, win.strides))
         return win.defines() | {"IN_SUM_BLOCKS": device.is_cpu or terms > _LONG_SUM}
 

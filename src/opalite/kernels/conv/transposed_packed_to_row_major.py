@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..filter_window import Window
-from ..kernel import Array
-from ..kernel_registry import register
+from ..kernel import register
+from ..launch import Array
 from .packed_to_row_major import ConvPackedToRowMajor
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..kernel_registry import register
+from ..kernel import register
 from .direct_row_major import ConvDirect
 
 

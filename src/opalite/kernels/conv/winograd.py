@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,9 +20,8 @@ from ..codegen.epilogue import operand_layouts, packed_epilogue
 from ..filter_window import Window, block_size, find_span, window_seconds
 from ..fma.tile_parameters import GemmSize, group_size, slab, tile_cycles, tile_defines, tile_size
 from ..fma.tile_parameters import find_tile as find_shared_tile
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..launch import STORAGE, Arg, Args, Array, Launch, Scratch, Weight, ceil_div
 from .direct_split_k import seconds_relative_to_split_k
 from .implicit_gemm_local import filter_panels, supports_local_tiles
 from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
@@ -100,7 +98,7 @@ class ConvWinograd(Kernel):
     problem = ConvProblem
     op = "Conv"
     source = "conv/winograd.cl"
-    space: ClassVar[Space] = {
+    space = {
         "F": (4, 2),
         "TW": TILE_WIDTHS,
         "TB": TILE_BLOCKS,
@@ -125,7 +123,7 @@ class ConvWinograd(Kernel):
         merged = p.groups(p.device.pack, p.device.pack).merged
         return None if merged == 1 else f"{merged} groups would have to be merged to fill channel blocks"
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         layout = packed(p.device.pack)
         constants = (None,) * len(p.node.inputs[1:3])
         return (Binding((layout, *constants, *operand_layouts(p.node, "packed", layout)), (layout,)),)
@@ -135,7 +133,7 @@ class ConvWinograd(Kernel):
             return "a GPU unrolls a whole block"
         return tile_refusal(params["TW"], params["TB"], p.block, p.device)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         strip, sides = self._strip(p.device), self.space["F"]
         if supports_local_tiles(p.device):
             f = min(sides, key=lambda f: self._cycles(p, f))
@@ -211,7 +209,7 @@ class _StripLaunches:
         """Transforms `count` tiles of x, starting at tile `first`."""
         win, t = Window.of(self.node), self.tiles
         th, tw = t.sides
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": self.node.x,
             "v": self._v,
             "t0": first,
@@ -234,7 +232,7 @@ class _StripLaunches:
         filters = transformed_filters(self.node, g, self.params["F"], tb)
         grid = (symbolic_max([1, ceil_div(positions, span)]), blocks, 1)
         defines = {"PACK": g.pack, "TW": tw, "TB": tb, "UNROLL": self.params["UNROLL"], **narrow}
-        args: dict[str, Arg] = {"v": self._v, "u": filters, "m": self._m}
+        args: Args = {"v": self._v, "u": filters, "m": self._m}
         if self.device.is_cpu:
             ahead = max(
                 1, round(tb * g.pack / min(hint_of([positions, span])))
@@ -261,7 +259,7 @@ class _StripLaunches:
         tile = product_tile(self.tiles, self.device)
         (rows, columns), group = tile_size(tile), group_size(tile)
         turns = ceil_div(g.in_blocks * g.pack, slab(tile))
-        args: dict[str, Arg] = {"x": self._v, "weights": transformed_panels(self.node, g, self.params["F"], tile)}
+        args: Args = {"x": self._v, "weights": transformed_panels(self.node, g, self.params["F"], tile)}
         args |= {"y": self._m, "positions": count, "groups": g.count, "turns": turns, "ib": g.in_blocks}
         args |= {"ob": g.out_blocks, "m": g.count * g.out_blocks * g.pack, "iw": count, "ow": count}
         args |= {"id": 1, "ih": 1, "od": 1, "oh": 1, "pd": 0, "ph": 0, "pw": 0}
@@ -279,7 +277,7 @@ class _StripLaunches:
         win, t, bias, y = Window.of(self.node), self.tiles, self.node.get(2), self.node.y
         epilogue = packed_epilogue(self.node, self.device)
         th, tw = t.sides
-        args: dict[str, Arg] = {"m": self._m, "y": y, "t0": first, "count": count, "th": th, "tw": tw}
+        args: Args = {"m": self._m, "y": y, "t0": first, "count": count, "th": th, "tw": tw}
         args |= {} if bias is None else {"bias": bias_weight(bias, t.groups.pack, self.node.x.type.storage)}
         args |= {"blocks": t.out_blocks, "channels": y.shape[1], "oh": win.out[1], "ow": win.out[2], **epilogue.args}
         return self._transform("winograd_output", args, count, t.out_blocks, epilogue.prelude)

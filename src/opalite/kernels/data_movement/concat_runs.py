@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.graph import Node, Value
 from ...ir.symbols import always_equal
-from ..kernel import Arg, Launch, ceil_div
-from ..kernel_sources import ELEMENT
+from ..launch import ELEMENT, Args, Launch, ceil_div
 from .strided_copy_axes import Copy, accesses
 
 MAX_INPUTS = 16  # pointer arguments of one kernel; every driver accepts more
@@ -30,7 +29,7 @@ def join_copies(node: Node, inputs: Sequence[Value], copies: Sequence[Copy]) -> 
 def _launch(node: Node, inputs: Sequence[Value], copies: Sequence[Copy]) -> Launch:
     lines = copies[0].extents[0] if len(copies[0].extents) > 1 else 1
     pitch = copies[0].target[0] if len(copies[0].extents) > 1 else node.y.type.count
-    args: dict[str, Arg] = {"y": node.y, "pitch": pitch, "lines": lines}
+    args: Args = {"y": node.y, "pitch": pitch, "lines": lines}
     for i, (x, copy) in enumerate(zip(inputs, copies, strict=True)):
         args |= {f"x{i}": x, f"n{i}": copy.extents[-1], f"s{i}": copy.target_start}
     longest = max(c.extents[-1] for c in copies)

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.symbols import always_equal
 from ...ops.gather import Gather, GatherElements, GatherND
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div, make_table
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT, read_source
+from ..kernel import Kernel, Params, Problem, register
+from ..kernel_sources import read_source
+from ..launch import ELEMENT, Arg, Args, Defines, Launch, ceil_div, make_table
 from ..launch_workgroups import group_refusal
 
 ROW_BYTES = {True: 64, False: 16}
 """Bytes that one work-item moves at once: a vector register on a CPU (True), a 128-bit access on a GPU."""
 
 
-def row_params(node: Node, device: DeviceInfo) -> dict[str, Any]:
+def row_params(node: Node, device: DeviceInfo) -> Params:
     """Untuned parameters of row-copying kernels: wide accesses; on a CPU several accesses per work-item."""
     width = min(16, ROW_BYTES[device.is_cpu] // node.y.type.storage.size)
     return {"VEC": width, "UNROLL": 16 if device.is_cpu else 1, "WG": 64}
 
 
-def row_defines(node: Node, params: Params) -> dict[str, Any]:
+def row_defines(node: Node, params: Params) -> Defines:
     """The defines of data_movement/gather_scatter_indices.cl."""
     return {
         "ELEM": ELEMENT[node.y.type.storage.size],
@@ -62,12 +61,12 @@ class RowKernel(Kernel):
     """Base class of gather and scatter kernels: parameters of copies of rows."""
 
     source = "data_movement/gather.cl"
-    space: ClassVar[Space] = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
+    space = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return row_params(p.node, p.device)
 
     def _launch(self, entry: str, node: Node, params: Params, items: int, args: Mapping[str, Arg]) -> list[Launch]:
@@ -89,7 +88,7 @@ class GatherRows(RowKernel):
         inner = math.prod(x.shape[axis + 1 :])
         chunks = ceil_div(inner, span(params))
         items = math.prod(x.shape[:axis]) * count * chunks
-        args: dict[str, Arg] = {"chunks": chunks, "count": count, "size": x.shape[axis], "inner": inner}
+        args: Args = {"chunks": chunks, "count": count, "size": x.shape[axis], "inner": inner}
         return self._launch("gather", node, params, items, args)
 
 
@@ -98,9 +97,9 @@ class GatherElementwise(RowKernel):
     """GatherElements: one element per work-item."""
 
     op = "GatherElements"
-    space: ClassVar[Space] = {"WG": (64, 128, 256)}
+    space = {"WG": (64, 128, 256)}
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -109,7 +108,7 @@ class GatherElementwise(RowKernel):
         strides = row_strides(x.shape)
         axes = merged_axes(node.y.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         whole = {**params, "VEC": 1, "UNROLL": 1}
-        args: dict[str, Arg] = {"axes": make_table(axes), "rank": len(axes)}
+        args: Args = {"axes": make_table(axes), "rank": len(axes)}
         args |= {"size": x.shape[axis], "stride": strides[axis]}
         return self._launch("gather_elements", node, whole, items, args)
 
@@ -132,6 +131,6 @@ class GatherTuples(RowKernel):
         items = rows * chunks
         per_batch = math.prod(indices.shape[batch:-1])
         batch_stride = math.prod(x.shape[batch:])
-        args: dict[str, Arg] = {"axes": table, "chunks": chunks, "depth": depth, "inner": inner}
+        args: Args = {"axes": table, "chunks": chunks, "depth": depth, "inner": inner}
         args |= {"per_batch": per_batch, "batch_stride": batch_stride}
         return self._launch("gather_nd", node, params, items, args)

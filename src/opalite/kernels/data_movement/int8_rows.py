@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 from ...ir.device.device_info import DeviceInfo
 from ...ops.append import Append, DequantizeRows
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 
 _PACKS = (16, 8, 4, 2, 1)
@@ -27,7 +25,7 @@ class AppendInt8Rows(Kernel):
     """Quantises floats to int8 while appending them; a row per work-item (CPU) or per work-group (GPU)."""
 
     op, source = "Append", "data_movement/append_int8_rows.cl"
-    space: ClassVar[Space] = {"WG": (1, 32)}
+    space = {"WG": (1, 32)}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.y.dtype is not p.node.input(1).dtype else "what is new has the memory's type"
@@ -35,7 +33,7 @@ class AppendInt8Rows(Kernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"WG": 1 if p.device.is_cpu or p.device.max_work_group_size < _GROUP else _GROUP}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -47,7 +45,7 @@ class AppendInt8Rows(Kernel):
         rows = math.prod(new.shape[op.axis + 1 : -1])
         count, inner = new.shape[op.axis] * rows, new.shape[-1]
         lines = batch * each * count
-        args: dict[str, Arg] = {"x": new, "y": node.y, "lines": lines, "middle": each, "count": count, "inner": inner}
+        args: Args = {"x": new, "y": node.y, "lines": lines, "middle": each, "count": count, "inner": inner}
         args |= {"size": node.y.shape[op.axis] * rows, "at": op.at * rows}
         if starts is not None:
             args["starts"] = starts
@@ -61,7 +59,7 @@ class DequantizeInt8Rows(Kernel):
     """Dequantises one row per grid line, PACK elements per work-item."""
 
     op, source = "DequantizeRows", "data_movement/dequantize_int8_rows.cl"
-    space: ClassVar[Space] = {"WG": (64, 1, 128)}
+    space = {"WG": (64, 1, 128)}
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
@@ -72,7 +70,7 @@ class DequantizeInt8Rows(Kernel):
         rows = math.prod(x.shape[op.axis + 1 : -1])
         size, held, inner = op.size * rows, x.shape[op.axis] * rows, y.shape[-1]
         lines = math.prod(y.shape[: op.axis]) * size
-        args: dict[str, Arg] = {"x": x, "y": y, "lines": lines, "size": size, "held": held, "inner": inner}
+        args: Args = {"x": x, "y": y, "lines": lines, "size": size, "held": held, "inner": inner}
         pack = _pack(p.device, inner)
         defines = {"STORAGE": STORAGE[y.type.storage], "PACK": pack}
         # A CPU work-item takes a whole row.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
 
 from ...ir.graph import Node
 from ...ir.place import Layout
 from ...ops.append import Append
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, flat_binding
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT
+from ..kernel import Bindings, Kernel, Params, Problem, flat_binding, register
+from ..launch import ELEMENT, Args, Launch
 from ..launch_workgroups import group_refusal
 from .strided_copy import StridedCopy, copy_launch
 from .strided_copy_axes import Copy, row_major
@@ -32,7 +29,7 @@ class AppendCopy(StridedCopy):
             return "each entry of the batch has a position of its own"
         return _narrowing(p) or super().refuse(p)
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (flat_binding(p.node),)
 
     def copies(self, node: Node, layout: Layout) -> list[Copy]:
@@ -52,7 +49,7 @@ class AppendRows(Kernel):
 
     op = "Append"
     source = "data_movement/append_rows.cl"
-    space: ClassVar[Space] = {"WG": (64, 1, 128, 256)}
+    space = {"WG": (64, 1, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         return "all entries of the batch have one position" if p.node.get(2) is None else _narrowing(p)
@@ -66,7 +63,7 @@ class AppendRows(Kernel):
         batch, *middle = new.shape[: op.axis]
         count, inner = new.shape[op.axis], math.prod(new.shape[op.axis + 1 :])
         lines = batch * math.prod(middle) * count
-        args: dict[str, Arg] = {"x": new, "starts": node.input(2), "y": y, "lines": lines, "middle": math.prod(middle)}
+        args: Args = {"x": new, "starts": node.input(2), "y": y, "lines": lines, "middle": math.prod(middle)}
         args |= {"count": count, "size": y.shape[op.axis], "inner": inner}
         defines = {"T": ELEMENT[y.type.storage.size], "CIRCULAR": int(op.circular)}
         return [Launch("append_rows", args, (lines,), (params["WG"],), defines)] if new.type.count else []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...ir.dtype import DType
 from ...ir.graph import Value
@@ -12,8 +10,8 @@ from ...ir.place import LayoutKind, Target
 from ..codegen.opencl_functions import helper
 from ..codegen.vector_types import Vec, compute_type, load, pointer_type, store
 from ..image.image_layout import image_refusal
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import Args, Defines, Launch, ceil_div
 
 _BITS = {
     1: (DType.UINT8, DType.UINT32),
@@ -44,7 +42,7 @@ class _Cast(Kernel):
                 return f"{v!r} has no channel axis to pack"
         return None
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (Binding((p.node.x.type.layout,), (p.node.y.type.layout,)),)
 
 
@@ -53,7 +51,7 @@ class PlaceCastStream(_Cast):
     """Changes the storage type in the same buffer layout."""
 
     source = "data_movement/dtype_cast.cl"
-    space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "EACH": (16, 8, 4, 2, 1)}
+    space = {"VEC": (16, 8, 4, 2, 1), "EACH": (16, 8, 4, 2, 1)}
 
     def refuse(self, p: Problem) -> str | None:
         x = p.node.x.type.layout
@@ -61,7 +59,7 @@ class PlaceCastStream(_Cast):
             return "the layout changes"
         return super().refuse(p)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"VEC": 16, "EACH": 16} if p.device.is_cpu else {"VEC": 4, "EACH": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -69,7 +67,7 @@ class PlaceCastStream(_Cast):
         count = math.prod(node.y.type.layout.storage_shape(node.y.shape))
         prelude = _accesses(node.x, node.y, params["VEC"])
         grid = (ceil_div(count, params["VEC"] * params["EACH"]),)
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "count": count, "each": params["EACH"]}
+        args: Args = {"x": node.x, "y": node.y, "count": count, "each": params["EACH"]}
         return [Launch("place_cast_stream", args, grid, defines={"VEC": params["VEC"]}, prelude=prelude)]
 
 
@@ -78,7 +76,7 @@ class PlaceCastBlocks(_Cast):
     """Converts between row-major and channel-packed buffers."""
 
     source = "data_movement/layout_cast_blocks.cl"
-    space: ClassVar[Space] = {"TILED": (True, False), "EACH": (256, 64, 1024, 1)}
+    space = {"TILED": (True, False), "EACH": (256, 64, 1024, 1)}
 
     def refuse(self, p: Problem) -> str | None:
         x, y = p.node.x.type.layout, p.node.y.type.layout
@@ -86,7 +84,7 @@ class PlaceCastBlocks(_Cast):
             return "not between a row-major and a channel-packed buffer"
         return super().refuse(p)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"TILED": True, "EACH": 256} if p.device.is_cpu else {"TILED": False, "EACH": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -96,7 +94,7 @@ class PlaceCastBlocks(_Cast):
         pack = max(x.pack, y.pack)
         spatial, blocks = math.prod(rest), ceil_div(channels, pack)
         defines = {"PACK": pack, "TILE": pack if params["TILED"] else 1}
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
+        args: Args = {"x": node.x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
         args |= {"each": params["EACH"], "outer": n * blocks}
         grid = (ceil_div(spatial, params["EACH"]), n * blocks)
         entry = "pack_blocks" if x.is_row_major else "unpack_blocks"
@@ -123,7 +121,7 @@ class PlaceCastAny(_Cast):
         along = image and len(shape) == 3
         rows_out = along and y.layout.is_image
         blocks = c if rows_out else ceil_div(c, y.layout.pack)
-        defines: dict[str, Any] = {
+        defines: Defines = {
             "SRC_PACK": x.layout.pack,
             "DST_PACK": y.layout.pack,
             "SRC_IMAGE": x.layout.is_image,
@@ -131,7 +129,7 @@ class PlaceCastAny(_Cast):
             **({"ALONG": 1} if along else {}),
             "HALF_TEXELS": y.storage is DType.FLOAT16,
         }
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "channels": c, "rows": rows, "width": width, "blocks": blocks}
+        args: Args = {"x": node.x, "y": node.y, "channels": c, "rows": rows, "width": width, "blocks": blocks}
         grid = (ceil_div(width, 4) if rows_out else rows * width, n * blocks)
         return [
             Launch(

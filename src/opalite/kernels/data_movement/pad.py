@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,9 +10,8 @@ from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
 from ...ops.data_movement import Pad
 from ..codegen.vector_types import Vec
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, flat_binding, register
+from ..launch import ELEMENT, Args, Launch, ceil_div
 from .strided_copy_axes import MAX_AXES, accesses, row_major
 
 MODES = {"constant": 0, "reflect": 1, "edge": 2, "wrap": 3}
@@ -27,13 +24,13 @@ class PadRows(Kernel):
 
     op = "Pad"
     source = "data_movement/pad.cl"
-    space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
+    space = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
 
     def refuse(self, p: Problem) -> str | None:
         axes = len(merged_axes(p.node, FLAT))
         return f"{axes} axes that cannot be merged are more than {MAX_AXES + 1}" if axes > MAX_AXES + 1 else None
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         node = p.node
         flat, layout, rank = flat_binding(node), packed(p.device.pack), len(node.x.shape)
         if rank not in (3, 4, 5) or not node.x.dtype.is_float:
@@ -45,7 +42,7 @@ class PadRows(Kernel):
             return (flat,)
         return flat, Binding((layout,), (layout,))
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"VEC": 16, "EACH": 256} if p.device.is_cpu else {"VEC": 1, "EACH": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -62,7 +59,7 @@ class PadRows(Kernel):
         prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
         value = np.asarray(node.as_(Pad).value).astype(storage.np).reshape(()).view(_UNSIGNED[storage.size])[()]
         rows = math.prod(a[2] for a in axes[:-1])
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "value": value, "columns": columns, "begin": begin}
+        args: Args = {"x": node.x, "y": node.y, "value": value, "columns": columns, "begin": begin}
         args |= {"wide": wide, "each": params["EACH"], "rows": rows}
         strides = row_major([a[0] for a in axes])
         for k, (extent, first, padded) in enumerate(axes[:-1]):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import numpy as np
 
 from ...ops.permute_rows import PermuteRows, moved_shape, table_of
 from ..codegen.vector_types import Vec
-from ..kernel import Arg, Kernel, Launch, Params, PerShapeTable, Problem, Space, Table, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import ELEMENT, Args, Launch, PerShapeTable, Table, ceil_div
 from .strided_copy_axes import accesses
 
 _WORDS = ((16, Vec("uint", 4)), (8, Vec("uint", 2)), (4, Vec("uint", 1)), (2, Vec("ushort", 1)), (1, Vec("uchar", 1)))
@@ -24,9 +22,9 @@ class MoveRowsTable(Kernel):
 
     op = "PermuteRows"
     source = "data_movement/permute_rows.cl"
-    space: ClassVar[Space] = {"EACH": (1, 4, 16, 64)}
+    space = {"EACH": (1, 4, 16, 64)}
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"EACH": 16 if p.device.is_cpu else 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -46,7 +44,7 @@ class MoveRowsTable(Kernel):
         each = params["EACH"]
         defines = {"T": word, "VEC": vec, "SPAN": span, "EACH": each}
         prelude = f"#define VLOADV(p) {load}\n#define VSTOREV(v, p) {store}\n#define ZEROS {zeros}\n"
-        args: dict[str, Arg] = {"x": node.x, "rows": _table(p), "y": node.y, "columns": columns, "count": rows}
+        args: Args = {"x": node.x, "rows": _table(p), "y": node.y, "columns": columns, "count": rows}
         return [Launch("move_rows", args, (ceil_div(columns, span), ceil_div(rows, each)), None, defines, prelude)]
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from ...cost.cost_tables import Movement, SequentialSteps
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.operator import Cost
 from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
-from ..kernel import Arg, Launch, Params, Problem, Scratch, Table, ceil_div, make_table
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE, read_source
+from ..kernel import Params, Problem, register
+from ..kernel_sources import read_source
+from ..launch import STORAGE, Arg, Args, Launch, Scratch, Table, ceil_div, make_table
 from .gather import RowKernel, merged_axes, row_defines, row_strides, span
 
 _OF_BOOLEANS = {"none": "none", "add": "max", "mul": "min", "max": "max", "min": "min"}
@@ -76,7 +75,7 @@ class _LastUpdateScatter(_ScatterKernel):
         last = Scratch("last", 4 * rows)
         chunks = ceil_div(inner, span(params))
         items = rows * chunks
-        taken: dict[str, Arg] = {"x": x, "updates": updates, "last": last, "y": y}
+        taken: Args = {"x": x, "updates": updates, "last": last, "y": y}
         return [
             self._scatter("no_update", node, params, rows, {"last": last, "count": rows}),
             self._scatter(find, node, params, finds, {"indices": indices, "last": last, **args}),
@@ -109,7 +108,7 @@ class ScatterElementsLastUpdate(_LastUpdateScatter):
 
     op = "ScatterElements"
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"VEC": 1, "UNROLL": 1, "WG": 64}
 
     def _row_length(self, node: Node) -> int:
@@ -121,7 +120,7 @@ class ScatterElementsLastUpdate(_LastUpdateScatter):
         strides = row_strides(node.x.shape)
         axes = merged_axes(indices.shape, [0 if a == axis else s for a, s in enumerate(strides)])
         finds = indices.type.count
-        args: dict[str, Arg] = {"axes": make_table(axes), "items": finds, "rank": len(axes)}
+        args: Args = {"axes": make_table(axes), "items": finds, "rank": len(axes)}
         args |= {"size": node.x.shape[axis], "stride": strides[axis]}
         return self._launches(node, params, 1, "last_elements", finds, args)
 
@@ -144,7 +143,7 @@ class ScatterElementsSequential(_SequentialScatter):
         strides, steps = row_strides(x.shape), row_strides(indices.shape)
         others = [(indices.shape[a], steps[a], strides[a]) for a in range(x.type.rank) if a != axis]
         rows = others or [(1, 0, 0)]
-        args: dict[str, Arg] = {
+        args: Args = {
             "indices": indices,
             "updates": updates,
             "y": y,
@@ -168,7 +167,7 @@ class ScatterNDLastUpdate(_LastUpdateScatter):
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         axes, count, depth, inner = _tuples(p.node)
-        args: dict[str, Arg] = {"axes": axes, "count": count, "depth": depth}
+        args: Args = {"axes": axes, "count": count, "depth": depth}
         return self._launches(p.node, params, inner, "last_tuples", count, args)
 
 
@@ -187,7 +186,7 @@ class ScatterNDSequential(_SequentialScatter):
         axes, count, depth, inner = _tuples(node)
         spans = ceil_div(inner, span(params))
         indices, updates, y = node.input(1), node.input(2), node.y
-        args: dict[str, Arg] = {"indices": indices, "updates": updates, "y": y, "axes": axes}
+        args: Args = {"indices": indices, "updates": updates, "y": y, "axes": axes}
         args |= {"count": count, "depth": depth, "inner": inner}
         walk = self._scatter("walk_tuples", node, params, spans, args)
         return [self._copy(node, params), walk]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, Layout, packed
 from ...ir.symbols import always_equal, hint_of
 from ...ops.data_movement import Concat, Slice, Transpose
 from ...ops.operator import Cost
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div, flat_binding
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, flat_binding, register
+from ..launch import ELEMENT, Args, Defines, Launch, ceil_div
 from .concat_runs import join_copies
 from .strided_copy_axes import MAX_AXES, Copy, accesses, row_major
 
@@ -31,7 +29,7 @@ def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
         vec //= 2
     items = params["ITEMS"] if contiguous else 4 * params["ITEMS"]
     load, store = accesses(x.type.storage.size, vec)
-    defines: dict[str, Any] = {
+    defines: Defines = {
         "T": ELEMENT[x.type.storage.size],
         "AXES": len(lines.extents),
         "CONTIGUOUS": contiguous,
@@ -39,7 +37,7 @@ def copy_launch(x: Value, y: Value, copy: Copy, params: Params) -> Launch:
         "ITEMS": items,
     }
     prelude = f"#define VLOADV(p) {load}\n#define VSTOREV(v, p) {store}\n"
-    args: dict[str, Arg] = {"x": x, "y": y, "x0": copy.source_start, "y0": copy.target_start, "columns": columns}
+    args: Args = {"x": x, "y": y, "x0": copy.source_start, "y0": copy.target_start, "columns": columns}
     args |= {"xs_in": xs, "ys_in": ys, "rows": lines.count, **lines.axis_args}
     grid = (ceil_div(columns, vec * items), lines.count)
     return Launch("strided_copy", args, grid, defines=defines, prelude=prelude)
@@ -58,14 +56,14 @@ class StridedCopy(Kernel):
     """Base class of Transpose, Slice and Concat kernels on strided views."""
 
     source = "data_movement/strided_copy.cl"
-    space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
+    space = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
 
     def refuse(self, p: Problem) -> str | None:
         if any(len(copy.merged().extents) > MAX_AXES + 1 for copy in self.copies(p.node, FLAT)):
             return f"the copy has more than {MAX_AXES + 1} axes that cannot be merged"
         return None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"VEC": 16, "ITEMS": 4} if p.device.is_cpu else {"VEC": 4, "ITEMS": 1}
 
     def copies(self, node: Node, layout: Layout) -> list[Copy]:
@@ -109,7 +107,7 @@ class SliceCopy(StridedCopy):
 
     op = "Slice"
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         node = p.node
         op, layout = node.as_(Slice), packed(p.device.pack)
         whole = len(node.x.shape) in (3, 4) and op.steps[1] == 1 and op.starts[1] % p.device.pack == 0
@@ -136,7 +134,7 @@ class ConcatCopy(StridedCopy):
 
     op = "Concat"
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         node = p.node
         flat = flat_binding(node)
         inputs = [v for v in node.inputs if v is not None]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from ...ir.symbols import always_equal
 from ..codegen.vector_types import Vec, vector_load, vector_store
-from ..kernel import Arg
-from ..kernel_sources import ELEMENT
+from ..launch import ELEMENT, Args
 
 MAX_AXES = 8  # outer axes that data_movement/strided_copy_axes.cl takes
 
@@ -54,9 +53,9 @@ class Copy:
         return math.prod(self.extents)
 
     @property
-    def axis_args(self) -> dict[str, Arg]:
+    def axis_args(self) -> Args:
         """Arguments for AXIS_PARAMS of data_movement/strided_copy_axes.cl."""
-        args: dict[str, Arg] = {}
+        args: Args = {}
         for k, (extent, s, t) in enumerate(zip(self.extents, self.source, self.target, strict=True)):
             args |= {f"e{k}": extent, f"xs{k}": s, f"ys{k}": t}
         return args

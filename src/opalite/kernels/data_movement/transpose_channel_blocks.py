@@ -7,15 +7,12 @@ convolutions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.data_movement import Transpose
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import ELEMENT, Args, Launch, ceil_div
 from .strided_copy_axes import accesses
 
 
@@ -25,7 +22,7 @@ class TransposeChannelBlocks(Kernel):
 
     op = "Transpose"
     source = "data_movement/transpose_channel_blocks.cl"
-    space: ClassVar[Space] = {"EACH": (1, 4, 16, 64, 256)}
+    space = {"EACH": (1, 4, 16, 64, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         if p.device.pack == 1:
@@ -34,11 +31,11 @@ class TransposeChannelBlocks(Kernel):
             return f"{p.node.x.dtype} is not held in channel blocks"
         return None if _ends_in_rows(p.node) is not None else "channels neither go last nor come from there"
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         blocks = packed(p.device.pack)
         return (Binding((blocks,), (FLAT,)) if _ends_in_rows(p.node) else Binding((FLAT,), (blocks,)),)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"EACH": 64 if p.device.is_cpu else 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -49,7 +46,7 @@ class TransposeChannelBlocks(Kernel):
         blocks, each = ceil_div(channels, pack), params["EACH"]
         load, store = accesses(size, pack)
         prelude = f"#define LOAD_BLOCK(p) {load}\n#define STORE_BLOCK(v, p) {store}\n"
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
+        args: Args = {"x": node.x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
         entry = "blocks_to_rows" if ends_in_rows else "rows_to_blocks"
         grid = (blocks, ceil_div(spatial, each), n)
         defines = {"T": ELEMENT[size], "PACK": pack}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from ...cost.cost_tables import Movement
 from ...ir.graph import Node
 from ...ir.symbols import hint_of, is_symbolic, may_be_less, symbolic_min
 from ...ops.operator import Cost
 from ..codegen.vector_types import Vec
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import ELEMENT, Args, Defines, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 from .strided_copy import transpose_copy
 from .strided_copy_axes import MAX_AXES, Copy, accesses
@@ -34,7 +32,7 @@ class Square:
     lines: Copy
 
     @property
-    def args(self) -> dict[str, Arg]:
+    def args(self) -> Args:
         """Extents and strides as kernel arguments."""
         return {
             "a": self.a,
@@ -73,7 +71,7 @@ class TransposeRegisterTile(Kernel):
 
     op = "Transpose"
     source = "data_movement/transpose_register_tile.cl"
-    space: ClassVar[Space] = {"TILE": (16, 8, 4), "EACH": (8, 2, 32)}
+    space = {"TILE": (16, 8, 4), "EACH": (8, 2, 32)}
 
     def refuse(self, p: Problem) -> str | None:
         return _refusal(p.node, _LEAST)
@@ -99,7 +97,7 @@ class TransposeRegisterTile(Kernel):
             defines["NARROW"] = 1
         prelude = f"#define LOAD_TILE(p) {load}\n#define STORE_TILE(v, p) {store}\n"
         rows = square.lines.count
-        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, **square.args, "each": each, "rows": rows}
+        args: Args = {"x": p.node.x, "y": p.node.y, **square.args, "each": each, "rows": rows}
         grid = (ceil_div(square.b, tile * each), ceil_div(square.a, tile), rows)
         return [Launch("transpose_tile_copy", args, grid, defines=defines, prelude=prelude)]
 
@@ -122,12 +120,12 @@ class TransposeLocalMemory(Kernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         square = find_square(p.node)
         assert square is not None
-        defines: dict[str, Any] = {
+        defines: Defines = {
             "T": ELEMENT[p.node.x.type.storage.size],
             "AXES": len(square.lines.extents),
             "ROWS": _ROWS,
         }
-        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, **square.args}
+        args: Args = {"x": p.node.x, "y": p.node.y, **square.args}
         grid = (ceil_div(square.a, _SIDE) * _SIDE, ceil_div(square.b, _SIDE) * _ROWS, square.lines.count)
         return [Launch("transpose_local", args, grid, (_SIDE, _ROWS, 1), defines)]
 
@@ -143,7 +141,7 @@ class TransposeShortAxis(Kernel):
 
     op = "Transpose"
     source = "data_movement/transpose_short_axis.cl"
-    space: ClassVar[Space] = {"VEC": (16, 8, 4, 1), "EACH": (16, 4, 1)}
+    space = {"VEC": (16, 8, 4, 1), "EACH": (16, 4, 1)}
 
     def refuse(self, p: Problem) -> str | None:
         reason = _refusal(p.node, 2)
@@ -163,7 +161,7 @@ class TransposeShortAxis(Kernel):
     def seconds(self, p: Problem, cost: Cost) -> float:
         return super().seconds(p, Cost(cost.flops, cost.bytes * Movement.of(p.device).square))
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         if not p.device.is_cpu:
             return {"VEC": 4, "EACH": 1}
         return {"VEC": min(16, 64 // p.node.x.type.storage.size), "EACH": 16}
@@ -179,7 +177,7 @@ class TransposeShortAxis(Kernel):
         prelude = f"#define LOAD_T(p) {load}\n#define STORE_T(v, p) {store}\n"
         stride = square.source_stride if zips else square.target_stride
         rows = square.lines.count
-        args: dict[str, Arg] = {"x": p.node.x, "y": p.node.y, "steps": steps, "stride": stride, "each": each}
+        args: Args = {"x": p.node.x, "y": p.node.y, "steps": steps, "stride": stride, "each": each}
         args |= {"rows": rows, **square.lines.axis_args}
         entry = "zip_lines" if zips else "unzip_lines"
         return [Launch(entry, args, (ceil_div(steps, vec * each), rows), defines=defines, prelude=prelude)]

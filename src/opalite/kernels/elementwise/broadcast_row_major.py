@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 from ...expr.expression import Expr, Lit
 from ...expr.trace_function import bind
@@ -18,8 +17,8 @@ from ..codegen.constant_scalars import is_round, is_scalar, lift_literals, liter
 from ..codegen.expression_code import Coord, generate, generation_refusal
 from ..codegen.opencl_functions import helper
 from ..codegen.vector_types import Vec, compute_type, load, pointer_type, store
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import Arg, Args, Launch, ceil_div
 
 MAX_OPERANDS = 24
 
@@ -91,14 +90,14 @@ class ElementwiseFlat(Kernel):
 
     op = "Elementwise"
     source = "elementwise/broadcast_row_major.cl"
-    space: ClassVar[Space] = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (8, 4, 2, 1, 16)}
+    space = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (8, 4, 2, 1, 16)}
 
     def refuse(self, p: Problem) -> str | None:
         if len(p.node.inputs) > MAX_OPERANDS:
             return f"{len(p.node.inputs)} operands are more than {MAX_OPERANDS}"
         return generation_refusal(p.node.as_(Elementwise).expr, p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         columns = _Source(p.node, p.device).walk.columns
         vec = max(4, min(16, p.device.native_float_width)) if p.device.is_cpu else 4
         while vec > 1 and vec > columns:
@@ -121,7 +120,7 @@ class _Source:
 
     node: Node
     device: DeviceInfo
-    args: dict[str, Arg] = field(default_factory=dict)
+    args: Args = field(default_factory=dict)
     params: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
 

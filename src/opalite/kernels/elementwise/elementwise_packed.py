@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...expr.expression import Expr, In, Ref
 from ...expr.trace_function import Builder
@@ -17,9 +15,8 @@ from ...ops.elementwise import Elementwise
 from ...ops.integer_conv_matmul import BYTES
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..codegen.vector_types import pointer_type
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Defines, Launch, ceil_div
 
 PACKED_TYPES = (DType.FLOAT32, DType.FLOAT16)
 
@@ -30,7 +27,7 @@ class ElementwisePacked(Kernel):
 
     op = "Elementwise"
     source = "elementwise/elementwise_packed.cl"
-    space: ClassVar[Space] = {"EACH": (16, 8, 4, 2, 1, 64)}
+    space = {"EACH": (16, 8, 4, 2, 1, 64)}
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -42,10 +39,10 @@ class ElementwisePacked(Kernel):
             return f"packed tensors hold floats, not {node.y.dtype}"
         return copy_refusal(node, "packed")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (copy_binding(p.node, "packed", packed(p.device.pack)),)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"EACH": 32 if p.device.is_cpu else 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -60,14 +57,14 @@ class ElementwisePacked(Kernel):
         x = node.input(main)
         source = x.dtype if _reads_bytes(p) else None
         epilogue = packed_epilogue(as_epilogue(node, main), p.device, source)
-        defines: dict[str, Any] = {
+        defines: Defines = {
             "STORAGE": STORAGE[node.y.type.storage],
             "PACK": pack,
             "TAIL": may_have_remainder(channels, pack),
         }
         if source is not None:
             defines["X_REAL"] = pointer_type(source)
-        args: dict[str, Arg] = {"x": x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
+        args: Args = {"x": x, "y": node.y, "channels": channels, "blocks": blocks, "spatial": spatial}
         args |= {"rows": n * blocks, "each": each, "each_rows": each_rows, **epilogue.args}
         grid = (ceil_div(spatial, each), ceil_div(n * blocks, each_rows))
         return [Launch("elementwise_packed", args, grid, defines=defines, prelude=epilogue.prelude)]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...ir.dtype import DType
 from ...ops.random import KINDS, Random, uniform_bits
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT, STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import ELEMENT, STORAGE, Args, Defines, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 
 
@@ -20,7 +17,7 @@ class RandomPhilox(Kernel):
 
     op = "Random"
     source = "elementwise/philox_random.cl"
-    space: ClassVar[Space] = {"WG": (64, 128, 256)}
+    space = {"WG": (64, 128, 256)}
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
@@ -29,9 +26,9 @@ class RandomPhilox(Kernel):
         op, y = p.node.as_(Random), p.node.y
         count = y.type.count
         blocks = ceil_div(count, 4)
-        args: dict[str, Arg] = {"y": y, "blocks": blocks, "count": count}
+        args: Args = {"y": y, "blocks": blocks, "count": count}
         args |= {"key0": np.uint32(op.seed & 0xFFFFFFFF), "key1": np.uint32(op.seed >> 32 & 0xFFFFFFFF)}
-        defines: dict[str, Any] = {"KIND": KINDS.index(op.kind)}
+        defines: Defines = {"KIND": KINDS.index(op.kind)}
         if op.kind == "bernoulli":
             x, stored = p.node.x, y.type.storage
             one = np.ones((), stored.np).view(f"uint{8 * stored.size}")

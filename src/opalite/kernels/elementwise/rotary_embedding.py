@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
 
 from ...ir.graph import Value
 from ...ir.symbols import hint_of, may_have_remainder, symbolic_max
@@ -12,9 +11,8 @@ from ...ir.tensor_type import Shape
 from ...ops.rotary_append import RotaryAppend
 from ...ops.rotary_embedding import RotaryEmbedding
 from ...ops.strided_view import View
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 
 MOST = 1 << 31
@@ -73,7 +71,7 @@ class RotaryKernel(Kernel):
 
     problem = RotationProblem
     source = "elementwise/rotary_embedding.cl"
-    space: ClassVar[Space] = {"PAIRS": (4, 1, 0), "WG": (128, 1, 32, 64, 256)}
+    space = {"PAIRS": (4, 1, 0), "WG": (128, 1, 32, 64, 256)}
 
     def refuse(self, p: RotationProblem) -> str | None:
         largest = symbolic_max(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
@@ -87,7 +85,7 @@ class RotaryKernel(Kernel):
             return f"not all vectors of {params['PAIRS']} elements begin at multiples of that"
         return group_refusal(params["WG"], p.device)
 
-    def defaults(self, p: RotationProblem) -> dict[str, Any]:
+    def defaults(self, p: RotationProblem) -> Params:
         return {"PAIRS": 0, "WG": 1} if p.device.is_cpu else super().defaults(p)
 
     def launch(self, p: RotationProblem, params: Params) -> list[Launch]:
@@ -95,7 +93,7 @@ class RotaryKernel(Kernel):
             return []
         y, target = p.node.y, p.target
         batches, heads, rows = target.shape[:3]
-        args: dict[str, Arg] = {"x": p.x, "cosines": p.cosines, "sines": p.sines, "y": y}
+        args: Args = {"x": p.x, "cosines": p.cosines, "sines": p.sines, "y": y}
         args |= {"batches": batches, "heads": heads, "S": rows, **p.steps, "y_start": target.offset}
         args |= dict(zip(("y_b", "y_h", "y_s"), target.strides, strict=False))
         pairs = params["PAIRS"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ...cost.cost_tables import Unpacking
 from ...ops.operator import Cost
-from ..kernel import Launch, Params, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Launch, ceil_div
 from ..quantized.pack_low_bit import VECTORS, PanelLayout, panels_of
 from ..quantized.quantized_matmul_cpu import GROUP, TILES, most_rows
 from .expert_problem import ExpertKernel, ExpertProblem
@@ -18,7 +16,7 @@ class ExpertGemmCpu(ExpertKernel):
     """A panel is dequantised in chunks, once for many of an expert's rows."""
 
     source, entry = "experts/expert_gemm_cpu.cl", "expert_panel"
-    space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2)}
+    space = {"MR": (6, 5, 4, 3, 2)}
 
     def panels(self, p: ExpertProblem) -> PanelLayout:
         return panels_of(p.device)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...cost.cost_tables import Unpacking
 from ...ir.symbols import hint_of
 from ...ops.operator import Cost
-from ..kernel import Launch, Params, Space
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Launch
 from ..quantized.pack_low_bit import VECTORS, PanelLayout, panels_of
 from ..quantized.quantized_matmul_cpu import GROUP, most_rows
 from .expert_problem import ExpertKernel, ExpertProblem
@@ -19,7 +17,7 @@ class ExpertGemvCpu(ExpertKernel):
     """Accumulators of MR rows by a panel stay in registers."""
 
     source, entry = "experts/expert_gemv_cpu.cl", "expert_rows"
-    space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
+    space = {"MR": (1, 2, 3, 4, 5, 6)}
 
     def panels(self, p: ExpertProblem) -> PanelLayout:
         return panels_of(p.device)
@@ -36,7 +34,7 @@ class ExpertGemvCpu(ExpertKernel):
             return "the tile has more rows than the product"
         return None
 
-    def defaults(self, p: ExpertProblem) -> dict[str, Any]:
+    def defaults(self, p: ExpertProblem) -> Params:
         """The experts of one token are all different; several tokens give an expert many rows."""
         slots = hint_of(p.slots)
         if slots <= p.node.input(1).shape[1]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.symbols import hint_of
 from ...ops.operator import Cost
-from ..kernel import Launch, Params, Space
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Launch
 from ..quantized.pack_low_bit import STREAMED, PanelLayout
 from .expert_problem import ExpertKernel, ExpertProblem
 
@@ -17,7 +15,7 @@ class ExpertGemvGpu(ExpertKernel):
     """PARTS work-items split the terms of each column of a panel."""
 
     source, entry = "experts/expert_gemv_gpu.cl", "expert_groups"
-    space: ClassVar[Space] = {"MR": (1, 2, 4, 8), "PARTS": (8, 4, 2, 1)}
+    space = {"MR": (1, 2, 4, 8), "PARTS": (8, 4, 2, 1)}
 
     def panels(self, p: ExpertProblem) -> PanelLayout:
         return STREAMED
@@ -37,7 +35,7 @@ class ExpertGemvGpu(ExpertKernel):
             return "the tile has more rows than the product"
         return None
 
-    def defaults(self, p: ExpertProblem) -> dict[str, Any]:
+    def defaults(self, p: ExpertProblem) -> Params:
         """MR = 1 for one token; otherwise about as many slots as an expert has."""
         rows = 1 if hint_of(p.slots) <= p.node.input(1).shape[1] else max(2, p.rows_of_an_expert)
         return min(self.points(p), key=lambda at: (at["MR"] > rows, -at["MR"], -at["PARTS"]))

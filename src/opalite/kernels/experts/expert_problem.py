@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,8 +10,8 @@ from ...ir.dtype import DType
 from ...ir.symbols import hint_of, symbolic_max
 from ...ops.expert_matmul import ExpertMatMul
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Scratch, Weight, ceil_div, flat_binding
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, flat_binding
+from ..launch import STORAGE, Args, Defines, Launch, Scratch, Weight, ceil_div
 from ..matmul.gemm_cpu import to_panels
 from ..quantized.pack_low_bit import PanelLayout, packed_args, packing_refusal
 
@@ -57,7 +55,7 @@ class ExpertKernel(Kernel):
 
     op = "ExpertMatMul"
     problem = ExpertProblem
-    entry: ClassVar[str]
+    entry: str
 
     def panels(self, p: ExpertProblem) -> PanelLayout:
         """The panel layout of the matrices."""
@@ -75,12 +73,12 @@ class ExpertKernel(Kernel):
                 return why
         return epilogue_refusal(node, "rows")
 
-    def bindings(self, p: ExpertProblem) -> Sequence[Binding]:
+    def bindings(self, p: ExpertProblem) -> Bindings:
         flat = flat_binding(p.node)
         return (Binding(tuple(None if i in (2, 4, 5) else at for i, at in enumerate(flat.inputs)), flat.outputs),)
 
     def _launch(
-        self, p: ExpertProblem, params: Params, across: int, group: tuple[int, ...], own: dict[str, Any]
+        self, p: ExpertProblem, params: Params, across: int, group: tuple[int, ...], own: Defines
     ) -> list[Launch]:
         """Launches for the panels of an expert; a work-group takes `across` items per panel."""
         node, op = p.node, p.op
@@ -95,7 +93,7 @@ class ExpertKernel(Kernel):
         if is_sorted:
             args["starts"] = Scratch("starts", 4 * (op.experts + 1))
             args["order"] = Scratch("order", symbolic_max([4, 4 * p.slots]))
-            given: dict[str, Arg] = {"picks": node.input(1), "starts": args["starts"], "order": args["order"]}
+            given: Args = {"picks": node.input(1), "starts": args["starts"], "order": args["order"]}
             given |= {"count": p.slots, "experts": op.experts}
             launches = [Launch("order_slots", given, (op.experts,), defines=index, source="experts/sort_by_expert.cl")]
         else:
@@ -110,7 +108,7 @@ class ExpertKernel(Kernel):
         return [*launches, Launch(self.entry, {**args, **epilogue.args}, grid, group, defines, epilogue.prelude)]
 
 
-def _matrices(p: ExpertProblem, panels: PanelLayout) -> tuple[dict[str, Arg], dict[str, Any]]:
+def _matrices(p: ExpertProblem, panels: PanelLayout) -> tuple[Args, Defines]:
     """(arguments, defines) of the stacked matrices with their scales and zero points."""
     node, op, w = p.node, p.op, p.node.input(2)
     if op.bits:

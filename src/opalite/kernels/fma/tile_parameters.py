@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.symbols import hint_of
-from ..kernel import Array, Space, ceil_div
+from ..kernel import Space
+from ..launch import Array, Defines, ceil_div
 
 SPACE: Space = {
     "RY": (16, 8, 32, 4),
@@ -172,7 +173,7 @@ def full_operands(node: Node) -> int:
     return sum(v is not None and hint_of(v.type.count) == count for v in node.inputs[node.op.arity :])
 
 
-def tile_defines(params: Mapping[str, int]) -> dict[str, Any]:
+def tile_defines(params: Mapping[str, int]) -> Defines:
     """The defines of fma/local_memory_tile.cl."""
     return {name: params[name] for name in SPACE}
 

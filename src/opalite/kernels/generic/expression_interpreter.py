@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ...ir.device.device_info import DeviceInfo
 from ...ops.elementwise import Elementwise
 from ..elementwise.broadcast_row_major import make_broadcast_loop
-from ..kernel import Arg, Launch, Params, Problem, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Args, Launch, ceil_div
 from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
 from .interpreter_operations import HELD, Code, compile_expression, program_of
 
@@ -45,7 +45,7 @@ class ElementwiseGeneric(GenericKernel):
         walk = make_broadcast_loop([v.shape for v in inputs], node.y.shape)
         extents = (1,) * (AXES - len(walk.extents)) + walk.extents
         columns, rows = extents[-1], math.prod(extents[:-1])
-        args: dict[str, Arg] = {"y": node.y, "ty": HELD[node.y.type.storage], "code": code.table, "steps": code.steps}
+        args: Args = {"y": node.y, "ty": HELD[node.y.type.storage], "code": code.table, "steps": code.steps}
         args |= {"operands": len(inputs), "result": code.result, "columns": columns, "rows": rows}
         args |= {f"e{axis}": extent for axis, extent in enumerate(extents[:-1])}
         for k in range(OPERANDS):

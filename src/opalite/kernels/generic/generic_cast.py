@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.place import Target
-from ..kernel import Arg, Launch, Params, Problem, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Args, Launch, ceil_div
 from .generic_kernel import Build, GenericKernel
 
 _BOTH = {(DType.FLOAT16, DType.FLOAT32), (DType.FLOAT32, DType.FLOAT16)}
@@ -35,6 +35,6 @@ class PlaceCastGeneric(GenericKernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         x, y = p.node.x, p.node.y
         (build,) = self.builds(p.device)
-        args: dict[str, Arg] = {"x": x, "y": y, "count": y.type.count}
+        args: Args = {"x": x, "y": y, "count": y.type.count}
         args["narrows"] = int(y.type.storage is DType.FLOAT16)
         return [Launch("cast_general", args, (ceil_div(y.type.count, build.defines["SPAN"]),), defines=build.defines)]

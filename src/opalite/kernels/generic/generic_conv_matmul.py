@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from ...ir.tensor_type import Shape
 from ...ops.conv import Conv, ConvTranspose
 from ..data_movement.strided_copy_axes import row_major
 from ..filter_window import Triple, Window, WindowProblem, window_refusal
-from ..kernel import Arg, Array, Launch, Params, Scratch, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Arg, Args, Array, Launch, Scratch, Weight, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from .generic_data_movement import MoveAxis, move_build, move_launch
 from .generic_kernel import INT_MAX, Build, GenericKernel, clamp_bounds, float_refusal, vector_defines
@@ -30,7 +30,7 @@ class GenericGemm(GenericKernel):
     """Base class of convolutions and matrix products."""
 
     source = "generic/generic_conv_matmul.cl"
-    by_column: ClassVar[bool]
+    by_column: bool
     """Whether positions are the last axis of y, so that what is like that can be added."""
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
@@ -51,7 +51,7 @@ class GenericGemm(GenericKernel):
             return f"{added!r} is broadcast; the general kernel adds what is like the output"
         return float_refusal(node)
 
-    def product(self, p: Any, args: dict[str, Arg], stacks: int) -> list[Launch]:
+    def product(self, p: Any, args: Args, stacks: int) -> list[Launch]:
         """The launch with the given arguments and those derived from them."""
         node = p.node
         defines = GenericGemm.builds(self, p.device)[0].defines
@@ -98,7 +98,7 @@ class ConvGeneric(GenericGemm):
         groups, depth = node.as_(Conv).group, w.shape[1]
         rows, taps = w.shape[0] // groups, math.prod(win.kernel)
         plane = math.prod(win.size)
-        args: dict[str, Arg] = {"x": x, "w": w, "bias": x if bias is None else bias, "has_bias": int(bias is not None)}
+        args: Args = {"x": x, "w": w, "bias": x if bias is None else bias, "has_bias": int(bias is not None)}
         args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
         args |= {"x_count": x.type.count, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane, "x_step_c": plane}
         args |= {"w_begin": 0, "w_step_b": 0, "w_step_g": rows * depth * taps, "w_step_m": depth * taps}
@@ -137,7 +137,7 @@ class ConvTransposeGeneric(GenericGemm):
             each = zip(wide, row_major(sizes), row_major(wide), sizes, (1, *win.strides), strict=True)
             axes = [MoveAxis(e, xs, ys, n, 0, gap) for e, xs, ys, n, gap in each]
             launches.append(replace(move_launch(x, source, axes, p.device), source="generic/generic_data_movement.cl"))
-        args: dict[str, Arg] = {"x": source, "w": w, "bias": bias or x, "has_bias": int(bias is not None)}
+        args: Args = {"x": source, "w": w, "bias": bias or x, "has_bias": int(bias is not None)}
         args |= {"positions": math.prod(win.out), "rows": rows, "depth": depth, "groups": groups}
         args |= {"x_count": planes * plane, "x_step_b": x.shape[1] * plane, "x_step_g": depth * plane}
         args |= {"x_step_c": plane, "w_begin": taps - 1, "w_step_t": -1, "w_step_b": 0}
@@ -151,9 +151,9 @@ def _triple(values: Iterable[int]) -> Triple:
     return d, h, w
 
 
-def _walk(win: Window) -> dict[str, Arg]:
+def _walk(win: Window) -> Args:
     """The arguments of generic_conv_matmul.cl for the strides of windows over x."""
-    args: dict[str, Arg] = {}
+    args: Args = {}
     for letter, sizes in (("k", win.kernel), ("s", win.strides), ("d", win.dilations), ("p", win.begin)):
         args |= {letter + axis: n for axis, n in zip("dhw", sizes, strict=True)}
     (args["id"], args["ih"], args["iw"]), (_, args["oh"], args["ow"]) = win.size, win.out
@@ -189,7 +189,7 @@ class MatmulGeneric(GenericGemm):
             w, x, rows, positions = x, w, s.n, 1
         elif s.trans_b and node.input(1).is_const:  # adjacent elements along n are read as vectors
             x = replace(x, arg=_transposed_weight(node.input(1)), line=1, depth=s.n)
-        args: dict[str, Arg] = {"x": x.arg, "w": w.arg, "bias": node.x, "has_bias": 0}
+        args: Args = {"x": x.arg, "w": w.arg, "bias": node.x, "has_bias": 0}
         args |= {"positions": positions, "rows": rows, "depth": s.k, "groups": inner}
         args |= {"x_count": b_size * s.b_count if x.arg is not node.x else a_size * s.a_count}
         args |= {"x_step_b": x.outer, "x_step_g": x.inner, "x_step_c": x.depth}
@@ -206,7 +206,7 @@ class MatmulGeneric(GenericGemm):
         return self.product(p, args, outer * inner)
 
 
-def _added_steps(added: Shape, y: Shape, args: Mapping[str, Arg]) -> dict[str, Arg]:
+def _added_steps(added: Shape, y: Shape, args: Mapping[str, Arg]) -> Args:
     """Strides of the added operand per stack, row and position of generic_conv_matmul.cl."""
     rows, positions = args["rows"], args["positions"]
     assert isinstance(rows, int)

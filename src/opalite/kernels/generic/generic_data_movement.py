@@ -18,8 +18,8 @@ from ...ops.resize import Resize
 from ..data_movement.pad import MODES, merged_axes
 from ..data_movement.strided_copy import ConcatCopy, SliceCopy, StridedCopy, TransposeCopy
 from ..data_movement.strided_copy_axes import Copy, row_major
-from ..kernel import Arg, Launch, Params, Problem, Scratch, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Args, Launch, Scratch, ceil_div
 from .generic_kernel import Build, GenericKernel, vector_defines
 
 AXES = 6  # of generic_data_movement.cl
@@ -56,7 +56,7 @@ def move_launch(
     build = move_build(device)
     span = build.defines["SPAN"]
     rows = math.prod(a.extent for a in whole[:-1])
-    args: dict[str, Arg] = {"x": x, "y": y, "x0": start[0], "y0": start[1], "rows": rows}
+    args: Args = {"x": x, "y": y, "x0": start[0], "y0": start[1], "rows": rows}
     args |= {"bytes": x.type.storage.size, "mode": mode, "fill": np.uint64(fill)}
     for k, a in enumerate(whole):
         args |= {f"e{k}": a.extent, f"xs{k}": a.x_step, f"ys{k}": a.y_step}

@@ -11,8 +11,8 @@ from ...ir.symbols import always_equal
 from ...ops.gather import Gather, GatherElements, GatherND
 from ...ops.scatter import REDUCTIONS, Scatter, ScatterElements
 from ..data_movement.gather import row_strides
-from ..kernel import Arg, Launch, Params, Problem, ceil_div, make_table
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Arg, Args, Launch, ceil_div, make_table
 from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
 
 Axes = Sequence[tuple[int, int, int]]
@@ -42,7 +42,7 @@ class GenericRowKernel(GenericKernel):
         """
         node = p.node
         kept = [axis for axis in axes if not always_equal(axis[0], 1)]
-        all_args: dict[str, Arg] = {"y": node.y, "indices": node.input(1), "axes": make_table(kept or [(1, 0, 0)])}
+        all_args: Args = {"y": node.y, "indices": node.input(1), "axes": make_table(kept or [(1, 0, 0)])}
         all_args |= {"coordinates": make_table(coordinates or [(1, 0)]), "rank": len(kept), "depth": len(coordinates)}
         all_args |= {"wide": int(node.input(1).dtype is DType.INT64), "inner": inner}
         all_args |= {"bytes": node.y.type.storage.size, **args}
@@ -54,7 +54,7 @@ class GenericRowKernel(GenericKernel):
 class _GenericGather(GenericRowKernel):
     def reads(self, p: Problem, axes: Axes, coordinates: Sequence[tuple[int, int]], inner: int) -> list[Launch]:
         """The launch that copies the selected row of each item of `axes`."""
-        args: dict[str, Arg] = {"x": p.node.x, "rows": math.prod(axis[0] for axis in axes)}
+        args: Args = {"x": p.node.x, "rows": math.prod(axis[0] for axis in axes)}
         return [self.rows(p, "read_rows", axes, coordinates, inner, args)]
 
 
@@ -119,8 +119,8 @@ class _GenericScatter(GenericRowKernel):
     ) -> list[Launch]:
         """A copy of x, then `length` updates for each item of `axes`."""
         node = p.node
-        copy: dict[str, Arg] = {"x": node.x, "rows": 1}
-        args: dict[str, Arg] = {"updates": node.input(2), "lines": math.prod(axis[0] for axis in axes)}
+        copy: Args = {"x": node.x, "rows": 1}
+        args: Args = {"updates": node.input(2), "lines": math.prod(axis[0] for axis in axes)}
         args |= {"length": length, "step": step, "update_step": update_step}
         args["reduction"] = REDUCTIONS.index(node.as_(Scatter).reduction)
         return [

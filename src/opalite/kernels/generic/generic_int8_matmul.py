@@ -8,8 +8,8 @@ import numpy as np
 
 from ...ir.device.device_info import DeviceInfo
 from ..integer.matmul_vnni import PanelArgs, panels_binding, panels_refusal
-from ..kernel import Arg, Binding, Launch, Params, ceil_div
-from ..kernel_registry import register
+from ..kernel import Bindings, Params, register
+from ..launch import Args, Launch, ceil_div
 from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem
 from ..quantized.pack_low_bit import panel_width
@@ -36,13 +36,13 @@ class MatmulVnniGeneric(GenericKernel):
             return "the general kernel has no epilogue"
         return panels_refusal(p) or common_refusal(p.node, p.device)
 
-    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+    def bindings(self, p: MatmulProblem) -> Bindings:
         return (panels_binding(p.node),)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, s, held = p.node, p.sizes, PanelArgs(p)
         (build,) = self.builds(p.device)
-        args: dict[str, Arg] = {"a": node.x, "b": held.b, "column_sums": held.column_sums, "y": node.y}
+        args: Args = {"a": node.x, "b": held.b, "column_sums": held.column_sums, "y": node.y}
         args |= {"a_zero": held.a_zero or node.x, "b_zero": held.b_zero or held.column_sums}
         args |= {"has_a_zero": int(held.a_zero is not None), "has_b_zero": int(held.b_zero is not None)}
         args |= {"M": s.m, "N": s.n, "K": s.k, "flip": 0x80 if node.x.dtype.np == np.int8 else 0}

@@ -12,6 +12,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.precision import Precision
 from ..kernel import Kernel
+from ..launch import Defines
 
 INT_MAX = 2**31 - 1
 WIDE = float("inf")
@@ -61,7 +62,7 @@ def clamped_refusal(node: Node) -> str | None:
     return float_refusal(node)
 
 
-def vector_defines(device: DeviceInfo) -> dict[str, Any]:
+def vector_defines(device: DeviceInfo) -> Defines:
     """PACK and VECTORS of a device: a CPU's registers full, few elsewhere."""
     if not device.is_cpu:
         return {"PACK": 4, "VECTORS": 1}

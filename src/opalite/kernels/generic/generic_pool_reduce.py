@@ -12,8 +12,8 @@ from ...ir.tensor_type import Shape
 from ...ops.pool import Pool
 from ...ops.reduce import Reduce
 from ..filter_window import WindowProblem, window_refusal
-from ..kernel import Arg, Launch, Params, Problem, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Args, Launch, ceil_div
 from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal
 
 _SUM, _MAX, _MIN, _PRODUCT, _MAX_NUMBER = range(5)  # `join` values of generic_pool_reduce.cl
@@ -31,7 +31,7 @@ class _Kind:
     start: float = 0.0
 
     @property
-    def args(self) -> dict[str, Arg]:
+    def args(self) -> Args:
         return {"join": self.join, "change": self.change, "finish": self.finish, "start": self.start}
 
 
@@ -73,7 +73,7 @@ class _Axis:
     begin: int = 0
     end: int = 1
 
-    def args(self, axis: int) -> dict[str, Arg]:
+    def args(self, axis: int) -> Args:
         """The arguments of axis number `axis`."""
         names = {"o": self.o, "s": self.s, "k": self.k, "w": self.w, "move": self.move, "pad": self.pad}
         names |= {"gap": self.gap, "size": self.size, "from": self.begin, "to": self.end}
@@ -96,7 +96,7 @@ class GenericWindowKernel(GenericKernel):
         (build,) = self.builds(p.device)
         span = build.defines["SPAN"]
         rows = first[0] * axes[0].o * axes[1].o
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "x0": x0, "rows": rows, "o0": first[0], "s0": first[1]}
+        args: Args = {"x": node.x, "y": node.y, "x0": x0, "rows": rows, "o0": first[0], "s0": first[1]}
         for number, axis in enumerate(axes, 1):
             args |= axis.args(number)
         args |= {**kind.args, "low": clamp[0], "high": clamp[1]}

@@ -11,8 +11,8 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.symbols import symbolic_max
 from ...ops.quantized_matmul import QuantizedGather, QuantizedMatMul
-from ..kernel import Arg, Binding, Launch, Params, Problem, Scratch, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Bindings, Params, Problem, register
+from ..launch import Args, Launch, Scratch, Weight, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from ..quantized.dynamic_quantization_choice import activation_quantization_refusal, scale_group, sum_length
 from ..quantized.pack_low_bit import packed_args, packed_binding, packing_refusal, panel_width, panels_of, to_panels
@@ -86,13 +86,13 @@ class QuantizedMatmulGeneric(GenericPackedWeightKernel):
         why = packing_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
         return why or _refusal(node, node.x, node.y)
 
-    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+    def bindings(self, p: MatmulProblem) -> Bindings:
         return (packed_binding(p.node, 1),)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, op, s = p.node, p.node.as_(QuantizedMatMul), p.sizes
         made = self.words(p, "multiply_words", op, [node.input(1), node.input(2), node.get(3)], op.trans_b)
-        args: dict[str, Arg] = {**made.args, "a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
+        args: Args = {**made.args, "a": node.x, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         width = panel_width(p.device)
         grid = (ceil_div(s.n, width) * (width // made.defines["PACK"]), ceil_div(s.m, ROWS))
         product = Launch(made.entry, args, grid, defines=made.defines)
@@ -100,7 +100,7 @@ class QuantizedMatmulGeneric(GenericPackedWeightKernel):
             return [product]
         args["a"] = Scratch("rounded", symbolic_max([4, 4 * s.m * s.k]))
         size = scale_group(op.block, sum_length(p))
-        given: dict[str, Arg] = {"a": node.x, "rounded": args["a"], "M": s.m, "K": s.k, "group": size}
+        given: Args = {"a": node.x, "rounded": args["a"], "M": s.m, "K": s.k, "group": size}
         return [Launch("round_floats", given, (ceil_div(s.k, size), s.m), defines=made.defines), product]
 
 
@@ -115,14 +115,14 @@ class QuantizedGatherGeneric(GenericPackedWeightKernel):
         why = packing_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
         return why or _refusal(node, node.y)
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (packed_binding(p.node, 0),)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node, op = p.node, p.node.as_(QuantizedGather)
         made = self.words(p, "read_words", op, [node.x, node.input(2), node.get(3)], True)
         (size, columns), indices = node.x.shape, node.input(1)
-        args: dict[str, Arg] = {**made.args, "indices": indices, "y": node.y, "count": indices.type.count}
+        args: Args = {**made.args, "indices": indices, "y": node.y, "count": indices.type.count}
         args |= {"size": size, "columns": columns, "wide": int(indices.dtype is DType.INT64)}
         grid = (ceil_div(columns, 32 // op.bits), indices.type.count)
         return [Launch(made.entry, args, grid, defines=made.defines)]

@@ -14,8 +14,8 @@ from ...ir.precision import Precision
 from ...ir.symbols import symbolic_max
 from ...ops.recurrent import FUNCTIONS, GATES, Recurrent, directions
 from ..codegen.expression_code import generate
-from ..kernel import Arg, Launch, Params, Problem, Scratch
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Arg, Args, Launch, Scratch
 from ..recurrent.rnn_activations import EXPRESSIONS
 from ..recurrent.rnn_unit_blocks import KINDS
 from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
@@ -63,7 +63,7 @@ class RnnGeneric(GenericKernel):
             return z if v is None else v  # never read
 
         b, lens, h0, c0, peep = (node.get(i) for i in range(3, 8))
-        common: dict[str, Arg] = {"b": given(b), "z": z, "hidden": hidden, "rows": rows, "directions": count}
+        common: Args = {"b": given(b), "z": z, "hidden": hidden, "rows": rows, "directions": count}
         common |= {"has_bias": int(b is not None), "reset_late": int(kind == "gru" and op.linear_before_reset)}
         product = Launch(
             "recurrent_general_inputs",
@@ -72,7 +72,7 @@ class RnnGeneric(GenericKernel):
             defines=build.defines,
             prelude=build.prelude,
         )
-        args: dict[str, Arg] = {**common, "r": node.input(2), "state": state, "cell": cell, "reset": reset}
+        args: Args = {**common, "r": node.input(2), "state": state, "cell": cell, "reset": reset}
         args |= {"lens": given(lens), "h0": given(h0), "c0": given(c0), "peep": given(peep)}
         args |= {"has_lens": int(lens is not None), "has_h0": int(h0 is not None)}
         args |= {"has_c0": int(c0 is not None), "has_peep": int(peep is not None)}

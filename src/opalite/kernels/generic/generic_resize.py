@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ops.resize import Resize
 from ...ops.resize_tables import Axis
-from ..kernel import Params, Problem, Space
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT, STORAGE
+from ..kernel import Params, Problem, register
+from ..launch import ELEMENT, STORAGE
 from ..vision.resize import MAX_RANK, ResizeKernel
 from .generic_data_movement import repeats
 from .generic_kernel import Build, GenericKernel, float_refusal, storage_of
@@ -20,7 +18,7 @@ from .generic_kernel import Build, GenericKernel, float_refusal, storage_of
 class _ResizeGeneric(ResizeKernel, GenericKernel):
     """Base class: axes of size 1 fill up the rank, and no axis is assumed to be copied."""
 
-    space: ClassVar[Space] = {"SPAN": (64, 1), "WG": (16, 64)}
+    space = {"SPAN": (64, 1), "WG": (16, 64)}
     rank = MAX_RANK
 
     def illegal(self, p: Problem, params: Params) -> str | None:

@@ -9,8 +9,8 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.softmax import Softmax
-from ..kernel import Arg, Launch, Params, Problem
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Arg, Args, Launch
 from ..norm.layer_norm_rows import RowView
 from .generic_kernel import Build, GenericKernel, clamp_bounds, clamped_refusal
 
@@ -29,7 +29,7 @@ class GenericLineKernel(GenericKernel):
         """The launch for `count` lines of `size` elements with stride `inner`; `more`: additional arguments."""
         clamp = clamp_bounds(node.epilogue)
         assert clamp is not None
-        args: dict[str, Arg] = {"x": node.x, "scale": node.x, "bias": node.x, "y": node.y, "kind": kind}
+        args: Args = {"x": node.x, "scale": node.x, "bias": node.x, "y": node.y, "kind": kind}
         args |= {"count": count, "size": size, "inner": inner, "has_scale": 0, "has_bias": 0, "epsilon": 0.0}
         args |= {"period": 1, "per_line": 0, "shared": 1, "low": clamp[0], "high": clamp[1], **more}
         return [Launch("lines", args, (count,))]
@@ -68,7 +68,7 @@ class NormalizeGeneric(GenericLineKernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node, op, view = p.node, p.node.as_(Normalize), RowView.of(p.node)
         scale, bias = node.get(1), node.get(2)
-        more: dict[str, Arg] = {"epsilon": float(op.epsilon), "has_scale": int(scale is not None)}
+        more: Args = {"epsilon": float(op.epsilon), "has_scale": int(scale is not None)}
         more |= {"has_bias": int(bias is not None), "scale": scale or node.x, "bias": bias or node.x}
         if op.kind not in TRAILING:
             more |= {"period": view.period, "per_line": view.segments, "shared": max(view.run, 1)}

@@ -9,8 +9,8 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.reduce import ArgReduce
 from ...ops.topk import TopK
-from ..kernel import Arg, Launch, Params, Problem
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Arg, Args, Launch
 from ..reduce.cumulative import split_at
 from .generic_kernel import Build, GenericKernel, storage_of
 
@@ -37,7 +37,7 @@ class GenericOrderKernel(GenericKernel):
         """The launch; `args` are added to those of every launch."""
         x = p.node.x
         outer, length, inner = split_at(x.shape, axis)
-        all_args: dict[str, Arg] = {"x": x, "indices": indices, "values": indices, "lines": outer * inner}
+        all_args: Args = {"x": x, "indices": indices, "values": indices, "lines": outer * inner}
         all_args |= {"length": length, "inner": inner, "k": k, "type": TYPES[x.type.storage]}
         all_args |= {"last": 0, "nan_first": 0, "has_values": 0, **args}
         return [Launch("order", all_args, (outer * inner,))]
@@ -59,7 +59,7 @@ class TopKGeneric(GenericOrderKernel):
         if op.k == 0:
             return []
         values, indices = p.node.outputs
-        args: dict[str, Arg] = {"values": values, "has_values": 1, "smallest": int(not op.largest)}
+        args: Args = {"values": values, "has_values": 1, "smallest": int(not op.largest)}
         return self.order(p, op.axis, op.k, indices, args)
 
 
@@ -71,5 +71,5 @@ class ArgReduceGeneric(GenericOrderKernel):
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         op = p.node.as_(ArgReduce)
-        args: dict[str, Arg] = {"smallest": int(op.kind == "min"), "last": int(op.select_last), "nan_first": 1}
+        args: Args = {"smallest": int(op.kind == "min"), "last": int(op.select_last), "nan_first": 1}
         return self.order(p, op.axis, 1, p.node.y, args)

@@ -22,7 +22,7 @@ from ...ir.dtype import DType
 from ...ir.precision import NARROW
 from ..codegen.expression_code import generate
 from ..codegen.vector_types import Vec, compute_type
-from ..kernel import Array
+from ..launch import Array
 
 REGISTERS = 16  # limits of expression_interpreter.cl
 _F, _I, _B, _U8, _I8 = DType.FLOAT32, DType.INT32, DType.BOOL, DType.UINT8, DType.INT8

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ...ir.graph import Node
 from ...ir.place import FLAT, IMAGE
@@ -19,8 +18,8 @@ from ..attention.attention_problem import (
     scale_args,
     tiled_seconds,
 )
-from ..kernel import Arg, Binding, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Binding, Bindings, Params, register
+from ..launch import Args, Launch, ceil_div
 from .image_layout import ImageKernel, image_prelude, image_refusal
 
 MOST_TEXELS = 4  # texels of an output row that a work-item keeps in registers
@@ -36,7 +35,7 @@ class ImageAttention(ImageKernel):
     source = "image/image_attention.cl"
     ranks = (1, 2, 3)
     overlaps = True
-    space: ClassVar[Space] = {"TX": (8, 16, 4), "TY": (8, 16, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
+    space = {"TX": (8, 16, 4), "TY": (8, 16, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         node = p.node
@@ -51,7 +50,7 @@ class ImageAttention(ImageKernel):
                 return f"{name}: {place}"
         return None
 
-    def bindings(self, p: AttentionProblem) -> Sequence[Binding]:
+    def bindings(self, p: AttentionProblem) -> Bindings:
         mask = (FLAT,) if p.node.get(3) is not None else (None,) * (len(p.node.inputs) - 3)
         return (Binding((IMAGE, IMAGE, IMAGE, *mask), (FLAT,)),)
 
@@ -63,7 +62,7 @@ class ImageAttention(ImageKernel):
             return f"the weights do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, p: AttentionProblem) -> dict[str, Any]:
+    def defaults(self, p: AttentionProblem) -> Params:
         s = p.sizes
         legal = list(self.points(p))
         fitting = [t for t in legal if t["TY"] * t["RM"] <= max_queries(p)] or legal
@@ -80,7 +79,7 @@ class ImageAttention(ImageKernel):
         parts = ceil_div(texels, tx * own)
         shared = attention_args(p)
         kept = ("q", "k", "v", "y", "heads", "sharing", "S", "T", "mask_b", "mask_h", "mask_s")
-        args: dict[str, Arg] = {name: shared[name] for name in kept}
+        args: Args = {name: shared[name] for name in kept}
         args |= {name: shared[name] for name in ("y_at", "y_b", "y_h", "y_s")}
         args["mask"] = node.get(3) or node.y  # any buffer, since nothing reads it
         for name, v, view in zip("qkv", _operands(node), s.places, strict=False):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...ops.softmax import Softmax
-from ..kernel import Arg, Launch, Params, Problem, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Args, Launch, ceil_div
 from .image_layout import ImageKernel, image_prelude
 
 
@@ -23,7 +23,7 @@ class ImageChannelSoftmax(ImageKernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         n, channels, height, width = node.x.shape
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": node.x,
             "y": node.y,
             "channels": channels,

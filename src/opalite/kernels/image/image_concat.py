@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 from ...ir.place import IMAGE, texel_dims
 from ...ops.data_movement import Concat
-from ..kernel import Arg, Binding, Launch, Params, Problem, ceil_div, uniform_binding
-from ..kernel_registry import register
+from ..kernel import Bindings, Params, Problem, register, uniform_binding
+from ..launch import Args, Launch, ceil_div
 from .image_layout import AXES, ImageKernel, image_prelude, image_refusal
 
 MAX_INPUTS = 8  # read-only image arguments that every device with images supports (OpenCL's embedded profile)
@@ -29,7 +28,7 @@ class ImageConcat(ImageKernel):
             return f"{len(inputs)} inputs; a kernel reads at most {MAX_INPUTS} images"
         return image_refusal(p.device, node.y.type, *(v.type for v in inputs))
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (uniform_binding(p.node, IMAGE),)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -40,7 +39,7 @@ class ImageConcat(ImageKernel):
         sizes = [texel_dims(v.shape)[axis] for v in inputs]
         starts = [0, *itertools.accumulate(sizes)][:-1]
         blocks = ceil_div(channels, 4)
-        args: dict[str, Arg] = {f"x{i}": v for i, v in enumerate(inputs)}
+        args: Args = {f"x{i}": v for i, v in enumerate(inputs)}
         args |= {f"c{i}": start for i, start in enumerate(starts) if i} | {f"k{i}": k for i, k in enumerate(sizes)}
         args |= {"y": node.y, "channels": channels, "blocks": blocks, "height": height, "width": width}
         defines = {"AXIS": axis, "ALIGNED": axis == _CHANNELS and all(s % 4 == 0 for s in starts)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...ir.dtype import DType
@@ -12,8 +10,8 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import image_epilogue
 from ..conv.pack_filters import ConvProblem, Groups, bias_weight, filter_weight
 from ..filter_window import Window
-from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Args, Array, Defines, Launch, Weight, ceil_div
 from .image_layout import ImageKernel, image_prelude, image_window, texture_refusal
 
 MAX_MERGE = 16  # groups that may be merged into one; the filters grow by this factor
@@ -24,9 +22,9 @@ class _ImageConvolution(ImageKernel):
 
     problem = ConvProblem
     half_sums = True
-    entry: ClassVar[str]
-    transposed: ClassVar[bool] = False
-    space: ClassVar[Space] = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}
+    entry: str
+    transposed: bool = False
+    space = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         why = super().refuse(p)
@@ -43,11 +41,11 @@ class _ImageConvolution(ImageKernel):
         """Work-items along the output columns, each of which computes TW columns."""
         raise NotImplementedError
 
-    def bounds(self, win: Window) -> dict[str, Any]:
+    def bounds(self, win: Window) -> Defines:
         """Defines that say whether taps may be outside the input."""
         return {}
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         blocks = p.groups(4, 4).out_blocks
         items = p.node.y.type.count // 16
         # Two blocks share column loads if enough work-items remain.
@@ -66,7 +64,7 @@ class _ImageConvolution(ImageKernel):
         tw, tb = params["TW"], min(params["TB"], g.out_blocks)
         epilogue = image_epilogue(node, p.device)
         weights = filter_texels(node.input(1), g, storage, self.transposed)
-        args: dict[str, Arg] = {"x": x, "weights": weights, "y": y}
+        args: Args = {"x": x, "weights": weights, "y": y}
         args |= {} if bias is None else {"bias": bias_texels(bias, storage)}
         args |= {"groups": g.count, "ib": g.in_blocks, "ob": g.out_blocks, "m": m, "rows": batch * oh}
         sizes = win.args()
@@ -87,7 +85,7 @@ class ImageConv(_ImageConvolution):
     def columns(self, win: Window, tw: int) -> int:
         return ceil_div(win.out[2], tw)
 
-    def bounds(self, win: Window) -> dict[str, Any]:
+    def bounds(self, win: Window) -> Defines:
         return {"BOUNDS": not win.is_pointwise}
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 from ...ir.dtype import DType
 from ...ops.operator import Cost
 from ..codegen.epilogue import image_epilogue
 from ..conv.pack_filters import ConvProblem, Groups, filter_weight
-from ..kernel import Arg, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Params, register
+from ..launch import STORAGE, Args, Launch, Weight, ceil_div
 from .image_conv import bias_texels
 from .image_layout import ImageKernel, image_prelude, image_window
 
@@ -28,7 +26,7 @@ class ImageConvConstant(ImageKernel):
     half_sums = True
     op = "Conv"
     source = "image/image_conv_constant_memory.cl"
-    space: ClassVar[Space] = {"TW": (1, 2, 4)}
+    space = {"TW": (1, 2, 4)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         why = super().refuse(p)
@@ -45,7 +43,7 @@ class ImageConvConstant(ImageKernel):
             None if nbytes <= MOST_BYTES else f"its filters take {nbytes} bytes, of at most {MOST_BYTES} that are taken"
         )
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         # Two columns share filter loads if their accumulators are few and enough work-items remain.
         items = p.node.y.type.count // (4 * p.groups(4, 4).out_blocks)
         return {"TW": 2 if p.groups(4, 4).out_blocks <= 2 and items >= 4096 * p.device.compute_units else 1}
@@ -60,7 +58,7 @@ class ImageConvConstant(ImageKernel):
         x, bias, y = node.x, node.get(2), node.y
         batch, m, oh, ow = y.shape
         epilogue, storage = image_epilogue(node, p.device), x.type.storage
-        args: dict[str, Arg] = {"x": x, "weights": self._weights(p, g), "y": y, "m": m, "rows": batch * oh}
+        args: Args = {"x": x, "weights": self._weights(p, g), "y": y, "m": m, "rows": batch * oh}
         args |= {} if bias is None else {"bias": bias_texels(bias, storage)}
         sizes = win.args()
         args |= {**{k: sizes[k] for k in ("ih", "iw", "oh", "ow", "ph", "pw")}, **epilogue.args}

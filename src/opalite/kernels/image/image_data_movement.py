@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...ir.graph import Node
@@ -10,9 +10,8 @@ from ...ir.place import FLAT, IMAGE, texel_dims
 from ...ir.symbols import always_equal, is_multiple
 from ...ops.data_movement import Pad, Slice, Transpose
 from ..data_movement.pad import MODES
-from ..kernel import Arg, Binding, Launch, Params, Problem, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Params, Problem, register
+from ..launch import STORAGE, Arg, Args, Launch, ceil_div
 from .image_layout import AXES, RANKS, ImageKernel, image_prelude, image_refusal
 
 
@@ -39,7 +38,7 @@ class _ImageMove(ImageKernel):
     def refuse(self, p: Problem) -> str | None:
         return image_refusal(p.device, p.node.x.type, p.node.y.type)
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         sides = ((IMAGE, IMAGE), (FLAT, IMAGE), (IMAGE, FLAT))
         return tuple(Binding((x, *(None,) * (len(p.node.inputs) - 1)), (y,)) for x, y in sides)
 
@@ -66,7 +65,7 @@ class _ImageMove(ImageKernel):
         text = image_prelude(node) + f"#define MOVE_PARAMS {''.join(f', int {name}' for name in found.params)}\n"
         for axis in "nchw":
             text += f"#define SOURCE_{axis.upper()} ({found.expressions.get(axis, '0')})\n"
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "fill": found.fill, "channels": channels, "blocks": blocks}
+        args: Args = {"x": node.x, "y": node.y, "fill": found.fill, "channels": channels, "blocks": blocks}
         args |= {"height": height, "width": width, "rows": batch * height, "xc": xc, "xh": xh, "xw": xw, **found.params}
         return [Launch("image_move", args, (blocks * width, batch * height), defines=defines, prelude=text)]
 

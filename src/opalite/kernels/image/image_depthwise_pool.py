@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...ir.dtype import DType
@@ -12,8 +10,8 @@ from ...ops.conv import Convolution
 from ..codegen.epilogue import image_epilogue
 from ..conv.pack_filters import ConvProblem
 from ..filter_window import WindowProblem
-from ..kernel import Arg, Array, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Args, Array, Defines, Launch, Weight, ceil_div
 from ..pool.pool_row_major import kind_defines
 from .image_conv import bias_texels
 from .image_layout import ImageKernel, image_prelude, image_window, texture_refusal
@@ -24,13 +22,13 @@ class _Channelwise(ImageKernel):
 
     problem = WindowProblem
     source = "image/image_depthwise_pool.cl"
-    space: ClassVar[Space] = {"TW": (4, 2, 1, 8)}
+    space = {"TW": (4, 2, 1, 8)}
 
-    def constants(self, node: Node) -> dict[str, Arg]:
+    def constants(self, node: Node) -> Args:
         """Kernel arguments between input and output."""
         return {}
 
-    def kind(self, node: Node) -> dict[str, Any]:
+    def kind(self, node: Node) -> Defines:
         """The defines that select the computation over a window."""
         return kind_defines(node)
 
@@ -40,7 +38,7 @@ class _Channelwise(ImageKernel):
         batch, channels, oh, ow = node.y.shape
         blocks = ceil_div(channels, 4)
         _, run, step = win.runs()
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": node.x,
             **self.constants(node),
             "y": node.y,
@@ -73,13 +71,13 @@ class ImageDepthwise(_Channelwise):
         why = texture_refusal(p.device, int(np.prod(node.input(1).shape[2:])), ceil_div(channels[0], 4))
         return None if why is None else f"its filter {why}"
 
-    def constants(self, node: Node) -> dict[str, Arg]:
+    def constants(self, node: Node) -> Args:
         storage, bias = node.x.type.storage, node.get(2)
         filters = depthwise_texels(node.input(1), storage)
-        args: dict[str, Arg] = {"weights": filters}
+        args: Args = {"weights": filters}
         return args if bias is None else {**args, "bias": bias_texels(bias, storage)}
 
-    def kind(self, node: Node) -> dict[str, Any]:
+    def kind(self, node: Node) -> Defines:
         return {"KIND": 3, "HAS_BIAS": node.get(2) is not None}
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...ir.place import IMAGE, texel_dims
 from ..codegen.epilogue import image_epilogue
 from ..elementwise.elementwise_packed import as_epilogue, copy_binding, copy_refusal, main_operand
-from ..kernel import Arg, Binding, Launch, Params, Problem, ceil_div
-from ..kernel_registry import register
+from ..kernel import Bindings, Params, Problem, register
+from ..launch import Args, Launch, ceil_div
 from .image_layout import ImageKernel, image_prelude, image_refusal
 
 
@@ -23,7 +21,7 @@ class ImageElementwise(ImageKernel):
         node = p.node
         return image_refusal(p.device, node.y.type) or copy_refusal(node, "image")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (copy_binding(p.node, "image", IMAGE),)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -33,7 +31,7 @@ class ImageElementwise(ImageKernel):
         epilogue = image_epilogue(as_epilogue(node, main), p.device)
         n, channels, height, width = texel_dims(node.y.shape)
         blocks = ceil_div(channels, 4)
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": node.input(main),
             "y": node.y,
             "channels": channels,

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 from ...cost.cost_tables import Movement
 from ...ir.graph import Value
 from ...ir.place import FLAT, IMAGE
 from ...ops.normalize import BY_CHANNEL, Normalize
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
-from ..kernel import Arg, Binding, Launch, Params, Problem, Scratch, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
 from ..launch_workgroups import group_refusal
 from ..norm.layer_norm_rows import epsilon_arg
 from ..reduce.work_group_rows import row_prelude
@@ -29,7 +25,7 @@ class ImageInstanceNorm(ImageKernel):
 
     op = "Normalize"
     source = "image/image_instance_norm.cl"
-    space: ClassVar[Space] = {"WG": (256, 1, 64, 32, 128, 512), "PARTS": (ALONE, 1, 2, 4, 8, 16, 32)}
+    space = {"WG": (256, 1, 64, 32, 128, 512), "PARTS": (ALONE, 1, 2, 4, 8, 16, 32)}
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -38,7 +34,7 @@ class ImageInstanceNorm(ImageKernel):
         why = image_refusal(p.device, node.x.type, node.y.type, ranks=self.ranks)
         return why or epilogue_refusal(node, "image")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         parameters = (None if v is None else FLAT for v in p.node.inputs[1:3])
         return (Binding((IMAGE, *parameters, *operand_layouts(p.node, "image", IMAGE)), (IMAGE,)),)
 
@@ -49,7 +45,7 @@ class ImageInstanceNorm(ImageKernel):
             return "the channels of a group span several blocks"
         return group_refusal(params["WG"], p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         node = p.node
         n, channels, height, width = node.x.shape
         most = 1 if p.device.is_cpu else min(256, 1 << p.device.max_work_group_size.bit_length() - 1)
@@ -71,9 +67,9 @@ class ImageInstanceNorm(ImageKernel):
         blocks, wg, storage = ceil_div(channels, 4), params["WG"], STORAGE[node.x.type.storage]
         epilogue = image_epilogue(node, p.device)
         given: dict[str, Value | None] = {"scale": node.get(1), "bias": node.get(2)}
-        parameters: dict[str, Arg] = {k: v for k, v in given.items() if v is not None}
+        parameters: Args = {k: v for k, v in given.items() if v is not None}
         held = {f"HAS_{k.upper()}": v is not None for k, v in given.items()}
-        sizes: dict[str, Arg] = {"blocks": blocks, "height": height, "width": width}
+        sizes: Args = {"blocks": blocks, "height": height, "width": width}
         texels = image_prelude(node, epilogue)
         if params["PARTS"] == ALONE:
             args = {"x": node.x, "y": node.y, "channels": channels, **parameters, **sizes, **epilogue.args}
@@ -85,7 +81,7 @@ class ImageInstanceNorm(ImageKernel):
         parts = ceil_div(height, lines)
         depth = channels // node.as_(Normalize).num_groups if node.as_(Normalize).kind == "group" else 1
         moments, table = Scratch("moments", count * parts * 32), Scratch("table", count * 32)
-        joined: dict[str, Arg] = {"moments": moments, "table": table, "total": count * 4, "depth": depth}
+        joined: Args = {"moments": moments, "table": table, "total": count * 4, "depth": depth}
         joined |= {"channels": channels, "blocks": blocks, "spatial": height * width, "parts": parts}
         joined |= {"span": lines * width, "epsilon": epsilon_arg(node), **parameters}
         return [

@@ -6,7 +6,7 @@ Texels are read and written as float4 whatever the image stores; half images con
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +22,9 @@ from ...ops.operator import Cost
 from ...ops.pool import Pool
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts
 from ..filter_window import Window
-from ..kernel import Array, Binding, Kernel
+from ..kernel import Binding, Bindings, Kernel
 from ..kernel_sources import read_source
+from ..launch import Array
 
 IMAGE_TYPES = (DType.FLOAT32, DType.FLOAT16)
 """Element types that texels hold."""
@@ -106,8 +107,8 @@ class ImageKernel(Kernel):
     """
 
     images_only = True
-    ranks: ClassVar[Sequence[int]] = (4,)
-    overlaps: ClassVar[bool] = False
+    ranks: Sequence[int] = (4,)
+    overlaps: bool = False
 
     def refuse(self, p: Any) -> str | None:
         node = p.node
@@ -120,7 +121,7 @@ class ImageKernel(Kernel):
                 return f"input {i} is not constant, so it cannot be packed ahead of time"
         return epilogue_refusal(node, "image") if node.op.takes_epilogue else None
 
-    def bindings(self, p: Any) -> Sequence[Binding]:
+    def bindings(self, p: Any) -> Bindings:
         constants = (None,) * len(p.node.inputs[1 : p.node.op.arity])
         return (Binding((IMAGE, *constants, *operand_layouts(p.node, "image", IMAGE)), (IMAGE,)),)
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ir.place import FLAT, IMAGE, Layout
 from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts, rows_epilogue
-from ..kernel import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Params, register
+from ..launch import STORAGE, Arg, Args, Array, Launch, Weight, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from .image_layout import IMAGE_TYPES, ImageKernel, image_prelude, image_refusal, texture_refusal
 
@@ -32,7 +28,7 @@ class ImageMatmul(ImageKernel):
     source = "image/image_matmul.cl"
     ranks = (1, 2, 3)
     overlaps = True
-    space: ClassVar[Space] = {"TM": (4, 2, 1, 8), "TB": (1, 2, 4), "SPLIT": (1, 4, 8, 16)}
+    space = {"TM": (4, 2, 1, 8), "TB": (1, 2, 4), "SPLIT": (1, 4, 8, 16)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         node, s = p.node, p.sizes
@@ -53,7 +49,7 @@ class ImageMatmul(ImageKernel):
         refusals = [epilogue_refusal(node, kind) for kind in ("image", "rows")]
         return refusals[0] if all(refusals) else None
 
-    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+    def bindings(self, p: MatmulProblem) -> Bindings:
         b = None if _is_packed(p) else IMAGE
         found = []
         for a, y in ((IMAGE, IMAGE), (FLAT, IMAGE), (IMAGE, FLAT)):
@@ -70,7 +66,7 @@ class ImageMatmul(ImageKernel):
             return f"the device runs at most {p.device.max_work_group_size} work-items in a group, got {items}"
         return f"the sums take {nbytes} bytes of local memory" if nbytes > p.device.local_mem else None
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         s, device = p.sizes, p.device
         tm = next(t for t in (4, 2, 1) if t <= max(s.m, 1))
         blocks = ceil_div(s.n, 4)
@@ -90,7 +86,7 @@ class ImageMatmul(ImageKernel):
         epilogue = (rows_epilogue if to_buffer else image_epilogue)(node, p.device)
         constant = _is_packed(p)
         right: Arg = matmul_texels(b, s.trans_b, node.x.type.storage) if constant else b
-        args: dict[str, Arg] = {"a": node.x, "b": right, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
+        args: Args = {"a": node.x, "b": right, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"H": node.y.shape[-2], "spread": s.m if s.a_count > 1 or s.batches == 1 else 0, "batches": s.batches}
         defines = {
             **{"TM": tm, "TB": tb, "SPLIT": split, "A_BUFFER": node.x.type.layout.is_row_major},

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ops.reduce import Reduce
 from ..codegen.epilogue import image_epilogue
-from ..kernel import Arg, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Args, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 from .image_layout import ImageKernel, image_prelude
 
@@ -20,7 +18,7 @@ class ImageReduce(ImageKernel):
 
     op = "Reduce"
     source = "image/image_reduce.cl"
-    space: ClassVar[Space] = {"SIDE": (8, 4, 16, 1)}
+    space = {"SIDE": (8, 4, 16, 1)}
 
     def refuse(self, p: Problem) -> str | None:
         op = p.node.as_(Reduce)
@@ -33,7 +31,7 @@ class ImageReduce(ImageKernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["SIDE"] ** 2, p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"SIDE": 1} if p.device.is_cpu else super().defaults(p)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -41,7 +39,7 @@ class ImageReduce(ImageKernel):
         n, channels, height, width = node.x.shape
         side, blocks = params["SIDE"], ceil_div(channels, 4)
         epilogue = image_epilogue(node, p.device)
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": node.x,
             "y": node.y,
             "channels": channels,

@@ -6,8 +6,8 @@ import numpy as np
 
 from ...ops.resize import Resize, resized_axes
 from ...ops.resize_weights import Taps, is_untouched
-from ..kernel import Arg, Array, Launch, Params, Problem, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, Problem, register
+from ..launch import Args, Array, Launch, ceil_div
 from .image_layout import ImageKernel, image_prelude
 
 
@@ -35,7 +35,7 @@ class ImageResize(ImageKernel):
         rows, row_weight = _table(taps.get(2), ih)
         columns, column_weight = _table(taps.get(3), iw)
         blocks = ceil_div(channels, 4)
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "row_at": rows.ravel(), "row_weight": row_weight.ravel()}
+        args: Args = {"x": node.x, "y": node.y, "row_at": rows.ravel(), "row_weight": row_weight.ravel()}
         args |= {"column_at": columns.ravel(), "column_weight": column_weight.ravel()}
         args |= {"rtaps": rows.shape[1], "ctaps": columns.shape[1], "blocks": blocks, "rows": n * oh}
         args |= {"ih": ih, "iw": iw, "oh": oh, "ow": ow}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,9 +11,8 @@ from ...ir.place import IMAGE, texel_dims
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.softmax import Softmax
 from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
-from ..kernel import Arg, Array, Binding, Launch, Params, Problem, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Params, Problem, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from ..norm.layer_norm_rows import epsilon_arg
 from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude
 from .image_layout import ImageKernel, image_prelude, image_refusal
@@ -27,12 +24,12 @@ class _ImageRows(ImageKernel):
     source = "image/image_row_norm_softmax.cl"
     ranks = (1, 2, 3)
     overlaps = True
-    space: ClassVar[Space] = ROW_SPACE
+    space = ROW_SPACE
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return row_group_refusal(params, p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         shape = p.node.x.shape
         return row_group(shape[-1], math.prod(shape[:-1]), p.device)
 
@@ -62,7 +59,7 @@ class ImageNormalizeRows(_ImageRows):
                 return f"{what} is not constant, so it cannot be packed ahead of time"
         return epilogue_refusal(node, "image")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         constants = (None,) * len(p.node.inputs[1:3])
         return (Binding((IMAGE, *constants, *operand_layouts(p.node, "image", IMAGE)), (IMAGE,)),)
 
@@ -71,7 +68,7 @@ class ImageNormalizeRows(_ImageRows):
         n, columns, height, _ = texel_dims(node.x.shape)
         epilogue = image_epilogue(node, p.device)
         given = {"scale": node.get(1), "bias": node.get(2)}
-        args: dict[str, Arg] = {k: _spread(v, columns, node.x) for k, v in given.items() if v is not None}
+        args: Args = {k: _spread(v, columns, node.x) for k, v in given.items() if v is not None}
         args |= {"x": node.x, "y": node.y, "rows": n * height, "columns": columns, "H": height}
         args |= {"epsilon": epsilon_arg(node), **epilogue.args}
         defines = {**params, "NORMALIZE": 1, "RMS": node.as_(Normalize).kind == "rms"}
@@ -94,7 +91,7 @@ class ImageSoftmaxRows(_ImageRows):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         n, columns, height, _ = texel_dims(node.x.shape)
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "rows": n * height, "columns": columns}
+        args: Args = {"x": node.x, "y": node.y, "rows": n * height, "columns": columns}
         defines = {**params, "LOG": node.as_(Softmax).log}
         group = (params["WG"], params["ROWS"])
         prelude = row_prelude(p.device) + image_prelude(node)

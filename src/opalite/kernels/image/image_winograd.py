@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...cost.cost_tables import Windows
@@ -15,8 +13,8 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import image_epilogue
 from ..conv.pack_filters import ConvProblem, Groups, pack_filters
 from ..conv.winograd import WinogradTiles, transform_filters
-from ..kernel import Arg, Array, Launch, Params, Scratch, Space, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Args, Array, Launch, Scratch, Weight, ceil_div
 from .image_conv import bias_texels
 from .image_layout import ImageKernel, image_prelude, image_window, texture_refusal
 
@@ -35,7 +33,7 @@ class ImageWinograd(ImageKernel):
     problem = ConvProblem
     op = "Conv"
     source = "image/image_winograd.cl"
-    space: ClassVar[Space] = {"F": (4, 2), "TW": (4, 2, 8), "TB": (2, 1, 4)}
+    space = {"F": (4, 2), "TW": (4, 2, 8), "TB": (2, 1, 4)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         why = super().refuse(p)
@@ -56,7 +54,7 @@ class ImageWinograd(ImageKernel):
     def _sides(self, p: ConvProblem) -> list[int]:
         return [f for f in self.space["F"] if filters_refusal(p, f) is None]
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         f = min(self._sides(p), key=lambda f: self._estimate(p, f))
         return {"F": f, "TW": 4, "TB": 2 if p.groups(4, 4).out_blocks % 2 == 0 else 1}
 
@@ -85,15 +83,15 @@ class ImageWinograd(ImageKernel):
         prelude = image_prelude(node, epilogue)  # defines of all three launches, so that they share one program
         sizes, sides = win.args(), {"th": th, "tw": tw}
         defines = {"F": f, "TW": params["TW"], "TB": tb, "HAS_BIAS": bias is not None}
-        own: dict[str, Arg] = {} if bias is None else {"bias": bias_texels(bias, node.x.type.storage)}
+        own: Args = {} if bias is None else {"bias": bias_texels(bias, node.x.type.storage)}
         launches: list[Launch] = []
 
-        def add(entry: str, args: dict[str, Arg], grid: tuple[int, ...]) -> None:
+        def add(entry: str, args: Args, grid: tuple[int, ...]) -> None:
             launches.append(Launch(entry, args, grid, defines=defines, prelude=prelude))
 
         for first, count in t.strips():
             of = {"t0": first, "count": count, **sides}
-            args: dict[str, Arg] = {"x": node.x, "v": v, "blocks": t.in_blocks, **of}
+            args: Args = {"x": node.x, "v": v, "blocks": t.in_blocks, **of}
             args |= {k: sizes[k] for k in ("ih", "iw", "ph", "pw")}
             add("image_winograd_input", args, (count, t.in_blocks))
             args = {"v": v, "u": transformed_texels(node, g, f), "m": m}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -14,9 +12,8 @@ from ...ir.place import packed
 from ...ops.conv import Convolution
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..conv.pack_filters import ConvProblem
-from ..kernel import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Bindings, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .dot4_common import PACK, TiledDot4, digest, dot_defines, tile_cycles, words
 from .int8_filter_window import (
     initial_sums_int32,
@@ -35,7 +32,7 @@ class ConvDot4(TiledDot4):
     problem = ConvProblem
     op = "IntegerConv"
     source = "integer/conv_dot4_gpu.cl"
-    space: ClassVar[Space] = {
+    space = {
         "TP": (2, 1, 4, 8),
         "TC": (2, 1, 4),
         "PX": (32, 8, 16, 64),
@@ -56,7 +53,7 @@ class ConvDot4(TiledDot4):
             return f"{node.as_(Convolution).group} groups; words hold channels of one"
         return integer_refusal(node) or epilogue_refusal(node, "packed")
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         return (integer_binding(p.node, packed(PACK)),)
 
     def cycles(self, node: Node, params: Params, device: DeviceInfo) -> float | None:
@@ -74,7 +71,7 @@ class ConvDot4(TiledDot4):
         win, tc = p.window, params["TC"]
         positions, blocks, ib = self._sizes(node)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": x,
             "weights": _filters(w, tc),
             "y": y,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,9 +18,8 @@ from ..conv.direct_packed import MAX_MERGE
 from ..conv.pack_filters import ConvProblem, Groups, pack_filters
 from ..conv.register_tiles import TILE_BLOCKS, TILE_WIDTHS
 from ..filter_window import find_span
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .dot4_common import WORD, digest
 from .int8_filter_window import integer_binding, padded, zero_define
 from .vnni_common import has_filter_zeros, initial_sums, vnni_refusal, vnni_seconds, zero_point_args
@@ -37,7 +34,7 @@ class ConvVnni(Kernel):
     problem = ConvProblem
     op = "IntegerConv"
     source = "integer/conv_vnni.cl"
-    space: ClassVar[Space] = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS}
+    space = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS}
 
     def refuse(self, p: ConvProblem) -> str | None:
         why = vnni_refusal(p)
@@ -51,7 +48,7 @@ class ConvVnni(Kernel):
             return f"{merged} groups would have to be merged to fill channel blocks"
         return "merged groups share sums of x" if merged > 1 and has_filter_zeros(p.node) else None
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         y = packed(p.device.pack)
         own = integer_binding(p.node, y)
         x = packed(WORD) if p.node.x.shape[1] <= WORD < p.device.pack else y
@@ -63,7 +60,7 @@ class ConvVnni(Kernel):
         held = tw * tb + tb + 1 + more
         return "the tile exceeds the registers" if held > _REGISTERS.get(p.device.pack, 16) else None
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         return min(self.points(p), key=lambda point: self._turns(p, point["TW"], point["TB"]))
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
@@ -95,7 +92,7 @@ class ConvVnni(Kernel):
         tiles, blocks = ceil_div(columns, tw) * rows, g.count * ceil_div(g.out_blocks, tb)
         span = find_span(tiles, blocks * x.shape[0], p.device, math.prod(win.kernel) * g.channels * tb * pack)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "weights": _filters(w, g, tb), "start": initial_sums(node, pack), "y": y}
+        args: Args = {"x": x, "weights": _filters(w, g, tb), "start": initial_sums(node, pack), "y": y}
         args |= zero_point_args(node, pack)
         if has_filter_zeros(node):
             args["w_zero"] = _zeros(node, pack)

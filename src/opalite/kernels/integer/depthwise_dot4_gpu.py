@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...cost.cost_tables import IntegerDot
@@ -15,9 +12,8 @@ from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..conv.pack_filters import ConvProblem
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Bindings, Kernel, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .dot4_common import digest, dot_seconds
 from .int8_filter_window import integer_binding, integer_refusal, padded, subtract_zero_point, zero_define
 
@@ -29,7 +25,7 @@ class DepthwiseDot4(Kernel):
     problem = ConvProblem
     op = "IntegerConv"
     source = "integer/depthwise_dot4_gpu.cl"
-    space: ClassVar[Space] = {"TW": (2, 1, 4, 7)}
+    space = {"TW": (2, 1, 4, 7)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         node = p.node
@@ -38,10 +34,10 @@ class DepthwiseDot4(Kernel):
             return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
         return integer_refusal(node) or epilogue_refusal(node, "packed")
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         return (integer_binding(p.node, packed(p.device.pack)),)
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         win = p.window
         items = p.node.x.shape[0] * ceil_div(p.node.y.shape[1], p.device.pack) * win.out[0] * win.out[1] * win.out[2]
         enough = p.device.compute_units * max(p.device.wave_size, 32) * 8
@@ -56,7 +52,7 @@ class DepthwiseDot4(Kernel):
         win, pack, channels = p.window, p.block, y.shape[1]
         blocks = ceil_div(channels, pack)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": x, "w": _filters(w, node.get(4), pack), "y": y}
+        args: Args = {"x": x, "w": _filters(w, node.get(4), pack), "y": y}
         if bias is not None:
             args["bias"] = Weight(bias, f"integer bias o{pack}", lambda data: padded(data, pack))
         if x_zero is not None:

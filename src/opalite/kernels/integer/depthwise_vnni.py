@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...cost.cost_tables import IntegerTile
@@ -17,9 +14,8 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import packed_epilogue
 from ..conv.pack_filters import ConvProblem
 from ..filter_window import Window, find_span
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Bindings, Kernel, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .dot4_common import WORD
 from .int8_filter_window import integer_binding, zero_define
 from .vnni_common import has_filter_zeros, initial_sums, vnni_refusal, vnni_seconds, zero_point_args
@@ -34,7 +30,7 @@ class DepthwiseVnni(Kernel):
     problem = ConvProblem
     op = "IntegerConv"
     source = "integer/depthwise_vnni.cl"
-    space: ClassVar[Space] = {"TG": (4, 7, 5, 3, 2, 1)}
+    space = {"TG": (4, 7, 5, 3, 2, 1)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         why = vnni_refusal(p)
@@ -49,7 +45,7 @@ class DepthwiseVnni(Kernel):
             return f"rows of less than {WORD} pixels"
         return "taps of a row that are no neighbours" if p.window.dilations[2] > 1 < p.window.kernel[2] else None
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         return (integer_binding(p.node, packed(p.device.pack)),)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
@@ -57,7 +53,7 @@ class DepthwiseVnni(Kernel):
         most = _MOST_SUMS.get(p.device.pack, 8)
         return "the tile exceeds the registers" if params["TG"] * share > most else None
 
-    def defaults(self, p: ConvProblem) -> dict[str, Any]:
+    def defaults(self, p: ConvProblem) -> Params:
         return min(self.points(p), key=lambda point: self._turns(p, point["TG"]))
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
@@ -82,7 +78,7 @@ class DepthwiseVnni(Kernel):
         tiles = ceil_div(width, tg * share) * d * h
         span = find_span(tiles, blocks * x.shape[0], p.device)
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": x,
             "weights": _filters(node.input(1), win, pack),
             "start": initial_sums(node, pack),

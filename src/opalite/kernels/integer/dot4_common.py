@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +12,8 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ops.operator import Cost
-from ..kernel import Array, Kernel, Params, Problem, ceil_div
+from ..kernel import Kernel, Params, Problem
+from ..launch import Array, Defines, ceil_div
 from ..launch_workgroups import group_refusal
 
 WORD = 4  # terms of one instruction
@@ -24,7 +24,7 @@ _DOT = {"": 0, "khr": 1, "ptx": 2}
 _RESIDENT = 2048  # work-items that a compute unit holds
 
 
-def dot_defines(device: DeviceInfo, a: DType, b: DType) -> dict[str, Any]:
+def dot_defines(device: DeviceInfo, a: DType, b: DType) -> Defines:
     """The defines of integer/dot4.cl for operands of types `a` and `b`."""
     return {"DOT": _DOT[device.dot_product], "A_SIGNED": a is DType.INT8, "B_SIGNED": b is DType.INT8}
 
@@ -63,9 +63,9 @@ class TiledDot4(Kernel):
     its first and second axis. tiles: values of these four to choose from untuned.
     """
 
-    block_axes: ClassVar[tuple[str, str]]
-    group_axes: ClassVar[tuple[str, str]]
-    tiles: ClassVar[tuple[tuple[int, int, int, int], ...]]
+    block_axes: tuple[str, str]
+    group_axes: tuple[str, str]
+    tiles: tuple[tuple[int, int, int, int], ...]
 
     def cycles(self, node: Node, params: Params, device: DeviceInfo) -> float | None:
         """Estimated cycles of legal `params` (`tile_cycles`); None if they are not worth considering."""
@@ -89,8 +89,8 @@ class TiledDot4(Kernel):
             f"a group of more than {_MOST_ITEMS} work-items" if items > _MOST_ITEMS else group_refusal(items, p.device)
         )
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
-        found: list[tuple[float, dict[str, Any]]] = []
+    def defaults(self, p: Problem) -> Params:
+        found: list[tuple[float, Params]] = []
         for tile in self.tiles:
             for split in self.space["SPLIT"]:
                 params = {**dict(zip((*self.block_axes, *self.group_axes), tile, strict=True)), "SPLIT": split}

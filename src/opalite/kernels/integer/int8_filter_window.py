@@ -10,7 +10,8 @@ from ...ir.graph import Node, Value
 from ...ir.place import FLAT, Layout
 from ..codegen.epilogue import operand_layouts
 from ..filter_window import MAX_RANK
-from ..kernel import Array, Binding, Weight, ceil_div
+from ..kernel import Binding
+from ..launch import Array, Weight, ceil_div
 from .dot4_common import digest
 
 

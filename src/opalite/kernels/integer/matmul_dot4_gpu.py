@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
 import numpy as np
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Arg, Array, Binding, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem, MatmulSizes, sizes_of
 from .dot4_common import PACK, WORD, TiledDot4, digest, dot_defines, tile_cycles, words
@@ -26,7 +22,7 @@ class MatmulDot4(TiledDot4):
     op = "IntegerMatMul"
     problem = MatmulProblem
     source = "integer/matmul_dot4_gpu.cl"
-    space: ClassVar[Space] = {
+    space = {
         "TM": (2, 1, 4, 8),
         "TC": (1, 2),
         "NX": (32, 8, 16, 64),
@@ -46,7 +42,7 @@ class MatmulDot4(TiledDot4):
             return "the tensors hold no elements"
         return common_refusal(p.node, p.device)
 
-    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+    def bindings(self, p: MatmulProblem) -> Bindings:
         layouts = [None if v is None else FLAT for v in p.node.inputs]
         if _packs(p.node):
             layouts[1] = None
@@ -67,7 +63,7 @@ class MatmulDot4(TiledDot4):
         b, a_zero, b_zero = node.input(1), node.get(2), node.get(3)
         is_packed = _packs(node)
         epilogue = rows_epilogue(node, p.device)
-        args: dict[str, Arg] = {"a": node.x, "b": _packed(node, s) if is_packed else b, "y": y}
+        args: Args = {"a": node.x, "b": _packed(node, s) if is_packed else b, "y": y}
         start = _start(node, s) if is_packed else None
         if start is not None:
             args["start"], a_zero = start, None

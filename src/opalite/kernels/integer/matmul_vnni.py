@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...cost.cost_tables import IntegerPanels
@@ -13,9 +10,8 @@ from ...ir.place import FLAT
 from ...ops.integer_conv_matmul import IntegerMatMul
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem, MatmulSizes
 from ..quantized.pack_low_bit import VECTORS, panel_width
@@ -66,18 +62,18 @@ class MatmulVnni(Kernel):
     op = "IntegerMatMul"
     problem = MatmulProblem
     source = "integer/matmul_vnni.cl"
-    space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2, 1)}
+    space = {"MR": (6, 5, 4, 3, 2, 1)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         return panels_refusal(p) or common_refusal(p.node, p.device)
 
-    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+    def bindings(self, p: MatmulProblem) -> Bindings:
         return (panels_binding(p.node),)
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         return tile_refusal(p, params)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         return {"MR": tile_rows(p, IntegerPanels.of(p.device).load)}
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
@@ -94,7 +90,7 @@ class MatmulVnni(Kernel):
         epilogue = rows_epilogue(node, p.device)
         panels = ceil_div(s.n, panel_width(p.device))
         rows = ceil_div(balanced_rows(s.m, panels, params["MR"], p.device.compute_units), params["MR"]) * params["MR"]
-        args: dict[str, Arg] = {"a": node.x, "b": held.b, "column_sums": held.column_sums, "y": node.y}
+        args: Args = {"a": node.x, "b": held.b, "column_sums": held.column_sums, "y": node.y}
         args |= {"M": s.m, "N": s.n, "K": s.k, "rows": rows}
         args |= {name: v for name, v in (("a_zero", held.a_zero), ("b_zero", held.b_zero)) if v is not None}
         defines = {"STORAGE": STORAGE[node.y.type.storage], "PACK": p.device.pack, "NV": VECTORS, "DOTS": 2, **params}

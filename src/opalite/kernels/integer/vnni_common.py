@@ -7,7 +7,7 @@ from ...ir.graph import Node
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal
 from ..conv.pack_filters import ConvProblem
-from ..kernel import Arg, Array, Weight
+from ..launch import Args, Array, Weight
 from .dot4_common import digest
 from .int8_filter_window import integer_refusal, padded, subtract_zero_point
 
@@ -52,7 +52,7 @@ def initial_sums(node: Node, block: int) -> Weight:
     return Weight(node.input(1), f"start of fours {digest(bias)} {less} {digest(w_zero)} by {block}", pack)
 
 
-def zero_point_args(node: Node, block: int) -> dict[str, Arg]:
+def zero_point_args(node: Node, block: int) -> Args:
     """The arguments of integer/zero_point_params.cl."""
     zero = node.get(3)
     if zero is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from ...ir.graph import Node
 from ...ir.symbols import hint_of, symbolic_max
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Arg, Array, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Arg, Args, Array, Launch, Scratch, Weight, ceil_div
 from .matmul_any import common_defines, common_refusal
 from .matmul_problem import MatmulProblem, MatmulSizes
 
@@ -77,7 +77,7 @@ class MatmulPanelsCpu(Kernel):
     op = "MatMul"
     problem = MatmulProblem
     source = "matmul/gemm_cpu.cl"
-    space: ClassVar[Space] = {
+    space = {
         "FORM": ("panels", "rows"),
         "MR": (8, 7, 6, 5, 4, 3, 2, 1),
         "NV": (2, 1, 3, 4),
@@ -103,7 +103,7 @@ class MatmulPanelsCpu(Kernel):
     def no_legal_point(self, p: MatmulProblem) -> str | None:
         return None  # one row of one panel is always legal; the search would try hundreds of points first
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         s = p.sizes
         rows = tile_rows(s.m)
         large = s.m >= PACKING_ROWS and s.k * s.n >= PACKING_SIZE
@@ -151,7 +151,7 @@ class MatmulPanelsCpu(Kernel):
         rows = params["ROWS"] or _balanced_rows(s, panels, params["MR"], p.device)
         rows = ceil_div(rows, params["MR"]) * params["MR"]
         epilogue = rows_epilogue(node, p.device)
-        args: dict[str, Arg] = {"a": node.x, "b": b, "y": node.y, **s.args(panel_size(s, width) if in_panels else None)}
+        args: Args = {"a": node.x, "b": b, "y": node.y, **s.args(panel_size(s, width) if in_panels else None)}
         defines = {"MR": params["MR"], "NV": params["NV"], "KS": params["KS"], "PANELS": in_panels}
         defines |= {"FETCH": params["NV"] if hint_of(s.m) <= params["MR"] else 1}
         launches.append(

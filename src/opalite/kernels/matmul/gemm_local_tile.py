@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...cost.cost_tables import LocalMemory
 from ...ir.symbols import may_have_remainder
 from ...ops.operator import Cost
@@ -20,8 +18,8 @@ from ..fma.tile_parameters import (
     tile_illegal,
     tile_size,
 )
-from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Arg, Args, Launch, Scratch, ceil_div
 from .matmul_any import common_defines, common_refusal
 from .matmul_problem import MatmulProblem
 from .pack_column_panels import columns_weight
@@ -38,7 +36,7 @@ class MatmulLocalTile(Kernel):
     op = "MatMul"
     problem = MatmulProblem
     source = "matmul/gemm_local_tile.cl"
-    space: ClassVar[Space] = SPACE
+    space = SPACE
 
     def refuse(self, p: MatmulProblem) -> str | None:
         if next(legal_tiles(p.device, _element(p)), None) is None:
@@ -50,7 +48,7 @@ class MatmulLocalTile(Kernel):
             return "sums of parts are added up by vectors of whole rows"
         return tile_illegal(params, p.device, _element(p))
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         s = p.sizes
         sums = GemmSize(s.m, s.n, s.k, s.batches, full_operands(p.node))
         return find_tile(sums, p.device, _element(p), whole=may_have_remainder(s.n, VECTOR))
@@ -76,13 +74,13 @@ class MatmulLocalTile(Kernel):
         defines |= {"PANELS": panels, "ALIGNED": aligned}
         parts = params["PARTS"]
         grid = (ceil_div(s.n, columns) * group, ceil_div(s.m, rows), s.batches * parts)
-        args: dict[str, Arg] = {"a": node.x, "b": right, **s.args()}
+        args: Args = {"a": node.x, "b": right, **s.args()}
         if parts == 1:
             args |= {"y": node.y, **epilogue.args}
             return [Launch("matmul_tile", args, grid, (group, 1, 1), defines, epilogue.prelude)]
         lines = s.batches * s.m
         sums = Scratch("parts", parts * lines * s.n * _element(p))
-        last: dict[str, Arg] = {"parts": sums, "y": node.y, "rows": lines, "N": s.n, **epilogue.args}
+        last: Args = {"parts": sums, "y": node.y, "rows": lines, "N": s.n, **epilogue.args}
         return [
             Launch("matmul_tile", {**args, "parts": sums}, grid, (group, 1, 1), defines, epilogue.prelude),
             Launch("matmul_parts", last, (s.n // VECTOR, lines), None, defines, epilogue.prelude),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...cost.cost_tables import LocalMemory
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Arg, Kernel, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Arg, Args, Launch, ceil_div
 from .matmul_any import common_defines, common_refusal
 from .matmul_problem import MatmulProblem
 from .pack_column_panels import columns_weight
@@ -26,12 +24,12 @@ class MatmulRegisterTile(Kernel):
     op = "MatMul"
     problem = MatmulProblem
     source = "matmul/gemm_register_tile.cl"
-    space: ClassVar[Space] = {"TM": (4, 2, 1, 8), "TN": (1, 2, 4)}
+    space = {"TM": (4, 2, 1, 8), "TN": (1, 2, 4)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         return common_refusal(p.node, p.device)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         rows = self._rows(p)
         return {"TM": rows, "TN": 2 if self._items(p, rows) >= 2 * _FEW * p.device.compute_units else 1}
 
@@ -63,5 +61,5 @@ class MatmulRegisterTile(Kernel):
             right = columns_weight(b, s.trans_b, columns, VECTOR)
         defines = common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, "PANELS": panels, **params}
         grid = (ceil_div(s.n, columns), ceil_div(s.m, params["TM"]), s.batches)
-        args: dict[str, Arg] = {"a": node.x, "b": right, "y": node.y, **s.args(), **epilogue.args}
+        args: Args = {"a": node.x, "b": right, "y": node.y, **s.args(), **epilogue.args}
         return [Launch("matmul_register", args, grid, defines=defines, prelude=epilogue.prelude)]

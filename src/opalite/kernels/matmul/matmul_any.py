@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ir.symbols import symbolic_max
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
-from ..kernel import Kernel, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, register
+from ..launch import STORAGE, Defines, Launch, ceil_div
 from .matmul_problem import MatmulProblem, MatmulSizes
 
 
@@ -23,7 +20,7 @@ def common_refusal(node: Node, device: DeviceInfo) -> str | None:
     return epilogue_refusal(node, "rows")
 
 
-def common_defines(node: Node, problem: MatmulSizes, pack: int) -> dict[str, Any]:
+def common_defines(node: Node, problem: MatmulSizes, pack: int) -> Defines:
     """Defines that all matrix product kernels share."""
     return {
         "STORAGE": STORAGE[node.y.type.storage],
@@ -32,7 +29,7 @@ def common_defines(node: Node, problem: MatmulSizes, pack: int) -> dict[str, Any
     }
 
 
-def fallback_params(device: DeviceInfo) -> dict[str, Any]:
+def fallback_params(device: DeviceInfo) -> Params:
     """Parameters of kernels whose work-items take PACK neighbours; on a GPU, PACK is 1 for coalescing."""
     return {"PACK": device.pack if device.is_cpu else 1}
 
@@ -45,12 +42,12 @@ class MatmulAny(Kernel):
     op = "MatMul"
     problem = MatmulProblem
     source = "matmul/matmul_any.cl"
-    space: ClassVar[Space] = {"PACK": (1, 2, 4, 8, 16)}
+    space = {"PACK": (1, 2, 4, 8, 16)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         return common_refusal(p.node, p.device)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         return fallback_params(p.device)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:

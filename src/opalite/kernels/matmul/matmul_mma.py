@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Arg, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Args, Launch, Weight, ceil_div
 from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
 from ..mma.mma_tile import COLUMNS, QUADS, SPACE, WAVE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
 from .matmul_any import common_defines
@@ -23,7 +21,7 @@ class MatmulMma(MmaProduct):
     """Operands are loaded straight into registers; with few tiles, warps split the terms."""
 
     source = "matmul/matmul_mma.cl"
-    space: ClassVar[Space] = SPACE
+    space = SPACE
     staged = False
 
     def refuse(self, p: MatmulProblem) -> str | None:
@@ -35,7 +33,7 @@ class MatmulMma(MmaProduct):
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         return tile_illegal(params, p.device)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         s = p.sizes
         return find_tile(s.m, s.n, ceil_div(s.k, 4 * QUADS), p.device)
 
@@ -45,7 +43,7 @@ class MatmulMma(MmaProduct):
         epilogue = rows_epilogue(node, p.device, aligned=True)
         weights = packed_weights(p)
         grid, group = tile_grid(params, s.m, s.n)
-        args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n}
+        args: Args = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n}
         args |= {"tiles": ceil_div(s.n, 16), "steps": ceil_div(s.k, 4 * QUADS), "quads": s.k // 4, **epilogue.args}
         defines = common_defines(node, s, 4) | tile_defines(params)
         return [Launch("matmul_mma", args, grid, group, defines, epilogue.prelude)]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 from ...ir.graph import Node
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Arg, Array, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Args, Array, Defines, Launch, ceil_div
 from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
 from ..mma.mma_cost import FEWEST_POSITIONS
 from ..mma.mma_tile import COLUMNS, QUADS, WAVE
@@ -22,11 +19,11 @@ class MatmulMmaStaged(MmaProduct):
     """Both operands go through local memory."""
 
     source = "matmul/matmul_mma_staged.cl"
-    space: ClassVar[Space] = SPACE
+    space = SPACE
     staged = True
-    further_defines: ClassVar[Mapping[str, Any]] = {}
+    further_defines: Defines = {}
 
-    def extra_args(self, node: Node) -> dict[str, Arg]:
+    def extra_args(self, node: Node) -> Args:
         """Additional arguments of subclasses, after the sizes."""
         return {}
 
@@ -43,7 +40,7 @@ class MatmulMmaStaged(MmaProduct):
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         return tile_illegal(params, p.device)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         s = p.sizes
         return find_tile(s.m, s.n, s.k // 4, p.device, paired=True)
 
@@ -60,7 +57,7 @@ class MatmulMmaStaged(MmaProduct):
         weights = packed_weight(node.input(1), s, form, pack)
         grid, group = tile_grid(params, s.m, s.n)
         turns = ceil_div(s.k, 4 * SLAB * slabs)
-        args: dict[str, Arg] = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n, "k": s.k}
+        args: Args = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n, "k": s.k}
         args |= {"tiles": ceil_div(s.n, 16), "steps": turns * 2 * slabs, "turns": turns}
         args |= {**self.extra_args(node), **epilogue.args}
         defines = common_defines(node, s, 4) | tile_defines(params) | dict(self.further_defines)

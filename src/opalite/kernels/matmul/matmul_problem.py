@@ -10,7 +10,8 @@ from ...ir.graph import Node
 from ...ir.symbols import hint_of
 from ...ir.tensor_type import Shape
 from ...ops.matmul import MatrixProduct, matrix_dims
-from ..kernel import Arg, Problem, Table, make_table
+from ..kernel import Problem
+from ..launch import Args, Table, make_table
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class MatmulSizes:
         """Elements from one stored row of `b` to the next."""
         return self.k if self.trans_b else self.n
 
-    def args(self, b_matrix: int | None = None) -> dict[str, Arg]:
+    def args(self, b_matrix: int | None = None) -> Args:
         """The arguments for matmul/batch_offsets.cl; `b_matrix` as in `table`."""
-        dims: dict[str, Arg] = {"batch": self.table(b_matrix), "dims": max(len(self.batch), 1), "batches": self.batches}
+        dims: Args = {"batch": self.table(b_matrix), "dims": max(len(self.batch), 1), "batches": self.batches}
         return {**dims, "M": self.m, "N": self.n, "K": self.k, "lda": self.lda, "ldb": self.ldb}
 
     def table(self, b_matrix: int | None = None) -> Table:

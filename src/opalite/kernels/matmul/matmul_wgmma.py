@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 from ...ir.graph import Node
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
 from ..fma.tile_parameters import full_operands
-from ..kernel import Arg, Array, Launch, Params, Scratch, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Args, Array, Defines, Launch, Scratch, ceil_div
 from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
 from ..mma.mma_cost import FEWEST_POSITIONS, warpgroup_seconds
 from ..mma.wgmma_tile import (
@@ -34,10 +31,10 @@ class MatmulWgmma(MmaProduct):
     """Rows go to registers, weights through local memory."""
 
     source = "matmul/matmul_wgmma.cl"
-    space: ClassVar[Space] = SPACE
-    further_defines: ClassVar[Mapping[str, Any]] = {}
+    space = SPACE
+    further_defines: Defines = {}
 
-    def extra_args(self, node: Node) -> dict[str, Arg]:
+    def extra_args(self, node: Node) -> Args:
         """Additional arguments of subclasses, after the sizes."""
         return {}
 
@@ -59,7 +56,7 @@ class MatmulWgmma(MmaProduct):
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         return tile_illegal(params)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         return find_tile(self.work(p), p.device)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
@@ -79,9 +76,9 @@ class MatmulWgmma(MmaProduct):
         weights = packed_weight(node.input(1), s, form, pack)
         high, wide = ceil_div(s.m, rows), ceil_div(s.n, columns)
         grid, group = tile_grid(params, high, wide)
-        args: dict[str, Arg] = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}
+        args: Args = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}
         args |= {"chunks": chunks, "high": high, "wide": wide, **self.extra_args(node)}
-        finish: dict[str, Arg] = {"y": node.y, **epilogue.args}
+        finish: Args = {"y": node.y, **epilogue.args}
         defines = common_defines(node, s, 4) | tile_defines(
             params, node, finds_statistics=self.work(p).finds_statistics
         )

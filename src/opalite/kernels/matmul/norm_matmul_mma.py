@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,8 +11,8 @@ from ...ir.graph import Node
 from ...ir.shape_hints import hinted_record
 from ...ops.normalized_matmul import NormalizedMatMul
 from ...ops.operator import Cost
-from ..kernel import Arg, Array, Params, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Args, Array, Defines, Weight, ceil_div
 from ..mma.mma_cost import warpgroup_share
 from ..mma.staged_tile import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
 from ..mma.wgmma_tile import WgmmaProblem
@@ -28,7 +26,7 @@ class NormMatmulMmaStaged(MatmulMmaStaged):
     """MatmulMmaStaged that accumulates row sums and sums of squares, and normalises the accumulators."""
 
     op = "NormalizedMatMul"
-    further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
+    further_defines: Defines = {"NORMALIZED": 1}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         why = super().refuse(p)
@@ -41,7 +39,7 @@ class NormMatmulMmaStaged(MatmulMmaStaged):
             return "the statistics of rows do not fit the stages' memory with the partial sums"
         return super().illegal(p, params)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         s = p.sizes
         tiles = (t for t in legal_tiles(p.device) if _fits(t))
         return min(tiles, key=lambda t: tile_cycles(t, s.m, s.n, s.k // 4, p.device, paired=True))
@@ -53,7 +51,7 @@ class NormMatmulMmaStaged(MatmulMmaStaged):
         reads = s.m * s.k * ceil_div(s.n, columns)
         return super().seconds(p, cost) + reads * MatrixUnits.of(p.device).normalize / p.device.peak_flops
 
-    def extra_args(self, node: Node) -> dict[str, Arg]:
+    def extra_args(self, node: Node) -> Args:
         return _norm_args(node)
 
 
@@ -62,7 +60,7 @@ class NormMatmulWgmma(MatmulWgmma):
     """MatmulWgmma that accumulates row sums and sums of squares, and normalises the accumulators."""
 
     op = "NormalizedMatMul"
-    further_defines: ClassVar[Mapping[str, Any]] = {"NORMALIZED": 1}
+    further_defines: Defines = {"NORMALIZED": 1}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         if why := super().refuse(p):
@@ -82,11 +80,11 @@ class NormMatmulWgmma(MatmulWgmma):
     def work(self, p: MatmulProblem) -> WgmmaProblem:
         return replace(super().work(p), finds_statistics=True)
 
-    def extra_args(self, node: Node) -> dict[str, Arg]:
+    def extra_args(self, node: Node) -> Args:
         return _norm_args(node)
 
 
-def _norm_args(node: Node) -> dict[str, Arg]:
+def _norm_args(node: Node) -> Args:
     """Additional arguments of the normalisation."""
     p = sizes_of(node)
 

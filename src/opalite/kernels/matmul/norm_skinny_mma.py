@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from ...cost.cost_tables import MatrixUnits
 from ...ir.graph import Value
 from ...ops.operator import Cost
 from ...ops.row_norm_matmul import RowNormMatMul
-from ..kernel import Arg, Array, Launch, Params, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Args, Array, Defines, Launch, Weight, ceil_div
 from .matmul_problem import MatmulProblem
 from .skinny_mma import MatmulSkinnyMma, SkinnyProblem, chunk_terms, fits, rows_of
 
@@ -69,13 +68,11 @@ def normalize_seconds(p: MatmulProblem) -> float:
     return float(reads * MatrixUnits.of(p.device).normalize / p.device.peak_flops)
 
 
-def normal_args(
-    kind: str, epsilon: float, scale: Value | None, bias: Value | None, k: int
-) -> tuple[dict[str, Arg], dict[str, Any]]:
+def normal_args(kind: str, epsilon: float, scale: Value | None, bias: Value | None, k: int) -> tuple[Args, Defines]:
     """(arguments, defines) of normalize_rows_prologue.cl for rows of `k` terms, except the vector width."""
-    args: dict[str, Arg] = {"epsilon": float(epsilon)}
+    args: Args = {"epsilon": float(epsilon)}
     args |= {n: _by_column(v, k) for n, v in (("row_scale", scale), ("row_bias", bias)) if v is not None}
-    defines: dict[str, Any] = {"NORMALIZED": 2 if kind == "rms" else 1}
+    defines: Defines = {"NORMALIZED": 2 if kind == "rms" else 1}
     return args, defines | {"HAS_SCALE": int(scale is not None), "HAS_BIAS": int(bias is not None)}
 
 

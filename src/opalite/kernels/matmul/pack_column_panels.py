@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.graph import Value
-from ..kernel import Weight, ceil_div
+from ..launch import Weight, ceil_div
 from ..weight_packing import pack_panels
 
 

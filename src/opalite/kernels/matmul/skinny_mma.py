@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from ...cost.cost_tables import MatrixUnits
 from ...ir.device.device_family import PTX_MMA
@@ -16,8 +16,8 @@ from ...ir.tensor_type import TensorType
 from ...ops.matmul import MatMul, MatrixProduct
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Arg, Kernel, Launch, Params, Space, Weight, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Args, Launch, Weight, ceil_div
 from ..mma.matmul_base import MmaProduct
 from .matmul_any import common_defines, common_refusal
 from .matmul_mma import MatmulMma, packed_weights
@@ -89,7 +89,7 @@ class MatmulSkinnyMma(Kernel):
     op = "MatMul"
     problem = SkinnyProblem
     source = "matmul/skinny_mma.cl"
-    space: ClassVar[Space] = {"PARTS": (8, 4), "UNROLL": (8, 4, 16), "MR": (1, 2, 4, 8, 16)}
+    space = {"PARTS": (8, 4), "UNROLL": (8, 4, 16), "MR": (1, 2, 4, 8, 16)}
 
     def refuse(self, p: SkinnyProblem) -> str | None:
         s, rows = p.sizes, p.sizes.m
@@ -117,13 +117,13 @@ class MatmulSkinnyMma(Kernel):
             return "the rows do not fit the local memory"
         return None
 
-    def defaults(self, p: SkinnyProblem) -> dict[str, Any]:
+    def defaults(self, p: SkinnyProblem) -> Params:
         """The most rows at once, and as many loads in flight as a column's terms fill.
 
         More unrolling would make instruction fetch the bottleneck.
         """
 
-        def order(point: dict[str, Any]) -> tuple[int, ...]:
+        def order(point: Params) -> tuple[int, ...]:
             wasted = -p.sizes.k % chunk_terms(point)
             return -point["MR"], wasted >= p.sizes.k, -point["PARTS"], point["UNROLL"] > _ON_ITS_WAY, -point["UNROLL"]
 
@@ -143,7 +143,7 @@ class MatmulSkinnyMma(Kernel):
         # One work-group per compute unit overlaps loads and reductions.
         blocks = max(1, ceil_div(hint_of(sixteens * strips), p.device.compute_units))
         grid = (ceil_div(sixteens, blocks) * group, strips)
-        args: dict[str, Arg] = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
+        args: Args = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"steps": packed.steps, "blocks": blocks, **epilogue.args}
         defines = common_defines(node, s, 4) | {"FORM": packed.form, "TILE": packed.columns, **params}
         defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // (2 * params["MR"] * chunk_terms(params))))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Kernel, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, register
+from ..launch import Launch, ceil_div
 from .matmul_any import common_defines, common_refusal
 from .matmul_problem import MatmulProblem, skinny_rows
 
@@ -25,7 +23,7 @@ class MatmulSkinnySplitK(Kernel):
     op = "MatMul"
     problem = MatmulProblem
     source = "matmul/skinny_split_k.cl"
-    space: ClassVar[Space] = {
+    space = {
         "TX": (32, 8, 4),
         "TY": (8, 32, 64),
         "MR": (1, 2, 4, 8),
@@ -55,12 +53,12 @@ class MatmulSkinnySplitK(Kernel):
             return f"the sums do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         """The widest columns that give every compute unit work; with b transposed, the longest runs."""
         s = p.sizes
         strips = hint_of(s.batches * ceil_div(s.m, skinny_rows(p, 8)))
 
-        def order(point: dict[str, Any]) -> tuple[int, ...]:
+        def order(point: Params) -> tuple[int, ...]:
             columns = _group(p, point)[0]
             idle = not s.trans_b and ceil_div(hint_of(s.n), columns) * strips < p.device.compute_units
             items = point["TX"] * point["TY"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch
 
 _MOST = 256  # most classes whose probabilities a work-item holds
 
@@ -17,7 +14,7 @@ class CouplingRows(Kernel):
 
     op = "PairwiseCoupling"
     source = "ml/pairwise_coupling.cl"
-    space: ClassVar[Space] = {}
+    space = {}
 
     def refuse(self, p: Problem) -> str | None:
         k = p.node.y.shape[1]
@@ -26,5 +23,5 @@ class CouplingRows(Kernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         rows, k = p.node.y.shape
         defines = {"STORAGE": STORAGE[p.node.x.type.storage], "K": k}
-        args: dict[str, Arg] = {"r": p.node.x, "y": p.node.y, "rows": rows, "rounds": max(100, k)}
+        args: Args = {"r": p.node.x, "y": p.node.y, "rows": rows, "rounds": max(100, k)}
         return [Launch("pairwise_coupling", args, (rows,), defines=defines)]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.dtype import DType
 from ...ops.pairwise_distance import PairwiseDistance
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 
 
 @register
@@ -17,9 +14,9 @@ class DistanceTile(Kernel):
 
     op = "PairwiseDistance"
     source = "ml/pairwise_distance.cl"
-    space: ClassVar[Space] = {"PACK": (4, 1, 8, 16), "ROWS": (4, 1, 2, 8)}
+    space = {"PACK": (4, 1, 8, 16), "ROWS": (4, 1, 2, 8)}
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         rows, columns = p.node.y.shape
         lanes = max(4, min(16, p.device.native_float_width)) if p.device.is_cpu else 4
         if p.node.x.type.storage is DType.FLOAT64:
@@ -37,7 +34,7 @@ class DistanceTile(Kernel):
         columns = node.y.shape[1]
         defines = {"STORAGE": STORAGE[node.x.type.storage], "POWER": int(node.as_(PairwiseDistance).power), **params}
         grid = (ceil_div(columns, params["PACK"]), ceil_div(rows, params["ROWS"]))
-        args: dict[str, Arg] = {
+        args: Args = {
             "x": node.x,
             "c": node.input(1),
             "y": node.y,

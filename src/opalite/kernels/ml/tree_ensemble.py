@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...ir.dtype import DType
 from ...ops.tree_ensemble import MISSING_IS_YES, TreeEnsemble
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
 
 _KINDS = {"sum": 0, "average": 0, "min": 1, "max": 2}
 
@@ -21,13 +18,13 @@ class TreeRows(Kernel):
 
     op = "TreeEnsemble"
     source = "ml/tree_ensemble.cl"
-    space: ClassVar[Space] = {"ROWS": (8, 1, 2, 4, 16), "EACH": (16, 1, 4, 64), "PARTS": (1, 2, 4, 16, 64)}
+    space = {"ROWS": (8, 1, 2, 4, 16), "EACH": (16, 1, 4, 64), "PARTS": (1, 2, 4, 16, 64)}
 
     def refuse(self, p: Problem) -> str | None:
         computed = [v.producer for v in p.node.inputs[1:] if v is not None and v.data is None]
         return "the trees are not constant" if computed else None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         rows, trees = p.node.x.shape[0], p.node.input(3).type.count
         if not p.device.is_cpu:
             wanted = 64 * 32 * p.device.compute_units  # work-items that saturate a GPU
@@ -60,7 +57,7 @@ class TreeRows(Kernel):
         number = np.float64 if double else np.float32
         scale = number(1 / max(1, trees) if node.as_(TreeEnsemble).aggregate == "average" else 1)
         sums = Scratch("sums", max(1, parts * rows * columns) * (8 if double else 4))
-        args: dict[str, Arg] = {"x": x, "limits": limits, "nodes": nodes, "roots": roots, "leaves": leaves}
+        args: Args = {"x": x, "limits": limits, "nodes": nodes, "roots": roots, "leaves": leaves}
         args |= {"targets": targets, "weights": weights, "y": node.y, "sums": sums, "rows": rows, "features": features}
         args |= {"trees": trees, "columns": columns, "parts": parts, "each": params["EACH"], "scale": scale}
         grid = (ceil_div(rows, params["ROWS"] * params["EACH"]), parts)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import operand_layouts
 from ..conv.pack_filters import ConvProblem
 from ..filter_window import Window
-from ..kernel import Arg, Array, Binding, Kernel, ceil_div
+from ..kernel import Binding, Bindings, Kernel
+from ..launch import Arg, Array, ceil_div
 from .mma_cost import has_aligned_pairs, mma_seconds
 from .mma_tile import mma_refusal
 
@@ -105,7 +106,7 @@ class MmaConv(Kernel):
 
     problem = ConvProblem
     op = "Conv"
-    staged: ClassVar[bool]
+    staged: bool
 
     def refuse(self, p: ConvProblem) -> str | None:
         node, op = p.node, p.node.as_(Convolution)
@@ -115,7 +116,7 @@ class MmaConv(Kernel):
             return "the taps of a dilated filter are not adjacent for adjacent outputs"
         return mma_refusal(node, p.device) or p.packed_refusal
 
-    def bindings(self, p: ConvProblem) -> Sequence[Binding]:
+    def bindings(self, p: ConvProblem) -> Bindings:
         y = packed(PACK)
         constants = (None,) * len(p.node.inputs[1:3])
         return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)

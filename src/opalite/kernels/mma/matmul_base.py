@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from ...ir.constants.lazy_array import LazyArray, page_empty, read_slices
 from ...ir.graph import Value
 from ...ops.operator import Cost
-from ..kernel import Array, Kernel, Weight, ceil_div
+from ..kernel import Kernel
+from ..launch import Array, Weight, ceil_div
 from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem, MatmulSizes
 from ..weight_packing import one_matrix
@@ -36,7 +36,7 @@ class MmaProduct(Kernel):
 
     op = "MatMul"
     problem = MatmulProblem
-    staged: ClassVar[bool]
+    staged: bool
 
     def refuse(self, p: MatmulProblem) -> str | None:
         s = p.sizes

@@ -8,7 +8,7 @@ from ...cost.cost_tables import MatrixUnits, WarpgroupTile
 from ...ir.device.device_info import DeviceInfo
 from ...ops.operator import Cost
 from ..filter_window import Window
-from ..kernel import ceil_div
+from ..launch import ceil_div
 from . import mma_tile as mma
 from . import staged_tile as mma_stages
 from . import wgmma_tile

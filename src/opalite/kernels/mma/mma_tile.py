@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from ...ir.device.device_family import PTX_MMA
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ..kernel import Array, Space, ceil_div
+from ..kernel import Space
+from ..launch import Array, Defines, ceil_div
 from .pack_half_quads import quads_to_words
 
 ROWS = 16  # positions of a tile
@@ -119,7 +119,7 @@ def pack_weights(quads: Array, steps: int | None = None, paired: bool = False) -
     return np.ascontiguousarray(packed).view(np.float16).reshape(tiles, steps, WAVE, 8)
 
 
-def tile_defines(params: Mapping[str, int]) -> dict[str, Any]:
+def tile_defines(params: Mapping[str, int]) -> Defines:
     """The defines of mma/mma_tile.cl."""
     return {name: params[name] for name in SPACE}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernel import Array, ceil_div
+from ..launch import Array, ceil_div
 
 QUAD = 4  # halves
 

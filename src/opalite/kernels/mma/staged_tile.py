@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ...cost.cost_tables import StagedTile
 from ...ir.device.device_info import DeviceInfo
-from ..kernel import Array, Space, ceil_div
+from ..kernel import Space
+from ..launch import Array, Defines, ceil_div
 from .mma_tile import COLUMNS, MOST_ITEMS, QUADS, ROWS, WAVE, pack_weights
 
 SLAB = 8  # quads of four channels that two instructions take
@@ -154,7 +154,7 @@ def pack_stages(quads: Array, slabs: int, paired: bool = False) -> Array:
     return pack_weights(quads, ceil_div(quads.shape[1], SLAB * slabs) * slabs * SLAB // QUADS, paired)
 
 
-def tile_defines(params: Mapping[str, int]) -> dict[str, Any]:
+def tile_defines(params: Mapping[str, int]) -> Defines:
     """The defines of mma/staged_tile.cl."""
     return {name: params[name] for name in SPACE} | {"KEEP": params["STAGES"] - 2}
 

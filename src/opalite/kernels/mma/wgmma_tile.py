@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from ...ir.device.device_family import PTX_WGMMA
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ..codegen.fast_math import SHORT
-from ..kernel import Array, Space, ceil_div
+from ..kernel import Space
+from ..launch import Array, Defines, ceil_div
 from .pack_half_quads import quads_to_words
 
 CHUNK = 8  # quads that two instructions take
@@ -152,7 +152,7 @@ def pack_chunks(quads: Array, columns: int, paired: bool = False) -> Array:
     return np.ascontiguousarray(packed).view(np.float16).reshape(tiles, chunks, 2, columns // 8, 2, 8, 8)
 
 
-def tile_defines(params: Mapping[str, int], node: Node, *, finds_statistics: bool = False) -> dict[str, Any]:
+def tile_defines(params: Mapping[str, int], node: Node, *, finds_statistics: bool = False) -> Defines:
     """The defines of mma/wgmma_tile.cl with the epilogue of `node`; `finds_statistics` as in WgmmaProblem."""
     defines = {name: params[name] for name in SPACE} | {"KEEP": params["SEATS"] - 1, "SHARED": local_bytes(params)}
     turn, together = _finished(params, node, finds_statistics)

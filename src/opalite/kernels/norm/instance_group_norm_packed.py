@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...cost.cost_tables import Movement
 from ...ir.place import FLAT, packed
@@ -12,9 +10,8 @@ from ...ops.normalize import BY_CHANNEL, Normalize
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..filter_window import PACKED_TYPES, block_size
-from ..kernel import Binding, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import STORAGE, Launch, Scratch, ceil_div
 from ..reduce.work_group_rows import row_prelude
 from .layer_norm_rows import epsilon_arg
 
@@ -27,7 +24,7 @@ class InstanceGroupNormPacked(Kernel):
 
     op = "Normalize"
     source = "norm/instance_group_norm_packed.cl"
-    space: ClassVar[Space] = {"WG": (64, 1, 32, 128, 256), "PARTS": (1, 2, 4, 8, 16, 32), "ITEMS": (1, 2, 4, 8, 16)}
+    space = {"WG": (64, 1, 32, 128, 256), "PARTS": (1, 2, 4, 8, 16, 32), "ITEMS": (1, 2, 4, 8, 16)}
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -39,7 +36,7 @@ class InstanceGroupNormPacked(Kernel):
             return f"channel-packed tensors do not hold {node.x.dtype}"
         return epilogue_refusal(node, "packed")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         y = packed(p.device.pack)
         parameters = (None if v is None else FLAT for v in p.node.inputs[1:3])
         return (Binding((y, *parameters, *operand_layouts(p.node, "packed", y)), (y,)),)
@@ -51,7 +48,7 @@ class InstanceGroupNormPacked(Kernel):
             return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
         return None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         node = p.node
         spatial = math.prod(node.x.shape[2:])
         blocks = node.x.shape[0] * ceil_div(node.x.shape[1], block_size(node, p.device))

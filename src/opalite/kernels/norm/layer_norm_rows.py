@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,9 +16,8 @@ from ...ir.symbols import may_have_remainder
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
-from ..kernel import Arg, Array, Binding, Kernel, Launch, Params, Problem, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import STORAGE, Arg, Args, Array, Launch, Weight, ceil_div
 from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 
 VECTOR = 4  # elements that a GPU's work-item takes at once
@@ -69,7 +66,7 @@ class NormalizeRows(Kernel):
 
     op = "Normalize"
     source = "norm/layer_norm_rows.cl"
-    space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
+    space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -79,14 +76,14 @@ class NormalizeRows(Kernel):
                 return f"{what} {v.type} varies along some of the normalised axes and is not constant"
         return epilogue_refusal(node, "rows", RowView.of(node).run)
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         parameters = (None if v is None or v.is_const else FLAT for v in p.node.inputs[1:3])
         return (Binding((FLAT, *parameters, *operand_layouts(p.node, "rows", FLAT)), (FLAT,)),)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return row_group_refusal(params, p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         view = RowView.of(p.node)
         pack = VECTOR if not p.device.is_cpu and _is_aligned(view, VECTOR) else row_width(view.columns, p.device)
         return {"PACK": pack, **row_group(view.columns, view.rows, p.device)}
@@ -112,7 +109,7 @@ class NormalizeRows(Kernel):
             "INLINE_PTX": PTX_MMA in p.device.quirks,
         }
         given = {"scale": node.get(1), "bias": node.get(2)}
-        args: dict[str, Arg] = {k: _parameter(node, v) for k, v in given.items() if v is not None}
+        args: Args = {k: _parameter(node, v) for k, v in given.items() if v is not None}
         args |= {"x": node.x, "y": node.y, "rows": view.rows, "segments": view.segments, "run": view.run}
         args |= {"period": view.period, "epsilon": epsilon_arg(node), **epilogue.args}
         group = (params["WG"], params["ROWS"])

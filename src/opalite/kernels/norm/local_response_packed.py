@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...ir.place import packed
 from ...ops.local_response import LocalResponseNorm, neighbours
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
 from ..filter_window import PACKED_TYPES, block_size
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 from .local_response_row_major import response_args, response_text
 
 LANES = "0123456789abcdef"
@@ -44,7 +41,7 @@ class LocalResponsePacked(Kernel):
 
     op = "LocalResponseNorm"
     source = "norm/local_response_packed.cl"
-    space: ClassVar[Space] = {"EACH": (1, 4, 8, 16, 32), "DEEP": (1, 4, 16)}
+    space = {"EACH": (1, 4, 8, 16, 32), "DEEP": (1, 4, 16)}
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -57,11 +54,11 @@ class LocalResponsePacked(Kernel):
             return f"windows of {size} channels reach beyond the neighbouring blocks of {block_size(node, p.device)}"
         return epilogue_refusal(node, "packed")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         y = packed(p.device.pack)
         return (Binding((y, *operand_layouts(p.node, "packed", y)), (y,)),)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"EACH": 16, "DEEP": 16} if p.device.is_cpu else {"EACH": 1, "DEEP": 1}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -70,7 +67,7 @@ class LocalResponsePacked(Kernel):
         pack, spatial = block_size(node, p.device), math.prod(rest)
         blocks, each, deep = ceil_div(channels, pack), params["EACH"], params["DEEP"]
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "batch": batch, "blocks": blocks, "channels": channels}
+        args: Args = {"x": node.x, "y": node.y, "batch": batch, "blocks": blocks, "channels": channels}
         args |= {"spatial": spatial, "each": each, "deep": deep, **response_args(node), **epilogue.args}
         defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack, "MASK": channels % pack != 0}
         prelude = epilogue.prelude + response_text(node, p.device, (pack,), epilogue.prelude)

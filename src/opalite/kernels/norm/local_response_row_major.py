@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,9 +17,8 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..codegen.expression_code import generate
 from ..codegen.vector_types import compute_type
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 
 
 def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present: str) -> str:
@@ -36,7 +34,7 @@ def response_text(node: Node, device: DeviceInfo, widths: Sequence[int], present
     return text
 
 
-def response_args(node: Node) -> dict[str, Arg]:
+def response_args(node: Node) -> Args:
     """alpha / size and bias in the kernel's compute type."""
     op = node.as_(LocalResponseNorm)
     number = np.float64 if node.x.type.storage is DType.FLOAT64 else np.float32
@@ -49,12 +47,12 @@ class LocalResponseFlat(Kernel):
 
     op = "LocalResponseNorm"
     source = "norm/local_response_row_major.cl"
-    space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2), "EACH": (1, 4, 16, 64)}
+    space = {"PACK": (1, 16, 8, 4, 2), "EACH": (1, 4, 16, 64)}
 
     def refuse(self, p: Problem) -> str | None:
         return epilogue_refusal(p.node, "packed")
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         if not p.device.is_cpu:
             return {"PACK": 1, "EACH": 1}
         return {"PACK": max(4, min(16, p.device.native_float_width)), "EACH": 64}
@@ -71,7 +69,7 @@ class LocalResponseFlat(Kernel):
         spatial, pack, each = math.prod(rest), params["PACK"], params["EACH"]
         epilogue = packed_epilogue(node, p.device)
         before, behind = neighbours(node.as_(LocalResponseNorm).size)
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "batch": batch, "channels": channels, "spatial": spatial}
+        args: Args = {"x": node.x, "y": node.y, "batch": batch, "channels": channels, "spatial": spatial}
         args |= {"before": before, "behind": behind, "each": each, **response_args(node), **epilogue.args}
         defines = {"STORAGE": STORAGE[node.x.type.storage], "PACK": pack}
         prelude = epilogue.prelude + response_text(node, p.device, (1, pack), epilogue.prelude)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...cost.cost_tables import SequentialSteps
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.operator import Cost
 from ...ops.softmax import Softmax
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Defines, Launch, ceil_div
 from ..reduce.cumulative import lines_launch, split_at
 from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 
@@ -23,7 +20,7 @@ class _Softmax(Kernel):
     op = "Softmax"
     source = "norm/softmax.cl"
 
-    def _defines(self, node: Node, device: DeviceInfo) -> dict[str, Any]:
+    def _defines(self, node: Node, device: DeviceInfo) -> Defines:
         stored = node.y.type.storage
         # A CPU caches a line, and computing exp twice costs more than a store and a load.
         stash = device.is_cpu and stored in (DType.FLOAT32, DType.FLOAT64)
@@ -34,7 +31,7 @@ class _Softmax(Kernel):
 class SoftmaxRows(_Softmax):
     """Softmax along the last axis: a work-item per row on a CPU, several per row on a GPU."""
 
-    space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
+    space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
     def refuse(self, p: Problem) -> str | None:
         inner = split_at(p.node.x.shape, p.node.as_(Softmax).axis)[2]
@@ -43,7 +40,7 @@ class SoftmaxRows(_Softmax):
     def illegal(self, p: Problem, params: Params) -> str | None:
         return row_group_refusal(params, p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         rows, columns, _ = split_at(p.node.x.shape, p.node.as_(Softmax).axis)
         return {"PACK": row_width(columns, p.device), **row_group(columns, rows, p.device)}
 
@@ -52,7 +49,7 @@ class SoftmaxRows(_Softmax):
         rows, columns, _ = split_at(node.x.shape, node.as_(Softmax).axis)
         defines = {**self._defines(node, p.device), **params}
         group = (params["WG"], params["ROWS"])
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "rows": rows, "columns": columns}
+        args: Args = {"x": node.x, "y": node.y, "rows": rows, "columns": columns}
         return [Launch("softmax_rows", args, (group[0], rows), group, defines, row_prelude(p.device))]
 
 
@@ -60,13 +57,13 @@ class SoftmaxRows(_Softmax):
 class SoftmaxAnyAxis(_Softmax):
     """Softmax along any axis: a work-item for some adjacent lines."""
 
-    space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 1, 4, 16, 128, 256)}
+    space = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 1, 4, 16, 128, 256)}
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         limit = p.device.max_work_group_size
         return f"the device runs at most {limit} work-items in a group" if params["WG"] > limit else None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         if p.device.is_cpu:
             return {"VEC": min(16, p.device.native_float_width), "WG": 4}
         return {"VEC": 1, "WG": min(64, p.device.max_work_group_size)}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.pool import Pool
 from ..codegen.epilogue import epilogue_refusal
 from ..conv.per_channel_window import ChannelwisePacked
 from ..filter_window import PACKED_TYPES, WindowProblem, empty_refusal, window_refusal
-from ..kernel import Arg
-from ..kernel_registry import register
+from ..kernel import register
+from ..launch import Args, Defines
 from .pool_row_major import kind_defines
 
 _TYPES = (*PACKED_TYPES, DType.INT8, DType.UINT8)  # max-pooling of int8 tensors in quantised models
@@ -33,8 +31,8 @@ class PoolPacked(ChannelwisePacked):
             return f"{node.as_(Pool).kind} pooling of {node.x.dtype}"
         return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
 
-    def constants(self, node: Node, pack: int) -> dict[str, Arg]:
+    def constants(self, node: Node, pack: int) -> Args:
         return {}
 
-    def kind(self, node: Node) -> dict[str, Any]:
+    def kind(self, node: Node) -> Defines:
         return kind_defines(node)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...ir.graph import Node
 from ...ops.pool import Pool
 from ..codegen.epilogue import epilogue_refusal, packed_epilogue
 from ..filter_window import WindowProblem, window_refusal
-from ..kernel import Arg, Kernel, Launch, Params
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, register
+from ..launch import STORAGE, Args, Defines, Launch
 
 KINDS = {"max": 0, "average": 1, "lp": 2}
 """The KIND define of the pooling kernels."""
 
 
-def kind_defines(node: Node) -> dict[str, Any]:
+def kind_defines(node: Node) -> Defines:
     """The defines that select the computation of a Pool node over a window."""
     op = node.as_(Pool)
     return {"KIND": KINDS[op.kind], "COUNT_PADS": op.count_include_pad, "P": op.p}
@@ -41,7 +38,7 @@ class PoolDirect(Kernel):
         win, x = p.window, node.x
         indices = 0 if len(node.outputs) == 1 else 1 + node.as_(Pool).storage_order
         epilogue = packed_epilogue(node, p.device)
-        args: dict[str, Arg] = dict(zip(("y", "index"), node.outputs, strict=False))
+        args: Args = dict(zip(("y", "index"), node.outputs, strict=False))
         args |= {"x": x, "batch": x.shape[0], "channels": x.shape[1], **win.args(ends=True), **epilogue.args}
         defines = {**win.defines(), **kind_defines(node), "INDICES": indices, "STORAGE": STORAGE[x.type.storage]}
         d, h, w = win.out

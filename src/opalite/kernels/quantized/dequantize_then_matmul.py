@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import NoReturn
 
 from ...cost.cost_tables import Unpacking
 from ...ir.constants.lazy_array import LazyArray
@@ -14,9 +14,8 @@ from ...ir.tensor_type import TensorType
 from ...ops.matmul import MatMul
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
-from ..kernel import Arg, Kernel, Launch, Params, Scratch, Space, Weight, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, register
+from ..launch import STORAGE, Arg, Launch, Scratch, Weight, ceil_div
 from ..matmul.gemm_local_tile import MatmulLocalTile
 from ..matmul.gemm_register_tile import MatmulRegisterTile
 from ..matmul.matmul_mma import MatmulMma
@@ -66,8 +65,8 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
     problem = DequantizedProblem
     source = "quantized/dequantize_weights.cl"
     on_gpu = True
-    product: ClassVar[Kernel]
-    form: ClassVar[int]
+    product: Kernel
+    form: int
 
     def inner(self, p: DequantizedProblem) -> MatmulProblem:
         """The MatMul of the dequantised matrix."""
@@ -83,10 +82,10 @@ class DequantizeThenMatmul(QuantizedMatmulKernel):
     def illegal(self, p: DequantizedProblem, params: Params) -> str | None:
         return self.product.illegal(self.inner(p), params)
 
-    def defaults(self, p: DequantizedProblem) -> dict[str, Any]:
+    def defaults(self, p: DequantizedProblem) -> Params:
         return self.product.defaults(self.inner(p))
 
-    def points(self, p: DequantizedProblem) -> Iterator[dict[str, Any]]:
+    def points(self, p: DequantizedProblem) -> Iterator[Params]:
         return self.product.points(self.inner(p))
 
     def seconds(self, p: DequantizedProblem, cost: Cost) -> float:
@@ -140,7 +139,7 @@ class DequantizeThenMma(DequantizeThenMatmul):
     """Dequantises, then runs MatmulMma."""
 
     product, form = MatmulMma(), 1
-    space: ClassVar[Space] = MatmulMma.space
+    space = MatmulMma.space
 
 
 @register
@@ -148,7 +147,7 @@ class DequantizeThenMmaStaged(DequantizeThenMatmul):
     """Dequantises, then runs MatmulMmaStaged."""
 
     product, form = MatmulMmaStaged(), 2
-    space: ClassVar[Space] = MatmulMmaStaged.space
+    space = MatmulMmaStaged.space
 
 
 @register
@@ -156,7 +155,7 @@ class DequantizeThenWgmma(DequantizeThenMatmul):
     """Dequantises, then runs MatmulWgmma."""
 
     product, form = MatmulWgmma(), 3
-    space: ClassVar[Space] = MatmulWgmma.space
+    space = MatmulWgmma.space
 
     def tiles(self, launch: Launch, params: Params) -> tuple[int, int, int]:
         wide, chunks = launch.args["wide"], launch.args["chunks"]
@@ -170,7 +169,7 @@ class DequantizeThenLocalTile(DequantizeThenMatmul):
     """Dequantises, then runs MatmulLocalTile."""
 
     product, form = MatmulLocalTile(), 0
-    space: ClassVar[Space] = MatmulLocalTile.space
+    space = MatmulLocalTile.space
     half_sums = True
 
 
@@ -179,5 +178,5 @@ class DequantizeThenRegisterTile(DequantizeThenMatmul):
     """Dequantises, then runs MatmulRegisterTile."""
 
     product, form = MatmulRegisterTile(), 0
-    space: ClassVar[Space] = MatmulRegisterTile.space
+    space = MatmulRegisterTile.space
     half_sums = True

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from ...cost.cost_tables import ByteDots
 from ...ir.device.device_info import DeviceInfo
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Arg, Launch, Params, Scratch, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Params, register
+from ..launch import STORAGE, Arg, Args, Defines, Launch, Scratch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from .dynamic_quantization_choice import scale_group, sum_length
 from .pack_low_bit import VECTORS, packed_args, panel_width, panels_of
@@ -23,10 +22,10 @@ _DOTS = {"": 0, "pairs": 1, "fours": 2}
 class DynamicQuantizedMatmul(QuantizedMatmulKernel):
     """Base class of kernels on int8 activations: the launch that quantises rows in groups along the sum."""
 
-    entry: ClassVar[str]
+    entry: str
     rounds = True
 
-    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
+    def defines(self, device: DeviceInfo, params: Params) -> Defines:
         return {"MR": params["MR"], "NV": VECTORS, "PACK": device.pack, "DOTS": _DOTS[device.byte_dots]}
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
@@ -38,7 +37,7 @@ class DynamicQuantizedMatmul(QuantizedMatmulKernel):
         size = scale_group(op.block, k)
         groups = ceil_div(k, size)
         stride = s.m + max(self.space["MR"]) - 1  # the last tile reads up to that many rows past the end
-        args: dict[str, Arg] = {"M": s.m, "K": k, "stride": stride, "group": size}
+        args: Args = {"M": s.m, "K": k, "stride": stride, "group": size}
         args["q"] = Scratch("bytes", stride * groups * ceil_div(size, 16) * 16)
         args |= {name: Scratch(name, 4 * stride * groups) for name in ("by", "sums")}
         weights, own = packed_args(node.input(1), node.input(2), node.get(3), op.bits, op.trans_b, panels_of(p.device))
@@ -75,9 +74,9 @@ class Int8ActivationGemvCpu(DynamicQuantizedMatmul):
     """Unpacks a panel's words to bytes in registers, for MR rows at once."""
 
     source, entry = "quantized/int8_activation_gemv_cpu.cl", "bytes_rows"
-    space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
+    space = {"MR": (1, 2, 3, 4, 5, 6)}
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         return {"MR": tile_rows(p)}
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
@@ -97,14 +96,14 @@ class Int8ActivationGemmCpu(DynamicQuantizedMatmul):
     """Unpacks a group of a panel to bytes in the L1 cache, once for many rows."""
 
     source, entry = "quantized/int8_activation_gemm_cpu.cl", "bytes_panel"
-    space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}
+    space = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         if params["ROWS"] > TILES * params["MR"]:
             return f"a work-item keeps the sums of {TILES} tiles"
         return super().illegal(p, params)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         return {"MR": most_rows(p.device.pack), "ROWS": 0}
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from ...ir.graph import Value
 from ...ops.operator import Cost
 from ...ops.row_norm_quantized_matmul import RowNormQuantizedMatMul
-from ..kernel import Launch, Params, ceil_div
-from ..kernel_registry import register
+from ..kernel import Params, register
+from ..launch import Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.norm_skinny_mma import normal_args, normalize_seconds
 from ..matmul.skinny_mma import rows_of

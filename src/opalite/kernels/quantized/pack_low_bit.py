@@ -11,7 +11,8 @@ from ...ir.constants.lazy_array import LazyArray, page_zeros, read_slices
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ..kernel import Arg, Array, Binding, Weight, ceil_div, flat_binding
+from ..kernel import Binding, flat_binding
+from ..launch import Args, Array, Defines, Weight, ceil_div
 
 VECTORS = 4
 """Vectors of a panel on CPUs: with fewer, kernels wait for memory; with more, sums leave the registers."""
@@ -65,7 +66,7 @@ def _offset(b: Value, bits: int) -> int:
 
 def packed_args(
     b: Value, scale: Value, zero: Value | None, bits: int, transposed: bool, panels: PanelLayout
-) -> tuple[dict[str, Arg], dict[str, Any]]:
+) -> tuple[Args, Defines]:
     """(arguments, defines) of a packed matrix with a row of `scale` per column; transposed: stored as [N, K]."""
     offset = _offset(b, bits)
     width, deep = panels
@@ -73,9 +74,7 @@ def packed_args(
     n, k = b.shape if transposed else b.shape[::-1]
     shape = ceil_div(n, width), ceil_div(k, 32 // bits * deep), width, deep
     made = np.dtype(np.uint32), shape if deep > 1 else shape[:-1]
-    args: dict[str, Arg] = {
-        "b": Weight(b, form, pack_words(bits, panels, transposed, offset), by_slices=True, packed_type=made)
-    }
+    args: Args = {"b": Weight(b, form, pack_words(bits, panels, transposed, offset), by_slices=True, packed_type=made)}
     halves = scale.dtype is DType.FLOAT16
     args["scale"] = Weight(scale, f"panels{width}", to_panels(width, scale.dtype.np), by_slices=True)
     kind, middle = 0, shared_zero(b, zero, bits)
@@ -86,11 +85,11 @@ def packed_args(
         dtype = np.dtype(np.float32 if kind == 2 else np.uint8)
         args["zeros"] = Weight(zero, f"panels{width}+{offset}", to_panels(width, dtype, offset))
     args["middle"] = 1.0 + middle / (1 << bits)
-    own: dict[str, Any] = {"BITS": bits, "ZEROS": kind, "HALF_SCALES": int(halves)}
+    own: Defines = {"BITS": bits, "ZEROS": kind, "HALF_SCALES": int(halves)}
     return args, own if deep == 1 else own | {"DEEP": deep}
 
 
-def codebook_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[dict[str, Any], str]:
+def codebook_defines(device: DeviceInfo, table: tuple[float, ...]) -> tuple[Defines, str]:
     """(defines, prelude) of 4-bit numbers that are indices into the codebook `table`, if there is one."""
     if not table:
         return {}, ""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ops.quantized_matmul import QuantizedGather
-from ..kernel import Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Bindings, Kernel, Params, Problem, register
+from ..launch import STORAGE, Defines, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 from .pack_low_bit import packed_args, packed_binding, packing_refusal, panels_of
 
@@ -21,19 +17,19 @@ class QuantizedGatherRows(Kernel):
 
     op = "QuantizedGather"
     source = "quantized/quantized_gather.cl"
-    space: ClassVar[Space] = {"WG": (64, 128, 256)}
+    space = {"WG": (64, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         node, op = p.node, p.node.as_(QuantizedGather)
         return packing_refusal(node.x, node.input(2), node.get(3), op.bits, op.block, node.x.shape[1])
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (packed_binding(p.node, 0),)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def defines(self, device: DeviceInfo) -> dict[str, Any]:
+    def defines(self, device: DeviceInfo) -> Defines:
         """The defines that depend on the device alone."""
         return {"WIDTH": panels_of(device).width, "PACK": 1}
 
@@ -44,6 +40,6 @@ class QuantizedGatherRows(Kernel):
         args["x"] = args.pop("b")
         args |= {"indices": node.input(1), "y": node.y, "count": count, "size": size, "columns": columns}
         args["block"] = op.block
-        defines: dict[str, Any] = {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device), **own}
+        defines: Defines = {"STORAGE": STORAGE[node.y.type.storage], **self.defines(p.device), **own}
         defines["INDEX"] = "long" if node.input(1).dtype is DType.INT64 else "int"
         return [Launch("quantized_gather", args, (ceil_div(columns, 32 // op.bits), count), (params["WG"], 1), defines)]

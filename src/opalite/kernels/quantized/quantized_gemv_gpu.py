@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from ...cost.cost_tables import Unpacking
 from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Launch, Params, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Params, register
+from ..launch import STORAGE, Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem, skinny_rows
 from .pack_low_bit import STREAMED, codebook_defines, packed_args
 from .quantized_matmul_cpu import QuantizedMatmulKernel
@@ -28,7 +27,7 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
     """Adjacent work-items read 16 bytes each of adjacent columns; PARTS work-items split a column."""
 
     source = "quantized/quantized_gemv_gpu.cl"
-    space: ClassVar[Space] = {
+    space = {
         "COLS": (8, 16, 32),
         "PARTS": (32, 16, 8),
         "UNROLL": (2, 4, 1),
@@ -56,13 +55,13 @@ class QuantizedGemvGpu(QuantizedMatmulKernel):
             return f"the rows do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         """The widest group that leaves every compute unit some groups, with the fewest iterations."""
         s = p.sizes
         quads = ceil_div(s.k, 128 // p.node.as_(QuantizedMatMul).bits)
         strips = ceil_div(hint_of(s.m), skinny_rows(p, _GROUP_ROWS))
 
-        def order(point: dict[str, Any]) -> tuple[Any, ...]:
+        def order(point: Params) -> tuple[Any, ...]:
             columns, at_once = point["COLS"], point["PARTS"] * point["UNROLL"]
             groups, turns = ceil_div(s.n, columns) * strips, ceil_div(quads, at_once)
             idle = columns > _NARROW and groups < _GROUPS * p.device.compute_units

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ...cost.cost_tables import Unpacking
 from ...ir.device.device_info import DeviceInfo
@@ -11,9 +10,8 @@ from ...ir.symbols import hint_of, symbolic_max
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..codegen.epilogue import epilogue_refusal, rows_epilogue
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Bindings, Kernel, Params, register
+from ..launch import STORAGE, Arg, Defines, Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from .dynamic_quantization_choice import activation_quantization_refusal
 from .pack_low_bit import (
@@ -36,8 +34,8 @@ class QuantizedMatmulKernel(Kernel):
 
     op = "QuantizedMatMul"
     problem = MatmulProblem
-    on_gpu: ClassVar[bool] = False
-    rounds: ClassVar[bool] = False
+    on_gpu: bool = False
+    rounds: bool = False
     """Whether it rounds rows to 8 bits."""
 
     def refuse(self, p: MatmulProblem) -> str | None:
@@ -54,10 +52,10 @@ class QuantizedMatmulKernel(Kernel):
         why = packing_refusal(node.input(1), node.input(2), node.get(3), op.bits, op.block, node.x.shape[-1])
         return why or epilogue_refusal(node, "rows")
 
-    def bindings(self, p: MatmulProblem) -> Sequence[Binding]:
+    def bindings(self, p: MatmulProblem) -> Bindings:
         return (packed_binding(p.node, 1),)
 
-    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
+    def defines(self, device: DeviceInfo, params: Params) -> Defines:
         """The defines that depend on the device and parameters alone."""
         raise NotImplementedError
 
@@ -85,15 +83,15 @@ class QuantizedGemvCpu(QuantizedMatmulKernel):
     """Dequantises a panel's words in registers, for MR rows at once."""
 
     source = "quantized/dequant_gemv_cpu.cl"
-    space: ClassVar[Space] = {"MR": (1, 2, 3, 4, 5, 6)}
+    space = {"MR": (1, 2, 3, 4, 5, 6)}
 
-    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
+    def defines(self, device: DeviceInfo, params: Params) -> Defines:
         return {"MR": params["MR"], "NV": VECTORS, "KS": 2 if params["MR"] == 1 else 1, "PACK": device.pack}
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         return tile_refusal(p, params)
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         return {"MR": tile_rows(p)}
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
@@ -129,9 +127,9 @@ class QuantizedGemmCpu(QuantizedMatmulKernel):
     """Dequantises a panel in chunks into the L1 cache, once for many rows."""
 
     source = "quantized/dequant_gemm_cpu.cl"
-    space: ClassVar[Space] = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}
+    space = {"MR": (6, 5, 4, 3, 2), "ROWS": (0, 32, 64, 128)}
 
-    def defines(self, device: DeviceInfo, params: Params) -> dict[str, Any]:
+    def defines(self, device: DeviceInfo, params: Params) -> Defines:
         return {"MR": params["MR"], "NV": VECTORS, "PACK": device.pack}
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
@@ -141,7 +139,7 @@ class QuantizedGemmCpu(QuantizedMatmulKernel):
             return f"a work-item keeps the sums of {TILES} tiles"
         return None
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         return {"MR": most_rows(p.device.pack), "ROWS": 0}
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Launch, Params, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Params, register
+from ..launch import STORAGE, Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.skinny_mma import rows_of
 from .pack_low_bit import STREAMED, packed_args, shared_zero
@@ -37,7 +36,7 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
     """PARTS warps per 16 columns; each work-item keeps UNROLL quads of 16 bytes in flight."""
 
     source = "quantized/skinny_mma_quantized.cl"
-    space: ClassVar[Space] = {"PARTS": (8, 4), "UNROLL": (8, 6, 4, 2, 1), "MR": (1, 2, 4, 8, 16)}
+    space = {"PARTS": (8, 4), "UNROLL": (8, 6, 4, 2, 1), "MR": (1, 2, 4, 8, 16)}
     on_gpu = True
 
     def refuse(self, p: MatmulProblem) -> str | None:
@@ -68,10 +67,10 @@ class QuantizedSkinnyMma(QuantizedMatmulKernel):
             return "a work-item has fewer quads than it would ask for"
         return None if chunks_in_local_memory(p, params) else "the rows do not fit the local memory"
 
-    def defaults(self, p: MatmulProblem) -> dict[str, Any]:
+    def defaults(self, p: MatmulProblem) -> Params:
         """The most rows at once, and as many quads in flight as pay without passing a column's end."""
 
-        def order(point: dict[str, Any]) -> tuple[Any, ...]:
+        def order(point: Params) -> tuple[Any, ...]:
             steps, turn = _steps(p, point), point["UNROLL"] // _split(p, point)
             wasted = ceil_div(steps, turn) * turn - steps
             return -point["MR"], -point["PARTS"], 4 * wasted > steps, -min(point["UNROLL"], _ON_ITS_WAY), wasted

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.graph import Node, Value
 from ...ops.recurrent import GATES, Recurrent
-from ..kernel import Array, Weight, ceil_div
+from ..launch import Array, Weight, ceil_div
 
 Reorder = Callable[[Array, int, int], Array]
 """Function of the data, the number of gates and the units in a block. A negative number of gates is a GRU that

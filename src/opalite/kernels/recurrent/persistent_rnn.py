@@ -10,7 +10,7 @@ therefore correct however the device is shared.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,8 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ops.operator import Cost
 from ...ops.recurrent import GATES, Recurrent, directions
-from ..kernel import Arg, Array, Kernel, Launch, Local, Params, Problem, Scratch, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Array, Launch, Local, Scratch, ceil_div
 from .pack_rnn_weights import bias_blocks, block_weight, in_blocks, peephole_blocks
 from .rnn_activations import activation_macros
 from .rnn_unit_blocks import KINDS, acc_bytes, input_product, pass_count, split_refusal, weights_refusal
@@ -42,7 +41,7 @@ class RnnPersistent(Kernel):
 
     op = "Recurrent"
     source = "recurrent/persistent_rnn.cl"
-    space: ClassVar[Space] = {
+    space = {
         "WALK": ("meet", "launches", "alone"),
         "BLOCK": (4, 8, 2, 16, 1, 32),
         "WAYS": (8, 16, 32, 4, 2, 1),
@@ -78,7 +77,7 @@ class RnnPersistent(Kernel):
             return "the weights do not fit the registers"
         return None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         node, device = p.node, p.device
         op = node.as_(Recurrent)
         gates, batch = GATES[op.kind], node.x.shape[1]
@@ -154,7 +153,7 @@ class RnnPersistent(Kernel):
         }
         # Where an input is absent its define is 0 and z, never read through it, takes its place.
         names = ("bias", "peep", "lens", "h0", "c0")
-        args: dict[str, Arg] = {"z": z, "r": recurrent, "T": steps, "B": batch, "H": hidden, "directions": count}
+        args: Args = {"z": z, "r": recurrent, "T": steps, "B": batch, "H": hidden, "directions": count}
         args |= {k: z if v is None else v for k, v in zip(names, (added, holes, lens, h0, c0), strict=True)}
         args |= dict(zip(("y", "yh", "yc"), (*node.outputs, z, z), strict=False))
         args |= {"states": states, "sync": sync if meets else z, "shares": shares}
@@ -175,7 +174,7 @@ class RnnPersistent(Kernel):
 
         launches = input_product(node, z, block, p.device)
         if meets:
-            words_given: dict[str, Arg] = {"sync": sync, "count": words, "failed": np.uint32(0)}
+            words_given: Args = {"sync": sync, "count": words, "failed": np.uint32(0)}
             begin = Launch("recurrent_begin", words_given, (words,), None, dict(defines), prelude)
             groups = _group_count(p, params)
             return [

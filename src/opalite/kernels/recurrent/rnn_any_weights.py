@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.operator import Cost
 from ...ops.recurrent import GATES, Recurrent, directions
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Arg, Args, Launch, Scratch
 from .rnn_activations import activation_macros
 from .rnn_unit_blocks import KINDS
 
@@ -21,7 +18,7 @@ class RnnAnyWeights(Kernel):
 
     op = "Recurrent"
     source = "recurrent/rnn_any_weights.cl"
-    space: ClassVar[Space] = {"GROUP": (64, 128, 256, 32, 1), "PACK": (4, 8, 16, 1)}
+    space = {"GROUP": (64, 128, 256, 32, 1), "PACK": (4, 8, 16, 1)}
 
     def refuse(self, p: Problem) -> str | None:
         if p.node.as_(Recurrent).rounds_state and p.node.x.shape[1] > 1:
@@ -33,7 +30,7 @@ class RnnAnyWeights(Kernel):
             return f"a work-group has at most {p.device.max_work_group_size} work-items"
         return None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         if p.device.is_cpu:
             return {"GROUP": 1, "PACK": max(4, min(16, p.device.native_float_width))}
         return {"GROUP": min(64, p.device.max_work_group_size), "PACK": 4}
@@ -85,7 +82,7 @@ class RnnAnyWeights(Kernel):
             defines=defines,
             prelude=prelude,
         )
-        args: dict[str, Arg] = {"z": z, "r": r, "state": state, "cell": cell, "reset": reset}
+        args: Args = {"z": z, "r": r, "state": state, "cell": cell, "reset": reset}
         given_by_name = {"b": b, "lens": lens, "h0": h0, "c0": c0, "peep": peep}
         args |= {name: given(v) for name, v in given_by_name.items()}
         args |= dict(zip(("y", "yh", "yc"), (*node.outputs, state, state), strict=False))

@@ -7,7 +7,6 @@ recurrent weights, SPLIT groups share the units, and every step is a launch.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from ...ir.tensor_type import TensorType
 from ...ops.matmul import MatMul
 from ...ops.operator import Cost
 from ...ops.recurrent import GATES, Recurrent, directions
-from ..kernel import Arg, Kernel, Launch, Local, Params, Problem, Scratch, Space, Weight, ceil_div
-from ..kernel_registry import kernels_for, register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, kernels_for, register
+from ..launch import STORAGE, Arg, Args, Launch, Local, Scratch, Weight, ceil_div
 from .pack_rnn_weights import bias_blocks, block_weight, input_rows, peephole_blocks, recurrent_blocks
 from .rnn_activations import activation_macros
 
@@ -43,7 +41,7 @@ class RnnUnitBlocks(Kernel):
 
     op = "Recurrent"
     source = "recurrent/rnn_unit_blocks.cl"
-    space: ClassVar[Space] = {
+    space = {
         "SPLIT": (1, 2, 4, 8, 16, 32, 64),
         "NB": (1, 2, 4, 8, 16),
         "LX": (32, 1, 64, 128, 256),
@@ -81,7 +79,7 @@ class RnnUnitBlocks(Kernel):
             return "the units are fewer"
         return split_refusal(p.node)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         node = p.node
         hidden, (steps, batch, _) = node.as_(Recurrent).hidden, node.x.shape
         sequences = max(1, batch * directions(node.as_(Recurrent)))
@@ -153,7 +151,7 @@ class RnnUnitBlocks(Kernel):
         }
         # Where an input is absent its define is 0 and z, never read through it, takes its place.
         names = ("r", "bias", "peep", "lens", "h0", "c0")
-        args: dict[str, Arg] = {"z": z, "T": steps, "B": batch, "H": hidden, "directions": count}
+        args: Args = {"z": z, "T": steps, "B": batch, "H": hidden, "directions": count}
         args |= {k: z if v is None else v for k, v in zip(names, (*prepare, lens, h0, c0), strict=True)}
         args |= dict(zip(("y", "yh", "yc"), (*node.outputs, z, z), strict=False))
         prelude = activation_macros(node, defines["PACK"], p.device)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ir.graph import Node
 from ...ops.reduce import ArgReduce
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Defines, Launch, ceil_div
 from .cumulative import split_at
 from .work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude, row_width
 
@@ -22,7 +19,7 @@ class _ArgReduce(Kernel):
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype in STORAGE else f"{p.node.x.dtype} has no order here"
 
-    def _defines(self, node: Node, rows: bool) -> dict[str, Any]:
+    def _defines(self, node: Node, rows: bool) -> Defines:
         return {
             "STORAGE": STORAGE[node.x.type.storage],
             "LARGEST": node.as_(ArgReduce).kind == "max",
@@ -35,7 +32,7 @@ class _ArgReduce(Kernel):
 class ArgReduceRows(_ArgReduce):
     """Along the last axis: a work-item per row on a CPU, several per row on a GPU."""
 
-    space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
+    space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
     def refuse(self, p: Problem) -> str | None:
         inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
@@ -44,7 +41,7 @@ class ArgReduceRows(_ArgReduce):
     def illegal(self, p: Problem, params: Params) -> str | None:
         return row_group_refusal(params, p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         rows, columns, _ = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)
         # Lanes are compared at the end, which costs more than a short row.
         pack = 1 if p.device.is_cpu and columns < p.device.native_float_width else row_width(columns, p.device)
@@ -55,7 +52,7 @@ class ArgReduceRows(_ArgReduce):
         rows, columns, _ = split_at(node.x.shape, node.as_(ArgReduce).axis)
         group = (params["WG"], params["ROWS"])
         defines = self._defines(node, rows=True) | dict(params)
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "rows": rows, "columns": columns}
+        args: Args = {"x": node.x, "y": node.y, "rows": rows, "columns": columns}
         return [Launch("arg_reduce_rows", args, (group[0], rows), group, defines, row_prelude(p.device))]
 
 
@@ -63,7 +60,7 @@ class ArgReduceRows(_ArgReduce):
 class ArgReduceAnyAxis(_ArgReduce):
     """A work-item for PACK adjacent lines."""
 
-    space: ClassVar[Space] = {"PACK": (1, 16, 8, 4, 2)}
+    space = {"PACK": (1, 16, 8, 4, 2)}
 
     def refuse(self, p: Problem) -> str | None:
         inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
@@ -73,7 +70,7 @@ class ArgReduceAnyAxis(_ArgReduce):
         inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
         return "lines are fewer than the lanes of a vector" if params["PACK"] > max(1, inner) else None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         inner = split_at(p.node.x.shape, p.node.as_(ArgReduce).axis)[2]
         most = min(inner, p.device.native_float_width) if p.device.is_cpu else 1
         return {"PACK": next(point for point in (16, 8, 4, 2, 1) if point <= max(1, most))}
@@ -82,5 +79,5 @@ class ArgReduceAnyAxis(_ArgReduce):
         node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(ArgReduce).axis)
         defines = self._defines(node, rows=False) | dict(params)
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "outer": outer, "length": length, "inner": inner}
+        args: Args = {"x": node.x, "y": node.y, "outer": outer, "length": length, "inner": inner}
         return [Launch("arg_reduce_lines", args, (ceil_div(inner, params["PACK"]), outer), defines=defines)]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from ...cost.cost_tables import SequentialSteps
 from ...ir.graph import Node
 from ...ops.cumulative import Cumulative
 from ...ops.operator import Cost
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Defines, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 
 
@@ -39,7 +38,7 @@ class _Cumulative(Kernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def _defines(self, node: Node) -> dict[str, Any]:
+    def _defines(self, node: Node) -> Defines:
         op = node.as_(Cumulative)
         return {
             "STORAGE": STORAGE[node.y.type.storage],
@@ -53,9 +52,9 @@ class _Cumulative(Kernel):
 class CumulativeSequential(_Cumulative):
     """One work-item for some adjacent lines."""
 
-    space: ClassVar[Space] = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
+    space = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"VEC": min(16, p.device.native_float_width), "WG": 4} if p.device.is_cpu else {"VEC": 1, "WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -74,13 +73,13 @@ class CumulativeSequential(_Cumulative):
 class CumulativeParallelScan(_Cumulative):
     """One work-group per line; the order of additions differs from the reference's."""
 
-    space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
+    space = {"WG": (256, 64, 128, 512)}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         outer, length, inner = split_at(node.x.shape, node.as_(Cumulative).axis)
         defines = {**self._defines(node), "WG": params["WG"]}
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "length": length, "inner": inner}
+        args: Args = {"x": node.x, "y": node.y, "length": length, "inner": inner}
         return [Launch("cumulative_scan", args, (outer * inner * params["WG"],), (params["WG"],), defines)]
 
     def seconds(self, p: Problem, cost: Cost) -> float:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 from ...ops.reduce import Reduce
 from ..data_movement.gather import merged_axes, row_strides
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space, make_table
-from ..kernel_registry import register
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import Args, Launch, make_table
 from .reduction_view import reduce_defines, reduce_refusal, reduced_count
 
 
@@ -19,14 +18,14 @@ class ReduceAnyAxes(Kernel):
     rank = 1
     op = "Reduce"
     source = "reduce/reduce_any_axes.cl"
-    space: ClassVar[Space] = {}
+    space = {}
 
     def refuse(self, p: Problem) -> str | None:
         if p.node.epilogue is not None:
             return "this kernel takes no epilogue"
         return reduce_refusal(p.node)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -37,7 +36,7 @@ class ReduceAnyAxes(Kernel):
         rows = merged_axes([shape[a] for a in axes], [strides[a] for a in axes])
         run, step = rows[-1]
         runs, results = math.prod(size for size, _ in rows[:-1]), node.y.type.count
-        args: dict[str, Arg] = {"x": node.x, "y": node.y, "kept": make_table(kept_rows), "kept_axes": len(kept_rows)}
+        args: Args = {"x": node.x, "y": node.y, "kept": make_table(kept_rows), "kept_axes": len(kept_rows)}
         args |= {"reduced": make_table(rows), "reduced_axes": len(rows) - 1, "results": results, "runs": runs}
         args |= {"run": run, "step": step, "count": reduced_count(node)}
         return [Launch("reduce_strided", args, (results,), defines=reduce_defines(node) | {"PACK": 1})]

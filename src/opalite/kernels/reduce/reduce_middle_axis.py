@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
@@ -12,8 +10,8 @@ from ...ir.place import FLAT, packed
 from ...ops.reduce import Reduce
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, packed_epilogue, rows_epilogue
 from ..filter_window import PACKED_TYPES
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import Arg, Args, Defines, Launch, ceil_div
 from .reduction_view import (
     PARTS,
     ReduceView,
@@ -37,7 +35,7 @@ class ReduceMiddleAxis(Kernel):
 
     op = "Reduce"
     source = "reduce/reduce_middle_axis.cl"
-    space: ClassVar[Space] = {
+    space = {
         "PACK": (1, 16, 8, 4, 2),
         "LX": (32, 1, 2, 4, 8, 16, 64),
         "LY": (8, 1, 2, 4, 16, 32, 64, 128, 256),
@@ -66,7 +64,7 @@ class ReduceMiddleAxis(Kernel):
             return "the reduced axes are not adjacent"
         return epilogue_refusal(node, "packed")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         node = p.node
         found = []
         if self._flat_refusal(node) is None:
@@ -90,7 +88,7 @@ class ReduceMiddleAxis(Kernel):
         cells = params["LX"] * params["LY"] * params["PACK"] * max(4, node.x.type.storage.size)
         return "partial results do not fit local memory" if params["LY"] > 1 and cells > p.device.local_mem else None
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         node = p.node
         view, pack = self._view(node), node.y.type.layout.pack
         if node.y.type.layout.is_row_major and p.device.is_cpu:
@@ -123,8 +121,8 @@ class ReduceMiddleAxis(Kernel):
         _, channels, *spatial = (*node.y.shape, 1, 1)
         sizes = {"blocks": ceil_div(channels, layout.pack), "spatial": math.prod(spatial), "channels": channels}
 
-        def make(x: Arg, y: Arg, parts: int, length: int, count: int, passes: dict[str, Any], end: Epilogue) -> Launch:
-            args: dict[str, Arg] = {
+        def make(x: Arg, y: Arg, parts: int, length: int, count: int, passes: Defines, end: Epilogue) -> Launch:
+            args: Args = {
                 "x": x,
                 "y": y,
                 "outer": outer,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 from ...ir.graph import Node
 from ...ir.place import FLAT
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, rows_epilogue
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import Arg, Args, Launch, ceil_div
 from .reduction_view import (
     PARTS,
     ReduceView,
@@ -31,7 +28,7 @@ class ReduceRows(Kernel):
 
     op = "Reduce"
     source = "reduce/reduce_rows.cl"
-    space: ClassVar[Space] = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE, "PARTS": PARTS}
+    space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE, "PARTS": PARTS}
 
     def refuse(self, p: Problem) -> str | None:
         view = ReduceView.of(p.node, FLAT)
@@ -39,13 +36,13 @@ class ReduceRows(Kernel):
             return "the reduced axes are not the last ones"
         return reduce_refusal(p.node) or epilogue_refusal(p.node, "rows")
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (Binding((FLAT, *operand_layouts(p.node, "rows", FLAT)), (FLAT,)),)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return row_group_refusal(params, p.device) or parts_refusal(p.node, params["PARTS"])
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         view = self._view(p.node)
         parts = useful_parts(p.node, view.outer, view.length, LEAST_PART, p.device)
         group = row_group(view.length // parts, view.outer * parts, p.device)
@@ -61,7 +58,7 @@ class ReduceRows(Kernel):
         group = (params["WG"], params["ROWS"])
 
         def make(x: Arg, y: Arg, parts: int, columns: int, passes: dict[str, bool], end: Epilogue) -> Launch:
-            args: dict[str, Arg] = {
+            args: Args = {
                 "x": x,
                 "y": y,
                 "rows": rows,

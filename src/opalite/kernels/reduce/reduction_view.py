@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import Layout
 from ...ir.symbols import always_equal
 from ...ops.reduce import KINDS, Reduce
-from ..kernel import Scratch
-from ..kernel_sources import STORAGE
+from ..launch import STORAGE, Defines, Scratch
 
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 """The KIND define of reduce/reduction_kinds.cl."""
@@ -57,7 +55,7 @@ def reduced_count(node: Node) -> int:
     return math.prod(node.x.shape[a] for a in node.as_(Reduce).axes)
 
 
-def reduce_defines(node: Node) -> dict[str, Any]:
+def reduce_defines(node: Node) -> Defines:
     """Defines that all reduction kernels share."""
     return {"STORAGE": STORAGE[node.x.type.storage], "KIND": NUMBERS[node.as_(Reduce).kind]}
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 from ...cost.cost_tables import SequentialSteps
 from ...ir.graph import Node
 from ...ops.operator import Cost
 from ...ops.topk import TopK
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE, read_source
+from ..kernel import Kernel, Params, Problem, register
+from ..kernel_sources import read_source
+from ..launch import STORAGE, Args, Defines, Launch, Scratch, ceil_div
 from ..launch_workgroups import group_refusal
 from .cumulative import split_at
 
@@ -25,7 +24,7 @@ class _TopK(Kernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def _defines(self, node: Node) -> dict[str, Any]:
+    def _defines(self, node: Node) -> Defines:
         stored = node.outputs[0].type.storage
         return {"STORAGE": STORAGE[stored], "LARGEST": node.as_(TopK).largest, "WORST_ON_TOP": True}
 
@@ -34,9 +33,9 @@ class _TopK(Kernel):
 class TopKHeap(_TopK):
     """One work-item per line: for few cores or many lines."""
 
-    space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
+    space = {"WG": (64, 1, 16, 128)}
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"WG": 1 if p.device.is_cpu else 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -44,7 +43,7 @@ class TopKHeap(_TopK):
         outer, length, inner = split_at(node.x.shape, node.as_(TopK).axis)
         lines, k = outer * inner, node.as_(TopK).k
         values, indices = node.outputs
-        args: dict[str, Arg] = {"x": node.x, "values": values, "indices": indices, "lines": lines}
+        args: Args = {"x": node.x, "values": values, "indices": indices, "lines": lines}
         args |= {"scratch": Scratch("heap", 4 * lines * k), "length": length, "inner": inner, "k": k}
         if k == 0:
             return []
@@ -63,7 +62,7 @@ class TopKHeap(_TopK):
 class TopKSelect(_TopK):
     """One work-group per line: for GPUs with few long lines."""
 
-    space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
+    space = {"WG": (256, 64, 128, 512)}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
@@ -73,7 +72,7 @@ class TopKSelect(_TopK):
         if k == 0:
             return []
         room = 1 << (k - 1).bit_length()
-        args: dict[str, Arg] = {"x": node.x, "values": values, "indices": indices, "length": length, "inner": inner}
+        args: Args = {"x": node.x, "values": values, "indices": indices, "length": length, "inner": inner}
         args |= {"scratch": Scratch("order", 4 * lines * room), "k": k, "room": room}
         defines = {**self._defines(node), "WG": params["WG"]}
         prelude = read_source("include/ordering_and_heap.cl")

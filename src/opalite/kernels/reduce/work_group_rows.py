@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...ir.device.device_family import PTX_MMA
 from ...ir.device.device_info import DeviceInfo
 from ..kernel import Params, Space
@@ -22,7 +20,7 @@ SHORT_ROW_ITEMS = 16
 LONG_ROW = 8192
 
 
-def row_group(columns: int, rows: int, device: DeviceInfo) -> dict[str, Any]:
+def row_group(columns: int, rows: int, device: DeviceInfo) -> Params:
     """WG and ROWS for `rows` rows of `columns` elements: a work-item per row on a CPU, several on a GPU."""
     if device.is_cpu:
         spread = max(1, rows // (4 * device.compute_units))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from ...ir.dtype import DType
 from ...ir.place import FLAT, packed
 from ...ops.grid_sample import PADDINGS, TAPS, GridSample
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 
 
@@ -20,7 +17,7 @@ class _GridSample(Kernel):
 
     op = "GridSample"
     source = "vision/grid_sample.cl"
-    space: ClassVar[Space] = {"CHUNK": (4, 1, 16, 64), "RUN": (1, 4, 8, 16), "WG": (64, 16, 128, 256)}
+    space = {"CHUNK": (4, 1, 16, 64), "RUN": (1, 4, 8, 16), "WG": (64, 16, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype.is_float else f"it interpolates floats, got {p.node.x.type}"
@@ -28,7 +25,7 @@ class _GridSample(Kernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         if not p.device.is_cpu:
             return {"CHUNK": 4, "RUN": 1, "WG": 64}
         # Adjacent positions read one plane at a time, since planes of a power-of-two size map to the same cache sets.
@@ -56,7 +53,7 @@ class _GridSample(Kernel):
             "CHUNK": params["CHUNK"],
             "RUN": params["RUN"],
         }
-        args: dict[str, Arg] = {"x": x, "grid": grid, "y": y, "items": items, "positions": positions, "chunks": chunks}
+        args: Args = {"x": x, "grid": grid, "y": y, "items": items, "positions": positions, "chunks": chunks}
         args |= {"blocks": blocks, "depth": depth, "height": height, "width": width}
         return [Launch("grid_sample", args, (items,), (params["WG"],), defines)]
 
@@ -75,6 +72,6 @@ class GridSamplePacked(_GridSample):
             return f"channel blocks hold [N,C,H,W] of f32 or f16, got {p.node.x.type}"
         return None
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         layout = packed(p.device.pack)
         return (Binding((layout, FLAT), (layout,)),)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import numpy as np
 
 from ...cost.cost_tables import SequentialSteps
@@ -12,9 +10,9 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ops.nms import NonMaxSuppression
 from ...ops.operator import Cost
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Scratch, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE, read_source
+from ..kernel import Kernel, Params, Problem, register
+from ..kernel_sources import read_source
+from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
 from ..launch_workgroups import group_refusal
 
 
@@ -58,7 +56,7 @@ class _NonMaxSuppression(Kernel):
             Scratch("counts", 4 * lines),
             Scratch("offsets", 4 * lines),
         )
-        args: dict[str, Arg] = {"boxes": boxes, "scores": scores, "kept": kept, "counts": counts}
+        args: Args = {"boxes": boxes, "scores": scores, "kept": kept, "counts": counts}
         args |= {"candidates": Scratch("candidates", 4 * lines * size), "classes": classes, "size": size, "most": most}
         if counted:
             room = ceil_div(most, device.pack) * device.pack
@@ -66,7 +64,7 @@ class _NonMaxSuppression(Kernel):
             args |= {"corners": corners, "lines": lines, "room": room}
         prelude = read_source("include/ordering_and_heap.cl")
         rows = lines * most
-        found: dict[str, Arg] = {"counts": counts, "offsets": offsets, "count": count}
+        found: Args = {"counts": counts, "offsets": offsets, "count": count}
         return [
             Launch(entry, {**args, **limits}, (items,), (params["WG"],), defines, prelude),
             Launch("nms_offsets", {**found, "lines": lines}, (1,), (1,), defines, prelude),
@@ -85,9 +83,9 @@ class _NonMaxSuppression(Kernel):
 class NmsHeap(_NonMaxSuppression):
     """One work-item per batch entry and class."""
 
-    space: ClassVar[Space] = {"WG": (64, 1, 16, 128)}
+    space = {"WG": (64, 1, 16, 128)}
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"WG": 1 if p.device.is_cpu else 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -104,7 +102,7 @@ class NmsHeap(_NonMaxSuppression):
 class NmsRounds(_NonMaxSuppression):
     """One work-group per batch entry and class; each round is parallel over the boxes of the class."""
 
-    space: ClassVar[Space] = {"WG": (256, 64, 128, 512)}
+    space = {"WG": (256, 64, 128, 512)}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         batch, classes, _ = p.node.input(1).shape

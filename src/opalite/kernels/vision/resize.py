@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,21 +15,8 @@ from ...ir.symbols import is_symbolic
 from ...ops.resize import Resize
 from ...ops.resize_tables import COPIED, Axis, merged_axes, offset_table, taps_of, weight_table
 from ...ops.resize_weights import is_untouched
-from ..kernel import (
-    Arg,
-    Binding,
-    Kernel,
-    Launch,
-    Params,
-    PerShapeTable,
-    Problem,
-    Space,
-    Table,
-    ceil_div,
-    uniform_binding,
-)
-from ..kernel_registry import register
-from ..kernel_sources import ELEMENT, STORAGE
+from ..kernel import Bindings, Kernel, Params, Problem, register, uniform_binding
+from ..launch import ELEMENT, STORAGE, Args, Defines, Launch, PerShapeTable, Table, ceil_div
 from ..launch_workgroups import group_refusal
 
 MAX_RANK = 5
@@ -40,10 +27,10 @@ class ResizeKernel(Kernel):
 
     op = "Resize"
     source = "vision/resize.cl"
-    space: ClassVar[Space] = {"SPAN": (1, 4, 16, 64), "WG": (64, 16, 128, 256)}
-    nearest: ClassVar[bool]
-    blocks: ClassVar[bool] = False
-    rank: ClassVar[int] = 0  # axes that the program loops over; 0: those that remain after merging
+    space = {"SPAN": (1, 4, 16, 64), "WG": (64, 16, 128, 256)}
+    nearest: bool
+    blocks: bool = False
+    rank = 0  # axes that the program loops over; 0: those that remain after merging
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node
@@ -66,13 +53,13 @@ class ResizeKernel(Kernel):
             return "an extrapolation value would fill the lanes past the last channel"
         return None
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         return (uniform_binding(p.node, packed(p.device.pack)),) if self.blocks else super().bindings(p)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"SPAN": 64, "WG": 16} if p.device.is_cpu else {"SPAN": 1, "WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -86,8 +73,8 @@ class ResizeKernel(Kernel):
         table, weights = self._tables(node.as_(Resize), x.shape, sizes, counts)
         spans = ceil_div(axes[-1].count, params["SPAN"])
         items = math.prod(a.count for a in axes[:-1]) * spans
-        defines: dict[str, Any] = {"PACK": pack, "RANK": len(axes), "SPAN": params["SPAN"]}
-        args: dict[str, Arg] = {"x": x, "y": y, "axes": table, "items": items, "spans": spans}
+        defines: Defines = {"PACK": pack, "RANK": len(axes), "SPAN": params["SPAN"]}
+        args: Args = {"x": x, "y": y, "axes": table, "items": items, "spans": spans}
         fill: Any = np.float32(node.as_(Resize).extrapolation)
         if self.nearest:
             defines["ELEM"] = ELEMENT[y.type.storage.size]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
-
 from ...ir.dtype import DType
 from ...ir.place import FLAT, packed
 from ...ops.roi_align import MOST, RoiAlign
-from ..kernel import Arg, Binding, Kernel, Launch, Params, Problem, Space, ceil_div
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Launch, ceil_div
 from ..launch_workgroups import group_refusal
 
 
@@ -19,7 +15,7 @@ class _RoiAlign(Kernel):
 
     op = "RoiAlign"
     source = "vision/roi_align.cl"
-    space: ClassVar[Space] = {"CHUNK": (4, 1, 2, 8, 16), "WG": (64, 16, 128, 256)}
+    space = {"CHUNK": (4, 1, 2, 8, 16), "WG": (64, 16, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype.is_float else f"it interpolates floats, got {p.node.x.type}"
@@ -27,7 +23,7 @@ class _RoiAlign(Kernel):
     def illegal(self, p: Problem, params: Params) -> str | None:
         return group_refusal(params["WG"], p.device)
 
-    def defaults(self, p: Problem) -> dict[str, Any]:
+    def defaults(self, p: Problem) -> Params:
         return {"CHUNK": 16, "WG": 16} if p.device.is_cpu else {"CHUNK": 4, "WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
@@ -47,7 +43,7 @@ class _RoiAlign(Kernel):
             "MOST": MOST,
             "CHUNK": params["CHUNK"],
         }
-        args: dict[str, Arg] = {"x": x, "regions": regions, "images": images, "y": y, "items": items}
+        args: Args = {"x": x, "regions": regions, "images": images, "y": y, "items": items}
         args |= {"rows": op.rows, "columns": op.columns, "chunks": chunks, "blocks": blocks, "count": count}
         args |= {"height": height, "width": width, "ratio": op.ratio, "scale": op.scale}
         args |= {"offset": op.offset, "least": op.least}
@@ -68,6 +64,6 @@ class RoiAlignPacked(_RoiAlign):
             return f"channel blocks hold f32 or f16, got {p.node.x.type}"
         return None
 
-    def bindings(self, p: Problem) -> Sequence[Binding]:
+    def bindings(self, p: Problem) -> Bindings:
         layout = packed(p.device.pack)
         return (Binding((layout, FLAT, FLAT), (layout,)),)

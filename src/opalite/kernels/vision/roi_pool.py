@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ...ops.roi_pool import FARTHEST, RoiPool
-from ..kernel import Arg, Kernel, Launch, Params, Problem, Space
-from ..kernel_registry import register
-from ..kernel_sources import STORAGE
+from ..kernel import Kernel, Params, Problem, register
+from ..launch import STORAGE, Args, Defines, Launch
 from ..launch_workgroups import group_refusal
 
 
@@ -17,7 +14,7 @@ class RoiPoolFlat(Kernel):
 
     op = "RoiPool"
     source = "vision/roi_pool.cl"
-    space: ClassVar[Space] = {"WG": (64, 16, 128, 256)}
+    space = {"WG": (64, 16, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype.is_float else f"it compares floats, got {p.node.x.type}"
@@ -28,8 +25,8 @@ class RoiPoolFlat(Kernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         x, regions, y, op = p.node.x, p.node.input(1), p.node.y, p.node.as_(RoiPool)
         count, channels, height, width = x.shape
-        defines: dict[str, Any] = {"STORAGE": STORAGE[y.type.storage], "FARTHEST": FARTHEST, "PACK": 1}
+        defines: Defines = {"STORAGE": STORAGE[y.type.storage], "FARTHEST": FARTHEST, "PACK": 1}
         defines["POSITION_STORAGE"] = STORAGE[regions.type.storage]
-        args: dict[str, Arg] = {"x": x, "regions": regions, "y": y, "items": y.type.count, "rows": op.rows}
+        args: Args = {"x": x, "regions": regions, "y": y, "items": y.type.count, "rows": op.rows}
         args |= {"columns": op.columns, "channels": channels, "count": count, "height": height, "width": width}
         return [Launch("roi_pool", args | {"scale": op.scale}, (y.type.count,), (params["WG"],), defines)]

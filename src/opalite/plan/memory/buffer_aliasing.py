@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.graph import Graph, Node, Value
 from ...ir.place import Target
 from ...ir.symbols import always_equal, hint_of, is_multiple
-from ...kernels.kernel import Launch, Scratch
+from ...kernels.launch import Launch, Scratch
 from ...layout.assign_layouts import is_free_cast
 from ...ops.data_movement import Concat, Reshape, Slice
 from ...ops.elementwise import PlaceCast

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ...ir.graph import Graph, Node, Value
 from ...ir.place import Target
 from ...ir.symbols import hint_of
-from ...kernels.kernel import Launch, Scratch
+from ...kernels.launch import Launch, Scratch
 from ...ops.data_movement import Concat
 from ..program import Slot, Storage
 from .buffer_aliasing import pieces, stretch_start

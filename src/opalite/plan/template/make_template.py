@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.symbols import SymbolicFloat, SymbolicInt, Trace, hint_of
-from ...kernels.kernel import PerShapeTable, SymbolicTable
+from ...kernels.launch import PerShapeTable, SymbolicTable
 from ...kernels.lower_arguments import SymbolicNumber
 from ..memory.arena_planner import plan_memory
 from ..memory.liveness import Lifetime, arena_requests

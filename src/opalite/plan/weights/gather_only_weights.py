@@ -10,7 +10,7 @@ _PICK = ("Gather", "QuantizedGather")
 
 def picked_slots(program: Program) -> set[int]:
     """Slots of weights that only such operators read."""
-    from ...kernels.kernel_registry import kernels_for  # lazy: reading plans must not import kernels, which is slow
+    from ...kernels.kernel import kernels_for  # lazy: reading plans must not import kernels, which is slow
 
     picking = {k.name for op in _PICK for k in kernels_for(op)}
     picked, others = set[int](), set[int]()

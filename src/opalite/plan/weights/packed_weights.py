@@ -17,7 +17,7 @@ import numpy as np
 from ...ir.constants.content_hash import content_info
 from ...ir.constants.lazy_array import LARGE, LazyArray, page_aligned, page_contiguous
 from ...ir.graph import Value
-from ...kernels.kernel import Weight
+from ...kernels.launch import Weight
 from ...layout.insert_casts import stored_array
 
 Array = np.ndarray[Any, Any]

@@ -12,8 +12,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Value
 from opalite.ir.place import Place, Target
 from opalite.ir.tensor_type import TensorType
-from opalite.kernels.kernel import Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.ops.attention import Attention
 from opalite.ops.strided_view import Movement
 

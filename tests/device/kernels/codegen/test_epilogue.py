@@ -22,8 +22,8 @@ from opalite.kernels.codegen.epilogue import (
     packed_epilogue,
     rows_epilogue,
 )
-from opalite.kernels.kernel import Weight
-from opalite.kernels.kernel_sources import STORAGE, option_text, prelude_guard
+from opalite.kernels.kernel_sources import option_text, prelude_guard
+from opalite.kernels.launch import STORAGE, Weight
 from opalite.ops.elementwise import Elementwise
 from opalite.ops.matmul import MatMul
 

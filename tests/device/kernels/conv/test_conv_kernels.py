@@ -22,8 +22,7 @@ from opalite.expr.parse import parse_expr
 from opalite.ir.device.device_info import DeviceInfo
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, Kernel, kernels_for
 
 from ....helpers.kernel_test_harness import make_node
 from ..conv_checks import Array, as_gpu, check_kernel

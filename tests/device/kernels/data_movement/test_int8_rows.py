@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
 from opalite.ir.dtype import DType
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 
 from ....helpers.kernel_test_harness import make_node, run_node
 

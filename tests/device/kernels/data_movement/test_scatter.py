@@ -9,8 +9,7 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
-from opalite.kernels.kernel import Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.ops.scatter import REDUCTIONS
 
 from ....helpers.kernel_test_harness import make_node, run_node

@@ -10,7 +10,7 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import Sym, trace
 from opalite.ir.dtype import DType
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 
 from ....helpers.kernel_test_harness import make_node, run_node
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opalite.cl.runtime import Runtime
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 
 from ....helpers.kernel_test_harness import make_node, run_node
 

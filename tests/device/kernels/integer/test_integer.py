@@ -16,8 +16,7 @@ from opalite.ir.device.device_family import PTX_DOT
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import FLAT, packed
-from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.ops.affine_quantization import quantized
 from opalite.pocl.cpu_workarounds import cpu_flags
 

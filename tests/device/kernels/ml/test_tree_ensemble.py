@@ -9,7 +9,7 @@ import pytest
 
 from opalite.cl.runtime import Runtime
 from opalite.importer.ml.tree_arrays import flat_trees
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 from opalite.ops.tree_ensemble import AGGREGATES
 
 from ....helpers.forests import ALL_MODES, FEATURES, forest

@@ -11,8 +11,7 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.parse import parse_expr
 from opalite.ir.dtype import DType
 from opalite.ir.place import packed
-from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, Kernel, kernels_for
 
 from ....helpers.kernel_test_harness import make_node, run_node
 from ..conv_checks import as_gpu, check_kernel, find_kernel

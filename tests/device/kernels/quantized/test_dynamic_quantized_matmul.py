@@ -12,8 +12,7 @@ from opalite.cl.runtime import Runtime
 from opalite.expr.trace_function import Sym, trace
 from opalite.ir.device.device_family import BYTE_FOURS
 from opalite.ir.dtype import DType
-from opalite.kernels.kernel import Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, kernels_for
 from opalite.kernels.quantized.dynamic_quantization_choice import scale_group
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.ops.quantized_matmul import dequantize_blocks

@@ -11,7 +11,8 @@ import pytest
 from opalite.cl.runtime import Runtime
 from opalite.ir.dtype import DType
 from opalite.kernels import kernels_for
-from opalite.kernels.kernel import Launch, Params, Problem
+from opalite.kernels.kernel import Params, Problem
+from opalite.kernels.launch import Launch
 from opalite.kernels.recurrent.persistent_rnn import RnnPersistent
 from opalite.ops.recurrent import ACTIVATIONS, FUNCTIONS, GATES
 

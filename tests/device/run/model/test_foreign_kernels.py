@@ -21,9 +21,8 @@ SOURCE = """kernel void answer(global const REAL *x, global REAL *y, int count) 
 }
 """
 THEIRS = """
-from opalite.kernels.kernel import Kernel, Launch
-from opalite.kernels.kernel_registry import register
-from opalite.kernels.kernel_sources import STORAGE
+from opalite.kernels.kernel import Kernel, register
+from opalite.kernels.launch import STORAGE, Launch
 
 @register
 class Answer(Kernel):

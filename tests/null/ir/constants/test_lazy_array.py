@@ -27,7 +27,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Graph, Value
 from opalite.ir.place import FLAT, IMAGE, Place, Target
 from opalite.ir.tensor_type import TensorType
-from opalite.kernels.kernel import Weight
+from opalite.kernels.launch import Weight
 from opalite.layout.insert_casts import stored_array
 from opalite.ops.conv import neutral_zeros
 from opalite.plan.emit_program import Emitter

@@ -10,7 +10,7 @@ from opalite.expr.trace_function import Sym, trace
 from opalite.ir import FLAT, OPENCL, DeviceInfo, DType, Node, TensorType, Value, packed
 from opalite.kernels.codegen.constant_scalars import lift_literals
 from opalite.kernels.codegen.epilogue import packed_epilogue
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 from opalite.ops.elementwise import Elementwise
 from opalite.ops.matmul import MatMul
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from opalite.ir import FLAT, OPENCL, DeviceInfo, DType, Node, TensorType, Value
-from opalite.kernels.kernel import Binding
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, kernels_for
 from opalite.ops.operator import make_op
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "devices"

@@ -12,8 +12,7 @@ from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.place import packed
 from opalite.kernels.fma.tile_parameters import GemmSize, find_tile, local_bytes, tile_illegal, tile_size
-from opalite.kernels.kernel import Binding
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, kernels_for
 
 from ....helpers.kernel_test_harness import make_node
 

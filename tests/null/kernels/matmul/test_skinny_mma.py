@@ -12,8 +12,8 @@ from opalite.ir.constants.lazy_array import LazyArray
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
 from opalite.ir.growable_tensor import PROMPT
-from opalite.kernels.kernel import Kernel, Weight
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, kernels_for
+from opalite.kernels.launch import Weight
 from opalite.kernels.matmul.skinny_mma import FORMS
 
 from ....helpers.kernel_test_harness import make_node

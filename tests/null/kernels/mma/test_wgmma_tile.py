@@ -15,8 +15,7 @@ from opalite.ir.graph import Node
 from opalite.ir.place import packed
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
-from opalite.kernels.kernel import Binding, Kernel
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Binding, Kernel, kernels_for
 from opalite.kernels.mma.wgmma_tile import (
     WgmmaProblem,
     find_tile,

@@ -13,8 +13,8 @@ from opalite.ir import DeviceInfo
 from opalite.ir.device.device_family import BYTE_PAIRS, NO_ASSEMBLY, PTX_MMA
 from opalite.ir.dtype import DType
 from opalite.ir.graph import Node
-from opalite.kernels.kernel import Kernel, Weight
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import Kernel, kernels_for
+from opalite.kernels.launch import Weight
 from opalite.kernels.quantized.dynamic_quantized_matmul import DynamicQuantizedMatmul
 from opalite.kernels.quantized.pack_low_bit import codebook_defines
 

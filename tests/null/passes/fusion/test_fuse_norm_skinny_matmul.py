@@ -17,8 +17,8 @@ from opalite.ir import DeviceInfo, DType, Graph, TensorType, Value
 from opalite.ir.growable_tensor import FEW
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
-from opalite.kernels.kernel import Weight
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
+from opalite.kernels.launch import Weight
 from opalite.layout.assign_precision import set_precision
 from opalite.ops.operator import make_op
 from opalite.passes.fusion.fuse_norm_skinny_matmul import fuse_norm_skinny_matmul

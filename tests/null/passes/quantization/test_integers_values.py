@@ -11,7 +11,7 @@ from opalite.ir import DeviceInfo, DType, Graph, Value
 from opalite.ir.device.device_family import PTX_DOT, PTX_MMA
 from opalite.ir.graph import QuantizedConstant
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.kernel_registry import kernels_for
+from opalite.kernels.kernel import kernels_for
 from opalite.kernels.kernel_sources import option_text
 from opalite.layout.assign_precision import set_precision
 from opalite.ops.affine_quantization import dequantized, quantized

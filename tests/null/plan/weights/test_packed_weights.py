@@ -20,7 +20,7 @@ from opalite.ir.graph import Value
 from opalite.ir.place import FLAT, IMAGE, Place, Target, packed
 from opalite.ir.precision import PrecisionPolicy
 from opalite.ir.tensor_type import TensorType
-from opalite.kernels.kernel import Weight
+from opalite.kernels.launch import Weight
 from opalite.plan.planner import Knowledge, Planned, PlanOptions, plan
 from opalite.plan.weights.packed_weights import Form, placed_form, weight_form
 from opalite.run.model.imported_model import ImportedModel

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opalite.kernels.kernel import Kernel
-from opalite.kernels.kernel_registry import all_kernels, kernels_for, register
+from opalite.kernels.kernel import Kernel, all_kernels, kernels_for, register
 from opalite.ops.operator import all_ops
 
 
