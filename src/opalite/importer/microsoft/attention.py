@@ -13,18 +13,6 @@ from ..onnx.attention import rotate
 from ..onnx.norm import normalize_trailing
 from ..op_registry import onnx_op
 from ..shared.attention import Visibility, additive_mask, attend, attend_decomposed, extend_cache
-from ..shared.emit_helpers import (
-    concat,
-    full,
-    gather,
-    matmul,
-    merge_heads,
-    slice_axis,
-    split_axis,
-    split_heads,
-    squeeze,
-    unsqueeze,
-)
 from ..walk.node_context import NodeContext, Result
 from .gqa_kv_cache import append_to_cache, cache_scales, find_window, quantised, scaled
 from .unfuse import MS, refuse
@@ -32,14 +20,14 @@ from .unfuse import MS, refuse
 
 def _scale(ctx: NodeContext, size: int) -> float:
     """Return the attribute `scale`, or 1 / sqrt(head size) if it is absent or 0."""
-    return float(ctx.attr("scale", 0.0)) or 1 / math.sqrt(size)
+    return ctx.attr("scale", 0.0) or 1 / math.sqrt(size)
 
 
 @onnx_op("Attention", domain=MS)
 def attention(ctx: NodeContext) -> Result:
     """Import Attention: projects x to queries, keys and values; then attention with mask, bias and past."""
     x, weights, bias = ctx.input(0), ctx.input(1), ctx.get(2)
-    joint = matmul(ctx, x, weights)
+    joint = ctx.matmul(x, weights)
     if bias is not None:
         joint = ctx.elementwise(lambda a, b: a + b, joint, bias)
     return attend_projection(ctx, joint, ctx.get(3), ctx.get(5), ctx.get(4))
@@ -49,36 +37,32 @@ def attend_projection(
     ctx: NodeContext, joint: Value, mask: Value | None, bias: Value | None, past: Value | None
 ) -> Result:
     """Emit attention on a projection [B,S,queries + keys + values], for Attention and QAttention: y and present."""
-    refuse(
-        ctx,
-        do_rotary=ctx.attr("do_rotary", 0),
-        past_present_share_buffer=ctx.attr("past_present_share_buffer", 0),
-    )
-    heads, third = int(ctx.attr("num_heads", 1)), joint.shape[2] // 3
+    refuse(ctx, do_rotary=ctx.attr("do_rotary", 0), past_present_share_buffer=ctx.attr("past_present_share_buffer", 0))
+    heads, third = ctx.attr("num_heads", 1), joint.shape[2] // 3
     sizes = [int(s) for s in ctx.attr("qkv_hidden_sizes", ()) or (third, third, third)]
-    q, k, v = (split_heads(ctx, p, heads) for p in split_axis(ctx, joint, 2, sizes))
+    q, k, v = (ctx.split_heads(p, heads) for p in ctx.split_axis(joint, 2, sizes))
     earlier: tuple[Value | None, Value | None] = (None, None)
     if past is not None:
-        first, second = (squeeze(ctx, p, (0,)) for p in split_axis(ctx, past, 0, (1, 1)))
+        first, second = (ctx.squeeze(p, (0,)) for p in ctx.split_axis(past, 0, (1, 1)))
         earlier = (first, second)
     k, v = extend_cache(ctx, earlier, (k, v))
     mask = _combine_masks(ctx, mask, bias, q, k.shape[2])
-    y, _ = _attend(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), False)
+    y, _ = _attend(ctx, q, k, v, mask, ctx.attr("unidirectional", False), False)
     if ctx.n_outputs < 2:
-        return merge_heads(ctx, y)
-    return [merge_heads(ctx, y), concat(ctx, [unsqueeze(ctx, k, (0,)), unsqueeze(ctx, v, (0,))], 0)]
+        return ctx.merge_heads(y)
+    return [ctx.merge_heads(y), ctx.concat([ctx.unsqueeze(k, (0,)), ctx.unsqueeze(v, (0,))], 0)]
 
 
 @onnx_op("MultiHeadAttention", domain=MS)
 def multi_head_attention(ctx: NodeContext) -> Result:
     """Import MultiHeadAttention: attention of projected queries, keys and values, packed or separate."""
     refuse(ctx, past_sequence_length=ctx.get(8), cache_indirection=ctx.get(9))
-    heads = int(ctx.attr("num_heads", 1))
+    heads = ctx.attr("num_heads", 1)
     q, k, v = _projections(ctx, heads)
     k, v = extend_cache(ctx, (ctx.get(6), ctx.get(7)), (k, v))
     mask = _combine_masks(ctx, ctx.get(4), ctx.get(5), q, k.shape[2])
-    y, weights = _attend(ctx, q, k, v, mask, bool(ctx.attr("unidirectional", 0)), ctx.uses_output(3))
-    return [merge_heads(ctx, y), k, v, weights][: ctx.n_outputs]
+    y, weights = _attend(ctx, q, k, v, mask, ctx.attr("unidirectional", False), ctx.uses_output(3))
+    return [ctx.merge_heads(y), k, v, weights][: ctx.n_outputs]
 
 
 def _projections(ctx: NodeContext, heads: int) -> tuple[Value, Value, Value]:
@@ -87,14 +71,14 @@ def _projections(ctx: NodeContext, heads: int) -> tuple[Value, Value, Value]:
     if len(query.shape) == 5:  # [B,S,H,3,D]
         parts = _unpacked(ctx, query)
     elif key is not None and len(key.shape) == 5:  # [B,T,H,2,D]
-        parts = [split_heads(ctx, query, heads), *_unpacked(ctx, key)]
+        parts = [ctx.split_heads(query, heads), *_unpacked(ctx, key)]
     elif key is None or value is None:
         raise ShapeError(f"{ctx.label} has a query {query.type}, but no key or value")
     else:
-        parts = [p if len(p.shape) == 4 else split_heads(ctx, p, heads) for p in (query, key, value)]
+        parts = [p if len(p.shape) == 4 else ctx.split_heads(p, heads) for p in (query, key, value)]
     if bias is not None:
         sizes = [heads * p.shape[3] for p in parts]
-        shaped = [ctx.reshape(b, (heads, 1, b.shape[0] // heads)) for b in split_axis(ctx, bias, 0, sizes)]
+        shaped = [ctx.reshape(b, (heads, 1, b.shape[0] // heads)) for b in ctx.split_axis(bias, 0, sizes)]
         parts = [ctx.elementwise(lambda a, c: a + c, p, b) for p, b in zip(parts, shaped, strict=True)]
     q, k, v = parts
     return q, k, v
@@ -102,8 +86,8 @@ def _projections(ctx: NodeContext, heads: int) -> tuple[Value, Value, Value]:
 
 def _unpacked(ctx: NodeContext, joint: Value) -> list[Value]:
     """Split [B,S,H,n,D] into n tensors [B,H,S,D]."""
-    pieces = split_axis(ctx, joint, 3, (1,) * joint.shape[3])
-    return [ctx.transpose(squeeze(ctx, p, (3,)), (0, 2, 1, 3)) for p in pieces]
+    pieces = ctx.split_axis(joint, 3, (1,) * joint.shape[3])
+    return [ctx.transpose(ctx.squeeze(p, (3,)), (0, 2, 1, 3)) for p in pieces]
 
 
 def _attend(
@@ -130,13 +114,13 @@ def _combine_masks(ctx: NodeContext, mask: Value | None, bias: Value | None, q: 
 def _padding_mask(ctx: NodeContext, mask: Value, q: Value, keys: int) -> Value:
     """Convert 0/1 masks, lengths, or ends and starts to [B,1,1 or S,T] of 0 and mask_filter_value."""
     batch, queries = q.shape[0], q.shape[2]
-    hidden = float(ctx.attr("mask_filter_value", -10000.0))
+    hidden = ctx.attr("mask_filter_value", -10000.0)
     shape = mask.shape
     if shape == (batch,) or shape == (2 * batch,):
-        ends = ctx.reshape(slice_axis(ctx, mask, 0, 0, batch), (batch, 1, 1, 1))
+        ends = ctx.reshape(ctx.slice_axis(mask, 0, 0, batch), (batch, 1, 1, 1))
         bounds = [ends]
         if shape[0] != batch:
-            bounds.append(ctx.reshape(slice_axis(ctx, mask, 0, batch, 2 * batch), (batch, 1, 1, 1)))
+            bounds.append(ctx.reshape(ctx.slice_axis(mask, 0, batch, 2 * batch), (batch, 1, 1, 1)))
 
         def between(end: Sym, *start: Sym) -> Sym:
             j = coord(end.builder, 3)
@@ -152,7 +136,7 @@ def _padding_mask(ctx: NodeContext, mask: Value, q: Value, keys: int) -> Value:
         mask = ctx.reshape(mask, (batch, 1, queries, keys))
     elif len(shape) == 4 and shape[2] >= keys and shape[3] >= keys:
         # A square mask over all positions: cut to the rows of these queries and the columns of their keys.
-        mask = slice_axis(ctx, slice_axis(ctx, mask, 2, keys - queries, keys), 3, 0, keys)
+        mask = ctx.slice_axis(ctx.slice_axis(mask, 2, keys - queries, keys), 3, 0, keys)
     else:
         raise UnsupportedOpError(
             f"{ctx.label} has a mask {mask.type} for {batch} rows of {keys} keys; supported are [batch], [2*batch], "
@@ -171,12 +155,12 @@ def rotary_embedding(ctx: NodeContext) -> Value:
     if positions.type.count == 1 and (len(positions.shape) < 2 or steps > 1):
         start = ctx.reshape(positions, (1, 1))
         positions = ctx.elementwise(lambda p: p + coord(p.builder, 1).cast(p.dtype), start, shape=(1, steps))
-    width = int(ctx.attr("rotary_embedding_dim", 0))
-    heads = int(ctx.attr("num_heads", 0))
+    width = ctx.attr("rotary_embedding_dim", 0)
+    heads = ctx.attr("num_heads", 0)
     if packed and not heads:
         heads = x.shape[2] // (2 * cos.shape[1])
-    cos, sin = gather(ctx, cos, positions, 0), gather(ctx, sin, positions, 0)
-    return rotate(ctx, x, cos, sin, heads, width, bool(ctx.attr("interleaved", 0)))
+    cos, sin = ctx.gather(cos, positions, 0), ctx.gather(sin, positions, 0)
+    return rotate(ctx, x, cos, sin, heads, width, ctx.attr("interleaved", False))
 
 
 @onnx_op("GroupQueryAttention", domain=MS)
@@ -186,12 +170,9 @@ def group_query_attention(ctx: NodeContext) -> Result:
     total_sequence_length must be known at import; it usually depends on shapes only.
     """
     refuse(
-        ctx,
-        query_seqlens=ctx.get(16),
-        bidirectional_attention=not ctx.attr("causal", 1),
-        qk_output=ctx.uses_output(3),
+        ctx, query_seqlens=ctx.get(16), bidirectional_attention=not ctx.attr("causal", 1), qk_output=ctx.uses_output(3)
     )
-    heads, kv_heads = int(ctx.attr("num_heads", 1)), int(ctx.attr("kv_num_heads", 1))
+    heads, kv_heads = ctx.attr("num_heads", 1), ctx.attr("kv_num_heads", 1)
     q, k, v = _grouped(ctx, heads, kv_heads)
     batch, steps = q.shape[0], q.shape[2]
     total = int_or_symbolic(ctx.const_scalar(6))
@@ -213,7 +194,7 @@ def group_query_attention(ctx: NodeContext) -> Result:
         rows = [window_cache.append(ctx, ctx.input(3 + i), new, begin) for i, new in enumerate(held)]
         presents = [window_cache.drop_front(ctx, x, gone) for x in rows]
     k, v = (x if x.dtype.is_float else ctx.cast(x, q.dtype) for x in rows)
-    window = int(ctx.attr("local_window_size", -1))  # number of visible keys, including the query's own
+    window = ctx.attr("local_window_size", -1)  # number of visible keys, including the query's own
     visibility = Visibility(
         causal=True,
         offset=None,
@@ -222,9 +203,9 @@ def group_query_attention(ctx: NodeContext) -> Result:
     )
     # The scales of int8 keys and values multiply queries and results instead, so that the cache is read as int8.
     q = scaled(ctx, q, scales_of[0])
-    softcap = float(ctx.attr("softcap", 0.0))
+    softcap = ctx.attr("softcap", 0.0)
     y = attend(ctx, q, k, v, ctx.get(10), visibility, _scale(ctx, q.shape[3]), softcap, _sinks(ctx, heads, q.dtype))
-    return [merge_heads(ctx, scaled(ctx, y, scales_of[1])), *presents][: ctx.n_outputs]
+    return [ctx.merge_heads(scaled(ctx, y, scales_of[1])), *presents][: ctx.n_outputs]
 
 
 def _sinks(ctx: NodeContext, heads: int, dtype: DType) -> Value | None:
@@ -232,8 +213,8 @@ def _sinks(ctx: NodeContext, heads: int, dtype: DType) -> Value | None:
     given = ctx.get(11)
     if given is not None and given.shape != (heads,):
         raise ShapeError(f"{ctx.label} has head_sink {given.type}; expected one for each of {heads} heads")
-    if given is None and int(ctx.attr("smooth_softmax", 0)) > 0:
-        return full(ctx, 0.0, dtype, (heads,))
+    if given is None and ctx.attr("smooth_softmax", 0) > 0:
+        return ctx.full(0.0, dtype, (heads,))
     return given
 
 
@@ -242,12 +223,12 @@ def _grouped(ctx: NodeContext, heads: int, kv_heads: int) -> tuple[Value, Value,
     query, key, value = ctx.input(0), ctx.get(1), ctx.get(2)
     if key is None or value is None:
         size = query.shape[2] // (heads + 2 * kv_heads)
-        query, key, value = split_axis(ctx, query, 2, (heads * size, kv_heads * size, kv_heads * size))
-    q, k, v = split_heads(ctx, query, heads), split_heads(ctx, key, kv_heads), split_heads(ctx, value, kv_heads)
+        query, key, value = ctx.split_axis(query, 2, (heads * size, kv_heads * size, kv_heads * size))
+    q, k, v = ctx.split_heads(query, heads), ctx.split_heads(key, kv_heads), ctx.split_heads(value, kv_heads)
     if ctx.get(14) is not None:
-        both = float(ctx.attr("qk_norm_epsilon", 1e-6))
-        q = normalize_trailing(ctx, "rms", q, ctx.input(14), None, 3, float(ctx.attr("q_norm_epsilon", both)))
-        k = normalize_trailing(ctx, "rms", k, ctx.input(15), None, 3, float(ctx.attr("k_norm_epsilon", both)))
+        both = ctx.attr("qk_norm_epsilon", 1e-6)
+        q = normalize_trailing(ctx, "rms", q, ctx.input(14), None, 3, ctx.attr("q_norm_epsilon", both))
+        k = normalize_trailing(ctx, "rms", k, ctx.input(15), None, 3, ctx.attr("k_norm_epsilon", both))
     return q, k, v
 
 
@@ -256,6 +237,6 @@ def _rotated(ctx: NodeContext, q: Value, k: Value, first: Value) -> tuple[Value,
     if positions is None:
         shape = (q.shape[0], q.shape[2])
         positions = ctx.elementwise(lambda f: f + coord(f.builder, 1), first, shape=shape)
-    cos, sin = (gather(ctx, ctx.input(i), positions, 0) for i in (7, 8))
+    cos, sin = (ctx.gather(ctx.input(i), positions, 0) for i in (7, 8))
     width, interleaved = 2 * cos.shape[-1], ctx.flag("rotary_interleaved")
     return rotate(ctx, q, cos, sin, 0, width, interleaved), rotate(ctx, k, cos, sin, 0, width, interleaved)

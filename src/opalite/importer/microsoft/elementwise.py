@@ -15,19 +15,8 @@ from ..onnx.activation import gelu_tanh, swish_of
 from ..onnx.fourier import transform
 from ..op_registry import onnx_op
 from ..shared.conv_pool_windows import plain_window
-from ..shared.emit_helpers import (
-    chain,
-    concat,
-    gather,
-    int_list,
-    matmul,
-    positive_axes,
-    reduce,
-    slice_axis,
-    split_axis,
-    unsqueeze,
-)
 from ..shared.quantization import minus_zero_point
+from ..walk.emitter import positive_axes
 from ..walk.node_context import NodeContext, Result
 from .unfuse import MS, normalize_groups, refuse
 
@@ -37,7 +26,7 @@ from .unfuse import MS, normalize_groups, refuse
 @onnx_op("ScaledSiLU", domain=MS)
 def scaled_silu(ctx: NodeContext) -> Value:
     """Import ScaledSiLU: z * sigmoid(z) of z = scale * x; without scale, the attribute `alpha`."""
-    scale, alpha = ctx.get(1), float(ctx.attr("alpha", 1.0))
+    scale, alpha = ctx.get(1), ctx.attr("alpha", 1.0)
     if scale is None:
         return ctx.elementwise(lambda x: swish_of(x * alpha, 1.0), ctx.input(0))
     one = ctx.reshape(scale, ())
@@ -53,9 +42,9 @@ def swiglu(ctx: NodeContext) -> Value:
     gate, up = ctx.input(0), ctx.get(1)
     if up is None:
         half = gate.shape[-1] // 2
-        gate, up = split_axis(ctx, gate, len(gate.shape) - 1, (half, half))
-    alpha, beta = float(ctx.attr("activation_alpha", 1.0)), float(ctx.attr("activation_beta", 0.0))
-    limit = float(ctx.attr("limit", 0.0))
+        gate, up = ctx.split_axis(gate, len(gate.shape) - 1, (half, half))
+    alpha, beta = ctx.attr("activation_alpha", 1.0), ctx.attr("activation_beta", 0.0)
+    limit = ctx.attr("limit", 0.0)
 
     def gated(a: Sym, b: Sym) -> Sym:
         g, u = (v.cast(DType.FLOAT32) for v in (a, b))
@@ -70,19 +59,19 @@ def swiglu(ctx: NodeContext) -> Value:
 @onnx_op("GemmFastGelu", domain=MS)
 def gemm_fast_gelu(ctx: NodeContext) -> Value:
     """Import GemmFastGelu: GELU (tanh form) of x W + bias."""
-    y, bias = matmul(ctx, ctx.input(0), ctx.input(1)), ctx.get(2)
+    y, bias = ctx.matmul(ctx.input(0), ctx.input(1)), ctx.get(2)
     return ctx.elementwise(lambda a, *b: gelu_tanh(a + b[0] if b else a), y, *([] if bias is None else [bias]))
 
 
 @onnx_op("SkipGroupNorm", domain=MS)
 def skip_group_norm(ctx: NodeContext) -> Result:
     """Import SkipGroupNorm: group normalisation of x + skip + bias, optional SiLU; the sum is the second output."""
-    x, skip, bias, last = ctx.input(0), ctx.input(3), ctx.get(4), bool(ctx.attr("channels_last", 1))
+    x, skip, bias, last = ctx.input(0), ctx.input(3), ctx.get(4), ctx.attr("channels_last", True)
     wide = (1, 1) if len(skip.shape) == 2 else ()
     skip = ctx.reshape(skip, (skip.shape[0], *wide, skip.shape[1]) if last else (*skip.shape, *wide)) if wide else skip
     if bias is not None and not last:
         bias = ctx.reshape(bias, (bias.shape[0], 1, 1))
-    total = chain(ctx, "add", [x, skip, *([] if bias is None else [bias])])
+    total = ctx.chain("add", [x, skip, *([] if bias is None else [bias])])
     return [normalize_groups(ctx, total), total][: ctx.n_outputs]
 
 
@@ -93,13 +82,13 @@ def bias_dropout(ctx: NodeContext) -> Value:
     training = ctx.maybe_const(4)
     refuse(ctx, training_mode=ctx.get(4) is not None and (training is None or bool(training.any())))
     residual = ctx.get(2)
-    return chain(ctx, "add", [ctx.input(0), ctx.input(1), *([] if residual is None else [residual])])
+    return ctx.chain("add", [ctx.input(0), ctx.input(1), *([] if residual is None else [residual])])
 
 
 @onnx_op("GemmaRotaryEmbedding", domain=MS)
 def gemma_rotary_embedding(ctx: NodeContext) -> Result:
     """Import GemmaRotaryEmbedding: x cos(emb) + rotated x sin(emb) of queries and keys [B,H,S,D]; emb is [B,S,D]."""
-    angle = unsqueeze(ctx, ctx.input(0), (1,))
+    angle = ctx.unsqueeze(ctx.input(0), (1,))
 
     def turned(e: Sym, x: Sym, y: Sym) -> Sym:
         return x * e.call("cos").cast(x.dtype) + y * e.call("sin").cast(x.dtype)
@@ -111,7 +100,7 @@ def gemma_rotary_embedding(ctx: NodeContext) -> Result:
 def relative_position_bias(ctx: NodeContext) -> Value:
     """Import RelativePositionBias: T5's bias [1,heads,queries,keys], from a table [buckets,heads] by distance."""
     table, queries, keys = ctx.input(0), int(ctx.const_scalar(1)), int(ctx.const_scalar(2))
-    buckets, most, both = table.shape[0], int(ctx.attr("max_distance", 128)), bool(ctx.attr("is_bidirectional", 0))
+    buckets, most, both = table.shape[0], ctx.attr("max_distance", 128), ctx.attr("is_bidirectional", False)
     behind = np.arange(queries)[:, None] - np.arange(keys)[None, :]
     place = np.zeros((queries, keys), np.int64)
     if both:
@@ -124,7 +113,7 @@ def relative_position_bias(ctx: NodeContext) -> Value:
         far = np.log(behind / exact) / math.log(most / exact) * (buckets - exact)
     far = np.where(behind > 0, far, 0)
     place += np.where(behind < exact, behind, np.minimum(exact + far.astype(np.int64), buckets - 1))
-    return unsqueeze(ctx, ctx.transpose(gather(ctx, table, ctx.constant(place), 0), (2, 0, 1)), (0,))
+    return ctx.unsqueeze(ctx.transpose(ctx.gather(table, ctx.constant(place), 0), (2, 0, 1)), (0,))
 
 
 # Integers
@@ -146,8 +135,8 @@ def reduce_sum_integer(ctx: NodeContext) -> Value:
     """Import ReduceSumInteger: sum over axes in 32 bits."""
     x = ctx.input(0)
     wide = DType.UINT32 if x.dtype in (DType.UINT8, DType.UINT16) else DType.INT32
-    axes = positive_axes(int_list(ctx, "axes", range(len(x.shape))), len(x.shape))
-    return reduce(ctx, ctx.cast(x, wide), "sum", axes, bool(ctx.attr("keepdims", 1)))
+    axes = positive_axes(ctx.ints("axes", range(len(x.shape))), len(x.shape))
+    return ctx.reduce(ctx.cast(x, wide), "sum", axes, ctx.attr("keepdims", True))
 
 
 @onnx_op("MatMulInteger16", domain=MS)
@@ -155,13 +144,13 @@ def matmul_integer16(ctx: NodeContext) -> Value:
     """Import MatMulInteger16: product of 16-bit integers in 32 bits."""
     a, b = ctx.input(0), ctx.input(1)
     wide = DType.UINT32 if a.dtype is DType.UINT16 and b.dtype is DType.UINT16 else DType.INT32
-    return matmul(ctx, ctx.cast(a, wide), ctx.cast(b, wide))
+    return ctx.matmul(ctx.cast(a, wide), ctx.cast(b, wide))
 
 
 @onnx_op("IsAllFinite", domain=MS)
 def is_all_finite(ctx: NodeContext) -> Value:
     """Import IsAllFinite: whether no input element is infinite or NaN; isinf_only, isnan_only test one of these."""
-    infinite, nan = bool(ctx.attr("isinf_only", 0)), bool(ctx.attr("isnan_only", 0))
+    infinite, nan = ctx.attr("isinf_only", False), ctx.attr("isnan_only", False)
 
     def wrong(x: Sym) -> Sym:
         if infinite:
@@ -170,8 +159,8 @@ def is_all_finite(ctx: NodeContext) -> Value:
         return (found if nan else found.call("or", x.call("isinf"))).cast(DType.INT32)
 
     present = [v for v in ctx.inputs if v is not None]
-    counts = [reduce(ctx, ctx.elementwise(wrong, v), "max", range(len(v.shape)), keepdims=False) for v in present]
-    return ctx.elementwise(lambda n: n.eq(0), chain(ctx, "max", counts))
+    counts = [ctx.reduce(ctx.elementwise(wrong, v), "max", range(len(v.shape)), keepdims=False) for v in present]
+    return ctx.elementwise(lambda n: n.eq(0), ctx.chain("max", counts))
 
 
 # Complex numbers and transforms
@@ -183,10 +172,10 @@ def complex_mul_conj(ctx: NodeContext) -> Value:
     a, b = ctx.input(0), ctx.input(1)
     if a.shape[-1:] != (2,) or b.shape[-1:] != (2,):
         raise ShapeError(f"{ctx.label} needs pairs of real and imaginary parts, got {a.type} and {b.type}")
-    (ar, ai), (br, bi) = ([slice_axis(ctx, v, len(v.shape) - 1, i, i + 1) for i in (0, 1)] for v in (a, b))
+    (ar, ai), (br, bi) = ([ctx.slice_axis(v, len(v.shape) - 1, i, i + 1) for i in (0, 1)] for v in (a, b))
     real = ctx.elementwise(lambda p, q, r, s: p * r + q * s, ar, ai, br, bi)
     imaginary = ctx.elementwise(lambda p, q, r, s: q * r - p * s, ar, ai, br, bi)
-    return concat(ctx, [real, imaginary], len(real.shape) - 1)
+    return ctx.concat([real, imaginary], len(real.shape) - 1)
 
 
 @onnx_op("Rfft", domain=MS)
@@ -194,13 +183,13 @@ def complex_mul_conj(ctx: NodeContext) -> Value:
 def real_transform(ctx: NodeContext) -> Value:
     """Import Rfft and Irfft: transform [...,n/2+1,2] of a real signal [...,n] along the last axis, or its inverse."""
     x, inverse = ctx.input(0), ctx.op_type == "Irfft"
-    if int(ctx.attr("signal_ndim", 1)) != 1 or not int(ctx.attr("onesided", 1)) or int(ctx.attr("normalized", 0)):
+    if ctx.attr("signal_ndim", 1) != 1 or not ctx.attr("onesided", 1) or ctx.attr("normalized", 0):
         raise UnsupportedOpError(f"{ctx.label} is a transform of several axes, of both sides or normalised")
     if inverse:
         length = 2 * (x.shape[-2] - 1)
         y = transform(ctx, x, length, inverse=True, onesided=True)
         return ctx.reshape(y, y.shape[:-1]) if y.shape[-1] == 1 else y
-    return transform(ctx, unsqueeze(ctx, x, (len(x.shape),)), x.shape[-1], inverse=False, onesided=True)
+    return transform(ctx, ctx.unsqueeze(x, (len(x.shape),)), x.shape[-1], inverse=False, onesided=True)
 
 
 @onnx_op("ConvTransposeWithDynamicPads", domain=MS)
@@ -210,13 +199,13 @@ def conv_transpose_with_dynamic_pads(ctx: NodeContext) -> Value:
     rank = len(x.shape) - 2
     window = plain_window(ctx, rank, w.shape[2:])
     pads = window.pads if ctx.get(2) is None else tuple(int(p) for p in ctx.const(2).reshape(-1))
-    if len(pads) != 2 * rank or str(ctx.attr("auto_pad", "NOTSET")) != "NOTSET":
+    if len(pads) != 2 * rank or ctx.attr("auto_pad", "NOTSET") != "NOTSET":
         raise UnsupportedOpError(f"{ctx.label} has pads {pads} for {rank} axes, or auto_pad")
     op = ConvTranspose(
         strides=window.strides,
         pads=pads,
         dilations=window.dilations,
-        group=int(ctx.attr("group", 1)),
-        output_padding=int_list(ctx, "output_padding", (0,) * rank),
+        group=ctx.attr("group", 1),
+        output_padding=ctx.ints("output_padding", (0,) * rank),
     )
     return ctx.add(op, [x, w, ctx.get(3)])

@@ -9,7 +9,6 @@ from ...ir.graph import Value
 from ...ops.scatter import ScatterElements
 from ...ops.topk import TopK
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import expand, full, matmul, reduce, unsqueeze
 from ..walk.node_context import NodeContext, Result
 from .unfuse import MS
 
@@ -27,25 +26,25 @@ def moe_group_router(ctx: NodeContext) -> Result:
     dtype, experts = logits.dtype, bias.shape[0]
     wide = ctx.cast(logits, DType.FLOAT32)
     if projection is not None:
-        wide = matmul(ctx, wide, ctx.cast(projection, DType.FLOAT32), trans_b=True)
+        wide = ctx.matmul(wide, ctx.cast(projection, DType.FLOAT32), trans_b=True)
     rows = wide.type.count // wide.shape[-1]
     weights = ctx.elementwise(lambda x: x.call("sigmoid"), ctx.reshape(wide, (rows, experts)))
     scores = ctx.elementwise(lambda w, b: w + b, weights, bias)
     if ctx.uses_output(1) or ctx.uses_output(2):
         return [None, scores, weights][: ctx.n_outputs]
-    groups, kept = int(ctx.attr("n_group", 1)), int(ctx.attr("topk_group", 1))
+    groups, kept = ctx.attr("n_group", 1), ctx.attr("topk_group", 1)
     if experts % groups or not 1 <= kept <= groups:
         raise ShapeError(f"{ctx.label} chooses {kept} of {groups} groups of {experts} experts")
     if kept < groups:
         members = experts // groups
         parts = ctx.reshape(scores, (rows, groups, members))
-        count = min(int(ctx.attr("group_topk", 2)), members)
+        count = min(ctx.attr("group_topk", 2), members)
         best = ctx.add_many(TopK(k=count, axis=2, largest=True, sorted=True), [parts], 2)[0]
-        chosen = _top_mask(ctx, reduce(ctx, best, "sum", (2,), keepdims=False), kept)
-        scores = ctx.elementwise(lambda c, s: where(c > 0.0, s, _HIDDEN), unsqueeze(ctx, chosen, (2,)), parts)
+        chosen = _top_mask(ctx, ctx.reduce(best, "sum", (2,), keepdims=False), kept)
+        scores = ctx.elementwise(lambda c, s: where(c > 0.0, s, _HIDDEN), ctx.unsqueeze(chosen, (2,)), parts)
         scores = ctx.reshape(scores, (rows, experts))
-    chosen = _top_mask(ctx, scores, int(ctx.attr("top_k", 1)))
-    sentinel = float(ctx.attr("router_sentinel", -10000.0))
+    chosen = _top_mask(ctx, scores, ctx.attr("top_k", 1))
+    sentinel = ctx.attr("router_sentinel", -10000.0)
     y = ctx.elementwise(lambda c, w: where(c > 0.0, w.call("max", _LEAST).call("log"), sentinel), chosen, weights)
     return ctx.cast(y, dtype)
 
@@ -53,6 +52,6 @@ def moe_group_router(ctx: NodeContext) -> Result:
 def _top_mask(ctx: NodeContext, scores: Value, count: int) -> Value:
     """Return 1 for the best `count` of each row of scores [R,N], 0 for others."""
     places = ctx.add_many(TopK(k=count, axis=1, largest=True, sorted=True), [scores], 2)[1]
-    ones = expand(ctx, ctx.scalar(1.0, DType.FLOAT32), places.shape)
-    none = full(ctx, 0.0, DType.FLOAT32, scores.shape)
+    ones = ctx.expand(ctx.scalar(1.0, DType.FLOAT32), places.shape)
+    none = ctx.full(0.0, DType.FLOAT32, scores.shape)
     return ctx.add(ScatterElements(axis=1, reduction="none"), [none, places, ones])

@@ -56,7 +56,7 @@ def apply_activation(ctx: NodeContext, y: Value) -> Value:
     The parameters are in `activation_params` (convolutions), or in `activation_alpha` etc. (products).
     UnsupportedOpError for an unknown function or missing parameters.
     """
-    name = str(ctx.attr("activation", ""))
+    name = ctx.attr("activation", "")
     if not name:
         return y
     order = _ORDER.get(name, {})

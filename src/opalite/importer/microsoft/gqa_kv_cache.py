@@ -13,7 +13,6 @@ from ...ir.graph import Value
 from ...ops.data_movement import Pad
 from ...ops.gather import GatherElements
 from ..onnx.index import write_rows
-from ..shared.emit_helpers import concat, full, take
 from ..walk.node_context import NodeContext
 
 
@@ -24,14 +23,14 @@ def cache_scales(ctx: NodeContext, name: str, i: int, heads: int, kv_heads: int)
 
     UnsupportedOpError for caches other than 8 bits, ShapeError for scales of another shape.
     """
-    kind = str(ctx.attr(f"{name}_quant_type", "NONE"))
+    kind = ctx.attr(f"{name}_quant_type", "NONE")
     if kind == "NONE":
         if ctx.get(i) is not None:
             raise UnsupportedOpError(
                 f"{ctx.label} has {name}_scale, but {name}_quant_type is NONE: export it set, or not"
             )
         return None
-    bits = int(ctx.attr("kv_cache_bit_width", 8))
+    bits = ctx.attr("kv_cache_bit_width", 8)
     if bits != 8 or kind not in ("PER_TENSOR", "PER_CHANNEL") or ctx.get(i) is None:
         raise UnsupportedOpError(
             f"{ctx.label} keeps {name} in {bits} bits, {kind}, {name}_scale {'given' if ctx.get(i) else 'missing'}; "
@@ -48,7 +47,7 @@ def cache_scales(ctx: NodeContext, name: str, i: int, heads: int, kv_heads: int)
     own = ctx.reshape(scale, (1, kv_heads, 1, scale.type.count // kv_heads))
     if heads == kv_heads:
         return own, own
-    return own, take(ctx, own, np.repeat(np.arange(kv_heads), heads // kv_heads), 1)
+    return own, ctx.take(own, np.repeat(np.arange(kv_heads), heads // kv_heads), 1)
 
 
 def quantised(ctx: NodeContext, new: Value, steps: tuple[Value, Value] | None) -> Value:
@@ -104,7 +103,7 @@ def find_window(ctx: NodeContext, past: Value | None) -> SlidingWindow | None:
     """
     if not ctx.attr("sliding_window_cache", 0):
         return None
-    size = int(ctx.attr("local_window_size", -1))
+    size = ctx.attr("local_window_size", -1)
     if size <= 0:
         raise ShapeError(
             f"{ctx.label} has a sliding_window_cache, but local_window_size is {size}: it must be the window's size"
@@ -121,8 +120,8 @@ def append_to_cache(ctx: NodeContext, past: Value | None, new: Value, first: Val
     if held == 0 and total == steps:
         return new
     if past is not None and batch == 1 and held + steps == total:
-        return concat(ctx, [past, new], 2)
-    old = full(ctx, 0, new.dtype, (batch, heads, 0, size)) if past is None else past
+        return ctx.concat([past, new], 2)
+    old = ctx.full(0, new.dtype, (batch, heads, 0, size)) if past is None else past
     length = max(held, total)
     if length > held:
         old = ctx.add(Pad(pads=(0, 0, 0, 0, 0, 0, length - held, 0), mode="constant", value=0), [old])

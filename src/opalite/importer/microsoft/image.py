@@ -9,7 +9,6 @@ from ...expr.trace_function import Sym, coord, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import gather, slice_axis
 from ..walk.node_context import NodeContext
 from .unfuse import MS
 
@@ -22,7 +21,7 @@ def crop_and_resize(ctx: NodeContext) -> Value:
     `extrapolation_value`.
     """
     x, rois, batch = ctx.input(0), ctx.input(1), ctx.input(2)
-    size, mode, beyond = ctx.const_ints(3), str(ctx.attr("mode", "bilinear")), float(ctx.attr("extrapolation_value", 0))
+    size, mode, beyond = ctx.const_ints(3), ctx.attr("mode", "bilinear"), ctx.attr("extrapolation_value", 0.0)
     if mode not in ("bilinear", "nearest"):
         raise UnsupportedOpError(f"{ctx.label} has mode '{mode}'; known are bilinear and nearest")
     if len(x.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 4 or len(size) != 2 or min(size) < 1:
@@ -31,7 +30,7 @@ def crop_and_resize(ctx: NodeContext) -> Value:
 
     def positions(axis: int, count: int, pixels: int) -> Value:
         """Return positions in pixels along one axis: [R, count] placed at `axis` of [R, y, x]."""
-        start, stop = (ctx.reshape(slice_axis(ctx, rois, 1, i, i + 1), (regions, 1, 1)) for i in (axis - 1, axis + 1))
+        start, stop = (ctx.reshape(ctx.slice_axis(rois, 1, i, i + 1), (regions, 1, 1)) for i in (axis - 1, axis + 1))
 
         def locate(a: Sym, b: Sym) -> Sym:
             if count == 1:
@@ -53,7 +52,7 @@ def crop_and_resize(ctx: NodeContext) -> Value:
             return (b * height + _pixel(v, height, down, mode)) * width + _pixel(h, width, right, mode)
 
         at = ctx.reshape(ctx.elementwise(index, image, y, z, shape=shape), (math.prod(shape),))
-        return ctx.reshape(gather(ctx, flat, at, 0), (*shape, c))
+        return ctx.reshape(ctx.gather(flat, at, 0), (*shape, c))
 
     corners = [(0, 0), (0, 1), (1, 0), (1, 1)] if mode == "bilinear" else [(0, 0)]
     samples = [read(*corner) for corner in corners]

@@ -12,7 +12,6 @@ from ...ops.gather import GatherElements
 from ...ops.pairwise_distance import PairwiseDistance
 from ...ops.reduce import ArgReduce
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import concat, expand, full, reduce, slice_axis, unary
 from ..walk.node_context import NodeContext
 from .unfuse import MS
 
@@ -36,15 +35,15 @@ def inverse(ctx: NodeContext) -> Value:
     row, column = rank - 2, rank - 1
     a = ctx.cast(x, wide)
     # Rows keep their positions: `turn` is the step in which each row was the pivot (n: none so far).
-    turn, places = full(ctx, n, DType.INT64, (*x.shape[:-1], 1)), []
+    turn, places = ctx.full(n, DType.INT64, (*x.shape[:-1], 1)), []
     for step in range(n):
-        found = slice_axis(ctx, a, column, step, step + 1)
+        found = ctx.slice_axis(a, column, step, step + 1)
         size = ctx.elementwise(lambda v, t: where(t < n, -1.0, v.call("abs")), found, turn)
         place = ctx.add(ArgReduce(kind="max", axis=row, keepdims=True, select_last=False), [size])
         places.append(place)
         chosen = ctx.elementwise(lambda v, p: where(coord(v.builder, row).eq(p), v, 0.0), a, place)
-        line = reduce(ctx, chosen, "sum", (row,))
-        pivot = slice_axis(ctx, line, column, step, step + 1)
+        line = ctx.reduce(chosen, "sum", (row,))
+        pivot = ctx.slice_axis(line, column, step, step + 1)
 
         def eliminate(v: Sym, others: Sym, own: Sym, p: Sym, d: Sym, step: int = step) -> Sym:
             """Subtract the pivot row so that this column becomes zero; the column then holds the inverse's element."""
@@ -55,19 +54,19 @@ def inverse(ctx: NodeContext) -> Value:
         a = ctx.elementwise(eliminate, a, line, found, place, pivot)
         turn = ctx.elementwise(lambda t, p, step=step: where(coord(t.builder, row).eq(p), step, t), turn, place)
     if n > 1:
-        by_row = expand(ctx, ctx.transpose(turn, (*range(row), column, row)), a.shape)
+        by_row = ctx.expand(ctx.transpose(turn, (*range(row), column, row)), a.shape)
         a = ctx.add(GatherElements(axis=column), [a, by_row])
-        a = ctx.add(GatherElements(axis=row), [a, expand(ctx, concat(ctx, places, row), a.shape)])
+        a = ctx.add(GatherElements(axis=row), [a, ctx.expand(ctx.concat(places, row), a.shape)])
     return ctx.cast(a, x.dtype)
 
 
 @onnx_op("CDist", domain=MS)
 def cdist(ctx: NodeContext) -> Value:
     """Import CDist: distances of points a[M,F] from b[K,F], or their squares."""
-    a, b, metric = ctx.input(0), ctx.input(1), str(ctx.attr("metric", "sqeuclidean"))
+    a, b, metric = ctx.input(0), ctx.input(1), ctx.attr("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
         raise UnsupportedOpError(f"{ctx.label} has metric '{metric}'; known are euclidean and sqeuclidean")
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[1]:
         raise ShapeError(f"{ctx.label} needs a[M,F] and b[K,F], got {a.type} and {b.type}")
     squares = ctx.add(PairwiseDistance(power=2), [a, ctx.transpose(b, (1, 0))])
-    return squares if metric == "sqeuclidean" else unary(ctx, "sqrt", squares)
+    return squares if metric == "sqeuclidean" else ctx.unary("sqrt", squares)

@@ -13,7 +13,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import Array, gather, matmul, take
+from ..proto.decode import Array
 from ..walk.node_context import NodeContext
 from .unfuse import MS
 
@@ -24,8 +24,8 @@ _WIDTHS = {DType.INT4: 4, DType.UINT4: 4, DType.INT8: 8}
 def matmul_nbits(ctx: NodeContext) -> Value:
     """Import MatMulNBits: a times weights of 2, 4 or 8 bits in blocks along K."""
     a = ctx.input(0)
-    bits, block = int(ctx.attr("bits", 4)), int(ctx.attr("block_size", 32))
-    rows, columns = int(ctx.attr("N", 0)), int(ctx.attr("K", 0))
+    bits, block = ctx.attr("bits", 4), ctx.attr("block_size", 32)
+    rows, columns = ctx.attr("N", 0), ctx.attr("K", 0)
     if bits not in (2, 4, 8) or ctx.attr("weight_prepacked", 0):
         raise UnsupportedOpError(
             f"{ctx.label} has weights of {bits} bits or packed for one device; export 2, 4 or 8 bits"
@@ -40,12 +40,12 @@ def matmul_nbits(ctx: NodeContext) -> Value:
     # Without g_idx, element k is in block k // block_size. With g_idx, onnxruntime dequantises weights and rounds no
     # row.
     group = None if ctx.get(4) is None else ctx.const(4).reshape(-1)[:columns]
-    rounds = int(ctx.attr("accuracy_level", 0)) == 4 and group is None
+    rounds = ctx.attr("accuracy_level", 0) == 4 and group is None
     if group is not None and (group != np.arange(columns) // block).any():
         order = np.argsort(group, kind="stable")
         if (group[order] == np.arange(columns) // block).all():
             # Sorting both sides by group gives contiguous blocks, which kernels support.
-            a = take(ctx, a, order, len(a.shape) - 1)
+            a = ctx.take(a, order, len(a.shape) - 1)
             levels = QuantizedConstant(_permute_columns(codes, order), scales, zeros, bits, 1, block)
         else:
             if zeros.size > 1:
@@ -54,7 +54,7 @@ def matmul_nbits(ctx: NodeContext) -> Value:
             levels = QuantizedConstant(codes, all_scales[:, group], zeros, bits)
     else:
         levels = QuantizedConstant(codes, scales, zeros, bits, 1, block, rounds=rounds)
-    y = matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=True)
+    y = ctx.matmul(a, ctx.dequantised(levels, a.dtype), trans_b=True)
     bias = ctx.get(5)
     return y if bias is None else ctx.elementwise(lambda v, b: v + b, y, bias)
 
@@ -73,7 +73,7 @@ def _zero_points(ctx: NodeContext, rows: int, blocks: int, bits: int) -> Array:
 def gather_block_quantized(ctx: NodeContext) -> Value:
     """Import GatherBlockQuantized: rows of a constant of 2, 4 or 8 bits with blocks along one axis."""
     data, scales, zeros = ctx.input(0), ctx.input(2), ctx.get(3)
-    block, given = int(ctx.attr("block_size", 128)), int(ctx.attr("bits", 4))
+    block, given = ctx.attr("block_size", 128), ctx.attr("bits", 4)
     is_packed = data.dtype is DType.UINT8
     bits = given if is_packed else _WIDTHS.get(data.dtype, 0)
     if len(data.shape) != 2 or bits not in (2, 4, 8):
@@ -81,8 +81,8 @@ def gather_block_quantized(ctx: NodeContext) -> Value:
             f"{ctx.label} picks from {data.type} of {bits or given} bits; export a matrix of 2, 4 or 8 bits"
         )
     rows, columns = data.shape[0], data.shape[1] * (8 // bits if is_packed else 1)
-    gathered = normalize_axis(int(ctx.attr("gather_axis", 0)), 2)
-    axis = normalize_axis(int(ctx.attr("quantize_axis", 1)), 2)
+    gathered = normalize_axis(ctx.attr("gather_axis", 0), 2)
+    axis = normalize_axis(ctx.attr("quantize_axis", 1), 2)
     shape = tuple(-(-d // block) if i == axis else d for i, d in enumerate((rows, columns)))
     if scales.shape != shape:
         raise ShapeError(f"{ctx.label} has scales {list(scales.shape)} for {data.type}: expected {list(shape)}")
@@ -95,7 +95,7 @@ def gather_block_quantized(ctx: NodeContext) -> Value:
         zero = _as_bytes(ctx.const(3)).reshape(shape)
     held = matrix_of(ctx, 2, *shape) if axis == 1 else ctx.const(2)
     levels = QuantizedConstant(codes, held, zero, bits, axis, block)
-    return gather(ctx, ctx.dequantised(levels, ctx.input(2).dtype), ctx.input(1), gathered)
+    return ctx.gather(ctx.dequantised(levels, ctx.input(2).dtype), ctx.input(1), gathered)
 
 
 def _as_bytes(q: Array) -> Array:
@@ -161,12 +161,12 @@ _NF4, _FP4 = (*_LOW, *_HIGH), (*_MAGNITUDES, *(-v for v in _MAGNITUDES))
 @onnx_op("MatMulBnb4", domain=MS)
 def matmul_bnb4(ctx: NodeContext) -> Value:
     """Import MatMulBnb4: a times 4-bit weights, which index a table of values and are scaled per block."""
-    a, rows, columns = ctx.input(0), int(ctx.attr("N", 0)), int(ctx.attr("K", 0))
-    block, table = int(ctx.attr("block_size", 64)), _NF4 if ctx.attr("quant_type", 0) else _FP4
+    a, rows, columns = ctx.input(0), ctx.attr("N", 0), ctx.attr("K", 0)
+    block, table = ctx.attr("block_size", 64), _NF4 if ctx.attr("quant_type", 0) else _FP4
     packed, given, count = ctx.input(1), ctx.input(2), rows * columns
     if packed.type.count != -(-count // 2) or given.type.count < -(-count // block):
         raise ShapeError(f"{ctx.label} has weights {packed.shape}, magnitudes {given.shape} for N={rows}, K={columns}")
-    by_rows = bool(ctx.attr("transB", 1))
+    by_rows = ctx.attr("transB", True)
     lines, along = (rows, columns) if by_rows else (columns, rows)
     if along % block or along % 2:  # blocks span rows
         flat = unpack_bits(_swap_nibbles(ctx.const(1).reshape(1, -1)), 4)[0, :count]
@@ -175,7 +175,7 @@ def matmul_bnb4(ctx: NodeContext) -> Value:
     else:
         codes = packed_codes(ctx, packed, 1, lines, along, 4, _swap_nibbles)
         levels = QuantizedConstant(codes, matrix_of(ctx, 2, lines, along // block), None, 4, 1, block, table=table)
-    return matmul(ctx, a, ctx.dequantised(levels, a.dtype), trans_b=by_rows)
+    return ctx.matmul(a, ctx.dequantised(levels, a.dtype), trans_b=by_rows)
 
 
 def _swap_nibbles(packed: Array) -> Array:

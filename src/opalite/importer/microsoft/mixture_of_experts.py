@@ -24,7 +24,7 @@ from ...ops.quantized_matmul import BITS
 from ...ops.topk import TopK
 from ..onnx.activation import gelu_tanh, swish_of
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import Array, reduce, softmax
+from ..proto.decode import Array
 from ..walk.node_context import NodeContext
 from .low_bit_weights import matrix_of, packed_codes, unpack_bits
 from .unfuse import MS
@@ -93,9 +93,9 @@ def moe(ctx: NodeContext) -> Value:
     scores = _scores(ctx)
     if ctx.attr("normalize_routing_weights", 0):
         weights, picks = _top_k(ctx, scores)
-        weights = softmax(ctx, weights)
+        weights = ctx.softmax(weights)
     else:
-        weights, picks = _top_k(ctx, softmax(ctx, scores))
+        weights, picks = _top_k(ctx, ctx.softmax(scores))
 
     def layer(number: int) -> _ExpertMatrices | None:
         at = 2 * number  # inputs 2 and 3 belong to fc1
@@ -111,13 +111,13 @@ def moe(ctx: NodeContext) -> Value:
 @onnx_op("QMoE", domain=MS)
 def quantized_moe(ctx: NodeContext) -> Value:
     """Import QMoE: experts in 2, 4 or 8 bits, which stay quantised."""
-    kind = str(ctx.attr("quant_type", "int"))
+    kind = ctx.attr("quant_type", "int")
     if kind != "int" or any(ctx.get(i) is not None for i in range(15, 21)):
         raise UnsupportedOpError(
             f"{ctx.label} has experts of quant_type '{kind}' or with global scales; export integers of 2, 4 or 8 bits "
             "(quant_type 'int')"
         )
-    if int(ctx.attr("weights_prepacked", -1)) > 0:
+    if ctx.attr("weights_prepacked", -1) > 0:
         raise UnsupportedOpError(f"{ctx.label} has weights packed for one device; export weights_prepacked=0")
     picks, weights = _route(ctx, _scores(ctx), ctx.get(14))
 
@@ -126,11 +126,11 @@ def quantized_moe(ctx: NodeContext) -> Value:
         given = ctx.get(at)
         if given is None:
             return None
-        bits = int(ctx.attr(f"fc{number}_expert_weight_bits", 0)) or int(ctx.attr("expert_weight_bits", 4))
+        bits = ctx.attr(f"fc{number}_expert_weight_bits", 0) or ctx.attr("expert_weight_bits", 4)
         if bits not in BITS:
             raise UnsupportedOpError(f"{ctx.label} has experts of {bits} bits; export 2, 4 or 8 bits")
         experts, rows, columns = _checked(ctx, given, number, given.type.count * (8 // bits))
-        lines, block = experts * rows, int(ctx.attr("block_size", 0))
+        lines, block = experts * rows, ctx.attr("block_size", 0)
         block = block if block > 0 else columns
         blocks, scales = -(-columns // block), ctx.get(at + 1)
         if scales is None or scales.type.count != lines * blocks:
@@ -195,7 +195,7 @@ def _scores(ctx: NodeContext) -> Value:
 
 def _top_k(ctx: NodeContext, scores: Value) -> tuple[Value, Value]:
     """Return (values, indices) of the k highest scores, [T, k]."""
-    k, experts = int(ctx.attr("k", 1)), scores.shape[-1]
+    k, experts = ctx.attr("k", 1), scores.shape[-1]
     if not 1 <= k <= experts:
         raise ShapeError(f"{ctx.label} picks k={k} of {experts} experts")
     values, picks = ctx.add_many(TopK(k=k, axis=1, largest=True, sorted=True), [scores], 2)
@@ -206,10 +206,10 @@ def _route(ctx: NodeContext, scores: Value, given: Value | None) -> tuple[Value,
     """Return (selected experts, weights) of QMoE."""
     best, picks = _top_k(ctx, scores)
     if given is None:
-        return picks, softmax(ctx, best)
+        return picks, ctx.softmax(best)
     weights = ctx.add(GatherElements(axis=1), [ctx.reshape(given, scores.shape), picks])
     if ctx.attr("normalize_routing_weights", 0):
-        total = reduce(ctx, weights, "sum", (1,))
+        total = ctx.reduce(weights, "sum", (1,))
         weights = ctx.elementwise(lambda w, t: w / t, weights, total)
     return picks, weights
 
@@ -229,12 +229,12 @@ def _mix_experts(
     inner = _activate(ctx, rows, picks, up, layer(3))
     y = down.times(ctx, inner, picks)
     weighted = ctx.elementwise(lambda v, w: v * w, y, ctx.reshape(weights, (tokens, slots, 1)))
-    return ctx.reshape(reduce(ctx, weighted, "sum", (1,), keepdims=False), x.shape)
+    return ctx.reshape(ctx.reduce(weighted, "sum", (1,), keepdims=False), x.shape)
 
 
 def _activate(ctx: NodeContext, x: Value, picks: Value, first: _ExpertMatrices, third: _ExpertMatrices | None) -> Value:
     """Return [T, slots, inner]: the first layer, gated by the third, or by half of itself."""
-    name, fusion = str(ctx.attr("activation_type", "relu")), int(ctx.attr("swiglu_fusion", 0))
+    name, fusion = ctx.attr("activation_type", "relu"), ctx.attr("swiglu_fusion", 0)
     functions = _gate_functions(ctx)
     if name not in functions or (name == "geglu" and fusion == 0):
         raise UnsupportedOpError(
@@ -256,8 +256,8 @@ def _activate(ctx: NodeContext, x: Value, picks: Value, first: _ExpertMatrices, 
 
 def _gate_functions(ctx: NodeContext) -> dict[str, Callable[[Sym, Sym | None], Sym]]:
     """Return each activation as a function of a gate and an optional gated value."""
-    alpha, beta = float(ctx.attr("activation_alpha", 1.0)), float(ctx.attr("activation_beta", 0.0))
-    limit, later = float(ctx.attr("swiglu_limit", math.inf)), bool(ctx.attr("swiglu_limit_after_activation", 0))
+    alpha, beta = ctx.attr("activation_alpha", 1.0), ctx.attr("activation_beta", 0.0)
+    limit, later = ctx.attr("swiglu_limit", math.inf), ctx.attr("swiglu_limit_after_activation", False)
 
     def gated(function: Callable[[Sym], Sym]) -> Callable[[Sym, Sym | None], Sym]:
         return lambda g, v: function(g) if v is None else function(g) * v

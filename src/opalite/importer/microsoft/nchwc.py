@@ -11,7 +11,6 @@ from ..onnx.image import emit_resize
 from ..onnx.pool import average_pool, global_average_pool, global_max_pool, max_pool
 from ..op_registry import onnx_op
 from ..proto.undo_nchwc import FULL, NCHWC
-from ..shared.emit_helpers import pad_zeros, slice_axis
 from ..walk.node_context import NodeContext
 from .unfuse import channels_first, channels_last, fused_conv
 
@@ -28,29 +27,29 @@ def reorder_input(ctx: NodeContext) -> Value:
     x = ctx.input(0)
     if ctx.attr("channels_last", 0):
         x = channels_first(ctx, x)
-    has, wanted, block = x.shape[1], int(ctx.attr("channels", FULL)), int(ctx.attr("block", 1))
+    has, wanted, block = x.shape[1], ctx.attr("channels", FULL), ctx.attr("block", 1)
     if wanted == FULL:
         wanted = -(-has // block) * block
     elif wanted < has:
-        return slice_axis(ctx, x, 1, 0, wanted)
-    return pad_zeros(ctx, x, (0, 0, 0, 0, 0, wanted - has, 0, 0))
+        return ctx.slice_axis(x, 1, 0, wanted)
+    return ctx.pad_zeros(x, (0, 0, 0, 0, 0, wanted - has, 0, 0))
 
 
 @onnx_op("ReorderOutput", domain=NCHWC)
 def reorder_output(ctx: NodeContext) -> Value:
     """Import ReorderOutput: the first `channels` of x, channels last if requested."""
     x = ctx.input(0)
-    y = slice_axis(ctx, x, 1, 0, int(ctx.attr("channels", x.shape[1])))
+    y = ctx.slice_axis(x, 1, 0, int(ctx.attr("channels", x.shape[1])))
     return channels_last(ctx, y) if ctx.attr("channels_last", 0) else y
 
 
 @onnx_op("Upsample", domain=NCHWC)
 def upsample(ctx: NodeContext) -> Value:
     """Import Upsample: height and width times integers, by nearest positions rounded down."""
-    x, scales = ctx.input(0), [int(s) for s in ctx.attr("scales", (1, 1, 1, 1))]
-    if len(scales) != 4 or scales[:2] != [1, 1]:
+    x, scales = ctx.input(0), ctx.ints("scales", (1, 1, 1, 1))
+    if len(scales) != 4 or scales[:2] != (1, 1):
         raise ShapeError(f"{ctx.label} has scales {scales}; expected four, the first two of them 1")
-    coordinate = str(ctx.attr("coordinate_transformation_mode", "asymmetric"))
+    coordinate = ctx.attr("coordinate_transformation_mode", "asymmetric")
     if coordinate not in ("asymmetric", "align_corners", "half_pixel"):
         raise UnsupportedOpError(f"{ctx.label} has coordinate_transformation_mode '{coordinate}', which is unknown")
     sizes = [d * s for d, s in zip(x.shape, scales, strict=True)]

@@ -9,13 +9,12 @@ from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.affine_quantization import dequantized
-from ...ops.operator import normalize_axis
 from ..onnx.matmul import integer_product, scale_and_add
 from ..onnx.pool import pool
 from ..onnx.quantize import dynamic_quantize
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import concat, int_list, matmul, positive_axes, reduce, softmax
 from ..shared.quantization import Quantized, nonzero_zero_point, quantize, quantized_elementwise, requantize
+from ..walk.emitter import positive_axes
 from ..walk.node_context import NodeContext
 from .unfuse import MS, channels_first, channels_last
 
@@ -60,7 +59,7 @@ def qlinear_sigmoid(ctx: NodeContext) -> Value:
 @onnx_op("QLinearLeakyRelu", domain=MS)
 def qlinear_leaky_relu(ctx: NodeContext) -> Value:
     """Import QLinearLeakyRelu: x if x >= 0, else alpha * x."""
-    alpha = float(ctx.attr("alpha", 0.01))
+    alpha = ctx.attr("alpha", 0.01)
     return _by_element(ctx, lambda x: where(x < 0, x * alpha, x), 1)
 
 
@@ -81,7 +80,7 @@ def qlinear_concat(ctx: NodeContext) -> Value:
     """Import QLinearConcat: requantises the inputs to one scale and concatenates them."""
     scale, zero = _result(ctx, 0)
     parts = [_requantized(ctx, _quantized(ctx, at), scale, zero) for at in range(2, len(ctx.inputs) - 2, 3)]
-    return concat(ctx, parts, normalize_axis(int(ctx.attr("axis", 1)), len(parts[0].shape)))
+    return ctx.concat(parts, ctx.axis_of(len(parts[0].shape), 1))
 
 
 def _real(ctx: NodeContext, q: Quantized) -> Value:
@@ -104,11 +103,11 @@ def _through_real(ctx: NodeContext, fn: Callable[[Value], Value]) -> Value:
 @onnx_op("QLinearGlobalAveragePool", domain=MS)
 def qlinear_global_average_pool(ctx: NodeContext) -> Value:
     """Import QLinearGlobalAveragePool: mean over all spatial axes."""
-    last = bool(ctx.attr("channels_last", 0))
+    last = ctx.attr("channels_last", False)
 
     def mean(x: Value) -> Value:
         rank = len(x.shape)
-        return reduce(ctx, x, "mean", range(1, rank - 1) if last else range(2, rank))
+        return ctx.reduce(x, "mean", range(1, rank - 1) if last else range(2, rank))
 
     return _through_real(ctx, mean)
 
@@ -116,7 +115,7 @@ def qlinear_global_average_pool(ctx: NodeContext) -> Value:
 @onnx_op("QLinearAveragePool", domain=MS)
 def qlinear_average_pool(ctx: NodeContext) -> Value:
     """Import QLinearAveragePool: mean of each window."""
-    last = bool(ctx.attr("channels_last", 0))
+    last = ctx.attr("channels_last", False)
 
     def average(x: Value) -> Value:
         y = pool(ctx, channels_first(ctx, x) if last else x, "average")
@@ -131,8 +130,8 @@ def qlinear_reduce_mean(ctx: NodeContext) -> Value:
     """Import QLinearReduceMean: mean over axes."""
 
     def mean(x: Value) -> Value:
-        axes = positive_axes(int_list(ctx, "axes", range(len(x.shape))), len(x.shape))
-        return reduce(ctx, x, "mean", axes, ctx.flag("keepdims", True))
+        axes = positive_axes(ctx.ints("axes", range(len(x.shape))), len(x.shape))
+        return ctx.reduce(x, "mean", axes, ctx.flag("keepdims", True))
 
     return _through_real(ctx, mean)
 
@@ -142,11 +141,11 @@ def qlinear_softmax(ctx: NodeContext) -> Value:
     """Import QLinearSoftmax: along an axis; before opset 13 over all axes from there on."""
 
     def normalized(x: Value) -> Value:
-        axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
-        if int(ctx.attr("opset", 13)) >= 13:
-            return softmax(ctx, x, axis)
+        axis = ctx.axis_of(len(x.shape), -1)
+        if ctx.attr("opset", 13) >= 13:
+            return ctx.softmax(x, axis)
         flat = ctx.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-        return ctx.reshape(softmax(ctx, flat), x.shape)
+        return ctx.reshape(ctx.softmax(flat), x.shape)
 
     return _through_real(ctx, normalized)
 
@@ -184,11 +183,11 @@ def rescale_to_float(ctx: NodeContext, acc: Value, a_scale: Value, b_scale: Valu
 def qgemm(ctx: NodeContext) -> Value:
     """Import QGemm: alpha * A' B' + C, exact in int32, then rescaled; float32 without result scale."""
     a, b = ctx.input(0), ctx.input(3)
-    turned = bool(ctx.attr("transB", 0))
+    turned = ctx.attr("transB", False)
     zeros = nonzero_zero_point(ctx.get(2)), nonzero_zero_point(ctx.get(5))
-    acc = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), turned, zeros=zeros)
+    acc = ctx.matmul(a, b, ctx.attr("transA", False), turned, zeros=zeros)
     acc = scale_and_add(ctx, acc, ctx.get(6), 1.0, 1.0)
-    alpha = ctx.scalar(float(ctx.attr("alpha", 1.0)), DType.FLOAT32)
+    alpha = ctx.scalar(ctx.attr("alpha", 1.0), DType.FLOAT32)
     if ctx.get(7) is None:
         y = rescale_to_float(ctx, acc, ctx.input(1), ctx.input(4), None)
         return ctx.elementwise(lambda v, f: v * f, y, alpha)

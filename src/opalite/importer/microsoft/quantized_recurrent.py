@@ -14,7 +14,6 @@ from ...ops.affine_quantization import dequantized
 from ..onnx.quantize import dynamic_quantize
 from ..onnx.recurrent import recurrent
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import concat, slice_axis
 from ..walk.node_context import NodeContext
 from .unfuse import MS
 
@@ -39,7 +38,7 @@ def dynamic_quantize_lstm(ctx: NodeContext) -> Sequence[Value]:
     if batch <= most:
         return recurrent(ctx, "lstm", rounded)
     parts = [recurrent(ctx, "lstm", rounded, i, min(most, batch - i)) for i in range(0, batch, most)]
-    return [concat(ctx, list(pieces), 2 - min(i, 1)) for i, pieces in enumerate(zip(*parts, strict=True))]
+    return [ctx.concat(list(pieces), 2 - min(i, 1)) for i, pieces in enumerate(zip(*parts, strict=True))]
 
 
 def _quantised_input(ctx: NodeContext, x: Value) -> Value:
@@ -47,8 +46,8 @@ def _quantised_input(ctx: NodeContext, x: Value) -> Value:
     lens = ctx.maybe_const(4)
     steps = x.shape[0] if lens is None or not lens.size else int(np.clip(lens.max(), 0, fixed(x.shape[0])))
     if steps != x.shape[0]:
-        rest = slice_axis(ctx, x, 0, steps, x.shape[0])
-        return concat(ctx, [_quantise(ctx, slice_axis(ctx, x, 0, 0, steps)), rest], 0)
+        rest = ctx.slice_axis(x, 0, steps, x.shape[0])
+        return ctx.concat([_quantise(ctx, ctx.slice_axis(x, 0, 0, steps)), rest], 0)
     return _quantise(ctx, x)
 
 

@@ -10,7 +10,6 @@ from ...ops.operator import normalize_axis
 from ..onnx.constant_and_random import number_range
 from ..onnx.shape import pad
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import gather, take, unsqueeze
 from ..walk.node_context import NodeContext
 from .unfuse import MS
 
@@ -26,27 +25,27 @@ def range_(ctx: NodeContext) -> Value:
 @onnx_op("ExpandDims", domain=MS)
 def expand_dims(ctx: NodeContext) -> Value:
     """Import ExpandDims: inserts an axis of size 1; the position is an input."""
-    return unsqueeze(ctx, ctx.input(0), (int(ctx.const_scalar(1)),))
+    return ctx.unsqueeze(ctx.input(0), (int(ctx.const_scalar(1)),))
 
 
 @onnx_op("UnfoldTensor", domain=MS)
 def unfold_tensor(ctx: NodeContext) -> Value:
     """Import UnfoldTensor: all windows of `size` elements along an axis, at distance `step`, as a new last axis."""
-    x, size, step = ctx.input(0), int(ctx.attr("size", 0)), int(ctx.attr("step", 1))
+    x, size, step = ctx.input(0), ctx.attr("size", 0), ctx.attr("step", 1)
     rank = len(x.shape)
-    axis = normalize_axis(int(ctx.attr("dim", -1)), rank, "dim")
+    axis = normalize_axis(ctx.attr("dim", -1), rank, "dim")
     if size < 1 or step < 1 or size > x.shape[axis]:
         raise ShapeError(f"{ctx.label} has size {size} and step {step} for axis {axis} of {x.type}")
     count = (x.shape[axis] - size) // step + 1
     places = np.arange(int(count))[:, None] * step + np.arange(size)
-    found = take(ctx, x, places, axis)
+    found = ctx.take(x, places, axis)
     return ctx.transpose(found, (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1))
 
 
 @onnx_op("TorchEmbedding", domain=MS)
 def torch_embedding(ctx: NodeContext) -> Value:
     """Import TorchEmbedding: rows of a table; other inputs are for training."""
-    return gather(ctx, ctx.input(0), ctx.input(1), 0)
+    return ctx.gather(ctx.input(0), ctx.input(1), 0)
 
 
 @onnx_op("SampleOp", domain=MS)

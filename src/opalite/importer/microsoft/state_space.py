@@ -13,7 +13,6 @@ from ..onnx.attention import linear_attention, rotate
 from ..onnx.conv import convolve_causally
 from ..onnx.norm import normalize_trailing
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import gather, split_axis, squeeze
 from ..walk.node_context import NodeContext, Result
 from .unfuse import MS, refuse
 
@@ -23,10 +22,10 @@ def causal_conv_with_state(ctx: NodeContext) -> Result:
     """Import CausalConvWithState as in the default domain, plus dilation; x is [B,C,L] or, channels last, [B,L,...]."""
     refuse(
         ctx,
-        ndim=int(ctx.attr("ndim", 1)) != 1,
+        ndim=ctx.attr("ndim", 1) != 1,
         **{n: ctx.attr(n, 0) for n in ("state_window", "state_update_capacity", "state_length", "input_channels")},
     )
-    x, past, dilation = ctx.input(0), ctx.get(3), int(ctx.attr("dilation", 1))
+    x, past, dilation = ctx.input(0), ctx.get(3), ctx.attr("dilation", 1)
     if not ctx.attr("channels_last", 0):
         return convolve_causally(ctx, x, past, dilation)
     channels, behind = ctx.input(1).shape[0], x.shape[2:]
@@ -58,14 +57,14 @@ def linear_attention_gate(ctx: NodeContext) -> Result:
 def gated_rms_norm(ctx: NodeContext) -> Value:
     """Import GatedRMSNorm: normalised rows of `scale`'s length, times silu or sigmoid of a gate, in float32."""
     x, scale, gate = ctx.input(0), ctx.input(1), ctx.input(2)
-    kind, width = str(ctx.attr("activation", "silu")), scale.shape[0]
+    kind, width = ctx.attr("activation", "silu"), scale.shape[0]
     if kind not in ("silu", "swish", "sigmoid"):
         raise UnsupportedOpError(f"{ctx.label} has activation '{kind}'; known are silu, swish and sigmoid")
     if x.shape[-1] % width:
         raise ShapeError(f"{ctx.label} normalises rows of {width} elements, but has {x.type}")
     rows = (*x.shape[:-1], x.shape[-1] // width, width)
     wide, by, through = (ctx.cast(v, DType.FLOAT32) for v in (ctx.reshape(x, rows), scale, ctx.reshape(gate, rows)))
-    y = normalize_trailing(ctx, "rms", wide, by, None, len(rows) - 1, float(ctx.attr("epsilon", 1e-5)))
+    y = normalize_trailing(ctx, "rms", wide, by, None, len(rows) - 1, ctx.attr("epsilon", 1e-5))
     y = ctx.elementwise(lambda v, g: v * (g.call("sigmoid") if kind == "sigmoid" else swish_of(g, 1.0)), y, through)
     return ctx.reshape(ctx.cast(y, x.dtype), x.shape)
 
@@ -91,15 +90,15 @@ def multimodal_rotary_embedding(ctx: NodeContext) -> Value:
             by[axis : 3 * sections[axis] : 3] = axis
     else:
         by = np.repeat(np.arange(3, dtype=np.int32), sections)
-    which, streams = ctx.constant(by), [squeeze(ctx, p, (0,)) for p in split_axis(ctx, positions, 0, (1, 1, 1))]
+    which, streams = ctx.constant(by), [ctx.squeeze(p, (0,)) for p in ctx.split_axis(positions, 0, (1, 1, 1))]
 
     def chosen(table: Value) -> Value:
         """Return [B,S,pairs], each pair from one of the three positions."""
-        rows = [gather(ctx, table, p, 0) for p in streams]
+        rows = [ctx.gather(table, p, 0) for p in streams]
         return ctx.elementwise(lambda w, t, h, v: where(w.eq(0), t, where(w.eq(1), h, v)), which, *rows)
 
-    heads = int(ctx.attr("num_heads", 0))
-    width = int(ctx.attr("rotary_embedding_dim", 0))
+    heads = ctx.attr("num_heads", 0)
+    width = ctx.attr("rotary_embedding_dim", 0)
     if len(x.shape) == 3 and not heads:
         heads = x.shape[2] // (2 * pairs)
-    return rotate(ctx, x, chosen(cos), chosen(sin), heads, width, bool(ctx.attr("interleaved", 0)))
+    return rotate(ctx, x, chosen(cos), chosen(sin), heads, width, ctx.attr("interleaved", False))

@@ -12,7 +12,6 @@ from ...ir.tensor_type import TensorType
 from ...ops.gather import GatherElements
 from ...ops.scatter import ScatterElements
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import chain, concat, expand, full, slice_axis, split_axis
 from ..walk.node_context import NodeContext, Result
 from .unfuse import MS, refuse
 
@@ -28,7 +27,7 @@ def data_dependent(ctx: NodeContext) -> Result:
 @onnx_op("NGramRepeatBlock", domain=MS)
 def ngram_repeat_block(ctx: NodeContext) -> Value:
     """Import NGramRepeatBlock: scores[B,V], with -inf for tokens that repeat an n-gram of ids[B,L]."""
-    ids, scores, n = ctx.input(0), ctx.input(1), int(ctx.attr("ngram_size", 0))
+    ids, scores, n = ctx.input(0), ctx.input(1), ctx.attr("ngram_size", 0)
     return mask_repeated_ngrams(ctx, ids, scores, n)
 
 
@@ -49,14 +48,14 @@ def mask_repeated_ngrams(ctx: NodeContext, ids: Value, scores: Value, n: int) ->
     operands: list[Value] = []
     for i in range(n - 1):
         start = length - (n - 1) + i
-        operands += [slice_axis(ctx, ids, 1, i, i + places), slice_axis(ctx, ids, 1, start, start + 1)]
-    after = ctx.cast(slice_axis(ctx, ids, 1, n - 1, length), DType.INT64)
+        operands += [ctx.slice_axis(ids, 1, i, i + places), ctx.slice_axis(ids, 1, start, start + 1)]
+    after = ctx.cast(ctx.slice_axis(ids, 1, n - 1, length), DType.INT64)
     pieces = [ctx.elementwise(repeats, *operands[k : k + 6]) for k in range(0, len(operands), 6)]
     old = ctx.add(GatherElements(axis=1), [scores, after])
     if not pieces:
-        update = full(ctx, float("-inf"), scores.dtype, (batch, places))
+        update = ctx.full(float("-inf"), scores.dtype, (batch, places))
     else:
-        hit = chain(ctx, "and", pieces)
+        hit = ctx.chain("and", pieces)
         update = ctx.elementwise(lambda h, s: where(h, float("-inf"), s), hit, old)
     return ctx.add(ScatterElements(axis=1, reduction="min"), [scores, after, update])
 
@@ -85,8 +84,8 @@ def murmur_hash(words: Sequence[Sym], seed: int) -> Sym:
 @onnx_op("MurmurHash3", domain=MS)
 def murmur_hash3(ctx: NodeContext) -> Result:
     """Import MurmurHash3: hash of each element's bytes, as uint32, or as int32 if `positive` is 0."""
-    x, seed = ctx.input(0), int(ctx.attr("seed", 0)) & 0xFFFFFFFF
-    dtype = DType.UINT32 if int(ctx.attr("positive", 1)) else DType.INT32
+    x, seed = ctx.input(0), ctx.attr("seed", 0) & 0xFFFFFFFF
+    dtype = DType.UINT32 if ctx.attr("positive", 1) else DType.INT32
     if x.dtype is DType.STRING:
         return ctx.host_as([TensorType(dtype, x.shape)], "strings are the host's")
     if x.dtype.size not in (4, 8):
@@ -113,20 +112,20 @@ def ngram_hash_mapping(ctx: NodeContext) -> Result:
     refuse(ctx, reset_on_eos=ctx.attr("reset_on_eos", 0), segment_ids=ctx.get(6))
     ids, multipliers, sizes = ctx.input(0), ctx.input(1), ctx.input(2)
     past, offsets, eos = ctx.get(3), ctx.get(4), ctx.get(5)
-    most, heads = int(ctx.attr("max_ngram_size", 2)), int(ctx.attr("n_head_per_ngram", 1))
+    most, heads = ctx.attr("max_ngram_size", 2), ctx.attr("n_head_per_ngram", 1)
     (batch, steps), before = ids.shape, most - 1
     if past is None:
-        fill = ctx.scalar(int(ctx.attr("pad_id", 0)), ids.dtype) if eos is None else ctx.reshape(eos, ())
-        past = expand(ctx, fill, (batch, before))
-    told = concat(ctx, [past, ids], 1)
-    factors = split_axis(ctx, multipliers, 0, (1,) * multipliers.shape[0])
+        fill = ctx.scalar(ctx.attr("pad_id", 0), ids.dtype) if eos is None else ctx.reshape(eos, ())
+        past = ctx.expand(fill, (batch, before))
+    told = ctx.concat([past, ids], 1)
+    factors = ctx.split_axis(multipliers, 0, (1,) * multipliers.shape[0])
     mixed = ctx.elementwise(lambda t, m: t * m, ids, factors[0])
     orders = []
     for n in range(2, most + 1):
-        earlier = slice_axis(ctx, told, 1, most - n, most - n + steps)
+        earlier = ctx.slice_axis(told, 1, most - n, most - n + steps)
         mixed = ctx.elementwise(lambda x, t, m: x.call("bitxor", t * m), mixed, earlier, factors[n - 1])
         first = (n - 2) * heads
-        own = [None if v is None else slice_axis(ctx, v, 0, first, first + heads) for v in (sizes, offsets)]
+        own = [None if v is None else ctx.slice_axis(v, 0, first, first + heads) for v in (sizes, offsets)]
 
         def place(x: Sym, size: Sym, *offset: Sym) -> Sym:
             rest = x.call("mod", size)
@@ -134,5 +133,5 @@ def ngram_hash_mapping(ctx: NodeContext) -> Result:
 
         wide = ctx.reshape(mixed, (batch, steps, 1))
         orders.append(ctx.elementwise(place, wide, *(v for v in own if v is not None)))
-    present = slice_axis(ctx, told, 1, steps, steps + before)
-    return [concat(ctx, orders, 2), present][: ctx.n_outputs]
+    present = ctx.slice_axis(told, 1, steps, steps + before)
+    return [ctx.concat(orders, 2), present][: ctx.n_outputs]

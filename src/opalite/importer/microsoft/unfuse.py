@@ -9,7 +9,6 @@ from ...errors import ShapeError, UnsupportedOpError
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.normalize import Normalize
-from ...ops.operator import normalize_axis
 from ..onnx.activation import gelu_exact, gelu_tanh, swish_of
 from ..onnx.conv import convolve
 from ..onnx.image import grid_sample
@@ -18,7 +17,6 @@ from ..onnx.matmul import gemm
 from ..onnx.norm import layer_normalization, layer_statistics, normalize_trailing
 from ..onnx.pool import pool
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import chain, gather, matmul, reduce, slice_axis, softmax, unsqueeze
 from ..walk.node_context import NodeContext, Result
 from .fused_activation import apply_activation
 
@@ -90,9 +88,9 @@ def fused_matmul(ctx: NodeContext) -> Value:
         if ctx.attr(f"transBatch{letter}", 0) and rank > 2:
             v = ctx.transpose(v, (*range(1, rank - 1), 0, rank - 1))
         operands.append(v)
-    flags = [bool(ctx.attr(f"trans{x}", 0)) and len(v.shape) > 1 for x, v in zip("AB", operands, strict=True)]
-    y = matmul(ctx, operands[0], operands[1], *flags)
-    alpha = float(ctx.attr("alpha", 1.0))
+    flags = [ctx.attr(f"trans{x}", False) and len(v.shape) > 1 for x, v in zip("AB", operands, strict=True)]
+    y = ctx.matmul(operands[0], operands[1], *flags)
+    alpha = ctx.attr("alpha", 1.0)
     return y if alpha == 1.0 else ctx.elementwise(lambda v: v * alpha, y)
 
 
@@ -135,7 +133,7 @@ def fast_gelu(ctx: NodeContext) -> Value:
 @onnx_op("QuickGelu", domain=MS)
 def quick_gelu(ctx: NodeContext) -> Value:
     """Import QuickGelu: x * sigmoid(alpha * x)."""
-    alpha = float(ctx.attr("alpha", 1.702))
+    alpha = ctx.attr("alpha", 1.702)
     return ctx.elementwise(lambda x: swish_of(x, alpha), ctx.input(0))
 
 
@@ -144,14 +142,14 @@ def bias_split_gelu(ctx: NodeContext) -> Value:
     """Import BiasSplitGelu: left * gelu(right) of the two halves of x + bias along the last axis."""
     x = ctx.elementwise(lambda a, b: a + b, ctx.input(0), ctx.input(1))
     axis, half = len(x.shape) - 1, x.shape[-1] // 2
-    left, right = slice_axis(ctx, x, axis, 0, half), slice_axis(ctx, x, axis, half, 2 * half)
+    left, right = ctx.slice_axis(x, axis, 0, half), ctx.slice_axis(x, axis, half, 2 * half)
     return ctx.elementwise(lambda a, b: a * gelu_exact(b), left, right)
 
 
 @onnx_op("BiasAdd", domain=MS)
 def bias_add(ctx: NodeContext) -> Value:
     """Import BiasAdd: x + bias + skip."""
-    return chain(ctx, "add", [ctx.input(0), ctx.input(1), ctx.input(2)])
+    return ctx.chain("add", [ctx.input(0), ctx.input(1), ctx.input(2)])
 
 
 @onnx_op("BiasSoftmax", domain=MS)
@@ -159,13 +157,13 @@ def bias_softmax(ctx: NodeContext) -> Value:
     """Import BiasSoftmax: softmax(x + bias) over the axes from `axis` on; bias omits the axes it broadcasts over."""
     x, bias = ctx.input(0), ctx.input(1)
     rank = len(x.shape)
-    axis = normalize_axis(int(ctx.attr("axis", 1)), rank)
+    axis = ctx.axis_of(rank, 1)
     if ctx.attr("is_inner_broadcast", 0) and len(bias.shape) < rank:
         lead = len(bias.shape) - (rank - axis)
         bias = ctx.reshape(bias, (*bias.shape[:lead], *(1,) * (rank - len(bias.shape)), *bias.shape[lead:]))
     scores = ctx.elementwise(lambda a, b: a + b, x, bias)
     flat = ctx.reshape(scores, (*x.shape[:axis], math.prod(x.shape[axis:])))
-    return ctx.reshape(softmax(ctx, flat), x.shape)
+    return ctx.reshape(ctx.softmax(flat), x.shape)
 
 
 # Normalisation
@@ -175,22 +173,22 @@ def bias_softmax(ctx: NodeContext) -> Value:
 @onnx_op("SimplifiedLayerNormalization")
 def simplified_layer_normalization(ctx: NodeContext) -> Result:
     """Import SimplifiedLayerNormalization: RMS normalisation from `axis` on; 1 / rms is optional."""
-    x, epsilon = ctx.input(0), float(ctx.attr("epsilon", 1e-5))
-    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
+    x, epsilon = ctx.input(0), ctx.attr("epsilon", 1e-5)
+    axis = ctx.axis_of(len(x.shape), -1)
     y = normalize_trailing(ctx, "rms", x, ctx.input(1), None, axis, epsilon)
     return [y, _inverse_rms(ctx, x, axis, epsilon)] if ctx.uses_output(1) else y
 
 
 def _inverse_rms(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> Value:
     squares = ctx.elementwise(lambda v: v * v, ctx.cast(x, DType.FLOAT32))
-    mean = reduce(ctx, squares, "mean", range(axis, len(x.shape)))
+    mean = ctx.reduce(squares, "mean", range(axis, len(x.shape)))
     return ctx.elementwise(lambda v: (v + epsilon).call("rsqrt"), mean)
 
 
 @onnx_op("SkipLayerNormalization", domain=MS)
 def skip_layer_normalization(ctx: NodeContext) -> Result:
     """Import SkipLayerNormalization: layer normalisation of input + skip + bias; the sum is output 3."""
-    total, epsilon = _sum_with_skip(ctx, ctx.get(4)), float(ctx.attr("epsilon", 1e-12))
+    total, epsilon = _sum_with_skip(ctx, ctx.get(4)), ctx.attr("epsilon", 1e-12)
     axis = len(total.shape) - 1
     y = normalize_trailing(ctx, "layer", total, ctx.input(2), ctx.get(3), axis, epsilon)
     if not (ctx.uses_output(1) or ctx.uses_output(2)):
@@ -202,7 +200,7 @@ def skip_layer_normalization(ctx: NodeContext) -> Result:
 @onnx_op("SkipSimplifiedLayerNormalization", domain=MS)
 def skip_simplified_layer_normalization(ctx: NodeContext) -> Result:
     """Import SkipSimplifiedLayerNormalization: RMS normalisation of input + skip + bias; the sum is output 3."""
-    total, epsilon = _sum_with_skip(ctx, ctx.get(3)), float(ctx.attr("epsilon", 1e-12))
+    total, epsilon = _sum_with_skip(ctx, ctx.get(3)), ctx.attr("epsilon", 1e-12)
     axis = len(total.shape) - 1
     y = normalize_trailing(ctx, "rms", total, ctx.input(2), None, axis, epsilon)
     inverse = _inverse_rms(ctx, total, axis, epsilon) if ctx.uses_output(2) else None
@@ -211,7 +209,7 @@ def skip_simplified_layer_normalization(ctx: NodeContext) -> Result:
 
 def _sum_with_skip(ctx: NodeContext, bias: Value | None) -> Value:
     x, skip = ctx.input(0), ctx.input(1)
-    total = chain(ctx, "add", [x, skip, *([bias] if bias is not None else [])])
+    total = ctx.chain("add", [x, skip, *([bias] if bias is not None else [])])
     if total.shape != x.shape:
         raise ShapeError(
             f"{ctx.label} adds skip {skip.type} to input {x.type}; expected one that broadcasts to the input"
@@ -227,11 +225,11 @@ def group_norm(ctx: NodeContext) -> Value:
 
 def normalize_groups(ctx: NodeContext, x: Value) -> Value:
     """Emit GroupNorm of x by the node's attributes and its inputs 1 (scale) and 2 (bias)."""
-    last = bool(ctx.attr("channels_last", 1))
-    groups, epsilon = int(ctx.attr("groups", 1)), float(ctx.attr("epsilon", 1e-5))
+    last = ctx.attr("channels_last", True)
+    groups, epsilon = ctx.attr("groups", 1), ctx.attr("epsilon", 1e-5)
     inputs = [channels_first(ctx, x) if last else x, *(ctx.cast(ctx.input(i), x.dtype) for i in (1, 2))]
     y = ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), inputs)
-    if int(ctx.attr("activation", 0)):
+    if ctx.attr("activation", 0):
         y = ctx.elementwise(lambda v: swish_of(v, 1.0), y)
     return channels_last(ctx, y) if last else y
 
@@ -253,24 +251,24 @@ def embed_and_normalize(ctx: NodeContext, tables: Sequence[Value | None], positi
     assert table is not None
     assert places_table is not None
     assert scale is not None
-    words = gather(ctx, table, ids, 0)
+    words = ctx.gather(table, ids, 0)
     if positions is not None:
-        places = gather(ctx, places_table, positions, 0)
+        places = ctx.gather(places_table, positions, 0)
     else:
-        places = unsqueeze(ctx, slice_axis(ctx, places_table, 0, 0, ids.shape[1]), (0,))
+        places = ctx.unsqueeze(ctx.slice_axis(places_table, 0, 0, ids.shape[1]), (0,))
     parts = [words, places]
     if segments is not None:
         if segment_table is None:
             raise ShapeError(f"{ctx.label} has segment ids, but no segment embedding")
-        parts.append(gather(ctx, segment_table, segments, 0))
+        parts.append(ctx.gather(segment_table, segments, 0))
     elif segment_table is not None:  # all are segment 0
-        parts.append(slice_axis(ctx, segment_table, 0, 0, 1))
-    total = chain(ctx, "add", parts)
-    epsilon = float(ctx.attr("epsilon", 1e-12))
+        parts.append(ctx.slice_axis(segment_table, 0, 0, 1))
+    total = ctx.chain("add", parts)
+    epsilon = ctx.attr("epsilon", 1e-12)
     y = normalize_trailing(ctx, "layer", total, scale, bias, len(total.shape) - 1, epsilon)
     if mask is None:
-        index = ctx.elementwise(lambda v: v * 0, ctx.cast(slice_axis(ctx, ids, 1, 0, 1), DType.INT32))
+        index = ctx.elementwise(lambda v: v * 0, ctx.cast(ctx.slice_axis(ids, 1, 0, 1), DType.INT32))
         index = ctx.reshape(index, (ids.shape[0],))
     else:
-        index = reduce(ctx, ctx.cast(mask, DType.INT32), "sum", (1,), keepdims=False)
+        index = ctx.reduce(ctx.cast(mask, DType.INT32), "sum", (1,), keepdims=False)
     return [y, index, total][: ctx.n_outputs]

@@ -14,7 +14,6 @@ from ...ir.tensor_type import TensorType
 from ...ops.gather import Gather
 from ..host.onnx_reference import NeedTask
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import reduce
 from ..walk.node_context import NodeContext
 from .classifier_scores import ML, STRINGS_ON_HOST, Array, pick_strings, text_array
 
@@ -63,7 +62,7 @@ def _by_comparison(ctx: NodeContext, x: Value, keys: Array, last: bool) -> Value
         return where(same, i, -1)
 
     ranks = ctx.elementwise(rank, column, ctx.constant(keys.astype(x.dtype.np)), ctx.constant(number))
-    best = ctx.reshape(reduce(ctx, ranks, "max", (len(x.shape),)), x.shape)
+    best = ctx.reshape(ctx.reduce(ranks, "max", (len(x.shape),)), x.shape)
     if last:
         return ctx.cast(best, DType.INT64)
     return ctx.elementwise(lambda b: where(b < 0, b, len(keys) - 1 - b).cast(DType.INT64), best)
@@ -97,7 +96,7 @@ def one_hot_encoder(ctx: NodeContext) -> Value:
         raise ModelError(f"{ctx.label} needs either cats_strings or cats_int64s")
     if x.dtype is not DType.STRING and strings:
         raise ShapeError(f"{ctx.label} has cats_strings for {x.type}")
-    required = not int(ctx.attr("zeros", 1))
+    required = not ctx.attr("zeros", 1)
     if x.dtype is DType.STRING:  # equal to no number
         keys = text_array(strings or ()) if strings or required else np.zeros(len(numbers), object)
     else:
@@ -128,10 +127,10 @@ def label_encoder_1(ctx: NodeContext) -> Value:
     x, classes = ctx.input(0), text_array(ctx.attr("classes_strings", ()))
     if x.dtype is DType.STRING:
         place = key_index(ctx, x, classes, last=True, required=False)
-        default = int(ctx.attr("default_int64", -1))
+        default = ctx.attr("default_int64", -1)
         return place if default == -1 else ctx.elementwise(lambda p: where(p < 0, default, p), place)
     inside = ctx.elementwise(lambda p: where((p < 0).call("or", p >= len(classes)), -1, p), ctx.cast(x, DType.INT64))
-    return lookup_value(ctx, inside, classes, _text(ctx.attr("default_string", "_Unused")))
+    return lookup_value(ctx, inside, classes, ctx.attr("default_string", "_Unused"))
 
 
 @onnx_op("LabelEncoder", since=2, domain=ML)
@@ -184,9 +183,9 @@ def category_mapper(ctx: NodeContext) -> Value:
         raise ModelError(f"{ctx.label} has {len(strings)} cats_strings and {len(numbers)} cats_int64s")
     if x.dtype is DType.STRING:
         place = key_index(ctx, x, strings, last=True, required=False)
-        return lookup_value(ctx, place, numbers, int(ctx.attr("default_int64", -1)))
+        return lookup_value(ctx, place, numbers, ctx.attr("default_int64", -1))
     place = key_index(ctx, ctx.cast(x, DType.INT64), numbers, last=True, required=False)
-    return lookup_value(ctx, place, strings, _text(ctx.attr("default_string", "_Unused")))
+    return lookup_value(ctx, place, strings, ctx.attr("default_string", "_Unused"))
 
 
 @onnx_op("DictVectorizer", domain=ML)

@@ -17,7 +17,6 @@ from ...ir.graph import Value
 from ...ir.tensor_type import TensorType
 from ...ops.gather import Gather
 from ...ops.reduce import ArgReduce
-from ..shared.emit_helpers import concat, reduce, slice_axis, softmax
 from ..walk.node_context import NodeContext
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +33,7 @@ def text_array(values: Any) -> Array:
 
 def read_post_transform(ctx: NodeContext) -> str:
     """Return the attribute post_transform; UnsupportedOpError for an unknown one."""
-    name = str(ctx.attr("post_transform", "NONE"))
+    name = ctx.attr("post_transform", "NONE")
     if name not in TRANSFORMS:
         raise UnsupportedOpError(f"{ctx.label} has post_transform '{name}'; known are {', '.join(TRANSFORMS)}")
     return name
@@ -57,12 +56,12 @@ def post_transform(ctx: NodeContext, scores: Value, name: str) -> Value:
     if name == "LOGISTIC":
         return ctx.elementwise(lambda s: s.call("sigmoid"), scores)
     if name == "SOFTMAX":
-        return softmax(ctx, scores)
+        return ctx.softmax(scores)
     if not scores.type.count:
         return scores
-    top = reduce(ctx, scores, "max", (1,))
+    top = ctx.reduce(scores, "max", (1,))
     powers = ctx.elementwise(lambda s, m: where(s.call("abs") <= _ZERO, 0.0, (s - m).call("exp")), scores, top)
-    total = reduce(ctx, powers, "sum", (1,))
+    total = ctx.reduce(powers, "sum", (1,))
 
     def share(s: Sym, m: Sym, p: Sym, t: Sym) -> Sym:
         return where(t <= 0.0, 0.0, where(s.call("abs") <= _ZERO, s * (-m).call("exp"), p) / t)
@@ -82,10 +81,10 @@ def _probit(s: Sym) -> Sym:
 def both_class_scores(ctx: NodeContext, score: Value, name: str, negate: bool) -> Value:
     """Return scores of both classes from [N, 1] of the second: 1 - s (or -s if `negate`) and s; LOGISTIC of -s, s."""
     if name == "LOGISTIC":
-        return concat(ctx, [ctx.elementwise(lambda s: (-s).call("sigmoid"), score),
+        return ctx.concat([ctx.elementwise(lambda s: (-s).call("sigmoid"), score),
                             ctx.elementwise(lambda s: s.call("sigmoid"), score)], 1)  # fmt: skip
     first = ctx.elementwise(lambda s: -s if negate else 1.0 - s, score)
-    both = concat(ctx, [first, score], 1)
+    both = ctx.concat([first, score], 1)
     return post_transform(ctx, both, name) if name == "PROBIT" else both
 
 
@@ -132,4 +131,4 @@ def pick_strings(ctx: NodeContext, position: Value, labels: Array) -> Value:
 
 def column(ctx: NodeContext, scores: Value, i: int) -> Value:
     """Return scores[:, i : i + 1]."""
-    return slice_axis(ctx, scores, 1, i, i + 1)
+    return ctx.slice_axis(scores, 1, i, i + 1)

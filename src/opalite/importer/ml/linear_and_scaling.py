@@ -11,7 +11,6 @@ from ...expr.trace_function import Sym, where
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import concat, matmul, pad_zeros, reduce, slice_axis
 from ..walk.node_context import NodeContext
 from .classifier_scores import (
     ML,
@@ -70,9 +69,9 @@ def normalizer(ctx: NodeContext) -> Value:
         return ctx.reshape(rows, x.shape)
     if norm == "MAX":
         known = ctx.elementwise(lambda v: where(v.call("isnan"), -np.inf, v), rows)
-        size = reduce(ctx, known, "max", (1,))
+        size = ctx.reduce(known, "max", (1,))
     elif norm in ("L1", "L2"):
-        size = reduce(ctx, rows, norm.lower(), (1,))
+        size = ctx.reduce(rows, norm.lower(), (1,))
     else:
         raise ModelError(f"{ctx.label} has norm '{norm}'; known are MAX, L1, L2")
     out = ctx.elementwise(lambda v, s: where(s.eq(0.0), v, v / s), rows, size)
@@ -89,7 +88,8 @@ def imputer(ctx: NodeContext) -> Value:
     if not values:
         raise ModelError(f"{ctx.label} takes {x.type}, but has no {name}")
     features = _columns(ctx, x, name)
-    missing = ctx.attr(f"replaced_value_{kind}", 0)
+    given = ctx.attr(f"replaced_value_{kind}")
+    missing = 0 if given is None else given
     fill = ctx.constant(np.asarray(values, x.dtype.np))
 
     def imputed(v: Sym, f: Sym) -> Sym:
@@ -102,7 +102,7 @@ def imputer(ctx: NodeContext) -> Value:
 @onnx_op("Binarizer", domain=ML)
 def binarizer(ctx: NodeContext) -> Value:
     """Import Binarizer: 1 if x exceeds the threshold, else 0."""
-    threshold = float(ctx.attr("threshold", 0.0))
+    threshold = ctx.attr("threshold", 0.0)
     return ctx.elementwise(lambda v: (v > threshold).cast(v.dtype), ctx.input(0))
 
 
@@ -117,11 +117,11 @@ def feature_vectorizer(ctx: NodeContext) -> Value:
     for i, v in enumerate(values):
         rows = ctx.cast(ctx.reshape(v, (1, v.type.count)) if len(v.shape) < 2 else _flat(ctx, v), DType.FLOAT32)
         size = int(sizes[i]) if sizes else rows.shape[1]
-        rows = slice_axis(ctx, rows, 1, 0, min(size, rows.shape[1]))
-        parts.append(pad_zeros(ctx, rows, (0, 0, 0, size - rows.shape[1])))
+        rows = ctx.slice_axis(rows, 1, 0, min(size, rows.shape[1]))
+        parts.append(ctx.pad_zeros(rows, (0, 0, 0, size - rows.shape[1])))
     if len({p.shape[0] for p in parts}) > 1:
         raise ShapeError(f"{ctx.label} joins inputs of {', '.join(str(p.shape[0]) for p in parts)} rows")
-    return concat(ctx, parts, 1)
+    return ctx.concat(parts, 1)
 
 
 def _flat(ctx: NodeContext, v: Value) -> Value:
@@ -132,7 +132,7 @@ def _flat(ctx: NodeContext, v: Value) -> Value:
 @onnx_op("LinearRegressor", domain=ML)
 def linear_regressor(ctx: NodeContext) -> Value:
     """Import LinearRegressor: x W' + intercepts in float32, transformed."""
-    return post_transform(ctx, _product(ctx, int(ctx.attr("targets", 1))), read_post_transform(ctx))
+    return post_transform(ctx, _product(ctx, ctx.attr("targets", 1)), read_post_transform(ctx))
 
 
 @onnx_op("LinearClassifier", domain=ML)
@@ -174,7 +174,7 @@ def _product(ctx: NodeContext, targets: int) -> Value:
             f"x is {rows.type}, which takes {needed}"
         )
     weights = ctx.constant(coefficients[:needed].reshape(targets, -1))
-    product = matmul(ctx, rows, weights, trans_b=True)
+    product = ctx.matmul(rows, weights, trans_b=True)
     intercepts = np.asarray(ctx.attr("intercepts", ()), np.float32)
     if not intercepts.size:
         return product

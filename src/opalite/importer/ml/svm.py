@@ -12,7 +12,6 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.pairwise_distance import PairwiseCoupling, PairwiseDistance
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import concat, matmul, reduce
 from ..walk.node_context import NodeContext
 from .classifier_scores import (
     ML,
@@ -33,7 +32,7 @@ def svm_regressor(ctx: NodeContext) -> Value:
     """Import SVMRegressor: kernels times coefficients plus rho, float32 [N, 1]; its sign for one-class machines."""
     rows = ctx.cast(as_rows(ctx, ctx.input(0)), DType.FLOAT32)
     read_post_transform(ctx)  # a single score is not transformed; this checks the attribute
-    count = int(ctx.attr("n_supports", 0))
+    count = ctx.attr("n_supports", 0)
     coefficients = _numbers(ctx, "coefficients")
     rho = float(_rho(ctx, 1)[0])
     wanted = count or rows.shape[1]
@@ -41,8 +40,8 @@ def svm_regressor(ctx: NodeContext) -> Value:
         what = "support vectors" if count else "features of x"
         raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {wanted} {what}")
     values = _kernel_values(ctx, rows, count) if count else rows
-    score = matmul(ctx, values, ctx.constant(coefficients.reshape(-1, 1)))
-    if int(ctx.attr("one_class", 0)):
+    score = ctx.matmul(values, ctx.constant(coefficients.reshape(-1, 1)))
+    if ctx.attr("one_class", 0):
         return ctx.elementwise(lambda s: (s + rho > 0.0).cast(DType.FLOAT32) * 2.0 - 1.0, score)
     return ctx.elementwise(lambda s: s + rho, score)
 
@@ -63,7 +62,7 @@ def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
     values = _kernel_values(ctx, rows, int(per_class.sum()))
     weights = ctx.memo("pairs", lambda _: _pair_weights(_numbers(ctx, "coefficients"), per_class, ctx.label))
     pairs = weights.shape[1]
-    scores = matmul(ctx, values, ctx.constant(weights))
+    scores = ctx.matmul(values, ctx.constant(weights))
     scores = ctx.elementwise(lambda s, r: s + r, scores, ctx.constant(_rho(ctx, pairs)))
     found = pick_labels(ctx, _winner(ctx, scores, k), labels)
     name = read_post_transform(ctx)
@@ -71,7 +70,7 @@ def svm_classifier(ctx: NodeContext) -> Sequence[Value]:
         return found, post_transform(ctx, _probabilities(ctx, scores, pairs), name)
     if k == 2:  # a single score of the first class against the second gives both columns
         plain = name in ("NONE", "LOGISTIC")
-        both = concat(ctx, [ctx.elementwise(lambda s: -s if plain else 1.0 - s, scores), scores], 1)
+        both = ctx.concat([ctx.elementwise(lambda s: -s if plain else 1.0 - s, scores), scores], 1)
         return found, post_transform(ctx, both, name) if name in ("LOGISTIC", "PROBIT") else both
     return found, post_transform(ctx, scores, name)
 
@@ -82,13 +81,13 @@ def _linear(ctx: NodeContext, rows: Value, labels: Array) -> Sequence[Value]:
     if coefficients.size != k * rows.shape[1]:
         raise ShapeError(f"{ctx.label} has {coefficients.size} coefficients for {k} classes; x is {rows.type}")
     rho = float(_rho(ctx, 1)[0])
-    scores = matmul(ctx, rows, ctx.constant(coefficients.reshape(k, -1)), trans_b=True)
+    scores = ctx.matmul(rows, ctx.constant(coefficients.reshape(k, -1)), trans_b=True)
     scores = ctx.elementwise(lambda s: s + rho, scores)
     best = argmax_column(ctx, scores)
     if k == 2 and not ctx.attr("prob_a", None) and scores.type.count:
         # As in onnxruntime, the larger score decides between two classes.
         positive = bool((coefficients >= 0).all())
-        top = ctx.reshape(reduce(ctx, scores, "max", (1,)), best.shape)
+        top = ctx.reshape(ctx.reduce(scores, "max", (1,)), best.shape)
 
         def decide(t: Sym, b: Sym) -> Sym:
             return where(t >= 0.5 if positive else t > 0.0, 1, b)
@@ -105,13 +104,13 @@ def _kernel_values(ctx: NodeContext, rows: Value, count: int) -> Value:
         raise ShapeError(
             f"{ctx.label} has {given.size} numbers in support_vectors for {count} vectors; x is {rows.type}"
         )
-    kind = str(ctx.attr("kernel_type", "LINEAR"))
+    kind = ctx.attr("kernel_type", "LINEAR")
     gamma, offset, degree = (*_numbers(ctx, "kernel_params").tolist(), 0.0, 0.0, 0.0)[:3]
     vectors: Array = ctx.memo("vectors", lambda _: np.ascontiguousarray(given.reshape(count, features).T))
     if kind == "RBF":
         distance = ctx.add(PairwiseDistance(power=2), [rows, ctx.constant(vectors)])
         return ctx.elementwise(lambda d: (d * -gamma).call("exp"), distance)
-    product = matmul(ctx, rows, ctx.constant(vectors))
+    product = ctx.matmul(rows, ctx.constant(vectors))
     if kind == "LINEAR":
         return product
     if kind == "SIGMOID":
@@ -162,7 +161,7 @@ def _winner(ctx: NodeContext, scores: Value, k: int) -> Value:
     shift[each, second] -= 1
     won = ctx.elementwise(lambda s: (s > 0.0).cast(s.dtype), scores)
     base = np.bincount(second, minlength=k).astype(np.float32)
-    votes = ctx.elementwise(lambda v, b: v + b, matmul(ctx, won, ctx.constant(shift)), ctx.constant(base))
+    votes = ctx.elementwise(lambda v, b: v + b, ctx.matmul(won, ctx.constant(shift)), ctx.constant(base))
     return argmax_column(ctx, votes)
 
 

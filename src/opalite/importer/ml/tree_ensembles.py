@@ -11,7 +11,6 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.tree_ensemble import TreeEnsemble
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import concat, full
 from ..walk.node_context import NodeContext
 from .classifier_scores import (
     ML,
@@ -35,7 +34,7 @@ _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # in the order of their numbers 
 def tree_ensemble_regressor(ctx: NodeContext) -> Value:
     """Import TreeEnsembleRegressor: leaf sums plus base values, transformed, float32 [N, n_targets]."""
     trees = ctx.memo("trees", lambda a: flat_trees(a, "target", ctx.label))
-    width = int(ctx.attr("n_targets", 1))
+    width = ctx.attr("n_targets", 1)
     scores = _sums(ctx, trees, width, _aggregate(ctx))
     base = base_values(_attrs(ctx))
     if base.size and base.size not in (1, width):
@@ -72,7 +71,7 @@ def tree_ensemble_classifier(ctx: NodeContext) -> Sequence[Value]:
         if base.size < 2:
             scores = both_class_scores(ctx, one, name, negate=not positive)
         else:
-            scores = post_transform(ctx, concat(ctx, [one, column(ctx, scores, 1)], 1), name)
+            scores = post_transform(ctx, ctx.concat([one, column(ctx, scores, 1)], 1), name)
     else:
         if base.size == 2:
             scores = _add_base(ctx, scores, base)
@@ -87,12 +86,12 @@ def tree_ensemble_classifier(ctx: NodeContext) -> Sequence[Value]:
 def tree_ensemble(ctx: NodeContext) -> Value:
     """Import TreeEnsemble: leaf sums, transformed, in x's dtype: [N, n_targets]."""
     trees = ctx.memo("trees", lambda a: typed_trees(a, ctx.label))
-    number, transform = int(ctx.attr("aggregate_function", 1)), int(ctx.attr("post_transform", 0))
+    number, transform = ctx.attr("aggregate_function", 1), ctx.attr("post_transform", 0)
     if not 0 <= number < len(_AGGREGATES):
         raise UnsupportedOpError(f"{ctx.label} has aggregate_function {number}; known are 0 to {len(_AGGREGATES) - 1}")
     if not 0 <= transform < len(TRANSFORMS):
         raise UnsupportedOpError(f"{ctx.label} has post_transform {transform}; known are 0 to {len(TRANSFORMS) - 1}")
-    scores = _sums(ctx, trees, int(ctx.attr("n_targets", 1)), _AGGREGATES[number])
+    scores = _sums(ctx, trees, ctx.attr("n_targets", 1), _AGGREGATES[number])
     return ctx.cast(post_transform(ctx, scores, TRANSFORMS[transform]), ctx.input(0).dtype)
 
 
@@ -101,7 +100,7 @@ def _attrs(ctx: NodeContext) -> dict[str, Array]:
 
 
 def _aggregate(ctx: NodeContext) -> str:
-    name = str(ctx.attr("aggregate_function", "SUM"))
+    name = ctx.attr("aggregate_function", "SUM")
     if name not in _AGGREGATES:
         raise UnsupportedOpError(f"{ctx.label} has aggregate_function '{name}'; known are {', '.join(_AGGREGATES)}")
     return name
@@ -138,7 +137,7 @@ def _mask_unused_classes(ctx: NodeContext, scores: Value, trees: Trees, base: Ar
     if named.all() or base.size == scores.shape[1] or not named.any():
         return scores
     kept = [
-        column(ctx, scores, i) if n else full(ctx, -np.inf, scores.dtype, (scores.shape[0], 1))
+        column(ctx, scores, i) if n else ctx.full(-np.inf, scores.dtype, (scores.shape[0], 1))
         for i, n in enumerate(named)
     ]
-    return concat(ctx, kept, 1)
+    return ctx.concat(kept, 1)

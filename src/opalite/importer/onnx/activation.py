@@ -11,7 +11,6 @@ from ...ir.graph import Value
 from ...ops.operator import normalize_axis
 from ...ops.reduce import ArgReduce
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import softmax
 from ..walk.node_context import NodeContext
 
 
@@ -190,7 +189,7 @@ def _soft(ctx: NodeContext, default: int, log: bool) -> Value:
     x, axis = _flattened(ctx, default)
     if not x.shape:
         return ctx.elementwise(lambda v: v * 0 + (0 if log else 1), x)
-    return ctx.reshape(softmax(ctx, x, axis, log), ctx.input(0).shape)
+    return ctx.reshape(ctx.softmax(x, axis, log), ctx.input(0).shape)
 
 
 def _hard(ctx: NodeContext, default: int) -> Value:

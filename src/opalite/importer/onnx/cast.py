@@ -23,7 +23,7 @@ FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOA
 @onnx_op("Cast", since=1)
 def cast_named(ctx: NodeContext) -> Result:
     """Import Cast: to a type given by name, before opset 6."""
-    to = str(ctx.attr("to", ""))
+    to = ctx.attr("to", "")
     if to not in _OLD_NAMES:
         raise UnsupportedOpError(f"{ctx.label} casts to {to!r}, which is not an element type")
     return _cast(ctx, _OLD_NAMES[to])
@@ -32,7 +32,7 @@ def cast_named(ctx: NodeContext) -> Result:
 @onnx_op("Cast", since=6)
 def cast(ctx: NodeContext) -> Result:
     """Import Cast: to the type number `to`."""
-    return _cast(ctx, elem_dtype(int(ctx.attr("to", 0))))
+    return _cast(ctx, elem_dtype(ctx.attr("to", 0)))
 
 
 @onnx_op("CastLike", since=15)
@@ -44,7 +44,7 @@ def cast_like(ctx: NodeContext) -> Result:
 @onnx_op("BitCast", since=26)
 def bit_cast(ctx: NodeContext) -> Result:
     """Import BitCast: the bits as another dtype of equal size; on the host if a device stores a dtype in other bits."""
-    x, dtype = ctx.input(0), elem_dtype(int(ctx.attr("to", 0)))
+    x, dtype = ctx.input(0), elem_dtype(ctx.attr("to", 0))
     if x.dtype.size != dtype.size:
         raise ShapeError(f"an element of {x.type} has {8 * x.dtype.size} bits, one of {dtype} {8 * dtype.size}")
     if any(not d.on_device or d in _HELD_OTHERWISE for d in (x.dtype, dtype)):
@@ -61,10 +61,10 @@ def _cast(ctx: NodeContext, dtype: DType) -> Value:
     if DType.STRING in (x.dtype, dtype):
         reason = "numbers are written and read as text on the host"
         return ctx.add_host("Cast", [x], [TensorType(dtype, x.shape)], reason, to=elem_code(dtype))[0]
-    saturates = bool(ctx.attr("saturate", 1))
+    saturates = ctx.attr("saturate", True)
     if dtype is DType.FLOAT8E8M0:
         types, reason = [TensorType(dtype, x.shape)], "no device holds powers of two in 8 bits"
-        how = {"saturate": int(saturates), "round_mode": str(ctx.attr("round_mode", "up"))}
+        how = {"saturate": int(saturates), "round_mode": ctx.attr("round_mode", "up")}
         return ctx.add_host("Cast", [x], types, reason, to=elem_code(dtype), **how)[0]
     if dtype in FLOAT8 and saturates:
         return ctx.elementwise(lambda v: v.typed("saturate", dtype), x)

@@ -17,7 +17,6 @@ from ...ops.random import Random
 from ...ops.reduce import ArgReduce
 from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..shared.emit_helpers import expand, int_list
 from ..walk.node_context import NodeContext
 from ..walk.shape_propagation import MOST_ELEMENTS
 
@@ -38,7 +37,7 @@ def constant_of_shape(ctx: NodeContext) -> Value:
     if any(d < 0 for d in shape):
         raise ShapeError(f"{ctx.label} has shape {list(shape)}; sizes must not be negative")
     if is_symbolic(shape):
-        return expand(ctx, ctx.constant(fill.reshape(())), shape)
+        return ctx.expand(ctx.constant(fill.reshape(())), shape)
     return ctx.constant(np.full(shape, fill[0], fill.dtype))
 
 
@@ -92,10 +91,10 @@ def eye_like(ctx: NodeContext) -> Value:
         raise ShapeError(f"{ctx.label} needs a matrix, got {x.type}")
     dtype = _dtype(ctx, x.dtype)
     if is_symbolic(x.shape):
-        zero = ctx.scalar(int(ctx.attr("k", 0)), DType.INT64)
+        zero = ctx.scalar(ctx.attr("k", 0), DType.INT64)
         place = lambda k: (coord(k.builder, 1) - coord(k.builder, 0)).eq(k)  # noqa: E731
         return ctx.cast(ctx.elementwise(place, zero, shape=x.shape), dtype)
-    return ctx.constant(np.eye(*x.shape, k=int(ctx.attr("k", 0))).astype(dtype.np))
+    return ctx.constant(np.eye(*x.shape, k=ctx.attr("k", 0)).astype(dtype.np))
 
 
 def _dtype(ctx: NodeContext, default: DType, name: str = "dtype") -> DType:
@@ -121,7 +120,7 @@ def _register_window(op_type: str, constant_term: float, cosine: float, double: 
         with np.errstate(invalid="ignore"):  # one element that is not periodic: NaN
             angle = 2 * np.pi * np.arange(size) / period
         window = constant_term - cosine * np.cos(angle) + double * np.cos(2 * angle)
-        dtype = elem_dtype(int(ctx.attr("output_datatype", 1)))
+        dtype = elem_dtype(ctx.attr("output_datatype", 1))
         return ctx.constant(window.astype(dtype.np))
 
 
@@ -139,7 +138,7 @@ def mel_weight_matrix(ctx: NodeContext) -> Value:
     matrix = np.zeros((length // 2 + 1, bins))
     for i in range(bins):
         _add_triangle(matrix[:, i], *(int(p) for p in points[i : i + 3]))
-    dtype = elem_dtype(int(ctx.attr("output_datatype", 1)))
+    dtype = elem_dtype(ctx.attr("output_datatype", 1))
     return ctx.constant(matrix.astype(dtype.np))
 
 
@@ -172,10 +171,10 @@ def _random(ctx: NodeContext, kind: str, shape: Sequence[int], dtype: DType, cha
         Random(
             kind=kind,
             shape=tuple(shape),
-            low=float(ctx.attr("low", 0.0)),
-            high=float(ctx.attr("high", 1.0)),
-            mean=float(ctx.attr("mean", 0.0)),
-            scale=float(ctx.attr("scale", 1.0)),
+            low=ctx.attr("low", 0.0),
+            high=ctx.attr("high", 1.0),
+            mean=ctx.attr("mean", 0.0),
+            scale=ctx.attr("scale", 1.0),
             seed=_seed(ctx),
             dtype=made,
         ),
@@ -189,7 +188,7 @@ def _random(ctx: NodeContext, kind: str, shape: Sequence[int], dtype: DType, cha
 def random(ctx: NodeContext) -> Value:
     """Import RandomUniform and RandomNormal: random numbers of a shape given as attribute."""
     kind = "uniform" if ctx.op_type == "RandomUniform" else "normal"
-    return _random(ctx, kind, int_list(ctx, "shape", ()), _dtype(ctx, DType.FLOAT32))
+    return _random(ctx, kind, ctx.ints("shape", ()), _dtype(ctx, DType.FLOAT32))
 
 
 @onnx_op("RandomUniformLike", since=1)
@@ -211,7 +210,7 @@ def bernoulli(ctx: NodeContext) -> Value:
 @onnx_op("Multinomial", since=7)
 def multinomial(ctx: NodeContext) -> Value:
     """Import Multinomial: samples classes by log probabilities x[B,C]: argmax of x - log(-log(u)), u uniform."""
-    x, count = ctx.input(0), int(ctx.attr("sample_size", 1))
+    x, count = ctx.input(0), ctx.attr("sample_size", 1)
     batch, classes = x.shape
     uniform = _random(ctx, "uniform", (batch, count, classes), DType.FLOAT32)
 

@@ -15,7 +15,6 @@ from ...ops.grid_sample import GridSample
 from ...ops.integer_conv_matmul import BYTES, IntegerConv
 from ..op_registry import onnx_op
 from ..shared.conv_pool_windows import plain_window, split_pads, window_of
-from ..shared.emit_helpers import along_axis, concat, full, int_list, matmul, pad_zeros, slice_axis
 from ..shared.quantization import minus_zero_point, nonzero_zero_point
 from ..walk.node_context import NodeContext, Result
 from .activation import swish_of
@@ -36,9 +35,9 @@ def convolve(ctx: NodeContext, x: Value, w: Value, bias: Value | None) -> Value:
     if any(window.pads) and not neutral_zeros(w):
         rank = len(x.shape) - 2
         zeros = [max(0, p) for p in window.pads]
-        x = pad_zeros(ctx, x, (0, 0, *zeros[:rank], 0, 0, *zeros[rank:]))
+        x = ctx.pad_zeros(x, (0, 0, *zeros[:rank], 0, 0, *zeros[rank:]))
         pads = tuple(min(0, p) for p in window.pads)
-    group = int(ctx.attr("group", 1))
+    group = ctx.attr("group", 1)
     return ctx.add(Conv(window.strides, pads, window.dilations, group), [x, w, bias])
 
 
@@ -51,8 +50,8 @@ def conv_transpose(ctx: NodeContext) -> Value:
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = plain_window(ctx, rank, w.shape[2:])
     # Exporters write one number per axis, or two as opset 1 allowed; the further ones are zeros.
-    extra = int_list(ctx, "output_padding", (0,) * rank)[:rank]
-    auto = str(ctx.attr("auto_pad", "NOTSET"))
+    extra = ctx.ints("output_padding", (0,) * rank)[:rank]
+    auto = ctx.attr("auto_pad", "NOTSET")
     pads = (0,) * (2 * rank) if auto == "VALID" else window.pads
     target = ctx.attr("output_shape", None)
     if target is not None:
@@ -74,7 +73,7 @@ def conv_transpose(ctx: NodeContext) -> Value:
             strides=window.strides,
             pads=pads,
             dilations=window.dilations,
-            group=int(ctx.attr("group", 1)),
+            group=ctx.attr("group", 1),
             output_padding=extra,
         ),
         [x, w, ctx.get(2)],
@@ -86,9 +85,9 @@ def col2im(ctx: NodeContext) -> Value:
     """Import Col2Im: sum of overlapping blocks: a transposed convolution whose filter k places column row k."""
     x, image, block = ctx.input(0), ctx.const_ints(1), ctx.const_ints(2)
     rank, taps = len(block), math.prod(block)
-    strides = int_list(ctx, "strides", (1,) * rank)
-    dilations = int_list(ctx, "dilations", (1,) * rank)
-    pads = int_list(ctx, "pads", (0,) * (2 * rank))
+    strides = ctx.ints("strides", (1,) * rank)
+    dilations = ctx.ints("dilations", (1,) * rank)
+    pads = ctx.ints("pads", (0,) * (2 * rank))
     if x.shape[1] % taps:
         raise ShapeError(f"{ctx.label} needs channels in blocks of {taps}, got {x.type}")
     channels = x.shape[1] // taps
@@ -114,19 +113,19 @@ def convolve_causally(ctx: NodeContext, x: Value, past: Value | None, dilation: 
 
     The next state is [B,C,(k - 1) * dilation]; the taps are input 1.
     """
-    w, kind = ctx.input(1), str(ctx.attr("activation", "none"))
+    w, kind = ctx.input(1), ctx.attr("activation", "none")
     if len(x.shape) != 3 or len(w.shape) != 3:
         raise ShapeError(f"{ctx.label} needs [batch, channels, length] and [channels, 1, k], got {x.type} and {w.type}")
     if kind not in ("none", "", "silu", "swish"):
         raise UnsupportedOpError(f"{ctx.label} has activation '{kind}'; known are none, silu and swish")
     keep = (w.shape[2] - 1) * dilation
     if past is None:
-        past = full(ctx, 0, x.dtype, (*x.shape[:2], keep))
-    padded = concat(ctx, [past, x], 2)
+        past = ctx.full(0, x.dtype, (*x.shape[:2], keep))
+    padded = ctx.concat([past, x], 2)
     out = ctx.add(Conv(strides=(1,), pads=(0, 0), dilations=(dilation,), group=x.shape[1]), [padded, w, ctx.get(2)])
     if kind in ("silu", "swish"):
         out = ctx.elementwise(lambda v: swish_of(v, 1.0), out)
-    return [out, slice_axis(ctx, padded, 2, padded.shape[2] - keep, padded.shape[2])]
+    return [out, ctx.slice_axis(padded, 2, padded.shape[2] - keep, padded.shape[2])]
 
 
 @onnx_op("DeformConv", since=19)
@@ -136,7 +135,7 @@ def deform_conv(ctx: NodeContext) -> Result:
     if len(x.shape) != 4:
         return ctx.host()
     window = window_of(ctx, x, w.shape[2:])
-    groups, moved = int(ctx.attr("group", 1)), int(ctx.attr("offset_group", 1))
+    groups, moved = ctx.attr("group", 1), ctx.attr("offset_group", 1)
     (n, c, height, width), m = x.shape, w.shape[0]
     kh, kw = window.kernel
     oh, ow = offset.shape[2:]
@@ -149,7 +148,7 @@ def deform_conv(ctx: NodeContext) -> Result:
     def position(axis: int, size: int) -> Value:
         """Return coordinates [N*groups, taps, oh, ow] along one axis: output position plus tap plus offset."""
         part = ctx.reshape(offset, (n * moved, taps, 2, oh, ow))
-        part = ctx.reshape(slice_axis(ctx, part, 2, axis, axis + 1), (n * moved, taps, oh, ow))
+        part = ctx.reshape(ctx.slice_axis(part, 2, axis, axis + 1), (n * moved, taps, oh, ow))
         scale, shift = place(size, axis)
 
         def locate(o: Sym) -> Sym:
@@ -162,14 +161,14 @@ def deform_conv(ctx: NodeContext) -> Result:
 
     column, row = position(1, width), position(0, height)
     flat = (n * moved, taps * oh, ow, 1)
-    grid = concat(ctx, [ctx.reshape(column, flat), ctx.reshape(row, flat)], 3)
+    grid = ctx.concat([ctx.reshape(column, flat), ctx.reshape(row, flat)], 3)
     image = ctx.reshape(x, (n * moved, c // moved, height, width))
     sampled = ctx.add(GridSample(mode="linear", padding="zeros", align_corners=False), [image, grid])
     if mask is not None:
         weights = ctx.reshape(mask, (n * moved, 1, taps * oh, ow))
         sampled = ctx.elementwise(lambda v, k: v * k, sampled, weights)
     columns = ctx.reshape(sampled, (n, groups, c // groups * taps, oh * ow))
-    out = matmul(ctx, ctx.reshape(w, (groups, m // groups, c // groups * taps)), columns)
+    out = ctx.matmul(ctx.reshape(w, (groups, m // groups, c // groups * taps)), columns)
     out = ctx.reshape(out, (n, m, oh, ow))
     if bias is None:
         return out
@@ -193,7 +192,7 @@ def integer_convolution(
         raise ShapeError(f"{ctx.label} has weights {w.type} for {x.type}: the ranks must be equal")
     window = window_of(ctx, x, w.shape[2:])
     inputs = [x, w, bias, nonzero_zero_point(x_zero), nonzero_zero_point(w_zero)]
-    group = int(ctx.attr("group", 1))
+    group = ctx.attr("group", 1)
     return ctx.add(IntegerConv(window.strides, window.pads, window.dilations, group), inputs)
 
 
@@ -203,5 +202,5 @@ def subtract_zero_point(ctx: NodeContext, v: Value, zero: Value | None, axis: in
     if zero is not None and zero.type.count == 1:
         zero = ctx.reshape(zero, ())
     elif zero is not None and len(zero.shape) == 1:
-        zero = along_axis(ctx, zero, axis, len(v.shape))
+        zero = ctx.along_axis(zero, axis, len(v.shape))
     return minus_zero_point(ctx, v, zero)

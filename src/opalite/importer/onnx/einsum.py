@@ -12,7 +12,6 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.data_movement import Slice
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import matmul, reduce
 from ..walk.node_context import NodeContext
 
 
@@ -35,7 +34,7 @@ def einsum(ctx: NodeContext) -> Value:
     dtype = values[0].dtype
     # 8- and 16-bit integers are summed in 32 bits, whose low bits are equal.
     work = DType.INT32 if dtype.is_int and dtype.size < 4 else dtype
-    inputs, output = _parse(ctx, str(ctx.attr("equation", "")), [len(v.shape) for v in values])
+    inputs, output = _parse(ctx, ctx.attr("equation", ""), [len(v.shape) for v in values])
     terms = [_diagonal(ctx, Term(ctx.cast(v, work), labels)) for v, labels in zip(values, inputs, strict=True)]
     sizes: dict[str, int] = {}
     for label, size in itertools.chain.from_iterable(zip(t.labels, t.value.shape, strict=True) for t in terms):
@@ -102,7 +101,7 @@ def _drop(ctx: NodeContext, term: Term, labels: set[str]) -> Term:
 def _sum_out(ctx: NodeContext, term: Term, needed: set[str]) -> Term:
     """Sum over labels that are not needed."""
     axes = [i for i, x in enumerate(term.labels) if x not in needed]
-    value = reduce(ctx, term.value, "sum", axes, keepdims=False)
+    value = ctx.reduce(term.value, "sum", axes, keepdims=False)
     return Term(value, tuple(x for x in term.labels if x in needed))
 
 
@@ -131,7 +130,7 @@ def _contract(ctx: NodeContext, a: Term, b: Term, needed: set[str]) -> Term:
         return Term(ctx.elementwise(lambda x, y: x * y, spread_a, spread_b), labels)
     left, trans_a = _matrix(ctx, a, batch, only_a, summed)
     right, b_turned = _matrix(ctx, b, batch, only_b, summed)
-    out = matmul(ctx, left, right, trans_a, not b_turned)
+    out = ctx.matmul(left, right, trans_a, not b_turned)
     shape = (*(a.size(x) for x in (*batch, *only_a)), *(b.size(x) for x in only_b))
     return Term(ctx.reshape(out, shape), labels)
 

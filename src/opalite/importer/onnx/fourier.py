@@ -11,7 +11,6 @@ from ...ir.graph import Value
 from ...ir.tensor_type import TensorType
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import concat, matmul, pad_zeros, slice_axis, swap_axes, take
 from ..walk.node_context import NodeContext, Result
 
 Array = np.ndarray[Any, Any]
@@ -23,7 +22,7 @@ LONGEST = 4096
 @onnx_op("DFT", since=17)
 def dft_axis_attribute(ctx: NodeContext) -> Result:
     """Import DFT: discrete Fourier transform along the axis of an attribute."""
-    return _dft(ctx, int(ctx.attr("axis", 1)))
+    return _dft(ctx, ctx.attr("axis", 1))
 
 
 @onnx_op("DFT", since=20)
@@ -34,7 +33,7 @@ def dft(ctx: NodeContext) -> Result:
 
 def _dft(ctx: NodeContext, axis: int) -> Result:
     x = ctx.input(0)
-    inverse, onesided = bool(ctx.attr("inverse", 0)), bool(ctx.attr("onesided", 0))
+    inverse, onesided = ctx.attr("inverse", False), ctx.attr("onesided", False)
     rank = len(x.shape)
     if rank < 2 or x.shape[-1] not in (1, 2):
         raise ShapeError(f"{ctx.label} needs a last axis of 1 (real) or 2 (complex), got {x.type}")
@@ -49,12 +48,12 @@ def _dft(ctx: NodeContext, axis: int) -> Result:
     elif inverse and onesided:
         length = 2 * (length - 1)
     if length == 0 and x.shape[axis] == 0 and not onesided:
-        return x if x.shape[-1] == 2 else concat(ctx, [x, x], rank - 1)  # no elements
+        return x if x.shape[-1] == 2 else ctx.concat([x, x], rank - 1)  # no elements
     if length < 1:
         raise ShapeError(f"{ctx.label} has length {length}; expected 1 or more")
-    moved = swap_axes(ctx, x, axis, rank - 2)
+    moved = ctx.swap_axes(x, axis, rank - 2)
     out = transform(ctx, moved, length, inverse, onesided)
-    return swap_axes(ctx, out, axis, rank - 2)
+    return ctx.swap_axes(out, axis, rank - 2)
 
 
 def transform(ctx: NodeContext, x: Value, length: int, inverse: bool, onesided: bool) -> Value:
@@ -77,10 +76,10 @@ def transform(ctx: NodeContext, x: Value, length: int, inverse: bool, onesided: 
     matrix = matrix[:, :parts]
     n, _, k, out_parts = matrix.shape
     flat = matrix.reshape(n * parts, k * out_parts)
-    cut = slice_axis(ctx, x, len(x.shape) - 2, 0, used)
+    cut = ctx.slice_axis(x, len(x.shape) - 2, 0, used)
     lead = x.shape[:-2]
     rows = ctx.reshape(cut, (*lead, 1, used * parts))
-    out = matmul(ctx, rows, ctx.constant(np.ascontiguousarray(flat).astype(x.dtype.np)))
+    out = ctx.matmul(rows, ctx.constant(np.ascontiguousarray(flat).astype(x.dtype.np)))
     return ctx.reshape(out, (*lead, k, out_parts))
 
 
@@ -128,21 +127,21 @@ def stft(ctx: NodeContext) -> Result:
         )
     frames = 1 + (x.shape[1] - length) // step
     at = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
-    framed = take(ctx, x, at, 1)
+    framed = ctx.take(x, at, 1)
     if window is not None:
         if window.shape[0] > length:
             raise ShapeError(f"{ctx.label} has window {window.type}, longer than its frames of {length}")
         before = (length - window.shape[0]) // 2
-        window = pad_zeros(ctx, window, (before, length - window.shape[0] - before))
+        window = ctx.pad_zeros(window, (before, length - window.shape[0] - before))
         framed = ctx.elementwise(lambda v, w: v * w, framed, ctx.reshape(window, (length, 1)))
-    return transform(ctx, framed, length, False, bool(ctx.attr("onesided", 1)))
+    return transform(ctx, framed, length, False, ctx.attr("onesided", True))
 
 
 @onnx_op("ComplexMul", since=1, domain="com.microsoft")
 def complex_mul(ctx: NodeContext) -> Value:
     """Import ComplexMul: product of complex numbers; the last axis holds real and imaginary part."""
     a, b = ctx.input(0), ctx.input(1)
-    (ar, ai), (br, bi) = (tuple(slice_axis(ctx, v, len(v.shape) - 1, i, i + 1) for i in (0, 1)) for v in (a, b))
+    (ar, ai), (br, bi) = (tuple(ctx.slice_axis(v, len(v.shape) - 1, i, i + 1) for i in (0, 1)) for v in (a, b))
     real = ctx.elementwise(lambda p, q, r, s: p * r - q * s, ar, ai, br, bi)
     imaginary = ctx.elementwise(lambda p, q, r, s: p * s + q * r, ar, ai, br, bi)
-    return concat(ctx, [real, imaginary], len(real.shape) - 1)
+    return ctx.concat([real, imaginary], len(real.shape) - 1)

@@ -19,7 +19,6 @@ from ...ops.resize_weights import NEAREST_UNSPECIFIED
 from ...ops.roi_align import RoiAlign
 from ...ops.roi_pool import RoiPool
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import int_list, matmul
 from ..walk.node_context import NodeContext
 
 EXACT = 1 << 24
@@ -38,7 +37,7 @@ _COORDINATES = (
 
 
 def _mode(ctx: NodeContext, default: str) -> str:
-    name = str(ctx.attr("mode", default))
+    name = ctx.attr("mode", default)
     if name not in _MODES:
         raise UnsupportedOpError(f"{ctx.label} has mode '{name}'; known are {', '.join(_MODES)}")
     return _MODES[name]
@@ -47,9 +46,7 @@ def _mode(ctx: NodeContext, default: str) -> str:
 @onnx_op("Upsample", since=1)
 def upsample_two_scales(ctx: NodeContext) -> Value:
     """Import Upsample: height and width scaled by attributes (opset 1)."""
-    return _resize_asymmetric(
-        ctx, (1.0, 1.0, float(ctx.attr("height_scale", 1.0)), float(ctx.attr("width_scale", 1.0)))
-    )
+    return _resize_asymmetric(ctx, (1.0, 1.0, ctx.attr("height_scale", 1.0), ctx.attr("width_scale", 1.0)))
 
 
 @onnx_op("Upsample", since=7)
@@ -82,8 +79,8 @@ def resize(ctx: NodeContext) -> Value:
     """Import Resize: every axis by scale or to a size, with all modes; `axes` (since 18) selects axes."""
     x = ctx.input(0)
     rank = len(x.shape)
-    axes = [normalize_axis(a, rank) for a in int_list(ctx, "axes", range(rank))]
-    coordinate = str(ctx.attr("coordinate_transformation_mode", "half_pixel"))
+    axes = [normalize_axis(a, rank) for a in ctx.ints("axes", range(rank))]
+    coordinate = ctx.attr("coordinate_transformation_mode", "half_pixel")
     roi: list[float] | None = None
     if coordinate == "tf_crop_and_resize":
         given = [float(r) for r in ctx.const(1).reshape(-1)]
@@ -102,13 +99,13 @@ def resize(ctx: NodeContext) -> Value:
     else:
         wanted = _for_axes(ctx, ctx.const_ints(3), axes)
         ratios = [_ratio(s, x.shape[a]) for a, s in zip(axes, wanted, strict=True)]
-        policy = str(ctx.attr("keep_aspect_ratio_policy", "stretch"))
+        policy = ctx.attr("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             ratios = [_min_or_max(ratios, smallest=policy == "not_larger")] * len(axes)
             wanted = [math.floor(r * x.shape[a] + 0.5) for a, r in zip(axes, ratios, strict=True)]
         for a, s, r in zip(axes, wanted, ratios, strict=True):
             sizes[a], scales[a] = s, r
-    return emit_resize(ctx, sizes, scales, coordinate, str(ctx.attr("nearest_mode", "round_prefer_floor")), roi)
+    return emit_resize(ctx, sizes, scales, coordinate, ctx.attr("nearest_mode", "round_prefer_floor"), roi)
 
 
 def _scaled(size: int, scale: float) -> int:
@@ -164,7 +161,7 @@ def emit_resize(
     # A scale that changes no size is the identity in other runtimes too.
     if tuple(sizes) == x.shape and roi is None:
         return x
-    antialias = bool(ctx.attr("antialias", 0))
+    antialias = ctx.attr("antialias", False)
     if antialias:  # antialiasing filters only axes that change
         scales = [1.0 if n == d else s for n, d, s in zip(sizes, x.shape, scales, strict=True)]
     # Interpolated integers and float16 are computed in float32 and truncated, as other runtimes do.
@@ -176,9 +173,9 @@ def emit_resize(
             mode=mode,
             coordinate=coordinate,
             nearest_mode=nearest_mode,
-            cubic_a=float(ctx.attr("cubic_coeff_a", -0.75)),
-            exclude_outside=bool(ctx.attr("exclude_outside", 0)),
-            extrapolation=float(ctx.attr("extrapolation_value", 0.0)),
+            cubic_a=ctx.attr("cubic_coeff_a", -0.75),
+            exclude_outside=ctx.attr("exclude_outside", False),
+            extrapolation=ctx.attr("extrapolation_value", 0.0),
             roi=None if roi is None else tuple(roi),
             antialias=antialias,
         ),
@@ -190,11 +187,11 @@ def emit_resize(
 @onnx_op("GridSample", since=16)
 def grid_sample(ctx: NodeContext) -> Value:
     """Import GridSample: x at the positions of a grid in [-1, 1]."""
-    padding = str(ctx.attr("padding_mode", "zeros"))
+    padding = ctx.attr("padding_mode", "zeros")
     if padding not in ("zeros", "border", "reflection"):
         raise UnsupportedOpError(f"{ctx.label} has padding_mode '{padding}'; known are zeros, border, reflection")
     return ctx.add(
-        GridSample(mode=_mode(ctx, "linear"), padding=padding, align_corners=bool(ctx.attr("align_corners", 0))),
+        GridSample(mode=_mode(ctx, "linear"), padding=padding, align_corners=ctx.attr("align_corners", False)),
         [ctx.input(0), ctx.input(1)],
     )
 
@@ -206,11 +203,11 @@ def affine_grid(ctx: NodeContext) -> Value:
     rank = len(sizes)
     if theta.shape != (n, rank, rank + 1):
         raise ShapeError(f"{ctx.label} needs theta[{n},{rank},{rank + 1}] for size {tuple(sizes)}, got {theta.type}")
-    corners = bool(ctx.attr("align_corners", 0))
+    corners = ctx.attr("align_corners", False)
     lines = [np.linspace(-1, 1, d) if corners and d > 1 else (2 * np.arange(d) + 1) / d - 1 for d in sizes]
     grid = np.meshgrid(*lines, indexing="ij")[::-1]
     points = np.stack([*grid, np.ones(sizes)], axis=-1).reshape(-1, rank + 1)
-    out = matmul(ctx, ctx.constant(points.astype(theta.dtype.np)), theta, trans_b=True)
+    out = ctx.matmul(ctx.constant(points.astype(theta.dtype.np)), theta, trans_b=True)
     return ctx.reshape(out, (n, *sizes, rank))
 
 
@@ -218,8 +215,8 @@ def affine_grid(ctx: NodeContext) -> Value:
 def roi_align(ctx: NodeContext) -> Value:
     """Import RoiAlign: mean (or maximum) of bilinear samples in each bin of each region."""
     default = "half_pixel" if ctx.version >= 16 else "output_half_pixel"
-    coordinates = str(ctx.attr("coordinate_transformation_mode", default))
-    mode = str(ctx.attr("mode", "avg"))
+    coordinates = ctx.attr("coordinate_transformation_mode", default)
+    mode = ctx.attr("mode", "avg")
     if coordinates not in ("half_pixel", "output_half_pixel"):
         raise UnsupportedOpError(
             f"{ctx.label} has coordinate_transformation_mode '{coordinates}'; known are half_pixel, output_half_pixel"
@@ -227,10 +224,10 @@ def roi_align(ctx: NodeContext) -> Value:
     if mode not in ("avg", "max"):
         raise UnsupportedOpError(f"{ctx.label} has mode '{mode}'; known are avg and max")
     op = RoiAlign(
-        rows=int(ctx.attr("output_height", 1)),
-        columns=int(ctx.attr("output_width", 1)),
-        ratio=max(0, int(ctx.attr("sampling_ratio", 0))),
-        scale=float(ctx.attr("spatial_scale", 1.0)),
+        rows=ctx.attr("output_height", 1),
+        columns=ctx.attr("output_width", 1),
+        ratio=max(0, ctx.attr("sampling_ratio", 0)),
+        scale=ctx.attr("spatial_scale", 1.0),
         half_pixel=coordinates == "half_pixel",
         maximum=mode == "max",
     )
@@ -240,8 +237,8 @@ def roi_align(ctx: NodeContext) -> Value:
 @onnx_op("MaxRoiPool", since=1)
 def max_roi_pool(ctx: NodeContext) -> Value:
     """Import MaxRoiPool: largest element of each bin of each region."""
-    shape = int_list(ctx, "pooled_shape", ())
+    shape = ctx.ints("pooled_shape", ())
     if len(shape) != 2:
         raise ShapeError(f"{ctx.label} has pooled_shape {shape}; expected rows and columns")
-    op = RoiPool(rows=shape[0], columns=shape[1], scale=float(ctx.attr("spatial_scale", 1.0)))
+    op = RoiPool(rows=shape[0], columns=shape[1], scale=ctx.attr("spatial_scale", 1.0))
     return ctx.add(op, [ctx.input(0), ctx.input(1)])

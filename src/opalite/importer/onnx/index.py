@@ -18,7 +18,7 @@ from ...ops.nms import NonMaxSuppression
 from ...ops.operator import normalize_axis
 from ...ops.scatter import ScatterElements, ScatterND
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import axis_of, default_element, full, gather, slice_axis, take, unsqueeze
+from ..walk.emitter import default_element
 from ..walk.graph_builder import CacheUpdate
 from ..walk.node_context import NodeContext, Result, Trimmed
 
@@ -32,9 +32,9 @@ _REDUCTIONS = ("none", "add", "mul", "max", "min")
 def gather_(ctx: NodeContext) -> Value:
     """Import Gather: x at `indices` along one axis."""
     x = ctx.input(0)
-    axis = axis_of(ctx, len(x.shape), 0)
+    axis = ctx.axis_of(len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
-    return gather(ctx, x, ctx.input(1), axis)
+    return ctx.gather(x, ctx.input(1), axis)
 
 
 def _check_positions(ctx: NodeContext, x: Value, axes: Sequence[int]) -> None:
@@ -71,7 +71,7 @@ def _check_vectors(ctx: NodeContext, x: Value, batch: int = 0) -> None:
 def gather_elements(ctx: NodeContext) -> Value:
     """Import GatherElements: each element from its own position along one axis."""
     x = ctx.input(0)
-    axis = axis_of(ctx, len(x.shape), 0)
+    axis = ctx.axis_of(len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
     return ctx.add(GatherElements(axis=axis), [x, ctx.input(1)])
 
@@ -79,7 +79,7 @@ def gather_elements(ctx: NodeContext) -> Value:
 @onnx_op("GatherND", since=11)
 def gather_nd(ctx: NodeContext) -> Value:
     """Import GatherND: slices of x at index vectors; the first `batch_dims` axes are batch axes."""
-    x, indices, batch = ctx.input(0), ctx.input(1), int(ctx.attr("batch_dims", 0))
+    x, indices, batch = ctx.input(0), ctx.input(1), ctx.attr("batch_dims", 0)
     _check_vectors(ctx, x, batch)
     return ctx.add(GatherND(batch_dims=batch), [x, indices])
 
@@ -89,7 +89,7 @@ def array_feature_extractor(ctx: NodeContext) -> Result:
     """Import ArrayFeatureExtractor: columns of the last axis at indices; a vector is one row."""
     x, indices = ctx.input(0), ctx.input(1)
     rows = ctx.reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
-    return gather(ctx, rows, ctx.reshape(indices, (indices.type.count,)), len(rows.shape) - 1)
+    return ctx.gather(rows, ctx.reshape(indices, (indices.type.count,)), len(rows.shape) - 1)
 
 
 @onnx_op("Compress", since=9)
@@ -102,7 +102,7 @@ def compress(ctx: NodeContext) -> Result:
     if axis is None:
         x, axis = ctx.reshape(x, (x.type.count,)), 0
     a = normalize_axis(int(axis), len(x.shape))
-    return take(ctx, x, np.flatnonzero(ctx.const(1)[: x.shape[a]]), a)
+    return ctx.take(x, np.flatnonzero(ctx.const(1)[: x.shape[a]]), a)
 
 
 @onnx_op("ReverseSequence", since=10)
@@ -110,7 +110,7 @@ def reverse_sequence(ctx: NodeContext) -> Value:
     """Import ReverseSequence: reverses the first sequence_lens[b] steps of every batch entry b."""
     x, lens = ctx.input(0), ctx.input(1)
     rank = len(x.shape)
-    time, batch = axis_of(ctx, rank, 0, "time_axis"), axis_of(ctx, rank, 1, "batch_axis")
+    time, batch = ctx.axis_of(rank, 0, "time_axis"), ctx.axis_of(rank, 1, "batch_axis")
     if {time, batch} != {0, 1}:
         raise ShapeError(f"{ctx.label} needs time and batch as the first two axes, got {time} and {batch}")
     steps, entries = x.shape[time], x.shape[batch]
@@ -123,14 +123,14 @@ def reverse_sequence(ctx: NodeContext) -> Value:
 
     rows = ctx.elementwise(row, lens, shape=x.shape[:2])
     flat = ctx.reshape(x, (steps * entries, *x.shape[2:]))
-    return ctx.reshape(gather(ctx, flat, ctx.reshape(rows, (steps * entries,)), 0), x.shape)
+    return ctx.reshape(ctx.gather(flat, ctx.reshape(rows, (steps * entries,)), 0), x.shape)
 
 
 # Writing
 
 
 def _reduction(ctx: NodeContext) -> str:
-    kind = str(ctx.attr("reduction", "none"))
+    kind = ctx.attr("reduction", "none")
     if kind not in _REDUCTIONS:
         raise UnsupportedOpError(f"{ctx.label} has reduction '{kind}'; known are {', '.join(_REDUCTIONS)}")
     return kind
@@ -141,7 +141,7 @@ def _reduction(ctx: NodeContext) -> str:
 def scatter_elements(ctx: NodeContext) -> Value:
     """Import Scatter and ScatterElements: x with each update written (or added...) at its position along one axis."""
     x = ctx.input(0)
-    axis = axis_of(ctx, len(x.shape), 0)
+    axis = ctx.axis_of(len(x.shape), 0)
     _check_positions(ctx, x, (axis,))
     return ctx.add(ScatterElements(axis=axis, reduction=_reduction(ctx)), [x, ctx.input(1), ctx.input(2)])
 
@@ -157,13 +157,13 @@ def scatter_nd(ctx: NodeContext) -> Value:
 def tensor_scatter(ctx: NodeContext) -> Value:
     """Import TensorScatter: cache with `update` written along an axis from write_indices[b] on; circular ones wrap."""
     cache, update = ctx.input(0), ctx.input(1)
-    axis = axis_of(ctx, len(cache.shape), -2)
+    axis = ctx.axis_of(len(cache.shape), -2)
     circular = ctx.attr("mode", "linear") == "circular"
     if axis == 0:
         raise ShapeError(f"{ctx.label} cannot write along the batch axis")
     start = ctx.get(2)
     if start is None:
-        start = full(ctx, 0, DType.INT64, cache.shape[:1])
+        start = ctx.full(0, DType.INT64, cache.shape[:1])
     return write_rows(ctx, cache, update, start, axis, circular)
 
 
@@ -204,10 +204,10 @@ def one_hot(ctx: NodeContext) -> Value:
     if depth < 0:
         raise ShapeError(f"{ctx.label} has depth {depth}; it must not be negative")
     rank = len(indices.shape) + 1
-    axis = axis_of(ctx, rank, -1)
-    indices = unsqueeze(ctx, ctx.cast(indices, DType.INT64), (axis,))
-    off = ctx.reshape(slice_axis(ctx, values, 0, 0, 1), ())
-    on = ctx.reshape(slice_axis(ctx, values, 0, 1, 2), ())
+    axis = ctx.axis_of(rank, -1)
+    indices = ctx.unsqueeze(ctx.cast(indices, DType.INT64), (axis,))
+    off = ctx.reshape(ctx.slice_axis(values, 0, 0, 1), ())
+    on = ctx.reshape(ctx.slice_axis(values, 0, 1, 2), ())
 
     def pick(i: Sym, low: Sym, high: Sym) -> Sym:
         return where(where(i < 0, i + depth, i).eq(coord(i.builder, axis)), high, low)
@@ -220,7 +220,7 @@ def one_hot(ctx: NodeContext) -> Value:
 def trilu(ctx: NodeContext) -> Value:
     """Import Trilu: upper or lower triangle of the last two axes, from diagonal k; zeros elsewhere."""
     x = ctx.input(0)
-    rank, upper = len(x.shape), bool(ctx.attr("upper", 1))
+    rank, upper = len(x.shape), ctx.attr("upper", True)
     if rank < 2:
         raise ShapeError(f"{ctx.label} needs matrices, got {x.type}")
     k = ctx.get(1)
@@ -238,7 +238,7 @@ def max_unpool(ctx: NodeContext) -> Value:
     """Import MaxUnpool: each value at its flat index into the pooled tensor, else zero; `output_shape` pads the end."""
     x, indices = ctx.input(0), ctx.input(1)
     rank = len(x.shape) - 2
-    kernel = tuple(int(k) for k in ctx.attr("kernel_shape", ()))
+    kernel = ctx.ints("kernel_shape", ())
     strides = tuple(int(s) for s in ctx.attr("strides", (1,) * rank))
     pads = tuple(int(p) for p in ctx.attr("pads", (0,) * 2 * rank))
     if not len(kernel) == len(strides) == rank or len(pads) != 2 * rank:
@@ -246,7 +246,7 @@ def max_unpool(ctx: NodeContext) -> Value:
     pooled = [(x.shape[2 + i] - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i in range(rank)]
     shape = (*x.shape[:2], *pooled)
     count = x.type.count
-    empty = full(ctx, 0, x.dtype, (math.prod(shape),))
+    empty = ctx.full(0, x.dtype, (math.prod(shape),))
     flat = [ctx.reshape(indices, (count,)), ctx.reshape(x, (count,))]
     out = ctx.reshape(ctx.add(ScatterElements(axis=0, reduction="none"), [empty, *flat]), shape)
     wanted = ctx.const_ints(2) if ctx.get(2) is not None else shape
@@ -271,7 +271,7 @@ def non_max_suppression(ctx: NodeContext) -> Trimmed | Value:
         return ctx.constant(np.zeros((0, 3), np.int64))
     padded, count = ctx.add_many(
         NonMaxSuppression(
-            center_point_box=int(ctx.attr("center_point_box", 0)),
+            center_point_box=ctx.attr("center_point_box", 0),
             max_output=most,
             iou=float(threshold),
             score=None if ctx.get(4) is None else float(ctx.const_scalar(4)),

@@ -10,7 +10,6 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.gather import GatherElements
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import gather, reduce, softmax, squeeze, unsqueeze
 from ..walk.node_context import NodeContext
 
 
@@ -23,13 +22,13 @@ def negative_log_likelihood_loss(ctx: NodeContext) -> Value:
 @onnx_op("SoftmaxCrossEntropyLoss", since=12)
 def softmax_cross_entropy_loss(ctx: NodeContext) -> Sequence[Value]:
     """Import SoftmaxCrossEntropyLoss: negative log-likelihood of log(softmax(scores)), which is the second output."""
-    logs = softmax(ctx, ctx.input(0), 1, log=True)
+    logs = ctx.softmax(ctx.input(0), 1, log=True)
     return [_loss(ctx, logs), logs][: ctx.n_outputs]
 
 
 def _loss(ctx: NodeContext, logs: Value) -> Value:
     target, weight = ctx.input(1), ctx.get(2)
-    reduction = str(ctx.attr("reduction", "mean"))
+    reduction = ctx.attr("reduction", "mean")
     if reduction not in ("none", "sum", "mean"):
         raise UnsupportedOpError(f"{ctx.label} has reduction '{reduction}'; known are none, sum, mean")
     if len(logs.shape) < 2 or target.shape != (logs.shape[0], *logs.shape[2:]):
@@ -37,11 +36,11 @@ def _loss(ctx: NodeContext, logs: Value) -> Value:
     ignored = ctx.attr("ignore_index", None)
     classes = logs.shape[1]
     place = ctx.elementwise(lambda t: t.cast(DType.INT64).call("max", 0).call("min", classes - 1), target)
-    picked = squeeze(ctx, ctx.add(GatherElements(axis=1), [logs, unsqueeze(ctx, place, (1,))]), (1,))
+    picked = ctx.squeeze(ctx.add(GatherElements(axis=1), [logs, ctx.unsqueeze(place, (1,))]), (1,))
     if weight is None and ignored is None:
         loss = ctx.elementwise(lambda v: -v, picked)
         return _reduce_all(ctx, loss, reduction) if reduction != "none" else loss
-    share = gather(ctx, weight, place, 0) if weight is not None else ctx.scalar(1, logs)
+    share = ctx.gather(weight, place, 0) if weight is not None else ctx.scalar(1, logs)
 
     def counted(w: Sym, t: Sym) -> Sym:
         return w if ignored is None else where(t.eq(int(ignored)), 0, w)
@@ -56,4 +55,4 @@ def _loss(ctx: NodeContext, logs: Value) -> Value:
 
 
 def _reduce_all(ctx: NodeContext, v: Value, kind: str) -> Value:
-    return reduce(ctx, v, kind, range(len(v.shape)), keepdims=False)
+    return ctx.reduce(v, kind, range(len(v.shape)), keepdims=False)

@@ -9,7 +9,7 @@ from ...expr.trace_function import Sym, where
 from ...ir.graph import Value
 from ...ops.cumulative import Cumulative
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import MAX_OPERANDS, binary, chain, unary
+from ..walk.emitter import MAX_OPERANDS
 from ..walk.node_context import NodeContext
 
 _UNARY = {
@@ -63,14 +63,14 @@ def _register_unary(op_type: str, fn: str) -> None:
     @onnx_op(op_type, since=1)
     def convert(ctx: NodeContext) -> Value:
         x = ctx.input(0)
-        return x if op_type in _INTEGER_STAYS and not x.dtype.is_float else unary(ctx, fn, x)
+        return x if op_type in _INTEGER_STAYS and not x.dtype.is_float else ctx.unary(fn, x)
 
 
 def _register_binary(op_type: str, fn: str) -> None:
     @onnx_op(op_type, since=1)
     def convert(ctx: NodeContext) -> Value:
         a, b = operands(ctx)
-        return binary(ctx, fn, a, b)
+        return ctx.binary(fn, a, b)
 
 
 for _op_type, _fn in _UNARY.items():
@@ -96,13 +96,13 @@ def operands(ctx: NodeContext) -> tuple[Value, Value]:
 def greater(ctx: NodeContext) -> Value:
     """Import Greater: a > b."""
     a, b = operands(ctx)
-    return binary(ctx, "lt", b, a)
+    return ctx.binary("lt", b, a)
 
 
 @onnx_op("GreaterOrEqual", since=12)
 def greater_or_equal(ctx: NodeContext) -> Value:
     """Import GreaterOrEqual: a >= b."""
-    return binary(ctx, "le", ctx.input(1), ctx.input(0))
+    return ctx.binary("le", ctx.input(1), ctx.input(0))
 
 
 def _present(ctx: NodeContext) -> list[Value]:
@@ -112,19 +112,19 @@ def _present(ctx: NodeContext) -> list[Value]:
 @onnx_op("Sum", since=1)
 def sum_(ctx: NodeContext) -> Value:
     """Import Sum: sum of any number of broadcast inputs."""
-    return chain(ctx, "add", _present(ctx))
+    return ctx.chain("add", _present(ctx))
 
 
 @onnx_op("Max", since=1)
 def max_(ctx: NodeContext) -> Value:
     """Import Max: largest of any number of broadcast inputs."""
-    return chain(ctx, "max", _present(ctx))
+    return ctx.chain("max", _present(ctx))
 
 
 @onnx_op("Min", since=1)
 def min_(ctx: NodeContext) -> Value:
     """Import Min: smallest of any number of broadcast inputs."""
-    return chain(ctx, "min", _present(ctx))
+    return ctx.chain("min", _present(ctx))
 
 
 @onnx_op("Mean", since=1)
@@ -132,7 +132,7 @@ def mean(ctx: NodeContext) -> Value:
     """Import Mean: mean of any number of broadcast inputs."""
     values = _present(ctx)
     if len(values) > MAX_OPERANDS:
-        total = chain(ctx, "add", values)
+        total = ctx.chain("add", values)
         return ctx.elementwise(lambda x: x / len(values), total)
 
     def average(first: Sym, *others: Sym) -> Sym:
@@ -180,20 +180,20 @@ def _int_to_float_power(x: Sym, y: Sym) -> Sym:
 @onnx_op("Mod", since=10)
 def mod(ctx: NodeContext) -> Value:
     """Import Mod: remainder with the divisor's sign, or C's fmod with fmod=1."""
-    return binary(ctx, "fmod" if ctx.attr("fmod", 0) else "mod", ctx.input(0), ctx.input(1))
+    return ctx.binary("fmod" if ctx.attr("fmod", 0) else "mod", ctx.input(0), ctx.input(1))
 
 
 @onnx_op("BitShift", since=11)
 def bit_shift(ctx: NodeContext) -> Value:
     """Import BitShift: shift by the second input's bits to the LEFT or RIGHT."""
     fn = "shl" if ctx.attr("direction", "LEFT") == "LEFT" else "shr"
-    return binary(ctx, fn, ctx.input(0), ctx.input(1))
+    return ctx.binary(fn, ctx.input(0), ctx.input(1))
 
 
 @onnx_op("IsInf", since=10)
 def is_inf(ctx: NodeContext) -> Value:
     """Import IsInf: whether elements are infinite, of the requested signs."""
-    negative, positive = bool(ctx.attr("detect_negative", 1)), bool(ctx.attr("detect_positive", 1))
+    negative, positive = ctx.attr("detect_negative", True), ctx.attr("detect_positive", True)
 
     def detect(x: Sym) -> Sym:
         infinite = x.call("isinf")
@@ -260,8 +260,8 @@ def _cumulative(ctx: NodeContext, kind: str) -> Value:
         Cumulative(
             kind=kind,
             axis=axis % len(x.shape),
-            exclusive=bool(ctx.attr("exclusive", 0)),
-            reverse=bool(ctx.attr("reverse", 0)),
+            exclusive=ctx.attr("exclusive", False),
+            reverse=ctx.attr("reverse", False),
         ),
         [x],
     )

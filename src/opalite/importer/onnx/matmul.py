@@ -8,7 +8,6 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.integer_conv_matmul import BYTES
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import matmul
 from ..shared.quantization import minus_zero_point, nonzero_zero_point
 from ..walk.node_context import NodeContext
 
@@ -16,7 +15,7 @@ from ..walk.node_context import NodeContext
 @onnx_op("MatMul", since=1)
 def matmul_(ctx: NodeContext) -> Value:
     """Import MatMul: NumPy's matmul."""
-    return matmul(ctx, ctx.input(0), ctx.input(1))
+    return ctx.matmul(ctx.input(0), ctx.input(1))
 
 
 @onnx_op("Gemm", since=1)
@@ -30,8 +29,8 @@ def gemm(ctx: NodeContext) -> Value:
         a = ctx.reshape(a, (1, *a.shape))
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ShapeError(f"{ctx.label} needs two matrices, got {a.type} and {b.type}")
-    product = matmul(ctx, a, b, bool(ctx.attr("transA", 0)), bool(ctx.attr("transB", 0)))
-    return scale_and_add(ctx, product, c, float(ctx.attr("alpha", 1.0)), float(ctx.attr("beta", 1.0)))
+    product = ctx.matmul(a, b, ctx.attr("transA", False), ctx.attr("transB", False))
+    return scale_and_add(ctx, product, c, ctx.attr("alpha", 1.0), ctx.attr("beta", 1.0))
 
 
 def scale_and_add(ctx: NodeContext, product: Value, c: Value | None, alpha: float, beta: float) -> Value:
@@ -59,12 +58,12 @@ def integer_product(ctx: NodeContext, a: Value, b: Value, a_zero: Value | None, 
     a_zero, b_zero = nonzero_zero_point(a_zero), nonzero_zero_point(b_zero)
     plain = (a_zero is None or a_zero.type.count == 1) and (b_zero is None or len(b_zero.shape) <= 1)
     if plain and a.dtype in BYTES and b.dtype in BYTES:
-        return matmul(ctx, a, b, zeros=(a_zero, b_zero))
+        return ctx.matmul(a, b, zeros=(a_zero, b_zero))
     left, right = (
         minus_zero_point(ctx, v, None if zero is None else by_row_or_column(ctx, zero, by_row))
         for v, zero, by_row in ((a, a_zero, True), (b, b_zero, False))
     )
-    return matmul(ctx, left, right)
+    return ctx.matmul(left, right)
 
 
 def by_row_or_column(ctx: NodeContext, v: Value, by_row: bool) -> Value:

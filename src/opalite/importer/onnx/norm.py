@@ -12,7 +12,6 @@ from ...ops.normalize import Normalize
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..shared.emit_helpers import expand, int_list, reduce
 from ..walk.node_context import NodeContext, Result
 from .pool import p_norm
 
@@ -30,11 +29,11 @@ def batch_normalization(ctx: NodeContext) -> Result:
     """Import BatchNormalization: by running statistics; in training mode by those of the batch, and updates them."""
     if not ctx.flag("training_mode"):
         return _normalize_by(ctx, ctx.input(3), ctx.input(4))
-    x, momentum = ctx.input(0), float(ctx.attr("momentum", 0.9))
+    x, momentum = ctx.input(0), ctx.attr("momentum", 0.9)
     axes = [i for i in range(len(x.shape)) if i != 1]
-    mean = reduce(ctx, x, "mean", axes)
+    mean = ctx.reduce(x, "mean", axes)
     deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
-    variance = reduce(ctx, ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+    variance = ctx.reduce(ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
     channels = (x.shape[1],)
     mean, variance = ctx.reshape(mean, channels), ctx.reshape(variance, channels)
 
@@ -54,7 +53,7 @@ def _normalize_by(ctx: NodeContext, mean: Value, variance: Value) -> Value:
     s and t are computed in float32 at least. Parameters with more than one axis (spatial=0) match x[1:].
     """
     x, scale, bias = ctx.input(0), ctx.input(1), ctx.input(2)
-    epsilon = float(ctx.attr("epsilon", 1e-5))
+    epsilon = ctx.attr("epsilon", 1e-5)
     wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
     parts = [ctx.cast(v, wide) for v in (scale, bias, mean, variance)]
     factor = ctx.elementwise(lambda s, v: s / (v + epsilon).call("sqrt"), parts[0], parts[3])
@@ -77,16 +76,16 @@ def _scale_channels(ctx: NodeContext, x: Value, factor: Value, shift: Value) -> 
 def instance_normalization(ctx: NodeContext) -> Value:
     """Import InstanceNormalization: mean 0 and variance 1 over the spatial axes, then scale and bias per channel."""
     inputs = [ctx.input(0), ctx.input(1), ctx.input(2)]
-    return ctx.add(Normalize(kind="instance", epsilon=float(ctx.attr("epsilon", 1e-5))), inputs)
+    return ctx.add(Normalize(kind="instance", epsilon=ctx.attr("epsilon", 1e-5)), inputs)
 
 
 @onnx_op("GroupNormalization", since=18)
 def group_normalization_by_group(ctx: NodeContext) -> Value:
     """Import GroupNormalization: as since 21, but scale and bias have one element per group."""
-    channels, groups = ctx.input(0).shape[1], int(ctx.attr("num_groups", 1))
+    channels, groups = ctx.input(0).shape[1], ctx.attr("num_groups", 1)
 
     def spread(v: Value) -> Value:
-        wide = expand(ctx, ctx.reshape(v, (groups, 1)), (groups, channels // groups))
+        wide = ctx.expand(ctx.reshape(v, (groups, 1)), (groups, channels // groups))
         return ctx.reshape(wide, (channels,))
 
     return _group(ctx, groups, spread(ctx.input(1)), spread(ctx.input(2)))
@@ -95,7 +94,7 @@ def group_normalization_by_group(ctx: NodeContext) -> Value:
 @onnx_op("GroupNormalization", since=21)
 def group_normalization(ctx: NodeContext) -> Value:
     """Import GroupNormalization: mean 0 and variance 1 over each group of channels, then scale and bias per channel."""
-    return _group(ctx, int(ctx.attr("num_groups", 1)), ctx.input(1), ctx.input(2))
+    return _group(ctx, ctx.attr("num_groups", 1), ctx.input(1), ctx.input(2))
 
 
 def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
@@ -103,9 +102,9 @@ def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
     x = ctx.input(0)
     if len(x.shape) < 2 or x.shape[1] % groups:
         raise ShapeError(f"{ctx.label} cannot divide the channels of {x.type} into {groups} groups")
-    epsilon, channels = float(ctx.attr("epsilon", 1e-5)), (x.shape[1],)
+    epsilon, channels = ctx.attr("epsilon", 1e-5), (x.shape[1],)
     scale, bias = (
-        expand(ctx, ctx.reshape(v, (1,)), channels) if v.type.count == 1 else ctx.reshape(v, channels)
+        ctx.expand(ctx.reshape(v, (1,)), channels) if v.type.count == 1 else ctx.reshape(v, channels)
         for v in (scale, bias)
     )
     return ctx.add(Normalize(kind="group", num_groups=groups, epsilon=epsilon), [x, scale, bias])
@@ -115,12 +114,12 @@ def _group(ctx: NodeContext, groups: int, scale: Value, bias: Value) -> Value:
 def layer_normalization(ctx: NodeContext) -> Result:
     """Import LayerNormalization: mean 0 and variance 1 over the axes from `axis` on, then scale and bias."""
     x = ctx.input(0)
-    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
-    epsilon = float(ctx.attr("epsilon", 1e-5))
+    axis = ctx.axis_of(len(x.shape), -1)
+    epsilon = ctx.attr("epsilon", 1e-5)
     y = normalize_trailing(ctx, "layer", x, ctx.input(1), ctx.get(2), axis, epsilon)
     if not (ctx.uses_output(1) or ctx.uses_output(2)):
         return y
-    wide = ctx.cast(x, elem_dtype(int(ctx.attr("stash_type", 1))))
+    wide = ctx.cast(x, elem_dtype(ctx.attr("stash_type", 1)))
     return [y, *layer_statistics(ctx, wide, axis, epsilon)]
 
 
@@ -153,9 +152,9 @@ def _is_trailing(v: Value, x: Value, axis: int) -> bool:
 def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
     """Return mean and 1 / sqrt(variance + epsilon) over the axes from `axis` on, dimensions kept."""
     axes = range(axis, len(x.shape))
-    mean = reduce(ctx, x, "mean", axes)
+    mean = ctx.reduce(x, "mean", axes)
     deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
-    variance = reduce(ctx, ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+    variance = ctx.reduce(ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
     return mean, ctx.elementwise(lambda v: (v + epsilon).call("rsqrt"), variance)
 
 
@@ -163,8 +162,8 @@ def layer_statistics(ctx: NodeContext, x: Value, axis: int, epsilon: float) -> t
 def rms_normalization(ctx: NodeContext) -> Value:
     """Import RMSNormalization: x / sqrt(mean(x^2) + epsilon) over the axes from `axis` on, times scale."""
     x = ctx.input(0)
-    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
-    epsilon = float(ctx.attr("epsilon", 1e-5))
+    axis = ctx.axis_of(len(x.shape), -1)
+    epsilon = ctx.attr("epsilon", 1e-5)
     return normalize_trailing(ctx, "rms", x, ctx.input(1), None, axis, epsilon)
 
 
@@ -172,8 +171,8 @@ def rms_normalization(ctx: NodeContext) -> Value:
 def lp_normalization(ctx: NodeContext) -> Value:
     """Import LpNormalization: x divided by its p-norm along an axis; 0 if the norm is 0."""
     x = ctx.input(0)
-    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
-    norm = p_norm(ctx, x, float(ctx.attr("p", 2)), [axis])
+    axis = ctx.axis_of(len(x.shape), -1)
+    norm = p_norm(ctx, x, ctx.attr("p", 2.0), [axis])
     return ctx.elementwise(lambda v, n: where(n.eq(0), 0, v / n), x, norm)
 
 
@@ -181,18 +180,18 @@ def lp_normalization(ctx: NodeContext) -> Value:
 def mean_variance_normalization(ctx: NodeContext) -> Value:
     """Import MeanVarianceNormalization: (x - mean) / (deviation + 1e-9) over axes, by default all but channels."""
     x = ctx.input(0)
-    axes = [normalize_axis(a, len(x.shape)) for a in int_list(ctx, "axes", (0, 2, 3))]
-    mean = reduce(ctx, x, "mean", axes)
+    axes = [normalize_axis(a, len(x.shape)) for a in ctx.ints("axes", (0, 2, 3))]
+    mean = ctx.reduce(x, "mean", axes)
     deviation = ctx.elementwise(lambda v, m: v - m, x, mean)
-    spread = reduce(ctx, ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
+    spread = ctx.reduce(ctx.elementwise(lambda d: d * d, deviation), "mean", axes)
     return ctx.elementwise(lambda d, s: d / (s.call("sqrt") + 1e-9), deviation, spread)
 
 
 @onnx_op("LRN", since=1)
 def lrn(ctx: NodeContext) -> Value:
     """Import LRN: x / (bias + alpha * mean of x^2 over `size` neighbouring channels)^beta; missing channels are 0."""
-    alpha, beta, bias = (float(ctx.attr(k, v)) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
-    size = int(ctx.attr("size", 1))
+    alpha, beta, bias = (ctx.attr(k, v) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    size = ctx.attr("size", 1)
     return ctx.add(LocalResponseNorm(size=size, alpha=alpha, beta=beta, bias=bias), [ctx.input(0)])
 
 
@@ -207,4 +206,4 @@ def dropout(ctx: NodeContext) -> Result:
     if not ctx.uses_output(1):
         return x
     kind = DType.BOOL if ctx.version >= 10 else x.dtype
-    return [x, expand(ctx, ctx.scalar(1, kind), x.shape)]
+    return [x, ctx.expand(ctx.scalar(1, kind), x.shape)]

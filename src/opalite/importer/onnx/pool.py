@@ -9,7 +9,6 @@ from ...ir.graph import Value
 from ...ops.pool import Pool
 from ..op_registry import onnx_op
 from ..shared.conv_pool_windows import window_of
-from ..shared.emit_helpers import reduce
 from ..walk.node_context import NodeContext, Result
 
 
@@ -18,11 +17,11 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
     kernel = ctx.attr("kernel_shape", None)
     if kernel is None:
         raise ShapeError(f"{ctx.label} has no kernel_shape")
-    p = float(ctx.attr("p", 2))
+    p = ctx.attr("p", 2.0)
     if kind == "lp" and (p < 1 or p != int(p)):
         raise UnsupportedOpError(f"{ctx.label} has p={p}; integers from 1 on are supported")
     window = window_of(ctx, x, kernel, skips=True)
-    pads, count_pads = window.pads, bool(ctx.attr("count_include_pad", 0))
+    pads, count_pads = window.pads, ctx.attr("count_include_pad", False)
     if count_pads and ctx.version < 19 and not ctx.flag("ceil_mode"):
         # These versions divide by the window size even if the window exceeds the padded input.
         rank = len(window.kernel)
@@ -36,7 +35,7 @@ def pool(ctx: NodeContext, x: Value, kind: str, with_indices: bool = False) -> R
         count_include_pad=count_pads,
         p=int(p),
         with_indices=with_indices,
-        storage_order=int(ctx.attr("storage_order", 0)),
+        storage_order=ctx.attr("storage_order", 0),
         strides=window.strides,
         pads=pads,
         dilations=window.dilations,
@@ -72,26 +71,26 @@ def _spatial(ctx: NodeContext, x: Value) -> range:
 def global_average_pool(ctx: NodeContext) -> Value:
     """Import GlobalAveragePool: mean over all spatial axes."""
     x = ctx.input(0)
-    return reduce(ctx, x, "mean", _spatial(ctx, x))
+    return ctx.reduce(x, "mean", _spatial(ctx, x))
 
 
 @onnx_op("GlobalMaxPool", since=1)
 def global_max_pool(ctx: NodeContext) -> Value:
     """Import GlobalMaxPool: maximum over all spatial axes."""
     x = ctx.input(0)
-    return reduce(ctx, x, "max", _spatial(ctx, x))
+    return ctx.reduce(x, "max", _spatial(ctx, x))
 
 
 @onnx_op("GlobalLpPool", since=1)
 def global_lp_pool(ctx: NodeContext) -> Value:
     """Import GlobalLpPool: p-norm over all spatial axes."""
     x = ctx.input(0)
-    return p_norm(ctx, x, float(ctx.attr("p", 2)), _spatial(ctx, x))
+    return p_norm(ctx, x, ctx.attr("p", 2.0), _spatial(ctx, x))
 
 
 def p_norm(ctx: NodeContext, x: Value, p: float, axes: Sequence[int]) -> Value:
     """Return (sum |x|^p)^(1/p) over `axes`, dimensions kept."""
     if p in (1, 2):
-        return reduce(ctx, x, "l1" if p == 1 else "l2", axes)
-    total = reduce(ctx, ctx.elementwise(lambda v: v.call("abs").call("pow", p), x), "sum", axes)
+        return ctx.reduce(x, "l1" if p == 1 else "l2", axes)
+    total = ctx.reduce(ctx.elementwise(lambda v: v.call("abs").call("pow", p), x), "sum", axes)
     return ctx.elementwise(lambda v: v.call("pow", 1 / p), total)

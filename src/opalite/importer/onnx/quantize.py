@@ -15,11 +15,9 @@ from ...ir.constants.quantized_constant import SMALLEST, QuantizedConstant
 from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.affine_quantization import dequantized
-from ...ops.operator import normalize_axis
 from ..microsoft.unfuse import channels_first, channels_last
 from ..op_registry import onnx_op
 from ..proto.decode import elem_dtype
-from ..shared.emit_helpers import along_axis, reduce
 from ..shared.quantization import broadcast_parameter, nonzero_zero_point, quantize, requantize
 from ..walk.node_context import NodeContext, Result
 from .cast import FLOAT8
@@ -42,14 +40,14 @@ def quantize_linear(ctx: NodeContext) -> Result:
     """
     x, scale, zero = ctx.input(0), _widen(ctx, ctx.input(1)), _widen(ctx, ctx.get(2))
     assert scale is not None
-    code = int(ctx.attr("output_dtype", 0))
+    code = ctx.attr("output_dtype", 0)
     held = ctx.input(2).dtype if zero is not None else elem_dtype(code) if code else DType.UINT8
     dtype = _wide(held)
-    shape, axis, block = x.shape, int(ctx.attr("axis", 1)), int(ctx.attr("block_size", 0))
+    shape, axis, block = x.shape, ctx.attr("axis", 1), ctx.attr("block_size", 0)
     if zero is not None:
         _, zero = broadcast_parameter(ctx, zero, x, axis, block)
     x, scale = broadcast_parameter(ctx, scale, x, axis, block)
-    precision = int(ctx.attr("precision", 0))
+    precision = ctx.attr("precision", 0)
     if precision and elem_dtype(precision) is not DType.FLOAT32:
         kind = elem_dtype(precision)
         divided = ctx.elementwise(lambda v, s: v.cast(kind) / s.cast(kind), x, scale)
@@ -76,11 +74,11 @@ def dequantize_linear(ctx: NodeContext) -> Result:
     x, scale, zero = (_widen(ctx, v) for v in (ctx.input(0), ctx.input(1), ctx.get(2)))
     assert x is not None
     assert scale is not None
-    code = int(ctx.attr("output_dtype", 0))
+    code = ctx.attr("output_dtype", 0)
     dtype = elem_dtype(code) if code else ctx.input(1).dtype
     if not (scale.dtype.is_float and dtype.is_float):
         raise UnsupportedOpError(f"{ctx.label} gives {dtype} by a scale of {ctx.input(1).type}; both must be floats")
-    shape, axis, block = x.shape, int(ctx.attr("axis", 1)), int(ctx.attr("block_size", 0))
+    shape, axis, block = x.shape, ctx.attr("axis", 1), ctx.attr("block_size", 0)
     zero = nonzero_zero_point(zero)
     if zero is not None:
         _, zero = broadcast_parameter(ctx, zero, x, axis, block)
@@ -100,14 +98,14 @@ def dequantize_linear(ctx: NodeContext) -> Result:
 def _quantized_constant(ctx: NodeContext) -> Value | None:
     """Return a large constant that is dequantised on access and stays quantised in products; None for other inputs."""
     x, scale, zero = ctx.input(0), ctx.input(1), ctx.get(2)
-    code = int(ctx.attr("output_dtype", 0))
+    code = ctx.attr("output_dtype", 0)
     dtype = elem_dtype(code) if code else scale.dtype
     held, bits = x.held, _BITS.get(x.dtype)
     if held is None or bits is None or x.type.count < SMALLEST or len(x.shape) != 2:
         return None
     if scale.data is None or not scale.dtype.is_float or not dtype.is_float or (zero is not None and zero.data is None):
         return None
-    axis, block = normalize_axis(int(ctx.attr("axis", 1)), 2), int(ctx.attr("block_size", 0))
+    axis, block = ctx.axis_of(2, 1), ctx.attr("block_size", 0)
     zero = nonzero_zero_point(zero)
     parts: list[Array] = []
     for part in (scale.data, *([] if zero is None or zero.data is None else [zero.data])):
@@ -152,8 +150,8 @@ def dynamic_quantize_linear(ctx: NodeContext) -> Sequence[Value]:
 def dynamic_quantize(ctx: NodeContext, x: Value) -> tuple[Value, Value, Value]:
     """Return (q, scale, zero point): scale = (max - min) / 255, or 1 for zeros; zero = saturate(rint(-min / scale))."""
     axes = range(len(x.shape))
-    low = reduce(ctx, x, "min", axes, keepdims=False)
-    high = reduce(ctx, x, "max", axes, keepdims=False)
+    low = ctx.reduce(x, "min", axes, keepdims=False)
+    high = ctx.reduce(x, "max", axes, keepdims=False)
 
     def step(lo: Sym, hi: Sym) -> Sym:
         span = (hi.call("max", 0) - lo.call("min", 0)) / 255.0
@@ -173,12 +171,12 @@ def qlinear_conv(ctx: NodeContext) -> Result:
 
     With com.microsoft's attribute channels_last, x and the result have channels last; weights do not change.
     """
-    last = bool(ctx.attr("channels_last", 0))
+    last = ctx.attr("channels_last", False)
     x, w = channels_first(ctx, ctx.input(0)) if last else ctx.input(0), ctx.input(3)
     bias = ctx.get(8)
     acc = integer_convolution(ctx, x, w, bias, ctx.get(2), ctx.get(5))
     rank = len(acc.shape)
-    factors = [ctx.reshape(ctx.input(1), ()), along_axis(ctx, ctx.input(4), 1, rank)]
+    factors = [ctx.reshape(ctx.input(1), ()), ctx.along_axis(ctx.input(4), 1, rank)]
     y_zero = ctx.get(7)
     dtype = x.dtype if y_zero is None else y_zero.dtype
     if y_zero is not None:

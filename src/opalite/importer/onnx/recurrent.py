@@ -11,7 +11,6 @@ from ...ir.dtype import DType
 from ...ir.graph import Value
 from ...ops.recurrent import Recurrent
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import slice_axis
 from ..walk.node_context import NodeContext
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
@@ -53,8 +52,8 @@ def recurrent(
     rounded: x, w and r instead of inputs 0, 1 and 2, if the state is quantised to 8 bits at each step.
     """
     x, w, r = rounded or (ctx.input(0), ctx.input(1), ctx.input(2))
-    batch_first = bool(ctx.attr("layout", 0))
-    direction = str(ctx.attr("direction", "forward"))
+    batch_first = ctx.attr("layout", False)
+    direction = ctx.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise UnsupportedOpError(f"{ctx.label} has direction '{direction}'; known are forward, reverse, bidirectional")
     hidden = r.shape[-1]
@@ -66,9 +65,9 @@ def recurrent(
         h0, c0 = (v if v is None else ctx.transpose(v, (1, 0, 2)) for v in (h0, c0))
     lens = _lengths(ctx, x)
     if count:
-        x = slice_axis(ctx, x, 1, first, first + count)
-        h0, c0 = (v if v is None else slice_axis(ctx, v, 1, first, first + count) for v in (h0, c0))
-        lens = None if lens is None else slice_axis(ctx, lens, 0, first, first + count)
+        x = ctx.slice_axis(x, 1, first, first + count)
+        h0, c0 = (v if v is None else ctx.slice_axis(v, 1, first, first + count) for v in (h0, c0))
+        lens = None if lens is None else ctx.slice_axis(lens, 0, first, first + count)
     names, alphas, betas = _activations(ctx, kind, 2 if direction == "bidirectional" else 1)
     inputs = [x, w, r, ctx.get(3), lens, h0, c0, ctx.get(7) if kind == "lstm" else None]
     outs = ctx.add_many(
@@ -79,9 +78,9 @@ def recurrent(
             activations=names,
             alphas=alphas,
             betas=betas,
-            clip=float(ctx.attr("clip", 0.0)),
-            linear_before_reset=bool(ctx.attr("linear_before_reset", 0)),
-            input_forget=bool(ctx.attr("input_forget", 0)),
+            clip=ctx.attr("clip", 0.0),
+            linear_before_reset=ctx.attr("linear_before_reset", False),
+            input_forget=ctx.attr("input_forget", False),
             rounds_state=rounded is not None,
         ),
         inputs,

@@ -12,7 +12,6 @@ from ...ops.operator import normalize_axis
 from ...ops.reduce import ArgReduce, Reduce
 from ...ops.topk import TopK
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import axis_of, ints_of
 from ..walk.node_context import NodeContext
 
 _KINDS = {
@@ -46,7 +45,7 @@ for _op_type, _kind in _KINDS.items():
 def _reduce(ctx: NodeContext, kind: str, input_since: int) -> Value:
     """Emit a reduction; axes are an attribute before `input_since`; no axes mean all unless noop_with_empty_axes."""
     x = ctx.input(0)
-    axes = ints_of(ctx, "axes", 1, input_since)
+    axes = ctx.ints_of("axes", 1, input_since)
     if not axes:
         if ctx.version >= input_since and ctx.flag("noop_with_empty_axes"):
             return _reduce_no_axes(ctx, x, kind)
@@ -86,7 +85,7 @@ def _register_arg(op_type: str, kind: str) -> None:
     @onnx_op(op_type, since=1)
     def convert(ctx: NodeContext) -> Value:
         x = ctx.input(0)
-        axis = axis_of(ctx, len(x.shape), 0)
+        axis = ctx.axis_of(len(x.shape), 0)
         if not x.shape:  # onnxruntime accepts a scalar
             return ctx.scalar(0, DType.INT64)
         return ctx.add(
@@ -94,7 +93,7 @@ def _register_arg(op_type: str, kind: str) -> None:
                 kind=kind,
                 axis=axis,
                 keepdims=ctx.flag("keepdims", True),
-                select_last=bool(ctx.attr("select_last_index", 0)),
+                select_last=ctx.attr("select_last_index", False),
             ),
             [x],
         )
@@ -107,7 +106,7 @@ _register_arg("ArgMin", "min")
 @onnx_op("TopK", since=1)
 def top_k_attribute(ctx: NodeContext) -> Sequence[Value]:
     """Import TopK: the k largest elements, sorted; k is an attribute."""
-    return _top_k(ctx, int(ctx.attr("k", 0)))
+    return _top_k(ctx, ctx.attr("k", 0))
 
 
 @onnx_op("TopK", since=10)
@@ -118,7 +117,7 @@ def top_k(ctx: NodeContext) -> Sequence[Value]:
 
 def _top_k(ctx: NodeContext, k: int) -> Sequence[Value]:
     x = ctx.input(0)
-    axis = normalize_axis(int(ctx.attr("axis", -1)), len(x.shape))
+    axis = ctx.axis_of(len(x.shape), -1)
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(f"{ctx.label} asks for the top {k} of axis {axis}, but x is {x.type}")
     op = TopK(k=k, axis=axis, largest=ctx.flag("largest", True), sorted=ctx.flag("sorted", True))

@@ -14,19 +14,7 @@ from ...ir.symbols import always_equal, is_symbolic, symbolic_max
 from ...ops.data_movement import Concat, Pad, Slice
 from ...ops.operator import normalize_axis
 from ..op_registry import onnx_op
-from ..shared.emit_helpers import (
-    axis_of,
-    default_element,
-    expand,
-    full,
-    int_list,
-    ints_of,
-    slice_axis,
-    split_axis,
-    squeeze,
-    unsqueeze,
-)
-from ..shared.emit_helpers import concat as joined
+from ..walk.emitter import default_element
 from ..walk.node_context import NodeContext
 
 END_BOUND = 2**31 - 1
@@ -39,7 +27,7 @@ END_BOUND = 2**31 - 1
 @onnx_op("Reshape", since=1)
 def reshape_attribute(ctx: NodeContext) -> Value:
     """Import Reshape: with the shape as an attribute."""
-    return _reshape(ctx, int_list(ctx, "shape", ()))
+    return _reshape(ctx, ctx.ints("shape", ()))
 
 
 @onnx_op("Reshape", since=5)
@@ -71,7 +59,7 @@ def _reshape(ctx: NodeContext, wanted: Sequence[int]) -> Value:
 def flatten(ctx: NodeContext) -> Value:
     """Import Flatten: to two dimensions: the product of those before `axis`, and of the others."""
     x = ctx.input(0)
-    axis = int(ctx.attr("axis", 1))
+    axis = ctx.attr("axis", 1)
     if not -len(x.shape) <= axis <= len(x.shape):
         raise ShapeError(f"{ctx.label} flattens at axis {axis}, which {x.type} lacks")
     axis += len(x.shape) if axis < 0 else 0
@@ -82,17 +70,17 @@ def flatten(ctx: NodeContext) -> Value:
 def squeeze_(ctx: NodeContext) -> Value:
     """Import Squeeze: removes the given dimensions of size 1, by default all; duplicates are allowed."""
     x = ctx.input(0)
-    axes = ints_of(ctx, "axes", 1, input_since=13)
+    axes = ctx.ints_of("axes", 1, input_since=13)
     if not axes:
-        return squeeze(ctx, x, [i for i, d in enumerate(x.shape) if d == 1])
-    return squeeze(ctx, x, sorted({normalize_axis(a, len(x.shape)) for a in axes}))
+        return ctx.squeeze(x, [i for i, d in enumerate(x.shape) if d == 1])
+    return ctx.squeeze(x, sorted({normalize_axis(a, len(x.shape)) for a in axes}))
 
 
 @onnx_op("Unsqueeze", since=1)
 def unsqueeze_(ctx: NodeContext) -> Value:
     """Import Unsqueeze: inserts dimensions of size 1 at the given axes."""
-    axes = ints_of(ctx, "axes", 1, input_since=13)
-    return unsqueeze(ctx, ctx.input(0), axes or ())
+    axes = ctx.ints_of("axes", 1, input_since=13)
+    return ctx.unsqueeze(ctx.input(0), axes or ())
 
 
 # Moving
@@ -103,7 +91,7 @@ def transpose(ctx: NodeContext) -> Value:
     """Import Transpose: axes in the order of `perm`, by default reversed."""
     x = ctx.input(0)
     rank = len(x.shape)
-    perm = [normalize_axis(a, rank, "perm") for a in int_list(ctx, "perm", range(rank - 1, -1, -1))]
+    perm = [normalize_axis(a, rank, "perm") for a in ctx.ints("perm", range(rank - 1, -1, -1))]
     if sorted(perm) != list(range(rank)):
         raise ShapeError(f"{ctx.label} has perm {tuple(perm)}, which is not a permutation of the axes of {x.type}")
     return ctx.transpose(x, perm)
@@ -119,17 +107,17 @@ def concat(ctx: NodeContext) -> Value:
     values = [v for v in ctx.inputs if v is not None]
     if not values:
         raise ShapeError(f"{ctx.label} has no inputs")
-    if len({v.dtype for v in values}) == 1 and len({_other_sizes(v, int(ctx.attr("axis", 1))) for v in values}) > 1:
+    if len({v.dtype for v in values}) == 1 and len({_other_sizes(v, ctx.attr("axis", 1)) for v in values}) > 1:
         filled = [v for v in values if v.type.count]
         model = (filled or values)[0]
-        axis = axis_of(ctx, len(model.shape), 1)
+        axis = ctx.axis_of(len(model.shape), 1)
         if filled:
             values = [v for v in values if v.type.count or (v.shape[axis] if axis < len(v.shape) else 0)]
         elif math.prod(_other_sizes(model, axis)) == 0 or not any(v.shape[axis] for v in values if axis < len(v.shape)):
             shape = list(model.shape)
             shape[axis] = sum(v.shape[axis] for v in values if axis < len(v.shape))
             return ctx.constant(np.zeros(shape, model.dtype.np))
-    axis = axis_of(ctx, len(values[0].shape), 1)
+    axis = ctx.axis_of(len(values[0].shape), 1)
     return values[0] if len(values) == 1 else ctx.add(Concat(axis=axis), values)
 
 
@@ -143,18 +131,18 @@ def _other_sizes(v: Value, axis: int) -> tuple[int, ...]:
 def split(ctx: NodeContext) -> Sequence[Value]:
     """Import Split: pieces of given sizes (attribute; input since 13), else equal ones (the last smaller since 18)."""
     x = ctx.input(0)
-    axis = axis_of(ctx, len(x.shape), 0)
+    axis = ctx.axis_of(len(x.shape), 0)
     given = ctx.get(1) is not None  # opset 1 allows both, 2 to 12 the attribute, 13 the input
-    sizes = ctx.const_ints(1) if given else int_list(ctx, "split", ())
+    sizes = ctx.const_ints(1) if given else ctx.ints("split", ())
     if not sizes:
         sizes = _even_sizes(ctx, x.shape[axis])
     if len(sizes) != ctx.n_outputs:
         raise ShapeError(f"{ctx.label} has {ctx.n_outputs} outputs, but {len(sizes)} pieces")
-    return split_axis(ctx, x, axis, sizes)
+    return ctx.split_axis(x, axis, sizes)
 
 
 def _even_sizes(ctx: NodeContext, size: int) -> tuple[int, ...]:
-    pieces = int(ctx.attr("num_outputs", ctx.n_outputs))
+    pieces = ctx.attr("num_outputs", ctx.n_outputs)
     if ctx.version < 18 and size % pieces:
         raise ShapeError(f"{ctx.label} splits {size} elements into {pieces} equal pieces")
     chunk = -(-size // pieces)
@@ -164,8 +152,8 @@ def _even_sizes(ctx: NodeContext, size: int) -> tuple[int, ...]:
 @onnx_op("Slice", since=1)
 def slice_attributes(ctx: NodeContext) -> Value:
     """Import Slice: x[starts:ends] along axes, all as attributes."""
-    starts, ends = int_list(ctx, "starts", ()), int_list(ctx, "ends", ())
-    return _slice(ctx, starts, ends, int_list(ctx, "axes", range(len(starts))), (1,) * len(starts))
+    starts, ends = ctx.ints("starts", ()), ctx.ints("ends", ())
+    return _slice(ctx, starts, ends, ctx.ints("axes", range(len(starts))), (1,) * len(starts))
 
 
 @onnx_op("Slice", since=10)
@@ -237,19 +225,19 @@ def _tile(ctx: NodeContext, repeats: Sequence[int]) -> Value:
         raise ShapeError(f"{ctx.label} has repeats {tuple(repeats)}; they must not be negative")
     shape = tuple(d * r for d, r in zip(x.shape, repeats, strict=True))
     if 0 in shape:
-        return full(ctx, 0, x.dtype, shape)
+        return ctx.full(0, x.dtype, shape)
     view: list[int] = []
     spread: list[int] = []
     for d, r in zip(x.shape, repeats, strict=True):
         view += [1, d] if r != 1 and d != 1 else [d]
         spread += [r, d] if r != 1 and d != 1 else [d * r]
-    return ctx.reshape(expand(ctx, ctx.reshape(x, view), spread), shape)
+    return ctx.reshape(ctx.expand(ctx.reshape(x, view), spread), shape)
 
 
 @onnx_op("Expand", since=8)
 def expand_(ctx: NodeContext) -> Value:
     """Import Expand: broadcasts x and the shape against each other."""
-    return expand(ctx, ctx.input(0), ctx.const_ints(1))
+    return ctx.expand(ctx.input(0), ctx.const_ints(1))
 
 
 _PAD_MODES = ("constant", "reflect", "edge", "wrap")
@@ -258,8 +246,8 @@ _PAD_MODES = ("constant", "reflect", "edge", "wrap")
 @onnx_op("Pad", since=1)
 def pad_attributes(ctx: NodeContext) -> Value:
     """Import Pad: by attributes (`paddings` in opset 1)."""
-    pads = int_list(ctx, "pads", ctx.attr("paddings", ()))
-    return _pad(ctx, pads, range(len(ctx.input(0).shape)), float(ctx.attr("value", 0.0)))
+    pads = ctx.ints("pads", ctx.attr("paddings", ()))
+    return _pad(ctx, pads, range(len(ctx.input(0).shape)), ctx.attr("value", 0.0))
 
 
 @onnx_op("Pad", since=11)
@@ -275,7 +263,7 @@ def pad(ctx: NodeContext) -> Value:
 
 def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any) -> Value:
     x = ctx.input(0)
-    rank, mode = len(x.shape), str(ctx.attr("mode", "constant"))
+    rank, mode = len(x.shape), ctx.attr("mode", "constant")
     if mode not in _PAD_MODES:
         raise UnsupportedOpError(f"{ctx.label} has padding mode '{mode}'; known are {', '.join(_PAD_MODES)}")
     if len(pads) != 2 * len(axes):
@@ -292,7 +280,7 @@ def _pad(ctx: NodeContext, pads: Sequence[int], axes: Sequence[int], value: Any)
             begin[a], end[a] = begin[a] + shift, end[a] - shift
         if max(0, -begin[a]) + max(0, -end[a]) > size:
             raise ShapeError(f"{ctx.label} with pads {tuple(pads)} cuts more than there is off axis {a} of {x.type}")
-        x = slice_axis(ctx, x, a, max(0, -begin[a]), size - max(0, -end[a]))
+        x = ctx.slice_axis(x, a, max(0, -begin[a]), size - max(0, -end[a]))
     grown = tuple(symbolic_max([p, 0]) for p in (*begin, *end))
     if all(always_equal(p, 0) for p in grown):
         return x
@@ -307,8 +295,8 @@ def _pad_nonnegative(ctx: NodeContext, x: Value, pads: Sequence[int], mode: str,
         return ctx.add(Pad(pads=tuple(pads), mode=mode, value=number), [x])
     for a in range(rank):
         shapes = [tuple(p if i == a else d for i, d in enumerate(x.shape)) for p in (pads[a], pads[rank + a])]
-        before, after = (full(ctx, value, x.dtype, shape) for shape in shapes)
-        x = joined(ctx, [before, x, after], a)
+        before, after = (ctx.full(value, x.dtype, shape) for shape in shapes)
+        x = ctx.concat([before, x, after], a)
     return x
 
 
@@ -317,7 +305,7 @@ def center_crop_pad(ctx: NodeContext) -> Value:
     """Import CenterCropPad: crops or zero-pads axes around their centre to given sizes."""
     x = ctx.input(0)
     rank = len(x.shape)
-    axes = [normalize_axis(a, rank) for a in int_list(ctx, "axes", range(rank))]
+    axes = [normalize_axis(a, rank) for a in ctx.ints("axes", range(rank))]
     pads, sizes = [0] * (2 * rank), ctx.const_ints(1)
     if len(sizes) != len(axes):
         raise ShapeError(f"{ctx.label} has {len(sizes)} sizes for {len(axes)} axes of {x.type}")
@@ -325,7 +313,7 @@ def center_crop_pad(ctx: NodeContext) -> Value:
         have = x.shape[a]
         if size <= have:
             start = (have - size) // 2
-            x = slice_axis(ctx, x, a, start, start + size)
+            x = ctx.slice_axis(x, a, start, start + size)
         else:
             pads[a] = (size - have) // 2
             pads[rank + a] = size - have - pads[a]
@@ -359,7 +347,7 @@ def space_to_depth(ctx: NodeContext) -> Value:
 
 
 def _block(ctx: NodeContext) -> int:
-    size = int(ctx.attr("blocksize", 1))
+    size = ctx.attr("blocksize", 1)
     if size < 1:
         raise ShapeError(f"{ctx.label} needs a blocksize of 1 or more, got {size}")
     return size
@@ -379,7 +367,7 @@ def _image(ctx: NodeContext, x: Value) -> tuple[int, int, int, int]:
 def shape(ctx: NodeContext) -> Value:
     """Import Shape: dimensions from `start` to `end`."""
     dims = ctx.input(0).shape
-    start, end = int(ctx.attr("start", 0)), ctx.attr("end", None)
+    start, end = ctx.attr("start", 0), ctx.attr("end", None)
     return ctx.shape_tensor(dims[start : None if end is None else int(end)])
 
 

@@ -111,10 +111,7 @@ def _type_name(number: int) -> str:
     return str(AttributeProto.AttributeType.Name(number))
 
 
-_NUMBERS = (
-    {AttributeProto.FLOAT, AttributeProto.INT},
-    {AttributeProto.FLOATS, AttributeProto.INTS},
-)
+_NUMBERS = ({AttributeProto.FLOAT, AttributeProto.INT}, {AttributeProto.FLOATS, AttributeProto.INTS})
 
 
 def check_types(node: NodeDef, inputs: Sequence[Value | None]) -> None:

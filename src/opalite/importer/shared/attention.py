@@ -14,7 +14,6 @@ from ...ops.attention import Attention
 from ...ops.data_movement import Pad
 from ...ops.operator import broadcast_shape
 from ..walk.node_context import NodeContext
-from .emit_helpers import concat, expand, matmul, reduce, slice_axis, softmax
 
 LOWEST = -math.inf
 
@@ -159,22 +158,22 @@ def attend_decomposed(
     kv_heads, t = k.shape[1], k.shape[2]
     rows = heads // kv_heads * s
     grouped = ctx.reshape(q, (b, kv_heads, rows, d))
-    raw = ctx.reshape(matmul(ctx, grouped, k, trans_b=True), (b, heads, s, t))
+    raw = ctx.reshape(ctx.matmul(grouped, k, trans_b=True), (b, heads, s, t))
     raw = ctx.elementwise(lambda x: x * scale, raw)
     capped = raw if softcap == 0 else ctx.elementwise(lambda x: (x / softcap).call("tanh") * softcap, raw)
     biased = capped if mask is None else ctx.elementwise(lambda x, m: x + m.cast(x.dtype), capped, mask)
     logits = biased if precision is None else ctx.cast(biased, precision)
     if sinks is not None:
-        column = expand(ctx, ctx.reshape(ctx.cast(sinks, logits.dtype), (1, heads, 1, 1)), (b, heads, s, 1))
-        weights = slice_axis(ctx, softmax(ctx, concat(ctx, [logits, column], 3)), 3, 0, t)
+        column = ctx.expand(ctx.reshape(ctx.cast(sinks, logits.dtype), (1, heads, 1, 1)), (b, heads, s, 1))
+        weights = ctx.slice_axis(ctx.softmax(ctx.concat([logits, column], 3)), 3, 0, t)
     else:
-        weights = softmax(ctx, logits)
+        weights = ctx.softmax(logits)
     if mask is not None and sinks is None:
         # A query that sees no key has zero weights, not 0/0.
-        blind = reduce(ctx, mask, "max", (3,))
+        blind = ctx.reduce(mask, "max", (3,))
         weights = ctx.elementwise(lambda w, m: where(m.eq(LOWEST), 0, w), weights, blind)
     weights = ctx.cast(weights, q.dtype)
-    output = matmul(ctx, ctx.reshape(weights, (b, kv_heads, rows, t)), v)
+    output = ctx.matmul(ctx.reshape(weights, (b, kv_heads, rows, t)), v)
     return AttentionSteps(raw, capped, biased, weights, ctx.reshape(output, (b, heads, s, v.shape[3])))
 
 
@@ -182,5 +181,5 @@ def extend_cache(
     ctx: NodeContext, past: Sequence[Value | None], fresh: Sequence[Value], axis: int = 2
 ) -> tuple[Value, Value]:
     """Concatenate past and new keys, and past and new values."""
-    k, v = (new if old is None else concat(ctx, [old, new], axis) for old, new in zip(past, fresh, strict=True))
+    k, v = (new if old is None else ctx.concat([old, new], axis) for old, new in zip(past, fresh, strict=True))
     return k, v

@@ -34,7 +34,7 @@ def window_of(ctx: NodeContext, x: Value, kernel: Sequence[int], skips: bool = F
     """
     sizes = x.shape[2:]
     window = plain_window(ctx, len(sizes), kernel)
-    auto = str(ctx.attr("auto_pad", "NOTSET")) or "NOTSET"
+    auto = ctx.attr("auto_pad", "NOTSET") or "NOTSET"
     if auto == "NOTSET":
         return window
     if auto == "VALID":
@@ -61,7 +61,7 @@ def plain_window(ctx: NodeContext, rank: int, kernel: Sequence[int]) -> Window:
         "kernel_shape": tuple(int(k) for k in kernel),
         "strides": tuple(int(s) for s in ctx.attr("strides", (1,) * rank)),
         "dilations": tuple(int(d) for d in ctx.attr("dilations", (1,) * rank)),
-        "pads": tuple(int(p) for p in ctx.attr("pads", (0,) * (2 * rank))),
+        "pads": ctx.ints("pads", (0,) * (2 * rank)),
     }
     for name, value in fields.items():
         expected = 2 * rank if name == "pads" else rank

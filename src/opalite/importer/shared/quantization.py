@@ -14,7 +14,6 @@ from ...ir.graph import Value
 from ...ops.affine_quantization import dequantized, divided, quantized
 from ...ops.operator import normalize_axis
 from ..walk.node_context import NodeContext
-from .emit_helpers import along_axis, take
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def broadcast_parameter(ctx: NodeContext, parameter: Value, x: Value, axis: int,
         return x, ctx.reshape(parameter, ())
     axis = normalize_axis(axis, rank)
     if len(parameter.shape) == 1 and not (block and rank == 1):
-        return x, along_axis(ctx, parameter, axis, rank)
+        return x, ctx.along_axis(parameter, axis, rank)
     if len(parameter.shape) != rank:
         raise ShapeError(f"{ctx.label} has a scale {parameter.type} for {x.type}: expected a scalar, vector or blocks")
     size, blocks = x.shape[axis], parameter.shape[axis]
@@ -46,7 +45,7 @@ def broadcast_parameter(ctx: NodeContext, parameter: Value, x: Value, axis: int,
         lead, tail = x.shape[:axis], x.shape[axis + 1 :]
         x = ctx.reshape(x, (*lead, blocks, block, *tail))
         return x, ctx.reshape(parameter, (*parameter.shape[: axis + 1], 1, *parameter.shape[axis + 1 :]))
-    return x, take(ctx, parameter, np.minimum(np.arange(size) // block, blocks - 1), axis)
+    return x, ctx.take(parameter, np.minimum(np.arange(size) // block, blocks - 1), axis)
 
 
 def nonzero_zero_point(zero: Value | None) -> Value | None:

@@ -10,32 +10,24 @@ of rows depends on data is returned as `ctx.trimmed(padded, count)`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any, TypeVar, overload
 
 from onnx import AttributeProto
 
 from ...errors import ShapeError
-from ...expr.expression import Expr
-from ...expr.trace_function import Sym, cast_expr, trace, trace_with_sizes
-from ...ir.constants.lazy_array import LazyArray, reshaped
-from ...ir.constants.quantized_constant import QuantizedConstant
-from ...ir.dtype import DType
 from ...ir.graph import Value
-from ...ir.symbols import always_equal, int_or_symbolic, is_symbolic
+from ...ir.symbols import int_or_symbolic
 from ...ir.tensor_type import TensorType
-from ...ops.data_movement import Reshape, Transpose
-from ...ops.elementwise import Elementwise
-from ...ops.operator import Op
+from ...ops.operator import normalize_axis
 from ..host.onnx_reference import add_host, emit_host
 from ..proto.graphdef import Attr, NodeDef
+from .emitter import Emitter
 from .graph_builder import Array, CacheUpdate, GraphBuilder
 
 _T = TypeVar("_T")
+_N = TypeVar("_N", bound=int | float | str)
 Result = Value | Sequence[Value | None]
 """Return type of importer functions with several outputs."""
 
@@ -56,7 +48,7 @@ class Trimmed:
     count: Value
 
 
-class NodeContext:
+class NodeContext(Emitter):
     """One ONNX node with typed input Values.
 
     op_type, domain ('' is ai.onnx), version (opset in force), name, label (for messages), inputs (None if an optional
@@ -64,13 +56,11 @@ class NodeContext:
     """
 
     def __init__(self, builder: GraphBuilder, node: NodeDef, inputs: Sequence[Value | None]) -> None:
-        self._builder = builder
+        super().__init__(builder, node.name, node.op_type, next((o for o in node.outputs if o), node.name))
         self._node = node
         self.inputs = list(inputs)
-        self.op_type = node.op_type
         self.domain = node.domain
         self.version = node.version
-        self.name = node.name
         self.label = node.label
         self.n_outputs = len(node.outputs)
         self.used = node.used
@@ -100,13 +90,38 @@ class NodeContext:
         """Whether output `i` has a name and a reader."""
         return i < len(self.used) and self.used[i]
 
+    @overload
+    def attr(self, name: str, default: None = None) -> Any: ...
+    @overload
+    def attr(self, name: str, default: _N) -> _N: ...
+    @overload
+    def attr(self, name: str, default: tuple[Any, ...]) -> Any: ...
     def attr(self, name: str, default: Any = None) -> Any:
-        """Return attribute `name` decoded: int, float, str, a tuple of these, ndarray (tensor) or GraphDef (graph)."""
-        return self._node.attrs.get(name, default)
+        """Return attribute `name` decoded: int, float, str, a tuple of these, ndarray (tensor) or GraphDef (graph).
+
+        A number or a string is converted to the type of its default.
+        """
+        found = self._node.attrs.get(name, default)
+        return type(default)(found) if type(default) in (bool, int, float, str) else found
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a 0-or-1 attribute as bool; other numbers count as 0, as in onnxruntime."""
-        return int(self.attr(name, default)) == 1
+        return int(self._node.attrs.get(name, default)) == 1
+
+    def ints_of(self, name: str, index: int, input_since: int) -> tuple[int, ...] | None:
+        """Read integers: attribute `name` before version `input_since`, input `index` from then on; None if absent."""
+        if self.version >= input_since:
+            return None if self.get(index) is None else self.const_ints(index)
+        found = self.attr(name, None)
+        return None if found is None else tuple(int(v) for v in found)
+
+    def ints(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """Return an INTS attribute as a tuple."""
+        return tuple(int(v) for v in self._node.attrs.get(name, default))
+
+    def axis_of(self, rank: int, default: int, name: str = "axis") -> int:
+        """Return an axis attribute, counted from the front."""
+        return normalize_axis(self.attr(name, default), rank, name)
 
     def const(self, i: int) -> Array:
         """Return the contents of input `i`; NeedValue defers the node if they are unknown.
@@ -145,80 +160,7 @@ class NodeContext:
         """Whether input `i` is absent, constant, or determined by sizes alone."""
         return self._builder.follows_from_sizes(self.get(i))
 
-    # Emitting -------------------------------------------------------------------------------------------------
-
-    def constant(self, array: Any, name: str | None = None) -> Value:
-        """Return a constant Value; `array` is not copied, and a LazyArray is not loaded."""
-        held = array if isinstance(array, LazyArray) else np.asarray(array)
-        return self._builder.constant(held, name or f"{self._out_name}/const")
-
-    def dequantised(self, levels: QuantizedConstant, dtype: DType) -> Value:
-        """Return a constant of `dtype` that dequantises `levels` on access."""
-        v = self._builder.constant(levels.contents(dtype.np), f"{self._out_name}/const")
-        v.levels = levels
-        return v
-
-    def scalar(self, value: Any, like: Value | DType) -> Value:
-        """Return a constant of shape () with the dtype of `like`."""
-        return self.constant(np.asarray(value, (like.dtype if isinstance(like, Value) else like).np))
-
-    def shape_tensor(
-        self, numbers: Sequence[Any], dtype: DType = DType.INT64, shape: Sequence[int] | None = None
-    ) -> Value:
-        """Return a tensor of numbers, some of which may be symbolic: a vector, or of `shape`."""
-        if not is_symbolic(tuple(numbers)):
-            array = np.array(numbers, dtype.np)
-            return self.constant(array if shape is None else array.reshape(shape))
-        array = np.empty(len(numbers), object)
-        array[:] = numbers
-        return self._builder.shape_tensor(
-            array.reshape(-1 if shape is None else shape), dtype, f"{self._out_name}/sizes"
-        )
-
-    def add(self, op: Op, inputs: Sequence[Value | None]) -> Value:
-        """Emit canonical operator `op` after checks and type inference; fold it if all inputs are constant."""
-        return self.add_many(op, inputs, 1)[0]
-
-    def add_many(self, op: Op, inputs: Sequence[Value | None], n_outputs: int) -> list[Value]:
-        """Emit an operator as `add` does, for its first `n_outputs` outputs."""
-        return self._builder.add(
-            op, inputs, n_outputs=n_outputs, name=self.name, origin=self.op_type, out_name=self._out_name
-        )
-
-    def elementwise(self, fn: Callable[..., Sym], *values: Value, shape: tuple[int, ...] | None = None) -> Value:
-        """Trace `fn` over Syms of the values' dtypes and emit it as one Elementwise.
-
-        Numbers in `fn` that depend on sizes become one-element operands.
-        """
-        if not self._builder.trace.symbols:
-            return self.elementwise_expr(trace(fn, *(v.dtype for v in values)), *values, shape=shape)
-        expr, sizes = trace_with_sizes(fn, *(v.dtype for v in values))
-        operands = [self.shape_tensor([number], dtype, ()) for number, dtype in sizes]
-        return self.elementwise_expr(expr, *values, *operands, shape=shape)
-
-    def elementwise_expr(self, expr: Expr, *values: Value, shape: tuple[int, ...] | None = None) -> Value:
-        """Emit `expr` over broadcast `values`; `shape` is given if the output is larger than their broadcast."""
-        return self.add(Elementwise(expr, shape), values)
-
-    def cast(self, v: Value, dtype: DType) -> Value:
-        """Cast `v` to `dtype`, unless it has that dtype."""
-        return v if v.dtype is dtype else self.elementwise_expr(cast_expr(v.dtype, dtype), v)
-
-    def reshape(self, v: Value, shape: Sequence[int]) -> Value:
-        """Reshape `v`, unless it has that shape."""
-        wanted = tuple(int_or_symbolic(d) for d in shape)
-        if always_equal(v.shape, wanted):
-            return v
-        if isinstance(v.held, LazyArray) and v.levels is None and math.prod(wanted) == v.type.count:
-            return self._builder.constant(reshaped(v.held, wanted), f"{self._out_name}/const")
-        return self.add(Reshape(wanted), [v])
-
-    def transpose(self, v: Value, perm: Sequence[int]) -> Value:
-        """Transpose `v` by `perm`, unless `perm` is the identity."""
-        order = tuple(int(p) for p in perm)
-        if v.levels is not None and order == (1, 0) == tuple(range(len(v.levels.codes.shape)))[::-1]:
-            return self.dequantised(replace(v.levels, turned=not v.levels.turned), v.dtype)
-        return v if order == tuple(range(len(v.shape))) else self.add(Transpose(order), [v])
+    # Results --------------------------------------------------------------------------------------------------
 
     def trimmed(self, value: Value, count: Value) -> Trimmed | Value:
         """Return an output of the first `count` (one integer) rows of `value` along axis 0."""
@@ -256,7 +198,3 @@ class NodeContext:
             opsets = {**node.opsets, node.domain: version}
             node = replace(node, version=version, opsets=opsets, attributes={**node.attributes, **added})
         return emit_host(self._builder, node, self.inputs)
-
-    @property
-    def _out_name(self) -> str:
-        return next((o for o in self._node.outputs if o), self.name)
