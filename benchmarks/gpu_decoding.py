@@ -45,7 +45,7 @@ DRAWN = (1 << 20) + 7
 WARM = 90
 """Steps that do not count: plans and kernels are made, and launches settle, in these."""
 AT_ONCE = 32
-TOKEN = "logits/likeliest"
+TOKEN = "logits/argmax"
 
 
 def parse_options() -> argparse.Namespace:
@@ -81,7 +81,7 @@ def opalite_times(path: Path, shape: Shape, options: argparse.Namespace, tokens:
     """The logits of every counted step."""
     begun = time.perf_counter()
     told = opalite.SessionOptions()
-    told.add_session_config_entry("opalite.likeliest", "logits")
+    told.add_session_config_entry("opalite.argmax", "logits")
     session = opalite.InferenceSession(str(path), told, device=options.device, precision=options.precision)
     state = session.state(reserve=options.prompt + WARM + options.steps + options.written + 40)
     state.run(feeds_of(tokens[:, : options.prompt], 0))

@@ -33,7 +33,7 @@ _SMALLER = (
     (r"^make constraints$", "make -n constraints", "fetches the newest of everything"),
     (r"^(python -m tests\.fuzz\.mutants) --plain.*", r"\1 --help", "looks for each fault in thousands of graphs"),
     (r"^python -m tests\.docs$", "python -m tests.docs --help", "it would run itself"),
-    (r"^(opalite serve)\b.*", r"\1 --help", "tests/device/serve/http/test_page.py runs it"),
+    (r"^(opalite serve)\b.*", r"\1 --help", "tests/device/serve/http/test_serving_document.py runs it"),
     (r"^pip install (.+)$", r"pip install --dry-run --no-deps \1", "changes nothing here"),
     (r"^(python -m tests\.portability).*", r"\1 --help", "fetches hundreds of megabytes, runs for hours"),
     (r"^(python -m benchmarks\.http_load).*", r"\1 --help", "needs a server that runs"),

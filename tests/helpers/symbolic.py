@@ -180,7 +180,7 @@ def graph_at(graph: Graph, sizes: Sequence[int]) -> tuple[Graph, dict[Node, Node
     def at(v: Value) -> Value:
         if v not in values:
             type_ = TensorType(v.type.dtype, hinted_record(v.shape, number), v.type.place)
-            values[v] = Value(v.name, type_, v.data, levels=v.levels)
+            values[v] = Value(v.name, type_, v.data, quantized=v.quantized)
         return values[v]
 
     plain, made = Graph(graph.name), {}

@@ -64,8 +64,8 @@ def command(
     try:
         with inputs.explained():
             settle_precision(session, inputs, console)
-        with inputs.explained(), _progress(as_json) as watch:
-            session.tune(inputs.feeds, level.lower(), watch)
+        with inputs.explained(), _progress(as_json) as on_trial:
+            session.tune(inputs.feeds, level.lower(), on_trial)
     except KeyboardInterrupt:
         stopped = True
     if as_json:
@@ -92,12 +92,12 @@ def _progress(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("tuning", total=None)
 
-        def watch(p: Progress) -> None:
+        def on_trial(p: Progress) -> None:
             best = f", best {1e6 * p.best_s:.1f} us" if p.trials and p.best_s < float("inf") else ""
             text = f"{p.layer}: {p.trials} trials{best}" if p.layer else "comparing with untuned"
             bar.update(task, description=text, completed=p.done, total=p.total)
 
-        yield watch
+        yield on_trial
 
 
 def _print_layers(console: Console, tuning: GraphTuning) -> None:

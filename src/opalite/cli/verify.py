@@ -117,7 +117,7 @@ def _write_policy(
             memory=settings["memory"],
             precision=asked,
             allowed=allowed,
-            watch=status.update,
+            on_step=status.update,
         )
     write_text(path, found.policy.to_json())
     console.print(

@@ -32,11 +32,11 @@ _MOST_NAMED = 3  # operators of the model by which a node is called
 class Value:
     """A tensor in the graph: a graph input, a constant (`data` set) or the output of one node.
 
-    data: the contents of a constant. The contents of a LazyArray are read at each access. levels: the integers from
+    data: the contents of a constant. The contents of a LazyArray are read at each access. quantized: the integers from
     which a dequantized constant was computed. needs_number: whether `Graph.adopt` gives the name a number.
     """
 
-    __slots__ = ("__weakref__", "_answers", "_data", "levels", "name", "needs_number", "producer", "type")
+    __slots__ = ("__weakref__", "_answers", "_data", "name", "needs_number", "producer", "quantized", "type")
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Value:
         type: TensorType,
         data: Array | LazyArray | None = None,
         producer: Node | None = None,
-        levels: QuantizedConstant | None = None,
+        quantized: QuantizedConstant | None = None,
         needs_number: bool = False,
     ) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class Value:
         self._data = data
         self._answers: dict[Callable[[Any], Any], Any] = {}
         self.producer = producer
-        self.levels = levels
+        self.quantized = quantized
         self.needs_number = needs_number
 
     @property
@@ -73,7 +73,7 @@ class Value:
         return data
 
     @property
-    def held(self) -> Array | LazyArray | None:
+    def lazy_data(self) -> Array | LazyArray | None:
         """The contents as stored: an array, a LazyArray that is not loaded yet, or None."""
         return self._data
 
@@ -243,7 +243,7 @@ class Node:
             precision_reason=self.precision_reason,
         )
 
-    def beside(self, op: Op, inputs: Sequence[Value | None], like: str = "") -> Node:
+    def make_helper(self, op: Op, inputs: Sequence[Value | None], like: str = "") -> Node:
         """A new helper node of this node: `op` on `inputs`, with inferred output types.
 
         The helper has this node's name and precision, for messages and policies. `like`: a name for the outputs, by
@@ -275,8 +275,9 @@ class Node:
 class Graph:
     """Inputs, outputs and nodes in execution order.
 
-    trace: the Trace of symbolic sizes in shapes and operators; None if all sizes are plain integers. reserved: pairs of
-    an input's and an output's number that share persistent memory: a KV cache before and after the append.
+    trace: the Trace of symbolic sizes in shapes and operators; None if all sizes are plain integers.
+    input_output_aliases: pairs of an input's and an output's number that share persistent memory: a KV cache before and
+    after the append.
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -285,12 +286,12 @@ class Graph:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.nodes: list[Node] = []
-        self.reserved: tuple[tuple[int, int], ...] = ()
+        self.input_output_aliases: tuple[tuple[int, int], ...] = ()
         self._adopted = 0  # values that got a number so far
         self._taken: frozenset[str] | None = None  # names of the model's own that look like numbered ones
 
     def adopt(self, value: Value) -> Value:
-        """`value`, with a unique name: an needs_number 'x' becomes 'x~7'.
+        """`value`, with a unique name: an 'x' that needs a number becomes 'x~7'.
 
         Numbers are counted within the graph, so that compiling a model again gives the same names.
         """
@@ -309,14 +310,14 @@ class Graph:
 
         def copied(v: Value) -> Value:
             if v not in made:
-                made[v] = Value(v.name, v.type, levels=v.levels)
+                made[v] = Value(v.name, v.type, quantized=v.quantized)
                 made[v].share(v)
             return made[v]
 
         other = Graph(self.name)
         other._adopted, other._taken = self._adopted, self._taken
         other.trace = self.trace
-        other.reserved = self.reserved
+        other.input_output_aliases = self.input_output_aliases
         other.inputs = [copied(v) for v in self.inputs]
         for n in self.nodes:
             ins = [None if v is None else copied(v) for v in n.inputs]

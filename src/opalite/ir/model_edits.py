@@ -19,7 +19,7 @@ class ModelEdits:
     dims: sizes by symbol. dims_by_denotation: sizes by denotation ('DATA_BATCH'). initializers: replacement arrays by
     name. external: arrays in place of initializers that refer to a data file. files: contents of data files by
     location. folder: the folder of data files, by default the model's. last: outputs [batch, positions, ...] reduced to
-    their last position, [batch, 1, ...]. likeliest: outputs [batch, positions, n] with two added outputs, [batch, 1]
+    their last position, [batch, 1, ...]. argmax: outputs [batch, positions, n] with two added outputs, [batch, 1]
     each: the index of the largest number at the last position (argmax) and the number.
     """
 
@@ -30,18 +30,18 @@ class ModelEdits:
     files: Mapping[str, bytes] = field(default_factory=dict)
     folder: str = ""
     last: tuple[str, ...] = ()
-    likeliest: tuple[str, ...] = ()
+    argmax: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         given = (self.dims, self.dims_by_denotation, self.initializers, self.external, self.files)
-        return any((*given, self.folder, self.last, self.likeliest))
+        return any((*given, self.folder, self.last, self.argmax))
 
     def digest(self) -> str:
         """Digest of all edits; '' if there are none."""
         if not self:
             return ""
         found = hashlib.blake2b(repr((sorted(self.dims.items()), sorted(self.dims_by_denotation.items()))).encode())
-        found.update(repr((self.folder, self.last, self.likeliest)).encode())
+        found.update(repr((self.folder, self.last, self.argmax)).encode())
         for group in (self.initializers, self.external):
             for name, array in sorted(group.items()):
                 found.update(repr((name, str(array.dtype), array.shape)).encode())
@@ -54,9 +54,9 @@ class ModelEdits:
 
 def argmax_name(output: str) -> str:
     """Name of the added output with the argmax of `output`."""
-    return f"{output}/likeliest"
+    return f"{output}/argmax"
 
 
 def max_name(output: str) -> str:
     """Name of the added output with the largest number of `output`."""
-    return f"{output}/largest"
+    return f"{output}/max"

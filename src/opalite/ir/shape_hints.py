@@ -35,7 +35,7 @@ def hinted(node: Node) -> Node:
 
 def _hinted_value(v: Value) -> Value:
     type_ = TensorType(v.type.dtype, hint_of(v.shape), v.type.place)
-    return Value(v.name, type_, v.held, v.producer, v.levels)
+    return Value(v.name, type_, v.lazy_data, v.producer, v.quantized)
 
 
 def hinted_record(x: Any, number: Callable[[Any], Any] = hint_of) -> Any:

@@ -113,9 +113,9 @@ def insert_casts(
     one. answers: as in `find_options`.
     """
     caster = _Caster(graph, device, measured, tier, answers or Answers(device))
-    lasting = {graph.outputs[o] for _, o in graph.reserved}
-    writers = {v: n for n in reversed(graph.nodes) for v in n.inputs} if graph.reserved else {}
-    for i, _ in graph.reserved:
+    lasting = {graph.outputs[o] for _, o in graph.input_output_aliases}
+    writers = {v: n for n in reversed(graph.nodes) for v in n.inputs} if graph.input_output_aliases else {}
+    for i, _ in graph.input_output_aliases:
         memory = graph.inputs[i]
         writer = writers[memory]
         memory.type = memory.type.with_place(Place(Target.OPENCL, FLAT, writer.precision.override(memory.dtype)))

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..errors import InputError, OptionError
-from ..run.api.options.session_options import LAST_POSITION, LIKELIEST, check_session_options
+from ..run.api.options.session_options import ARGMAX, LAST_POSITION, check_session_options
 from ..run.api.session.inference_session import InferenceSession
 from ..run.api.values.ort_value import OrtValue
 from ..run.report.measure_peaks import measure_bandwidth
@@ -72,7 +72,7 @@ class Generator:
         session_options = check_session_options(options.pop("sess_options", None))
         logits = ",".join(logits_names(self.folder.genai_model.get("decoder", {})))
         session_options.add_session_config_entry(LAST_POSITION, logits)
-        session_options.add_session_config_entry(LIKELIEST, logits)
+        session_options.add_session_config_entry(ARGMAX, logits)
 
         def open_session(path: Path) -> InferenceSession:
             return InferenceSession(path, session_options, **options)

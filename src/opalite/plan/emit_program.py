@@ -159,7 +159,7 @@ class Emitter:
 
     def add_constant(self, v: Value, image: bool) -> int:
         """A STATIC slot with a constant as its place stores it; a large gather-only table is memory-mapped."""
-        held = v.held
+        held = v.lazy_data
         if self.late and isinstance(held, LazyArray) and held.mapped is not None and held.nbytes >= MAPPED:
             is_as_held = v.type.layout.is_row_major and v.type.storage.np == held.dtype and v.shape == held.shape
             if is_as_held and os.name == "posix" and self.device.on_host and self._is_picked(v):
@@ -318,7 +318,7 @@ def _emit(
     """Everything except work-groups and the memory plan."""
     program = Program(graph.name)
     e = start(graph, device, dict(settings or {}), program, late=late)
-    reserved = [(graph.inputs[i], graph.outputs[o]) for i, o in graph.reserved]
+    reserved = [(graph.inputs[i], graph.outputs[o]) for i, o in graph.input_output_aliases]
     lasting = {v for pair in reserved for v in pair}
     untuned: dict[Hashable, LaunchConfig] = {}
     for v in graph.inputs:

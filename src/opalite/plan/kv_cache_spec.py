@@ -52,9 +52,9 @@ class KVCacheSpec:
     open_sizes: their number; capacity: number of the open size that is the caches' capacity, -1 for none. tensors:
     inputs of the model by name; contents: inputs whose elements are sizes; fixed: inputs that must have given contents,
     as (type, shape, bytes). caches: inputs in reserved memory, among `tensors`. inputs: names of the graph's inputs, in
-    order; reserved: pairs of graph input and output that share memory. lengths: of caches after a run, as expressions
-    over the sizes. outputs: of the model, by name: the number of the graph's output, the name of an input, or a
-    constant.
+    order; input_output_aliases: pairs of graph input and output that share memory. lengths: of caches after a run, as
+    expressions over the sizes. outputs: of the model, by name: the number of the graph's output, the name of an input,
+    or a constant.
     """
 
     open_sizes: int
@@ -64,7 +64,7 @@ class KVCacheSpec:
     fixed: Mapping[str, tuple[str, tuple[int, ...], bytes]]
     caches: Mapping[str, Cache]
     inputs: tuple[str, ...]
-    reserved: tuple[tuple[int, int], ...]
+    input_output_aliases: tuple[tuple[int, int], ...]
     lengths: Mapping[str, str]
     outputs: Mapping[str, int | str | Array] = field(repr=False)
 
@@ -135,7 +135,7 @@ class KVCacheSpec:
             "fixed": {n: [dtype, shape, contents.hex()] for n, (dtype, shape, contents) in self.fixed.items()},
             "caches": {n: [c.axis, c.grows, c.present, c.narrow] for n, c in self.caches.items()},
             "inputs": self.inputs,
-            "reserved": self.reserved,
+            "input_output_aliases": self.input_output_aliases,
             "lengths": dict(self.lengths),
             "outputs": dict(self.outputs),
         }
@@ -151,7 +151,7 @@ class KVCacheSpec:
             {n: (dtype, tuple(shape), bytes.fromhex(text)) for n, (dtype, shape, text) in raw["fixed"].items()},
             {n: Cache(int(c[0]), bool(c[1]), str(c[2]), bool(c[3])) for n, c in raw["caches"].items()},
             tuple(map(str, raw["inputs"])),
-            tuple((int(i), int(o)) for i, o in raw["reserved"]),
+            tuple((int(i), int(o)) for i, o in raw["input_output_aliases"]),
             {n: str(text) for n, text in raw["lengths"].items()},
             {n: source if isinstance(source, str) else int(source) for n, source in raw["outputs"].items()},
         )

@@ -67,17 +67,20 @@ workers CAME, and whether one was SPARE.
 TICKS = 1024
 """Clock ticks in a unit of STAY."""
 
-CALL = ("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK", "TRIPS", "MADE", "GOES", "MOVES", "MOVED", "CORE")
+CALL = (
+    *("TABLE", "WORDS", "WORKERS", "CODE", "MODE", "CLOCK"),
+    *("MAX_ITERATIONS", "ITERATIONS_DONE", "CONDITION", "COPIES", "COPY_COUNT", "CORE"),
+)
 """Arguments of a polling worker, a ulong each.
 
 TABLE: address of the present table. WORDS: address of the control words. WORKERS: workers that share a run, 1 if the
 host runs alone. serve_steps writes CODE, MODE and CLOCK: address of the host's function, rounding mode of workers, and
-the processor's clock. For a run that repeats its steps: TRIPS: most iterations; MADE: iterations done; GOES: address of
-the byte that says whether another one follows (0: always); MOVES, MOVED: address and number of the MOVEs between
-iterations. CORE: the host's core when it launched the workers.
+the processor's clock. For a run that repeats its steps: MAX_ITERATIONS; ITERATIONS_DONE; CONDITION: address of the byte
+that says whether another iteration follows (0: always); COPIES, COPY_COUNT: address and number of the HOST_COPYs
+between iterations. CORE: the host's core when it launched the workers.
 """
 
-MOVE = ("TO", "FROM", "BYTES", "TO_STEP", "FROM_STEP", "WHEN")
+HOST_COPY = ("TO", "FROM", "BYTES", "TO_STEP", "FROM_STEP", "WHEN")
 """A copy by the host after each iteration, a ulong each. WHEN: 0 always (these first), 1 before a next iteration."""
 
 TABLE = ("ARGS", "SHAPES", "COUNTERS", "STEPS", "TURN")
@@ -259,9 +262,10 @@ kernel void clear_steps(global uint *counters, uint first, uint last) {
 _STAY = """
 // After a trip: what it leaves behind and what the next one needs goes where it belongs. Whether there is another one.
 static bool goes_on(global ulong *call) {
-    const bool more = ++call[MADE] < call[TRIPS] && (!call[GOES] || *(global const uchar *)call[GOES]);
-    global ulong *m = (global ulong *)call[MOVES];
-    for (ulong k = 0; k < call[MOVED]; ++k, m += MOVE) {
+    const bool more = ++call[ITERATIONS_DONE] < call[MAX_ITERATIONS]
+        && (!call[CONDITION] || *(global const uchar *)call[CONDITION]);
+    global ulong *m = (global ulong *)call[COPIES];
+    for (ulong k = 0; k < call[COPY_COUNT]; ++k, m += HOST_COPY) {
         if (m[WHEN] && !more) break;
         global uchar *to = (global uchar *)m[TO];
         global const uchar *from = (global const uchar *)m[FROM];
@@ -279,7 +283,7 @@ void take_part(global ulong *call, bool leads, uint me) {
     if (leads) {  // numbers that are not normal are treated as workers treat them
         mode = __builtin_ia32_stmxcsr();
         __builtin_ia32_ldmxcsr((uint)call[MODE]);
-        call[MADE] = 0;
+        call[ITERATIONS_DONE] = 0;
         served = __atomic_fetch_add(control + ASKED, 1, __ATOMIC_SEQ_CST);
     } else {
         served = __atomic_load_n(control + ASKED, __ATOMIC_ACQUIRE) - 1;
@@ -346,8 +350,8 @@ def _numbered(names: Sequence[str], stride: int) -> str:
 
 
 def _stay_text() -> str:
-    numbers = _numbered(CONTROL, LINE) + _numbered(CALL, 1) + _numbered(TABLE, 1) + _numbered(MOVE, 1)
-    return f"{numbers}#define MOVE {len(MOVE)}\n{_STAY}"
+    numbers = _numbered(CONTROL, LINE) + _numbered(CALL, 1) + _numbered(TABLE, 1) + _numbered(HOST_COPY, 1)
+    return f"{numbers}#define HOST_COPY {len(HOST_COPY)}\n{_STAY}"
 
 
 def _only(text: str, entry: str) -> str | None:

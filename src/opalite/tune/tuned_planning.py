@@ -24,14 +24,14 @@ from .tuning_report import GraphTuning, State
 class TunedPlanner:
     """Lays graphs out for one runtime.
 
-    host_runner: runs host steps while programs are compared. watch: called after every trial. on_report: called with
-    the report of each tuned graph, before the search fills it.
+    host_runner: runs host steps while programs are compared. on_trial: called after every trial. on_report: called
+    with the report of each tuned graph, before the search fills it.
     """
 
     rt: Runtime
     options: PlanOptions
     host_runner: HostRunner
-    watch: Callable[[Progress], None] | None = None
+    on_trial: Callable[[Progress], None] | None = None
     on_report: Callable[[GraphTuning], None] | None = None
     database: TuningDatabase = field(default_factory=open_database)
 
@@ -63,7 +63,7 @@ class TunedPlanner:
         graph, other = prepared.graph, prepared.copy()
         untuned = self._untuned(prepared)
         launched = [n for n, r in zip(graph.nodes, untuned.report, strict=True) if r.launches]
-        tuner = Tuner(self.lookup, level, lambda n: NodeBench(self.rt, n), watch=self.watch)
+        tuner = Tuner(self.lookup, level, lambda n: NodeBench(self.rt, n), on_trial=self.on_trial)
         report.layers = tuner.layers
         tuner.tune([hinted(node) for node in launched])
         tuned = self._tuned(other)

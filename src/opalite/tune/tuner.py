@@ -66,7 +66,7 @@ class TuningJob:
 class Tuner:
     """Searches nodes without an entry in `lookup` and stores each result at once, so that interruption loses nothing.
 
-    make_bench: makes what measures the trials of a node. watch: called after every trial. layers: the report, in
+    make_bench: makes what measures the trials of a node. on_trial: called after every trial. layers: the report, in
     working order.
     """
 
@@ -76,14 +76,14 @@ class Tuner:
         level: Level,
         make_bench: Callable[[Node], Bench],
         *,
-        watch: Callable[[Progress], None] | None = None,
+        on_trial: Callable[[Progress], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.lookup = lookup
         self.level = level
         self.layers: list[LayerTuning] = []
         self._make_bench = make_bench
-        self._watch = watch
+        self._on_trial = on_trial
         self._clock = clock
 
     def tune(self, nodes: Iterable[Node]) -> list[LayerTuning]:
@@ -93,8 +93,8 @@ class Tuner:
         for i, job in enumerate(jobs):
             left_s = BUDGETS[self.level].model_s - (self._clock() - started)
             self.layers.append(self._known(job) or self._tuned(job, left_s, i, len(jobs)))
-        if self._watch is not None:
-            self._watch(Progress(len(jobs), len(jobs), "", 0, 0.0))
+        if self._on_trial is not None:
+            self._on_trial(Progress(len(jobs), len(jobs), "", 0, 0.0))
         return self.layers
 
     def _known(self, job: TuningJob) -> LayerTuning | None:
@@ -125,8 +125,8 @@ class Tuner:
             nonlocal tried, best_s
             tried, best_s = tried + 1, min(best_s, seconds if seconds is not None else best_s)
             lookup.database.put_trial(lookup.device_key, key, _trial_key(trial), seconds)
-            if self._watch is not None:
-                self._watch(Progress(done, total, job.names[0], tried, best_s))
+            if self._on_trial is not None:
+                self._on_trial(Progress(done, total, job.names[0], tried, best_s))
 
         found = search(
             make_trials(job.candidates, lookup.device, self.level, bench.group_limit),

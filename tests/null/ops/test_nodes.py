@@ -137,7 +137,7 @@ def test_with_keeps_the_rest() -> None:
 
 def test_a_node_beside_another_has_its_name_and_no_origin() -> None:
     node = conv_node()
-    made = node.beside(Reshape((4, 64)), [node.y])
+    made = node.make_helper(Reshape((4, 64)), [node.y])
     assert (made.name, made.origin, made.label) == ("conv1", (), "Reshape node 'conv1'")
     assert made.y.shape == (4, 64)
     assert made.y.producer is made

@@ -24,7 +24,7 @@ RECORD = KVCacheSpec(
     fixed={"branch": ("bool", (1,), b"\x01")},
     caches={"past": Cache(2, True, "present")},
     inputs=("ids", "past"),
-    reserved=((1, 1),),
+    input_output_aliases=((1, 1),),
     lengths={"past": "s0 + s1"},
     outputs={"logits": 0, "present": 1, "echo": "ids"},
 )

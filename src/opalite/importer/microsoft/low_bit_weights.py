@@ -134,7 +134,7 @@ def packed_codes(
 def matrix_of(ctx: NodeContext, i: int, rows: int, columns: int) -> Array | LazyArray:
     """Return the constant input `i` as a matrix, without loading it."""
     v = ctx.input(i)
-    held = v.held if v.is_const else ctx.const(i)
+    held = v.lazy_data if v.is_const else ctx.const(i)
     assert held is not None
     return reshaped(held, (rows, columns)) if isinstance(held, LazyArray) else held.reshape(rows, columns)
 

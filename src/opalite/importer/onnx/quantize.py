@@ -91,7 +91,7 @@ def dequantize_linear(ctx: NodeContext) -> Result:
 
     y = ctx.reshape(ctx.elementwise(real, x, scale, *([zero] if zero is not None else [])), shape)
     if y.data is not None and x.data is not None and scale.data is not None and x.shape == shape:
-        y.levels = QuantizedConstant(x.data, scale.data, None if zero is None else zero.data)
+        y.quantized = QuantizedConstant(x.data, scale.data, None if zero is None else zero.data)
     return y
 
 
@@ -100,7 +100,7 @@ def _quantized_constant(ctx: NodeContext) -> Value | None:
     x, scale, zero = ctx.input(0), ctx.input(1), ctx.get(2)
     code = ctx.attr("output_dtype", 0)
     dtype = elem_dtype(code) if code else scale.dtype
-    held, bits = x.held, _BITS.get(x.dtype)
+    held, bits = x.lazy_data, _BITS.get(x.dtype)
     if held is None or bits is None or x.type.count < SMALLEST or len(x.shape) != 2:
         return None
     if scale.data is None or not scale.dtype.is_float or not dtype.is_float or (zero is not None and zero.data is None):

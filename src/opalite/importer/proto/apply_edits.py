@@ -45,7 +45,7 @@ def edit_model(proto: Any, weights: Mapping[int, W], edits: ModelEdits) -> dict[
         old.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), name))
         left.pop(number, None)
     keep_last_position(proto, edits.last)
-    add_argmax_outputs(proto, edits.likeliest)
+    add_argmax_outputs(proto, edits.argmax)
     return left
 
 

@@ -21,7 +21,7 @@ _SINCE = 13
 def add_argmax_outputs(proto: Any, names: Iterable[str]) -> None:
     """Add, for each named output [batch, positions, n], argmax and maximum of its last position, [batch, 1] each.
 
-    The new outputs are NAME/likeliest (int64) and NAME/largest. Outputs that the model lacks, or without three axes or
+    The new outputs are NAME/argmax (int64) and NAME/max. Outputs that the model lacks, or without three axes or
     a declared type, are skipped.
     """
     opset = read_opsets(proto.opset_import).get("", 0)

@@ -120,11 +120,11 @@ class TensorReader:
     """
 
     def __init__(
-        self, folder: Path | None, files: Mapping[str, bytes] | None = None, beside: Path | None = None
+        self, folder: Path | None, files: Mapping[str, bytes] | None = None, model_folder: Path | None = None
     ) -> None:
-        """Initialise; `beside`: folder of the model file itself, which links in `folder` may also point to."""
+        """Initialise; `model_folder`: folder of the model file itself, which links in `folder` may also point to."""
         self.folder = folder
-        self._beside = beside
+        self._model_folder = model_folder
         self._given = files or {}
         self._files: dict[Path, _DataFile] = {}
         self._opened: dict[str, ModelFile] = {}
@@ -225,7 +225,7 @@ class TensorReader:
                 f"the data of tensor '{name}' is in the file '{location}', but the model was not loaded from a file: "
                 "load it by its path"
             )
-        return find_data_file(self.folder, self._beside, name, location)
+        return find_data_file(self.folder, self._model_folder, name, location)
 
 
 def _with_raw(proto: Any, raw: bytes) -> Array:

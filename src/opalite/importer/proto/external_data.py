@@ -22,11 +22,11 @@ def file_kind(mode: int) -> str:
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
 
 
-def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str) -> Path:
+def find_data_file(folder: Path, model_folder: Path | None, tensor: str, location: str) -> Path:
     """Return the regular file at `location`, relative to `folder`, with links and ".." resolved.
 
     ModelFormatError, with the name `tensor`, if there is none, or if it is neither inside `folder` nor, through a link,
-    directly in `beside`.
+    directly in `model_folder`.
     """
     if not location:
         raise ModelFormatError(f"tensor '{tensor}' has external data, but names no file: the model is damaged")
@@ -38,7 +38,7 @@ def find_data_file(folder: Path, beside: Path | None, tensor: str, location: str
     root = folder.resolve()
     try:
         path = (root / location).resolve()
-        inside = path.is_relative_to(root) or path.parent == beside
+        inside = path.is_relative_to(root) or path.parent == model_folder
         mode = (root / location).stat().st_mode if inside else 0
     except FileNotFoundError:
         raise ModelFormatError(

@@ -61,7 +61,7 @@ class Emitter:
     def dequantised(self, levels: QuantizedConstant, dtype: DType) -> Value:
         """Return a constant of `dtype` that dequantises `levels` on access."""
         v = self._builder.constant(levels.contents(dtype.np), f"{self._out_name}/const")
-        v.levels = levels
+        v.quantized = levels
         return v
 
     def scalar(self, value: Any, like: Value | DType) -> Value:
@@ -115,15 +115,15 @@ class Emitter:
         wanted = tuple(int_or_symbolic(d) for d in shape)
         if always_equal(v.shape, wanted):
             return v
-        if isinstance(v.held, LazyArray) and v.levels is None and math.prod(wanted) == v.type.count:
-            return self._builder.constant(reshaped(v.held, wanted), f"{self._out_name}/const")
+        if isinstance(v.lazy_data, LazyArray) and v.quantized is None and math.prod(wanted) == v.type.count:
+            return self._builder.constant(reshaped(v.lazy_data, wanted), f"{self._out_name}/const")
         return self.add(Reshape(wanted), [v])
 
     def transpose(self, v: Value, perm: Sequence[int]) -> Value:
         """Transpose `v` by `perm`, unless `perm` is the identity."""
         order = tuple(int(p) for p in perm)
-        if v.levels is not None and order == (1, 0) == tuple(range(len(v.levels.codes.shape)))[::-1]:
-            return self.dequantised(replace(v.levels, turned=not v.levels.turned), v.dtype)
+        if v.quantized is not None and order == (1, 0) == tuple(range(len(v.quantized.codes.shape)))[::-1]:
+            return self.dequantised(replace(v.quantized, turned=not v.quantized.turned), v.dtype)
         return v if order == tuple(range(len(v.shape))) else self.add(Transpose(order), [v])
 
     # Shapes

@@ -27,7 +27,7 @@ def append_in_place(
 
     values: cache inputs by name. outputs: graph outputs by name. A present output that concatenates the past and new
     rows becomes an Append, and readers get a Slice of the memory. If the past is empty, the whole present output is
-    appended. `graph.reserved` then lists the pairs of inputs and outputs that are memory.
+    appended. `graph.input_output_aliases` then lists the pairs of inputs and outputs that are memory.
     """
     lengths: dict[str, int] = {}
     reasons: dict[str, str] = {}
@@ -56,7 +56,7 @@ def append_in_place(
         pairs[number] = graph.inputs.index(memory[0])
     graph.sort()
     graph.prune()
-    graph.reserved = tuple((i, o) for o, i in pairs.items())
+    graph.input_output_aliases = tuple((i, o) for o, i in pairs.items())
     return lengths, reasons
 
 

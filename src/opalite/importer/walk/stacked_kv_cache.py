@@ -28,9 +28,9 @@ def unstack(graph: Graph, past: Value, present: Value, axis: int) -> bool:
     found = [p for p in parts if p is not None]
     nodes, fresh = list[Node](), list[Value]()
     for concat, new in found:
-        nodes.append(concat.beside(Reshape(_with_axis(new, across)), [new]))
+        nodes.append(concat.make_helper(Reshape(_with_axis(new, across)), [new]))
         fresh.append(nodes[-1].y)
-    nodes.append(stack.beside(Concat(across), fresh))
+    nodes.append(stack.make_helper(Concat(across), fresh))
     whole = Node(Concat(axis), [past, nodes[-1].y], [present], name=stack.name, origin=stack.origin)
     present.producer = whole
     nodes.append(whole)

@@ -16,7 +16,7 @@ FP16_UNLISTED = "fp16_unlisted"  # half arithmetic builds though cl_khr_fp16 is 
 HALF_VECTORS = "half_vectors"  # vectors of halves and functions on them build, too, though it is not listed
 HALF_TYPES = "half_types"  # vectors of halves and their arithmetic build, but not OpenCL C's functions on them
 SLOW_SUB_BUFFERS = "slow_sub_buffers"  # host time of a launch: 15 µs on sub-buffers, 5 µs on whole buffers (NVIDIA)
-ADDRESSES = "addresses"  # kernel arguments may be device addresses (cl/memory/device_pointers.py), found by a trial run
+ADDRESSES = "addresses"  # kernel arguments may be device addresses (cl/memory/device_pointers.py), found by a probe run
 PLAIN_BUILDS = "plain_builds"  # the optimizer's output is rejected or miscomputes: build without it (Oclgrind)
 NO_ASSEMBLY = "no_assembly"  # inline assembly in a kernel ends the process that compiles it (PoCL 5, 6)
 SERIAL_BUILDS = "serial_builds"  # two threads that build programs at once end the process (Oclgrind)
@@ -26,16 +26,16 @@ SOFTWARE = "software"  # software rendering at 1 % of the CPU's speed (llvmpipe)
 SHARED_VALUES = "shared_values"
 SHORT_LOOPS = "short_loops"  # loops end after 65,535 iterations (llvmpipe of Mesa 22.3): layout/loop_trip_count.py
 SHALLOW_FLOW = "shallow_flow"  # 80 nested branches, such as a switch's cases, crash or do nothing (llvmpipe)
-# Programs with fma, sin or cos do not build (Mesa 26 with LLVM's libclc), found by a trial build
+# Programs with fma, sin or cos do not build (Mesa 26 with LLVM's libclc), found by a probe build
 UNLINKED_FMA = "unlinked_fma"
 # Prefix of a kernel's name: its program failed to compile here (run/model/background/graph_compiler.py)
 UNBUILT = "unbuilt:"
-PTX_MMA = "ptx_mma"  # OpenCL C accepts inline PTX with mma.sync (tensor cores), found by a trial build
-SUB_GROUPS = "sub_groups"  # sub-group reductions build, found by a trial build if extensions list them
-BLOCK_LOADS = "block_loads"  # intel_sub_group_block_read builds, found by a trial build
-PTX_WGMMA = "ptx_wgmma"  # PTX programs with wgmma and large local memory run (Hopper), found by a trial run
-PTX_DOT = "ptx_dot"  # OpenCL C accepts inline PTX with dp4a (4-way int8 dot product), found by a trial build
-BYTE_PAIRS = "byte_pairs"  # Clang's builtins for vpmaddubsw and vpmaddwd (AVX2, AVX-512) build, found by a trial build
+PTX_MMA = "ptx_mma"  # OpenCL C accepts inline PTX with mma.sync (tensor cores), found by a probe build
+SUB_GROUPS = "sub_groups"  # sub-group reductions build, found by a probe build if extensions list them
+BLOCK_LOADS = "block_loads"  # intel_sub_group_block_read builds, found by a probe build
+PTX_WGMMA = "ptx_wgmma"  # PTX programs with wgmma and large local memory run (Hopper), found by a probe run
+PTX_DOT = "ptx_dot"  # OpenCL C accepts inline PTX with dp4a (4-way int8 dot product), found by a probe build
+BYTE_PAIRS = "byte_pairs"  # Clang's builtins for vpmaddubsw and vpmaddwd (AVX2, AVX-512) build, found by a probe build
 BYTE_FOURS = "byte_fours"  # the processor has vpdpbusd (VNNI), and assembly in OpenCL C builds
 _LONG_LOOPS = 25  # first Mesa version whose llvmpipe ends no loop early
 

@@ -57,7 +57,7 @@ class DeviceInfo:
     image2d_max: tuple[int, int] = (0, 0)
     cache_bytes: int = 0
     native_float_width: int = 1
-    fp16: bool = False  # half arithmetic builds (listed, or found by a trial build)
+    fp16: bool = False  # half arithmetic builds (listed, or found by a probe build)
     fp64: bool = False
     unified_memory: bool = False  # the host's memory: maps cost no copy
     extensions: tuple[str, ...] = ()
@@ -138,12 +138,12 @@ class DeviceInfo:
 
     @property
     def sub_groups(self) -> bool:
-        """Whether kernels may use sub-group reductions: listed as an extension, and a trial build works."""
+        """Whether kernels may use sub-group reductions: listed as an extension, and a probe build works."""
         return SUB_GROUPS in self.quirks and any(self.has(e) for e in SUB_GROUP_EXTENSIONS)
 
     @property
     def block_loads(self) -> bool:
-        """Whether kernels may use sub-group block reads (cl_intel_subgroups): listed, and a trial build works."""
+        """Whether kernels may use sub-group block reads (cl_intel_subgroups): listed, and a probe build works."""
         return self.sub_groups and BLOCK_LOADS in self.quirks and self.has("cl_intel_subgroups")
 
     @property

@@ -17,7 +17,7 @@ _WORDS = ((16, Vec("uint", 4)), (8, Vec("uint", 2)), (4, Vec("uint", 1)), (2, Ve
 
 
 @register
-class MoveRowsTable(Kernel):
+class PermuteRowsTable(Kernel):
     """A GPU work-item copies one word of a row, a CPU work-item several rows."""
 
     op = "PermuteRows"

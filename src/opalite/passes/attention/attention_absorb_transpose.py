@@ -112,7 +112,7 @@ def absorb_output_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
     out = new_value(maker.y.name, TensorType(maker.y.dtype, tuple(maker.y.shape[i] for i in order)))
     added = [maker.with_(op=replace(op, out_axes=(b, h, s, d)), outputs=[out])]
     lead = node.y.shape[:-1]
-    added.append(node.beside(Reshape((*lead, rows.shape[-1])), [out]))
+    added.append(node.make_helper(Reshape((*lead, rows.shape[-1])), [out]))
     v = added[-1].y
     for made in reversed(chain[1:]):
         if not isinstance(made.op, Reshape):

@@ -22,7 +22,7 @@ def share_kv_heads(node: Node, sweep: Sweep) -> Patch | str | None:
         return None if k is v else "only one of keys and values is repeated"
     if not always_equal(k.shape[1], v.shape[1]):
         return "keys and values are repeated differently"
-    added = [node.beside(Reshape((s.shape[0], s.shape[1], *s.shape[3:])), [s]) for s in (k, v)]
+    added = [node.make_helper(Reshape((s.shape[0], s.shape[1], *s.shape[3:])), [s]) for s in (k, v)]
     inputs = [node.input(0), *(a.y for a in added), *node.inputs[3:]]
     return Patch.replacing(node, *added, node.with_(inputs=inputs))
 

@@ -61,7 +61,7 @@ def _bytes(node: Node, value: Value, added: list[Node]) -> tuple[Value, bool] | 
             return None
         x = source
     for each in moves:
-        added.append(node.beside(each, [x]))
+        added.append(node.make_helper(each, [x]))
         x = added[-1].y
     return x, maker is not None and isinstance(maker.op, DequantizeRows)
 

@@ -166,7 +166,7 @@ def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
     if product.op.trans_b:
         k = kt
     else:
-        added.append(product.beside(Transpose((*range(rank - 2), rank - 1, rank - 2)), [kt]))
+        added.append(product.make_helper(Transpose((*range(rank - 2), rank - 1, rank - 2)), [kt]))
         k = added[-1].y
     op = Attention(scale, causal=False, softcap=0.0, blind_nan=repaired is None, nan_to_zero=repaired is not None)
     origin = origins_between([q, kt, v, *(m for m, _ in masks)], node)
@@ -174,7 +174,7 @@ def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
         made = node.with_(op=op, inputs=[q, k, v, mask], origin=origin)
         return Patch.replacing(node, *added, made)
     q, k, v = (_as_heads(each, node, added) for each in (q, k, v))
-    added.append(node.beside(op, [q, k, v, mask]))
+    added.append(node.make_helper(op, [q, k, v, mask]))
     added[-1].origin = origin
     made = node.with_(op=Reshape(node.y.shape), inputs=[added[-1].y])
     return Patch.replacing(node, *added, made)
@@ -182,7 +182,7 @@ def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
 
 def _as_heads(value: Value, node: Node, added: list[Node]) -> Value:
     """[..., H, S, D] or [H, S, D] as [B, H, S, D]."""
-    added.append(node.beside(Reshape(_of_heads(value.shape)), [value]))
+    added.append(node.make_helper(Reshape(_of_heads(value.shape)), [value]))
     return added[-1].y
 
 
@@ -206,12 +206,12 @@ def _joined(masks: list[Mask], node: Node, added: list[Node]) -> Value | None:
             lead, given = scores[:-3], (1,) * (len(scores) - len(mask.shape)) + mask.shape
             if not all(always_equal(d, 1) for d in given[:-3]) and not always_equal(given[:-3], lead):
                 given = (*lead, *mask.shape[-3:])
-                added.append(node.beside(Elementwise(trace(lambda x: x, mask.dtype), given), [mask]))
+                added.append(node.make_helper(Elementwise(trace(lambda x: x, mask.dtype), given), [mask]))
                 made = added[-1].y
-            added.append(node.beside(Reshape(_of_heads(given)), [made]))
+            added.append(node.make_helper(Reshape(_of_heads(given)), [made]))
             made = added[-1].y
         if found is not None:
-            added.append(node.beside(Elementwise(call("add", found.dtype, made.dtype)), [found, made]))
+            added.append(node.make_helper(Elementwise(call("add", found.dtype, made.dtype)), [found, made]))
             made = added[-1].y
         found = made
     return found

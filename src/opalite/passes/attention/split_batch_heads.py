@@ -35,14 +35,14 @@ def split_batch_heads(node: Node, sweep: Sweep) -> Patch | str | None:
         if not always_equal(mask.shape[-3], q.shape[1]):
             return "the mask's size for heads is open"
         mask = _parted(mask, axes, node, added)
-    made = node.beside(op, [*parted, mask], like=node.y.name)
+    made = node.make_helper(op, [*parted, mask], like=node.y.name)
     made.origin = node.origin
     return Patch.replacing(node, *added, made, node.with_(op=Reshape(node.y.shape), inputs=[made.y]))
 
 
 def _parted(value: Value, axes: tuple[int, int], node: Node, added: list[Node]) -> Value:
     """[1,N*H,...] or [N*H,...] as [N,H,...]."""
-    added.append(node.beside(Reshape((*axes, *value.shape[-2:])), [value]))
+    added.append(node.make_helper(Reshape((*axes, *value.shape[-2:])), [value]))
     return added[-1].y
 
 

@@ -99,7 +99,7 @@ class _Operators:
 
 
 def _number(v: Value | None, numbers: Mapping[Hashable, Hashable]) -> Hashable:
-    held = None if v is None or v.levels is not None else v.held
+    held = None if v is None or v.quantized is not None else v.lazy_data
     if isinstance(held, np.ndarray) and held.size <= _SMALL and v is not None:
         return v.dtype, held.shape, held.tobytes()
     return numbers.get(v, v)

@@ -97,7 +97,7 @@ def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
             continue
         inner = new_value(node.y.name, TensorType(node.y.dtype, shape))
         added.append(node.with_(op=replace(op, shape=shape), inputs=operands, outputs=[inner]))
-        added.append(node.beside(Reshape(node.y.shape), [inner]))
+        added.append(node.make_helper(Reshape(node.y.shape), [inner]))
         return Patch.replacing(node, *added)
     return None
 
@@ -111,7 +111,7 @@ def _reshaped(node: Node, v: Value | None, after: Shape, added: list[Node]) -> V
         return None
     before = node.y.shape
     if v.shape == before:
-        added.append(node.beside(Reshape(after), [v]))
+        added.append(node.make_helper(Reshape(after), [v]))
         return added[-1].y
     alike = not v.shape or (len(v.shape) == 1 and before[-1:] == after[-1:])
     return v if alike and len(v.shape) <= len(after) else None

@@ -165,7 +165,7 @@ class _Region:
         for v in self.left:
             rank = len(v.shape)
             turn = Transpose((0, rank - 1, *range(1, rank - 1)))
-            added.append(self.inside[v].beside(turn, [known[v]], like=v.name))
+            added.append(self.inside[v].make_helper(turn, [known[v]], like=v.name))
             replaced[v] = added[-1].y
         return Patch([*self.inside.values(), *self.turned], added, replaced)
 
@@ -270,7 +270,7 @@ def _along_last(v: Value, node: Node, added: list[Node]) -> Value:
     """A per-channel operand, along the last axis."""
     if len(v.shape) < 2:
         return v
-    added.append(node.beside(Reshape((math.prod(v.shape),)), [v]))
+    added.append(node.make_helper(Reshape((math.prod(v.shape),)), [v]))
     return added[-1].y
 
 
@@ -295,5 +295,5 @@ def _product(node: Node, x: Value, out: Value, added: list[Node]) -> Node:
 
 
 def _beside(node: Node, op: Reshape | Transpose, x: Value, added: list[Node]) -> Value:
-    added.append(node.beside(op, [x]))
+    added.append(node.make_helper(op, [x]))
     return added[-1].y

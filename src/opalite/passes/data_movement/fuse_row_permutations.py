@@ -112,8 +112,8 @@ def unfuse_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
     added: list[Node] = []
     for kind, new in scaled(op.steps, op.row, 1):
         value = added[-1].y if added else node.x
-        added.append(node.beside(Transpose(new) if kind == "transpose" else Reshape(new), [value]))
+        added.append(node.make_helper(Transpose(new) if kind == "transpose" else Reshape(new), [value]))
         if kind == "transpose":
             added[-1].origin = node.origin
-    added.append(node.beside(Reshape(node.y.shape), [added[-1].y]))
+    added.append(node.make_helper(Reshape(node.y.shape), [added[-1].y]))
     return Patch.replacing(node, *added)

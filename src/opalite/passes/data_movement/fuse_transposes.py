@@ -38,11 +38,11 @@ def fuse_transposes(node: Node, sweep: Sweep) -> Patch | str | None:
     order = sorted(range(len(runs)), key=lambda i: -runs[i][1])  # of x's axes
     shape = tuple(runs[i][0] for i in order)
     perm = tuple(sorted(range(len(order)), key=order.__getitem__))
-    apart = node.beside(Reshape(shape), [chain[-1].x])
+    apart = node.make_helper(Reshape(shape), [chain[-1].x])
     turned = node.with_(op=Transpose(perm), inputs=[apart.y], outputs=[], origin=joined_origin(*reversed(chain)))
-    turned.outputs = [node.beside(Transpose(perm), [apart.y], like=node.y.name).y]
+    turned.outputs = [node.make_helper(Transpose(perm), [apart.y], like=node.y.name).y]
     turned.y.producer = turned
-    whole = node.beside(Reshape(node.y.shape), [turned.y])
+    whole = node.make_helper(Reshape(node.y.shape), [turned.y])
     return Patch.replacing(node, apart, turned, whole, also=chain[1:])
 
 

@@ -74,7 +74,7 @@ def _product(conv: Node, last: Node) -> list[Node]:
     n, _, h, wide = conv.y.shape
 
     def beside(op: Reshape | Transpose, x: Value) -> Value:
-        added.append(conv.beside(op, [x]))
+        added.append(conv.make_helper(op, [x]))
         return added[-1].y
 
     apart = beside(Reshape((n, c, h, kh, wide, kw)), conv.x)

@@ -109,5 +109,5 @@ def along_rows(v: Value, node: Node, added: list[Node]) -> Value | None:
         return None
     if len(v.shape) < 2:
         return v
-    added.append(node.beside(Reshape(v.shape[-1:]), [v]))
+    added.append(node.make_helper(Reshape(v.shape[-1:]), [v]))
     return added[-1].y

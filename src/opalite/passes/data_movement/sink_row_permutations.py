@@ -107,7 +107,7 @@ def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[
             found = user.y
     if found is None or found.shape == mover.x.shape:
         return found
-    added.append(node.beside(Reshape(mover.x.shape), [found]))
+    added.append(node.make_helper(Reshape(mover.x.shape), [found]))
     return added[-1].y
 
 

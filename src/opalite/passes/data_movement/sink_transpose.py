@@ -53,7 +53,7 @@ def sink_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
         order = [k + rank - 1 if k > taken else k for k in perm]
         order[op.axis : op.axis + 1] = range(taken, taken + rank)
     value = _append(added, node, [value, *node.inputs[1:]], sunk)
-    turned = node.beside(Transpose(tuple(order)), [value], like=node.y.name)
+    turned = node.make_helper(Transpose(tuple(order)), [value], like=node.y.name)
     return Patch.replacing(node, *added, turned, also=slices)
 
 

@@ -94,7 +94,7 @@ def to_integer_product(
         ):
             return None
         source, w = node.x.producer, node.input(1)
-        if source is None or w.levels is None or w.levels.codes.dtype not in (np.int8, np.uint8):
+        if source is None or w.quantized is None or w.quantized.codes.dtype not in (np.int8, np.uint8):
             return None
         if not isinstance(source.op, Elementwise) or source.x.dtype not in BYTES or source.x.shape != node.x.shape:
             return None
@@ -106,11 +106,11 @@ def to_integer_product(
         if pays and isinstance(node.op, Conv) and not _kept_conv(node, node.op):
             return "grouped convolutions have float kernels only"
         axis = _channel_axis(node)
-        by_channel = _by_channel(w.levels, axis)
+        by_channel = _by_channel(w.quantized, axis)
         if by_channel is None:
             return "the constant's scales are not along the output channels"
         w_scale, w_zero = by_channel
-        room = _LARGEST - _largest_sum(w.levels.q, w_zero, axis)
+        room = _LARGEST - _largest_sum(w.quantized.q, w_zero, axis)
         if room < 0:
             return "sums of integers may exceed 32 bits"
         patch = _as_integers(node, node.op, source, scale.array.reshape(()), w_scale, w_zero, room)
@@ -167,7 +167,7 @@ def _as_integers(
     node: Node, op: Conv | MatMul, source: Node, x_scale: Array, w_scale: Array, w_zero: Array | None, room: float
 ) -> Patch:
     """Patch to the integer product. room: the largest magnitude that an integer bias may add without overflow."""
-    w, levels = node.input(1), node.input(1).levels
+    w, levels = node.input(1), node.input(1).quantized
     assert levels is not None
     factor = np.float32(x_scale) * w_scale.astype(np.float32)
     bias = node.get(2) if isinstance(op, Conv) else None
@@ -195,13 +195,13 @@ def _as_integers(
         return y + b[0] if b else y
 
     expr = trace(scaled, *(v.dtype for v in operands))
-    tail = node.beside(Elementwise(expr), operands, like=node.y.name)
+    tail = node.make_helper(Elementwise(expr), operands, like=node.y.name)
     return Patch.replacing(node, *added, made, tail)
 
 
 def _whole_bias(bias: Value | None, factor: Array) -> Array | None:
     """The integer form of a bias with the scale of the sums, as quantizers make it; None for any other."""
-    levels = None if bias is None else bias.levels
+    levels = None if bias is None else bias.quantized
     if levels is None or levels.codes.dtype != np.int32 or len(levels.codes.shape) != 1:
         return None
     if levels.zero is not None and levels.zero.any():
@@ -250,7 +250,7 @@ def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized") -
         for v, zero in ((node.x, x_zero), (node.input(1), w_zero)):
             operands = [v] if zero is None else [v, _along_channels(zero, node, added)]
             expr = trace(lambda q, *z: centred(q, z[0] if z else None).cast(dtype), *(o.dtype for o in operands))
-            added.append(node.beside(Elementwise(expr), operands))
+            added.append(node.make_helper(Elementwise(expr), operands))
             wide.append(added[-1].y)
         for bias in node.inputs[2:first]:
             if exact and bias is not None and bias.is_const:
@@ -266,7 +266,7 @@ def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized") -
             return Patch.replacing(node, *added, made)
         sums = new_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
         added.append(node.with_(op=widened, inputs=wide, outputs=[sums]))
-        added.append(node.beside(Elementwise(trace(lambda v: v.cast(DType.INT32), DType.FLOAT32)), [sums]))
+        added.append(node.make_helper(Elementwise(trace(lambda v: v.cast(DType.INT32), DType.FLOAT32)), [sums]))
         return Patch.replacing(node, *added)
 
     return rule
@@ -276,10 +276,10 @@ def _pooled_floats(node: Node, op: Pool) -> Patch | None:
     """A maximum of int8 as one of floats, so that neighbours can be computed in floats."""
     if op.kind != "max" or node.x.dtype not in BYTES or len(node.outputs) > 1:
         return None
-    wide = node.beside(Elementwise(trace(lambda v: v.cast(DType.FLOAT32), node.x.dtype)), [node.x])
+    wide = node.make_helper(Elementwise(trace(lambda v: v.cast(DType.FLOAT32), node.x.dtype)), [node.x])
     most = new_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
     pooled = node.with_(inputs=[wide.y], outputs=[most])
-    bytes_ = node.beside(Elementwise(trace(lambda v: v.typed("saturate", node.y.dtype), DType.FLOAT32)), [most])
+    bytes_ = node.make_helper(Elementwise(trace(lambda v: v.typed("saturate", node.y.dtype), DType.FLOAT32)), [most])
     return Patch.replacing(node, wide, pooled, bytes_)
 
 
@@ -320,7 +320,7 @@ def _along_channels(zero: Value, node: Node, added: list[Node]) -> Value:
 def _reshaped(v: Value, shape: tuple[int, ...], node: Node, added: list[Node]) -> Value:
     if v.shape == shape:
         return v
-    added.append(node.beside(Reshape(shape), [v]))
+    added.append(node.make_helper(Reshape(shape), [v]))
     return added[-1].y
 
 

@@ -38,7 +38,7 @@ def keep_quantized(smallest: int = SMALLEST) -> Rule:
         if not isinstance(op, MatMul | Gather) or node.y.dtype not in FLOATS:
             return None
         held = node.input(1 if isinstance(op, MatMul) else 0)
-        levels = held.levels
+        levels = held.quantized
         if levels is None or len(levels.codes.shape) != 2:
             return None
         if held.type.count < smallest and not (levels.rounds and isinstance(op, MatMul)):

@@ -35,7 +35,7 @@ def quantize_weights(smallest: int = SMALLEST) -> Rule:
         if not isinstance(op, MatMul | Gather) or node.y.dtype not in FLOATS:
             return None
         held = node.input(1 if isinstance(op, MatMul) else 0)
-        if not held.is_const or held.levels is not None or len(held.shape) != 2 or held.type.count < smallest:
+        if not held.is_const or held.quantized is not None or len(held.shape) != 2 or held.type.count < smallest:
             return None
         if isinstance(op, MatMul) and op.exact:
             return "its sums are integers, exact in floats"
@@ -51,7 +51,7 @@ def quantize_weights(smallest: int = SMALLEST) -> Rule:
 
 def narrowed(value: Value, along: int) -> QuantizedConstant | None:
     """A constant matrix in 8 bits, by blocks along an axis; None if an element is not finite. Read by parts."""
-    held = value.held
+    held = value.lazy_data
     assert held is not None
     found = [_largest(part, along) for _, part in read_slices(held, 1 if along else BLOCK)]
     most = np.concatenate(found) if found else np.zeros((0, 0), np.float32)

@@ -155,7 +155,7 @@ def _forms(emitted: Emitter, numbers: Mapping[Value, int]) -> list[FormRecord]:
 
 
 def _value(v: Value, emitted: Emitter, placed: Array | LazyArray | None) -> ValueRecord:
-    held = v.held
+    held = v.lazy_data
     data: Array | LazyArray | None = None
     if held is not None and (v in emitted.hosts or held.nbytes <= KEPT):
         data = v.data

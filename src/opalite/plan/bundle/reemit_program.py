@@ -293,7 +293,7 @@ def _unplaced(node: Node) -> Node:
     made: dict[Value, Value] = {}
     for v in (*node.inputs, *node.outputs):
         if v is not None and v not in made:
-            made[v] = Value(v.name, v.type.with_place(OPENCL), v.held, v.producer)
+            made[v] = Value(v.name, v.type.with_place(OPENCL), v.lazy_data, v.producer)
     ins = [None if v is None else made[v] for v in node.inputs]
     found = node.with_(inputs=ins, outputs=[made[v] for v in node.outputs])
     for v, old in zip(found.outputs, node.outputs, strict=True):

@@ -150,7 +150,7 @@ class _Finder:
         self._apart: dict[Value, str] = {}  # roots outside the arena, with the reason
         self._lives: dict[Value, tuple[int, int]] = {}  # steps of first and last use, by root
         self._alive = np.zeros(len(graph.nodes) + 1, np.int64)  # bytes of the arena by step, at the sizes at hand
-        reserved = {graph.inputs[i] for i, _ in graph.reserved}
+        reserved = {graph.inputs[i] for i, _ in graph.input_output_aliases}
         for i, node in enumerate(graph.nodes):
             if is_alias(node) or node.op.in_place:
                 self.nesting.within[node.y] = AliasedSlice(node.x)

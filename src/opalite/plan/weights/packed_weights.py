@@ -74,7 +74,7 @@ def weight_form(weight: Weight) -> Form:
     """A constant in a kernel's own form; equal packings use one function and one name."""
     value, fn, by_slices = weight.value, weight.fn, weight.by_slices
     how = (weight.form, value.type, weight.image, by_slices, getattr(fn, "__code__", fn))
-    held = value.held
+    held = value.lazy_data
 
     def make() -> Array:
         whole = held if by_slices or not isinstance(held, LazyArray) else held.read()
@@ -92,7 +92,7 @@ def placed_form(v: Value) -> Form:
         wide, high = layout.image_size(v.shape)
         shape = high, wide, layout.pack
     kind = (np.dtype(v.type.storage.np), shape) if v.type.nbytes >= LARGE else None
-    return _form(v.held, how, lambda: stored_array(v), kind)
+    return _form(v.lazy_data, how, lambda: stored_array(v), kind)
 
 
 def _form(held: Array | LazyArray | None, how: Hashable, make: Callable[[], Array], kind: Kind | None) -> Form:

@@ -72,7 +72,7 @@ class HostThreadLoop:
         self._current, self._inside, self._iterations_done = (
             word_index["TABLE"],
             word_index["INSIDE"],
-            word_index["MADE"],
+            word_index["ITERATIONS_DONE"],
         )
         self._came, self._spare, self._core = word_index["CAME"], word_index["SPARE"], word_index["CORE"]
         self._launched = math.prod(worker_launch.grid)
@@ -167,19 +167,19 @@ class HostThreadLoop:
         elif with_workers:
             self._back_off(table, (self._ended - started) / self._call[self._iterations_done])
 
-    def run_iterations(self, iterations: int, moves: Array, condition: int = 0) -> int:
+    def run_iterations(self, iterations: int, copies: Array, condition: int = 0) -> int:
         """Execute all steps up to `iterations` times, and wait; returns the number of iterations executed.
 
-        moves: rows of MOVE of plan/megakernel_source.py, modified. condition: address of the byte that an iteration
-        sets to zero to end the loop; 0 for none.
+        copies: rows of HOST_COPY of plan/megakernel_source.py, modified. condition: address of the byte that an
+        iteration sets to zero to end the loop; 0 for none.
         """
         call, word_index = self._call, self._shared[3]
-        call[word_index["TRIPS"]], call[word_index["GOES"]] = iterations, condition
-        call[word_index["MOVES"]], call[word_index["MOVED"]] = moves.__array_interface__["data"][0], len(moves)
+        call[word_index["MAX_ITERATIONS"]], call[word_index["CONDITION"]] = iterations, condition
+        call[word_index["COPIES"]], call[word_index["COPY_COUNT"]] = copies.__array_interface__["data"][0], len(copies)
         try:
             self.run()
         finally:
-            call[word_index["TRIPS"]] = call[word_index["MOVED"]] = 0
+            call[word_index["MAX_ITERATIONS"]] = call[word_index["COPY_COUNT"]] = 0
         done: int = call[self._iterations_done]
         return done
 

@@ -1,4 +1,4 @@
-"""Model: what stands behind a session - an ONNX model or a bundle, with what was compiled of it."""
+"""Model: the interface of ONNX models and bundles, with their compiled executables, to a session."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from .run_request import PLAIN, RunRequest
 
 
 class Model(Protocol):
-    """A model that can be run on a device. `opset` is 0 where it is not known. Thread-safe: programs run in turn, by
-    the request's lock, which nobody holds while something is compiled (run_lock.py)."""
+    """A model that runs on a device. Thread-safe: the request's lock serialises runs, not compilation (run_lock.py).
+
+    overridable: initializers that are also inputs. opset: 0 if it is not known.
+    """
 
     inputs: list[NodeArg]
     outputs: list[NodeArg]
@@ -24,28 +26,28 @@ class Model(Protocol):
 
     @property
     def draws(self) -> bool:
-        """Whether it may draw random numbers, so that two runs cannot be compared; known after the first run."""
+        """Whether the model may draw random numbers, so that runs cannot be compared; known after the first run."""
 
     @property
     def repeats(self) -> bool:
-        """Whether the bytes of the file and the inputs' types decide everything; known after the first run."""
+        """Whether the file and the inputs' types determine every plan; known after the first run."""
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds as arrays; InputError says what does not fit."""
+        """Feeds as arrays. Raises InputError for feeds that do not fit the inputs."""
 
     def run(self, feeds: Mapping[str, Any], request: RunRequest = PLAIN) -> tuple[list[Any], RunTrace]:
-        """The model's outputs in order, and what the run did, with how runs like it go where that is known.
+        """The model's outputs in order, and the trace of the run.
 
-        feeds: what `check_feeds` gave: arrays or DeviceTensors. Of the request's targets those outputs that can are the
-        DeviceTensors that the targets gave; the first run of a shape gives arrays, for halves may overflow.
+        feeds: arrays or DeviceTensors, as `check_feeds` returns them. An output with a target is the target's
+        DeviceTensor, or an array: in the first run of a shape, whose fp16 values may overflow.
         """
 
     def example_shapes(self, device: DeviceInfo) -> dict[str, tuple[int, ...]]:
-        """A shape for every input, to try the model with on `device`."""
+        """Example shapes by input, for a run on `device`."""
 
     @property
     def caches(self) -> list[ExecutableCache]:
         """The caches of compiled executables."""
 
     def reset(self) -> None:
-        """Forget what was compiled."""
+        """Drop the compiled executables."""

@@ -1,4 +1,4 @@
-"""RunRequest: what a run is asked beside its inputs."""
+"""RunRequest: the parameters of a run besides its inputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """Whether graphs that this run plans are tuned first.
+    """Whether graphs planned for this run are tuned first.
 
-    level: 'none' to 'exhaustive'; '' is what the session was opened with. resumes: search a graph that was tuned
-    already for what its budget left out. watch: told of every trial. tell: given the report on each graph that is
-    tuned, before the search fills it.
+    level: 'none' to 'exhaustive'; '' takes the session's level. resumes: continue the search on a graph that an earlier
+    search has left unfinished. on_trial: called after every trial. on_report: called with the report of each tuned
+    graph, before the search fills it.
     """
 
     level: str = ""
     resumes: bool = False
-    watch: Callable[[Progress], None] | None = None
-    tell: Callable[[GraphTuning], None] | None = None
+    on_trial: Callable[[Progress], None] | None = None
+    on_report: Callable[[GraphTuning], None] | None = None
 
 
 AS_OPENED = TuneRequest()
@@ -35,11 +35,13 @@ AS_OPENED = TuneRequest()
 
 @dataclass(frozen=True)
 class RunRequest:
-    """targets: outputs by name that should stay on the device, and what gives their tensors. recorder: told of the
-    times of every launch. check: asked between segments, raises if the run is called off. is_trial: what is computed is
-    only to be compared, so that overflow is no news. waits: go through specialised programs, however long they take to
-    build. lock: what runs of the session take in turn; None where there are no others. unread: outputs by name that
-    nobody reads, which may come as whatever stands for them.
+    """The parameters of a run.
+
+    targets: by output name, the function that gives the device tensor for an output that stays on the device. recorder:
+    called with the times of every launch. check: called between segments; it raises if the run was terminated.
+    is_trial: the outputs are only compared, so that an overflow does not change the session's precision. waits: wait
+    for the optimized programs. lock: of the session's runs; None if there are no others. unread: names of outputs that
+    nobody reads; their values are undefined.
     """
 
     targets: Mapping[str, Target] = field(default_factory=dict)

@@ -68,7 +68,7 @@ class PolicySearch(Job):
         self.step = "begun"
         self.found: FoundPolicy | None = None
 
-    def _watch(self, step: str) -> None:
+    def _on_step(self, step: str) -> None:
         self.step = step
         if self.stops():
             raise StopError
@@ -77,7 +77,7 @@ class PolicySearch(Job):
         """See Job.run."""
         with suppress(StopError):
             found = self._find()
-            self._watch("found")
+            self._on_step("found")
             if found.is_reusable:
                 self._keep(found.choice)
             self.found = found
@@ -98,7 +98,7 @@ class PolicySearch(Job):
             self._feeds,
             self._start,
             tolerance,
-            self._watch,
+            self._on_step,
         )
         policy, plain = mixed.policy, OutputError(mixed.plain)
         types = types_of(self._feeds)
@@ -115,7 +115,7 @@ class PolicySearch(Job):
             open_onnx(self._model, self._compiler.by(policy_word(p)), self._edits) for p in (policy, FP32)
         )
         runs = [ComparedRuns(model) for model in (narrow, reference)]
-        self._watch("checked")
+        self._on_step("checked")
         got, want = (run(self._feeds) for run in runs)
         worst = compare_outputs(narrow.outputs, got, want)
         if worst.error > first_limit(tolerance) or runs[0].overflowed:

@@ -66,11 +66,11 @@ def find_policy(
     memory: str = "auto",
     precision: Precision = Precision.FP16,
     allowed: float | None = None,
-    watch: Callable[[str], None] | None = None,
+    on_step: Callable[[str], None] | None = None,
 ) -> MixedPrecision:
     """The policy with which the outputs on `feeds` differ from float32's by at most `allowed` (None: the table's).
 
-    watch: called with a description of every step. InputError for a bundle, whose nodes are not known, and for
+    on_step: called with a description of every step. InputError for a bundle, whose nodes are not known, and for
     precision fp32.
     """
     if not isinstance(model, bytes) and is_bundle(model):
@@ -79,7 +79,7 @@ def find_policy(
         raise InputError("a policy says which nodes keep fp32 in fp16 or fp16_fast; choose one of these")
     limit = tolerance("model", precision) if allowed is None else allowed
     compiler = Compiler(find_runtime(device), CompileOptions(memory=memory))
-    return find_policy_on(compiler, ImportedModel(model), feeds, PrecisionPolicy(precision), limit, watch)
+    return find_policy_on(compiler, ImportedModel(model), feeds, PrecisionPolicy(precision), limit, on_step)
 
 
 def find_policy_on(
@@ -88,16 +88,16 @@ def find_policy_on(
     feeds: Mapping[str, Any],
     start: PrecisionPolicy,
     limit: float,
-    watch: Callable[[str], None] | None = None,
+    on_step: Callable[[str], None] | None = None,
 ) -> MixedPrecision:
     """`find_policy` with a given compiler and model. Nodes that `start` has in float32 stay there.
 
-    watch: called with a description of every step; an exception that it raises ends the search.
+    on_step: called with a description of every step; an exception that it raises ends the search.
     """
-    watch = watch or (lambda text: None)
+    on_step = on_step or (lambda text: None)
     checked = imported.check_feeds(feeds)
-    names, beyond = _ranges(imported, checked, watch)
-    trials = _ModelTrials(imported, checked, compiler, start.precision, names, watch)
+    names, beyond = _ranges(imported, checked, on_step)
+    trials = _ModelTrials(imported, checked, compiler, start.precision, names, on_step)
     plain = trials.difference({})
     kept = {**beyond, **start.fp32}
     found = trials.difference(kept) if kept else plain
@@ -127,13 +127,13 @@ class _ModelTrials:
         compiler: Compiler,
         precision: Precision,
         names: Names,
-        watch: Callable[[str], None],
+        on_step: Callable[[str], None],
     ) -> None:
         self.names = names
         self.count = 0
         self._imported, self._feeds, self._compiler = imported, feeds, compiler
         self._precision = precision
-        self._watch = watch
+        self._on_step = on_step
         self._want = self._run(PrecisionPolicy(Precision.FP32))
         self._known: dict[frozenset[str], float] = {}
 
@@ -146,7 +146,7 @@ class _ModelTrials:
             pairs = zip(got, self._want, strict=True)
             self._known[key] = max((relative_difference(g, w) for g, w in pairs), default=0.0)
             half = len(self.names) - len(kept)
-            self._watch(f"{half} of {len(self.names)} nodes in half: outputs differ by {self._known[key]:.2g}")
+            self._on_step(f"{half} of {len(self.names)} nodes in half: outputs differ by {self._known[key]:.2g}")
         return self._known[key]
 
     def _run(self, policy: PrecisionPolicy) -> list[Array]:
@@ -199,7 +199,7 @@ def _split(names: Sequence[str], parts: int) -> list[Names]:
 
 
 def _ranges(
-    imported: ImportedModel, feeds: Mapping[str, Any], watch: Callable[[str], None]
+    imported: ImportedModel, feeds: Mapping[str, Any], on_step: Callable[[str], None]
 ) -> tuple[Names, dict[str, str]]:
     """(names of the nodes with float32 values, in order; why some must keep float32), by the references on `feeds`."""
     names: dict[str, None] = {}
@@ -216,7 +216,7 @@ def _ranges(
             graph = optimised[key]
             known: dict[Value, Array] = dict(zip(graph.inputs, map(np.asarray, run.feeds), strict=True))
             for node, arrays in _evaluate(graph, known):
-                watch(f"ranges: {node.name}")
+                on_step(f"ranges: {node.name}")
                 if arrays:
                     names.setdefault(node.name)
                     why = _out_of_range(arrays)

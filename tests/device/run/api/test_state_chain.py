@@ -22,7 +22,7 @@ from ....helpers.decoders import KINDS, feeds_of
 from ....helpers.linked_double import Double, double
 
 __all__ = ["double"]
-TOKEN = "logits/likeliest"
+TOKEN = "logits/argmax"
 LINKS = {"input_ids": TOKEN}
 
 
@@ -43,7 +43,7 @@ Open = Callable[..., opalite.InferenceSession]
 def open_session(rt: Runtime) -> Open:
     def make(kind: str = "llama", **options: Any) -> opalite.InferenceSession:
         told = opalite.SessionOptions()
-        told.add_session_config_entry("opalite.likeliest", "logits")
+        told.add_session_config_entry("opalite.argmax", "logits")
         return opalite.InferenceSession(KINDS[kind](), told, device=rt.info.id, **{"precision": "fp32", **options})
 
     return make

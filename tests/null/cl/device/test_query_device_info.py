@@ -1,4 +1,4 @@
-"""Describing devices that are stand-ins: broken queries, and findings of trial builds kept on disk."""
+"""Describing devices that are stand-ins: broken queries, and findings of probe builds kept on disk."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def edited(edits: ModelEdits, opset: int = 17) -> Any:
 
 @pytest.mark.parametrize("last", [(), ("logits",)])
 def test_the_largest_of_the_last_position(last: tuple[str, ...]) -> None:
-    loaded, model = edited(ModelEdits(last=last, likeliest=("logits", "logits")))
+    loaded, model = edited(ModelEdits(last=last, argmax=("logits", "logits")))
     names = [v.name for v in loaded.outputs]
     assert names == ["logits", "flat", argmax_name("logits"), max_name("logits")]
     assert [v.shape for v in loaded.outputs[2:]] == [("N", 1), ("N", 1)]
@@ -45,13 +45,11 @@ def test_the_largest_of_the_last_position(last: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("names, opset", [(("flat",), 17), (("nothing", "x"), 17), (("logits",), 12)])
 def test_others_stay_as_they_are(names: tuple[str, ...], opset: int) -> None:
     plain = parse(TEXT)
-    _, model = edited(ModelEdits(likeliest=names), opset)
+    _, model = edited(ModelEdits(argmax=names), opset)
     assert model.graph == plain.graph
 
 
 def test_the_edit_has_a_digest_of_its_own() -> None:
-    found = {
-        ModelEdits(last=a, likeliest=b).digest() for a, b in (((), ()), (("a",), ()), ((), ("a",)), (("a",), ("a",)))
-    }
+    found = {ModelEdits(last=a, argmax=b).digest() for a, b in (((), ()), (("a",), ()), ((), ("a",)), (("a",), ("a",)))}
     assert len(found) == 4
-    assert not ModelEdits(likeliest=())
+    assert not ModelEdits(argmax=())

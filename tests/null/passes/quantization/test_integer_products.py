@@ -23,7 +23,7 @@ QUANTISED = np.array([[1, -2], [3, 4], [-5, 6]], np.int8)
 def remember_levels(values: dict[str, Value]) -> None:
     """The importer notes of what integers a constant is made."""
     if values["w"].dtype.is_float:
-        values["w"].levels = QuantizedConstant(QUANTISED, np.array(0.25, np.float32), None)
+        values["w"].quantized = QuantizedConstant(QUANTISED, np.array(0.25, np.float32), None)
 
 
 CASES = (

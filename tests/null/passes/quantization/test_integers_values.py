@@ -41,7 +41,7 @@ def dequantised_constant(g: GraphMaker, name: str, q: Value, scale: Any, zero: A
     assert q.data is not None
     less = q.data.astype(np.float32) - (0 if zero is None else zero.astype(np.float32))
     v = g.const(name, less * np.asarray(scale, np.float32))
-    v.levels = QuantizedConstant(q.data, np.asarray(scale, np.float32), zero)
+    v.quantized = QuantizedConstant(q.data, np.asarray(scale, np.float32), zero)
     return v
 
 

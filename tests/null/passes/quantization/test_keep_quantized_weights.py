@@ -23,8 +23,8 @@ def remember(**parts: Any) -> Callable[[dict[str, Value]], None]:
     def prepare(values: dict[str, Value]) -> None:
         w = values.get("w")
         if w is not None and w.dtype.is_float:
-            w.levels = QuantizedConstant(**parts)
-            w.data = w.levels.contents(np.float32).read()
+            w.quantized = QuantizedConstant(**parts)
+            w.data = w.quantized.contents(np.float32).read()
 
     return prepare
 

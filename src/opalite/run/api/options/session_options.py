@@ -34,9 +34,9 @@ DATA_FILE_FROM = "session.optimized_model_external_initializers_min_size_in_byte
 FORMAT = "session.load_model_format"
 LAST_POSITION = "opalite.last_position"
 """Config entry: comma-separated outputs [batch, positions, ...], of which the model keeps the last position."""
-LIKELIEST = "opalite.likeliest"
+ARGMAX = "opalite.argmax"
 """Config entry: names of outputs [batch, positions, n], comma-separated, replaced by the argmax of the last position
-(NAME/likeliest, int64 [batch, 1]) and its value (NAME/largest, [batch, 1])."""
+(NAME/argmax, int64 [batch, 1]) and its value (NAME/max, [batch, 1])."""
 _KNOWN_ENTRIES = (
     NO_FALLBACK,
     RECORD_ASSIGNMENT,
@@ -45,7 +45,7 @@ _KNOWN_ENTRIES = (
     DATA_FILE_FROM,
     FORMAT,
     LAST_POSITION,
-    LIKELIEST,
+    ARGMAX,
 )
 
 
@@ -214,11 +214,10 @@ def log_no_effect(options: SessionOptions, log: SessionLog) -> None:
 def parse_edits(options: SessionOptions) -> ModelEdits:
     """The edits of the model that the options request."""
     entries = options._config.entries
-    last, likeliest = (
-        tuple(n for name in entries.get(key, "").split(",") if (n := name.strip()))
-        for key in (LAST_POSITION, LIKELIEST)
+    last, argmax = (
+        tuple(n for name in entries.get(key, "").split(",") if (n := name.strip())) for key in (LAST_POSITION, ARGMAX)
     )
-    return ModelEdits(**options._edits, folder=entries.get(DATA_FOLDER, ""), last=last, likeliest=likeliest)
+    return ModelEdits(**options._edits, folder=entries.get(DATA_FOLDER, ""), last=last, argmax=argmax)
 
 
 def _text(what: str, value: Any) -> str:

@@ -279,7 +279,7 @@ class InferenceSession(Recovery, SessionTools):
             targets or {},
             recorder or self._profiler,
             None if options is None else partial(check_not_terminated, options),
-            tuning or TuneRequest(tell=self._tunings.append),
+            tuning or TuneRequest(on_report=self._tunings.append),
             waits=waits,
             lock=self._lock,
             unread=unread,

@@ -240,13 +240,13 @@ class SessionTools(SessionApi):
         return profile
 
     def tune(
-        self, input_feed: Mapping[str, Any], level: str = "fast", watch: Callable[[Progress], None] | None = None
+        self, input_feed: Mapping[str, Any], level: str = "fast", on_trial: Callable[[Progress], None] | None = None
     ) -> list[GraphTuning]:
         """Search kernels, parameters and work-groups for the shapes of `input_feed`, for this session and later ones.
 
-        level: 'fast', 'normal', 'wide' or 'exhaustive'. watch: called after every trial. Returns a report on each graph
-        of the model. After an interruption, the next call continues from the measurements so far. Raises InputError for
-        a bundle, whose program is fixed: compile the model again with tune=.
+        level: 'fast', 'normal', 'wide' or 'exhaustive'. on_trial: called after every trial. Returns a report on each
+        graph of the model. After an interruption, the next call continues from the measurements so far. Raises
+        InputError for a bundle, whose program is fixed: compile the model again with tune=.
         """
         if level == "none" or level not in LEVELS:
             raise InputError(f"tuning level {level!r} is not known; choose {', '.join(LEVELS[1:])}")
@@ -256,7 +256,7 @@ class SessionTools(SessionApi):
         check_fork()
         self.close()
         found = self._tunings = []
-        self._execute(input_feed, self._request(tuning=TuneRequest(level, True, watch, found.append)))
+        self._execute(input_feed, self._request(tuning=TuneRequest(level, True, on_trial, found.append)))
         return list(found)
 
     @property

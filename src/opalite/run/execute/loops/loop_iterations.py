@@ -1,7 +1,7 @@
 """LoopIterations: runs a program as the body of a loop, with loop-carried values in memory that host and device share.
 
 If the calling thread executes all launches (pocl/megakernel/host_thread_loop.py), one call makes all iterations.
-Between two iterations it copies loop-carried and collected values, by a list of moves.
+Between two iterations it copies loop-carried and collected values, by a list of copies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ....plan.megakernel_source import MOVE
+from ....plan.megakernel_source import HOST_COPY
 from ..run_trace import RunTrace
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
-_TO, _FROM = MOVE.index("TO"), MOVE.index("FROM")
+_TO, _FROM = HOST_COPY.index("TO"), HOST_COPY.index("FROM")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class LoopIterations:
             for place in inputs[number]:
                 self._running.append((len(after) + len(between), place, which))
                 between.append(_move(place, place, from_step=place.nbytes, is_between=True))
-        self._moves = np.array([*after, *between], np.uint64).reshape(-1, len(MOVE))
+        self._copies = np.array([*after, *between], np.uint64).reshape(-1, len(HOST_COPY))
         self._condition = None if plan.condition is None else outputs[plan.condition].reshape(-1).view(np.uint8)
         self._flag = 0 if self._condition is None else _address(self._condition)
 
@@ -126,10 +126,10 @@ class LoopIterations:
         """
         clock = time.perf_counter
         started = clock()
-        moves = self._moves.copy()
+        copies = self._copies.copy()
         columns = [np.empty((most, *memory.shape), memory.dtype) for memory in self._rows]
         for k, column in enumerate(columns, self._first_row):
-            moves[k, _TO] = _address(column)
+            copies[k, _TO] = _address(column)
         for places, value in zip(self._inputs, feeds, strict=True):
             for place in places:
                 place[...] = value
@@ -139,9 +139,9 @@ class LoopIterations:
         for k, place, which in self._running:
             rows = np.ascontiguousarray(sources[which], place.dtype)
             kept.append(rows)
-            moves[k, _FROM] = _address(rows) + place.nbytes  # the first iteration has its own
+            copies[k, _FROM] = _address(rows) + place.nbytes  # the first iteration has its own
         uploaded = clock()
-        made = self._repeat.loop.run_iterations(most, moves, self._flag)
+        made = self._repeat.loop.run_iterations(most, copies, self._flag)
         computed = clock()
         self.iteration_s = (computed - uploaded) / made
         continues = self._condition is None or bool(self._condition[0])
@@ -209,5 +209,5 @@ def _address(array: Array) -> int:
 def _move(
     to: Array, from_: Array, *, to_step: int = 0, from_step: int = 0, is_between: bool = False
 ) -> tuple[int, ...]:
-    """A MOVE of plan/megakernel_source.py."""
+    """A HOST_COPY of plan/megakernel_source.py."""
     return _address(to), _address(from_), from_.nbytes, to_step, from_step, int(is_between)

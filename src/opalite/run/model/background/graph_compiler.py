@@ -376,7 +376,7 @@ class Compiler:
 
         trace.import_s += time.perf_counter() - started
         started = time.perf_counter()
-        planner = TunedPlanner(self.rt, options, onnx_runner(), tuning.watch, tuning.tell)
+        planner = TunedPlanner(self.rt, options, onnx_runner(), tuning.on_trial, tuning.on_report)
         if level != "none" and (tuning.resumes or not planner.is_tuned(prepared, level)):
             planned = planner.plan_with_search(prepared, level)
             trace.tune_s += time.perf_counter() - started

@@ -70,16 +70,16 @@ def plan_for_sizes(plan: Callable[[Graph], Planned], graph: Graph, sizes: Sizes,
 
 def constant_bytes(graph: Graph) -> int:
     """Bytes of the constants that nodes of `graph` read."""
-    constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.held is not None}
-    return sum(v.held.nbytes for v in constants if v.held is not None)
+    constants = {v for n in graph.nodes for v in n.inputs if v is not None and v.lazy_data is not None}
+    return sum(v.lazy_data.nbytes for v in constants if v.lazy_data is not None)
 
 
 def compute_largest(graph: Graph, policy: PrecisionPolicy) -> None:
     """Compute the largest value of large constants, in parallel. Planning in half precision reads them."""
     if policy.precision in (Precision.FP32, Precision.WIDE):
         return
-    inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.levels is None}
-    large = {v.held for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.held, LazyArray)}
+    inputs = {v for n in graph.nodes for v in n.inputs if v is not None and v.quantized is None}
+    large = {v.lazy_data for v in inputs if v.dtype is DType.FLOAT32 and isinstance(v.lazy_data, LazyArray)}
     parallel_map(lambda held: held.cached_query(largest), large)
 
 

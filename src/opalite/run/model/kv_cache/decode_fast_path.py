@@ -87,9 +87,9 @@ class DecodeFastPath:
         self._held: list[tuple[GrowableDeviceTensor, Any]] = []  # of `_known`, with the tensor of each at that time
         self._lists: list[list[GrowableDeviceTensor]] = []  # of `_known`, grouped by length
         self._rebind_count = -1  # of the executable when these caches were bound; -1 if they never were
-        inputs, outputs = ({pair[i] for pair in record.reserved} for i in (0, 1))
+        inputs, outputs = ({pair[i] for pair in record.input_output_aliases} for i in (0, 1))
         self._read = [n for i, n in enumerate(record.inputs) if i not in inputs]
-        ports = list(zip(runs.dynamic.program.reserved, record.reserved, strict=True))
+        ports = list(zip(runs.dynamic.program.reserved, record.input_output_aliases, strict=True))
         self._slots = [(port.slot, record.inputs[i]) for port, (i, _) in ports]
         self._stored = {record.inputs[i]: port.dtype.np for port, (i, _) in ports}
         made = [o for o in range(len(runs.dynamic.program.outputs) + len(outputs)) if o not in outputs]

@@ -82,7 +82,7 @@ def shape_kv_cache_spec(segment: Segment) -> KVCacheSpec:
         {},
         {n: Cache(r.axis, r.grows, r.present, r.narrow) for n, r in signature.reserved.items()},
         segment.inputs,
-        segment.graph.reserved,
+        segment.graph.input_output_aliases,
         {n: d.text if is_symbolic_int(d) else str(d) for n, d in segment.lengths.items()},
         {n: index for n, index in sources.items() if index not in on_host},
     )

@@ -192,7 +192,7 @@ class KVCacheRuns:
         at = compiled.at(sizes)
         assert at is not None
         executable = compiled.executable
-        reserved, made = ({pair[i] for pair in record.reserved} for i in (0, 1))
+        reserved, made = ({pair[i] for pair in record.input_output_aliases} for i in (0, 1))
         arrays = [v for i, v in enumerate(feeds) if i not in reserved]
         # Outputs of the first run stay on the host if half storage may overflow, because it is checked.
         keeps = request.targets and (compiled.is_proven or not compiled.may_overflow)
@@ -209,7 +209,7 @@ class KVCacheRuns:
     def _buffers(self, record: KVCacheSpec, program: Program) -> dict[int, Any]:
         """The caches' buffers by slot, converted to the program's dtype."""
         memory = {}
-        for port, (number, _) in zip(program.reserved, record.reserved, strict=True):
+        for port, (number, _) in zip(program.reserved, record.input_output_aliases, strict=True):
             cache = self.caches[record.inputs[number]]
             if port.dtype is not DType.of(cache.stored):
                 if not cache.owns_memory:

@@ -59,7 +59,7 @@ def test_compiled_again_in_this_process(model: str, digests: dict[str, str]) -> 
 def test_compiled_in_another_process(seed: str, digests: dict[str, str]) -> None:
     """Sets of texts have another order in each process, and models come in another order."""
     code = (
-        "from tests.null.plan.test_same_bytes import MODELS, digest_of\n"
+        "from tests.null.plan.test_reproducible_plans import MODELS, digest_of\n"
         "for model in reversed(MODELS): print(model, digest_of(model))"
     )
     environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed}
