@@ -30,10 +30,7 @@ _READ = {
     "float32": "as_float((uint)a[{}])",
     "float64": "as_double(a[{}])",
 }
-_NUMBERS = (
-    "size_t item_x_, size_t item_y_, size_t item_z_, size_t group_x_, size_t group_y_, size_t group_z_, "
-    "size_t local_x_, size_t local_y_, size_t local_z_"
-)
+_NUMBERS = ", ".join(f"size_t {of}_{axis}_" for of in ("item", "group", "local") for axis in "xyz")
 _NUMBERING = """#define local
 #define LOCAL_IS_PRIVATE
 #define barrier(flags)
@@ -260,7 +257,7 @@ kernel void clear_steps(global uint *counters, uint first, uint last) {
 """
 
 _STAY = """
-// After a trip: what it leaves behind and what the next one needs goes where it belongs. Whether there is another one.
+// Copies loop-carried and collected values after an iteration. Returns whether another iteration follows.
 static bool goes_on(global ulong *call) {
     const bool more = ++call[ITERATIONS_DONE] < call[MAX_ITERATIONS]
         && (!call[CONDITION] || *(global const uchar *)call[CONDITION]);
