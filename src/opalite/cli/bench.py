@@ -17,15 +17,15 @@ from ..bench.compare import Comparison, Measured, Plan, compare
 from ..bench.report import as_json, milliseconds, throughput_json
 from ..bench.throughput import measure_throughput, modes_of
 from ..errors import InputError
-from .auto_precision import precision_lines, settle_precision
-from .console import make_console
-from .input_files import Preprocess, input_specs, load_inputs
+from .console import make_console, print_lines
 from .output_files import check_writable, write_text
+from .session_inputs import precision_lines, session_inputs, settle_precision
 from .shared_options import (
     Real,
     device_options,
+    file_option,
     model_argument,
-    parse_shapes,
+    option_value,
     seed_option,
     session_kwargs,
     shape_option,
@@ -44,7 +44,7 @@ _ROUNDS = 12
     metavar="ENGINES",
     help="Engines to compare with, separated by commas: onnxruntime, openvino, or a Python module with make_engine.",
 )
-@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
+@file_option
 @seed_option
 @click.option(
     "--warmup", type=click.IntRange(min=0), default=2, show_default=True, help="Untimed runs before each stretch."
@@ -82,8 +82,6 @@ _ROUNDS = 12
 def command(
     model: str,
     against: str,
-    files: tuple[str, ...],
-    seed: int,
     warmup: int,
     iterations: int | None,
     duration: float | None,
@@ -91,12 +89,6 @@ def command(
     threads: int | None,
     throughput: bool,
     json_file: str | None,
-    shapes: tuple[str, ...],
-    device: str | None,
-    precision: str | None,
-    tolerance: float | None,
-    memory: str | None,
-    tune: str | None,
 ) -> None:
     """Measure MODEL, alone or against other engines.
 
@@ -106,9 +98,9 @@ def command(
     from ..run.api.session.inference_session import InferenceSession
 
     check_writable(json_file)
-    settings = session_kwargs(device, precision, tolerance, memory, tune)
+    settings = session_kwargs()
     with InferenceSession(model, **settings) as session:
-        inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+        inputs = session_inputs(session)
         settle_precision(session, inputs, make_console())
         precisions = precision_lines(session, inputs)
         policy = session.precision_policy if session.chooses_precision else None
@@ -120,7 +112,7 @@ def command(
     if throughput and iterations:
         raise InputError("--throughput works for seconds: give --duration in place of --iterations")
     count = threads or (core_count() if throughput else Plan().threads)
-    plan = make_plan(iterations, duration, warmup, count, seed, _ROUNDS // 2 if throughput else _ROUNDS)
+    plan = make_plan(iterations, duration, warmup, count, option_value("seed"), _ROUNDS // 2 if throughput else _ROUNDS)
     with TemporaryDirectory() as folder, console.status("measuring") as status:
         if policy is not None:  # what was decided is measured: the workers decide nothing
             path = Path(folder) / "policy.json"
@@ -132,8 +124,7 @@ def command(
             found = measure_throughput(Path(model), inputs.feeds, modes, plan, extra, status.update)
         else:
             comparison = compare(Path(model), inputs.feeds, engines, plan, extra, status.update)
-    for line in (*inputs.assumptions(), *precisions):
-        console.print(line, soft_wrap=True, markup=False)
+    print_lines(console, [*inputs.assumptions(), *precisions])
     if throughput:
         print_throughput(console, found, percentiles)
         record, failed = throughput_json(found), found.failed

@@ -12,9 +12,17 @@ import click
 from ..errors import InputError
 from ..plan.bundle.bundle import SUFFIX
 from ..run.model.model_inputs_outputs import NodeArg
-from .input_files import InputSpec, Preprocess, load_inputs
+from .input_files import PIXELS_TO_ONE, InputSpec, load_inputs
 from .output_files import check_writable
-from .shared_options import PRECISION_HELP, model_argument, parse_shapes, tolerance_option
+from .shared_options import (
+    MEMORY_HELP,
+    model_argument,
+    parse_shapes,
+    precision_option,
+    session_kwargs,
+    strict_option,
+    tolerance_option,
+)
 
 
 @click.command()
@@ -22,7 +30,7 @@ from .shared_options import PRECISION_HELP, model_argument, parse_shapes, tolera
 @click.argument("bundle", required=False, type=click.Path())
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Shape of an input with open dimensions.")
 @click.option("--device", multiple=True, help="Device to compile for; may be given several times.")
-@click.option("--precision", default=None, help=PRECISION_HELP)
+@precision_option
 @tolerance_option
 @click.option(
     "--load-inputs",
@@ -33,25 +41,16 @@ from .shared_options import PRECISION_HELP, model_argument, parse_shapes, tolera
     metavar="[NAME=]FILE",
     help="An input by which precision auto is decided. Inputs without a file are random.",
 )
-@click.option(
-    "--memory",
-    default="auto",
-    show_default=True,
-    help="Tensors in auto, buffer or image; weights low (8 bits) or normal.",
-)
+@click.option("--memory", default="auto", show_default=True, help=MEMORY_HELP)
 @click.option("--tune", default="none", show_default=True, help="Tuning level.")
-@click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
+@strict_option
 def command(
     model: str,
     bundle: str | None,
     shapes: tuple[str, ...],
     device: tuple[str, ...],
-    precision: str | None,
-    tolerance: float | None,
     files: tuple[str, ...],
-    memory: str,
-    tune: str,
-    strict: bool,
+    **options: Any,
 ) -> None:
     """Compile MODEL to BUNDLE (by default MODEL's name with the suffix .opal, in the current folder)."""
     from ..run.api.session.compile_bundle import compile_model
@@ -72,20 +71,11 @@ def command(
     arrays: dict[str, Any] = {}
     if files:
         ports = [_wanted(a, shapes_of) for a in wanted]
-        loaded = load_inputs(files, ports, given, Preprocess(scale=1 / 255), 0)
+        loaded = load_inputs(files, ports, given, PIXELS_TO_ONE, 0)
         arrays = {name: array for name, array in loaded.feeds.items() if name not in loaded.random_names}
+    devices = list(device) or None
     made = compile_model(
-        model,
-        target,
-        shapes=shapes_of,
-        device=list(device) or None,
-        precision=precision,
-        memory=memory,
-        tune=tune,
-        strict=strict,
-        tolerance=tolerance,
-        inputs=arrays,
-        report=click.echo,
+        model, target, shapes=shapes_of, device=devices, inputs=arrays, report=click.echo, **options, **session_kwargs()
     )
     for variant in made.variants:
         inputs = ", ".join(f"{k}:{'x'.join(map(str, s))}" for k, s in variant.needs.shapes.items())

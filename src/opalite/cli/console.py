@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 
 from .. import knobs
@@ -16,6 +18,12 @@ def make_console() -> Console:
     if not console.is_terminal and not knobs.foreign("COLUMNS"):
         console.width = _WIDTH
     return console
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines that the terminal may wrap."""
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 def print_caches(console: Console) -> None:

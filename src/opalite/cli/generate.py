@@ -62,11 +62,6 @@ def command(
     audio: str | None,
     cache: str,
     json_file: str | None,
-    device: str | None,
-    precision: str | None,
-    tolerance: float | None,
-    memory: str | None,
-    tune: str | None,
     **wanted: Any,
 ) -> None:
     """Generate text after a prompt by the language model in the folder MODEL.
@@ -79,8 +74,7 @@ def command(
 
     check_writable(json_file)
     inputs = _load(files)
-    given = session_kwargs(device, precision, tolerance, memory, tune)
-    with Generator(model, file=file, cache=cache, **given) as generator:
+    with Generator(model, file=file, cache=cache, **session_kwargs()) as generator:
         results: list[dict[str, Any]] = []
         bandwidth = 0.0
         # Of a sound longer than the encoder hears at once, the text of each window.

@@ -8,15 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, OpaliteError
 from ..ir.dtype import DType
-
-if TYPE_CHECKING:
-    from ..run.api.session.inference_session import InferenceSession
 
 Array = np.ndarray[Any, Any]
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -35,6 +32,9 @@ class Preprocess:
     order: str = "RGB"
 
 
+PIXELS_TO_ONE = Preprocess(scale=1 / 255)
+
+
 @dataclass(frozen=True)
 class InputSpec:
     """Name, dtype, shape (None for open dimensions) and example shape of an input."""
@@ -43,18 +43,6 @@ class InputSpec:
     dtype: DType
     shape: tuple[int | None, ...]
     example: tuple[int, ...]
-
-
-def input_specs(session: InferenceSession) -> list[InputSpec]:
-    """The specs of a session's inputs. InputError for inputs other than tensors."""
-    wanted = []
-    examples = session.example_shapes()
-    for port in session.get_inputs():
-        if port.dtype is None:
-            raise InputError(f"input '{port.name}' is {port.type}: only tensors can be given on the command line")
-        shape = tuple(d if isinstance(d, int) else None for d in port.shape)
-        wanted.append(InputSpec(port.name, port.dtype, shape, examples[port.name]))
-    return wanted
 
 
 @dataclass(frozen=True)

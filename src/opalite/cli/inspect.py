@@ -11,38 +11,23 @@ from rich.table import Table
 from ..errors import InputError
 from ..ir.device.device_info import DeviceInfo
 from ..run.report.explanation import Explanation, memory_line
-from .auto_precision import precision_lines, settle_precision
-from .console import make_console, print_caches
-from .input_files import Preprocess, input_specs, load_inputs
-from .shared_options import model_argument, parse_shapes, session_kwargs, session_options
+from .console import make_console, print_caches, print_lines
+from .input_files import Preprocess
+from .session_inputs import precision_lines, session_inputs, settle_precision
+from .shared_options import file_option, model_argument, session_kwargs, session_options
 
 
 @click.command()
 @model_argument
-@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
+@file_option
 @click.option("--node", default=None, help="Tell everything about one node: candidates, estimates, refusals.")
 @click.option("--limit", type=click.IntRange(min=0), default=0, help="Show only the first N nodes.  [default: all]")
 @session_options
-def command(
-    model: str,
-    files: tuple[str, ...],
-    node: str | None,
-    limit: int,
-    device: str | None,
-    precision: str | None,
-    tolerance: float | None,
-    memory: str | None,
-    tune: str | None,
-    shapes: tuple[str, ...],
-    strict: bool,
-    trust: bool | None,
-) -> None:
+def command(model: str, node: str | None, limit: int) -> None:
     """Show graph, placement, costs and memory of MODEL without the results of a run."""
     from ..run.api.session.inference_session import InferenceSession
 
-    session = InferenceSession(
-        model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)
-    )
+    session = InferenceSession(model, **session_kwargs())
     console = make_console()
     meta = session.get_modelmeta()
     console.print(
@@ -52,9 +37,8 @@ def command(
     for title, ports in (("input", session.get_inputs()), ("output", session.get_outputs())):
         for port in ports:
             console.print(f"{title:8} {port.name}: {port.type} {list(port.shape)}", soft_wrap=True)
-    inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(), 0)
-    for line in inputs.assumptions():
-        console.print(line, soft_wrap=True)
+    inputs = session_inputs(session, Preprocess())
+    print_lines(console, inputs.assumptions())
     with inputs.explained():
         settle_precision(session, inputs, console)
         explanation = session.explain(inputs.feeds)

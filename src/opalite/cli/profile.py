@@ -9,16 +9,15 @@ from rich.console import Console
 from rich.table import Table
 
 from ..run.report.profile import Profile, Row
-from .auto_precision import precision_lines, settle_precision
-from .console import make_console, print_caches
-from .input_files import Preprocess, input_specs, load_inputs
+from .console import make_console, print_caches, print_lines
 from .output_files import check_writable, write_text
-from .shared_options import model_argument, parse_shapes, seed_option, session_kwargs, session_options
+from .session_inputs import precision_lines, session_inputs, settle_precision
+from .shared_options import file_option, model_argument, seed_option, session_kwargs, session_options
 
 
 @click.command()
 @model_argument
-@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
+@file_option
 @seed_option
 @click.option("--iterations", type=click.IntRange(min=1), default=10, show_default=True, help="Profiled runs.")
 @click.option("--trace", default=None, metavar="FILE.json", help="Write a Chrome trace; opens in Perfetto.")
@@ -27,45 +26,25 @@ from .shared_options import model_argument, parse_shapes, seed_option, session_k
 )
 @click.option("--limit", type=click.IntRange(min=0), default=40, show_default=True, help="Rows by node; 0 shows all.")
 @session_options
-def command(
-    model: str,
-    files: tuple[str, ...],
-    seed: int,
-    iterations: int,
-    trace: str | None,
-    html: str | None,
-    limit: int,
-    device: str | None,
-    precision: str | None,
-    tolerance: float | None,
-    memory: str | None,
-    tune: str | None,
-    shapes: tuple[str, ...],
-    strict: bool,
-    trust: bool | None,
-) -> None:
+def command(model: str, iterations: int, trace: str | None, html: str | None, limit: int) -> None:
     """Profile MODEL: queued, submitted, started and ended times of every launch."""
     from ..run.api.session.inference_session import InferenceSession
 
     check_writable(trace, html)
-    session = InferenceSession(
-        model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)
-    )
-    inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    session = InferenceSession(model, **session_kwargs())
+    inputs = session_inputs(session)
     console = make_console()
     with inputs.explained():
         settle_precision(session, inputs, console)
         profile = session.profile(inputs.feeds, iterations=iterations)
-    for line in inputs.assumptions():
-        console.print(line, soft_wrap=True)
+    print_lines(console, inputs.assumptions())
     nodes = profile.by_node()
     heaviest = sorted(nodes, key=lambda r: -r.seconds)
     print_rows(console, "node", heaviest[:limit] if limit else heaviest, profile)
     print_rows(console, "kernel", profile.by_kernel(), profile)
     wall = sorted(profile.wall_s)[len(profile.wall_s) // 2]
     console.print(f"device {1e3 * profile.device_s:.3f} ms of {1e3 * wall:.3f} ms a run, {len(nodes)} launches")
-    for line in precision_lines(session, inputs):
-        console.print(line, soft_wrap=True, markup=False)
+    print_lines(console, precision_lines(session, inputs))
     for sentence in profile.queueing:
         console.print(f"without profiling, {sentence}")
     if profile.peaks is not None:

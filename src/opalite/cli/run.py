@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
-from .auto_precision import precision_lines, settle_precision
-from .console import make_console, print_caches
-from .input_files import Preprocess, input_specs, load_inputs, parse_floats
+from .console import make_console, print_caches, print_lines
+from .input_files import Preprocess, parse_floats
 from .output_files import check_kind, check_writable, read_labels, save_outputs, top_classes, write_text
-from .shared_options import Real, model_argument, parse_shapes, seed_option, session_kwargs, session_options
+from .session_inputs import precision_lines, session_inputs, settle_precision
+from .shared_options import Real, file_option, model_argument, seed_option, session_kwargs, session_options
 
 if TYPE_CHECKING:
     from ..run.execute.run_trace import RunTrace
@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_argument
-@click.option(
-    "--load-inputs",
-    "--input",
-    "-i",
-    "files",
-    multiple=True,
-    metavar="[NAME=]FILE",
-    help="An input: .npy, .npz, .pb or a picture. Inputs without a file are random.",
-)
+@file_option
 @seed_option
 @click.option("--mean", default="0", help="Subtracted from scaled pixels, one number or one a channel.")
 @click.option("--std", default="1", help="Divides pixels, one number or one a channel.")
@@ -58,8 +50,6 @@ if TYPE_CHECKING:
 @session_options
 def command(
     model: str,
-    files: tuple[str, ...],
-    seed: int,
     mean: str,
     std: str,
     scale: float | None,
@@ -71,30 +61,19 @@ def command(
     warmup: int,
     iterations: int,
     json_file: str | None,
-    device: str | None,
-    precision: str | None,
-    tolerance: float | None,
-    memory: str | None,
-    tune: str | None,
-    shapes: tuple[str, ...],
-    strict: bool,
-    trust: bool | None,
 ) -> None:
     """Run MODEL (.onnx or .opal) and show results and times."""
     from ..run.api.session.inference_session import InferenceSession
 
-    check_writable(save)
-    check_writable(json_file)
+    check_writable(save, json_file)
     if save is not None:
         check_kind(Path(save))
     words = read_labels(Path(labels)) if labels else []
-    session = InferenceSession(
-        model, strict=strict, trust=trust, **session_kwargs(device, precision, tolerance, memory, tune)
-    )
+    session = InferenceSession(model, **session_kwargs())
     preprocess = Preprocess(
         parse_floats(mean, "--mean"), parse_floats(std, "--std"), 1 / 255 if scale is None else scale, layout, order
     )
-    inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), preprocess, seed)
+    inputs = session_inputs(session, preprocess)
     names = [o.name for o in session.get_outputs()]
     feeds = inputs.feeds
     console = make_console()
@@ -113,10 +92,7 @@ def command(
             rows.append(session.last_trace)
     console.print(f"model    {model}")
     console.print(f"device   {session.device.name} ({session.device.platform})")
-    for line in inputs.assumptions():
-        console.print(line, soft_wrap=True)
-    for line in precision_lines(session, inputs):
-        console.print(line, soft_wrap=True, markup=False)
+    print_lines(console, [*inputs.assumptions(), *precision_lines(session, inputs)])
     _print_outputs(console, names, results)
     if top_k:
         _print_top(console, results[0] if results else None, top_k, words)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import OptionError
-from .shared_options import PRECISION_HELP, Real
+from .shared_options import MEMORY_HELP, PRECISION_HELP, Real, join
 
 if TYPE_CHECKING:
     from ..serve.engine.model_config import ServerSettings
     from ..serve.grpc.grpc_server import GrpcSettings
     from ..serve.http.http_server import HttpSettings
 
-F = TypeVar("F", bound=Callable[..., Any])
 _MEBIBYTE = 1 << 20
 
-_ENGINE = (
+engine_options = join(
     click.option("--repository", type=click.Path(), metavar="FOLDER", help="Models as FOLDER/NAME/VERSION/model.onnx."),
     click.option(
         "--device",
@@ -30,7 +28,7 @@ _ENGINE = (
     ),
     click.option("--instances", type=click.IntRange(min=1), help="Worker processes of a model on each device."),
     click.option("--precision", help=PRECISION_HELP),
-    click.option("--memory", help="Tensors in auto, buffer or image; weights low (8 bits) or normal."),
+    click.option("--memory", help=MEMORY_HELP),
     click.option("--tune", help="Tuning level: none, fast, normal, wide, exhaustive."),
     click.option(
         "--model-control",
@@ -57,14 +55,14 @@ _ENGINE = (
     ),
 )
 
-_GRPC = (
+grpc_options = join(
     click.option(
         "--grpc-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve gRPC too, at this port; 0: any."
     ),
     click.option("--grpc-host", metavar="ADDRESS", help="Address that gRPC listens at.  [default: --host]"),
 )
 
-_WATCH = (
+telemetry_options = join(
     click.option("--metrics/--no-metrics", default=True, show_default=True, help="/metrics for Prometheus."),
     click.option(
         "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Show metrics at this port too, no key."
@@ -73,7 +71,7 @@ _WATCH = (
     click.option("--log-requests", is_flag=True, help="A line for each request."),
 )
 
-_HTTP = (
+http_options = join(
     click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at."),
     click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free."),
     click.option("--api-key-file", metavar="FILE", help="Its first line is the key.  [default: OPALITE_SERVE_KEY]"),
@@ -84,34 +82,6 @@ _HTTP = (
     click.option("--max-connections", type=click.IntRange(min=1), help="Connections at once.  [default: 4096]"),
     click.option("--body-timeout", type=Real(min=0.1), help="Seconds for a body to come.  [default: 120]"),
 )
-
-
-def engine_options(fn: F) -> F:
-    """Options of models, devices, batches and queues, with the defaults of ServerSettings."""
-    for option in reversed(_ENGINE):
-        fn = option(fn)
-    return fn
-
-
-def http_options(fn: F) -> F:
-    """Options of address, key, TLS and limits."""
-    for option in reversed(_HTTP):
-        fn = option(fn)
-    return fn
-
-
-def grpc_options(fn: F) -> F:
-    """Options of gRPC."""
-    for option in reversed(_GRPC):
-        fn = option(fn)
-    return fn
-
-
-def telemetry_options(fn: F) -> F:
-    """Options of metrics and logs."""
-    for option in reversed(_WATCH):
-        fn = option(fn)
-    return fn
 
 
 def server_settings(models: tuple[str, ...], repository: str | None, given: dict[str, Any]) -> ServerSettings:

@@ -1,4 +1,4 @@
-"""Options shared by several commands."""
+"""Options shared by several commands. Their values are no parameters of a command: `option_value` returns them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ..knobs import HINTS
 F = TypeVar("F", bound=Callable[..., Any])
 
 PRECISION_HELP = "fp32, fp16, fp16_fast, int8, auto or a policy's .json.  [default: OPALITE_PRECISION, else fp32]"
+MEMORY_HELP = "Tensors in auto, buffer or image; weights low (8 bits) or normal."
 _SHAPE = re.compile(r"^(?P<name>.*):(?P<dims>\d+(x\d+)*|scalar)$")
+_OF_SESSION = ("device", "precision", "tolerance", "memory", "performance", "priority", "tune", "strict", "trust")
 
 
 class Real(click.FloatRange):
@@ -40,93 +42,81 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def session_options(fn: F) -> F:
-    """--shape, --strict, --trust and those of `device_options`."""
-    strict = click.option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
-    trust = click.option(
+def join(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """A decorator that adds several options, in the order of the help."""
+
+    def decorate(fn: F) -> F:
+        for option in reversed(options):
+            fn = option(fn)
+        return fn
+
+    return decorate
+
+
+def option_value(name: str, default: Any = None) -> Any:
+    """The value of a shared option in the running command; `default` if the command does not have it."""
+    return click.get_current_context().meta.get(f"{__name__}.{name}", default)
+
+
+def session_kwargs() -> dict[str, Any]:
+    """Keyword arguments of InferenceSession for the shared options of the running command."""
+    return {name: value for name in _OF_SESSION if (value := option_value(name)) is not None}
+
+
+def _keep(context: click.Context, option: click.Parameter, value: Any) -> None:
+    context.meta[f"{__name__}.{option.name}"] = value
+
+
+def _option(*names: str, **settings: Any) -> Callable[[F], F]:
+    return click.option(*names, expose_value=False, callback=_keep, **settings)
+
+
+def _hint(name: str, what: str) -> Callable[[F], F]:
+    return _option(
+        f"--{name}", type=click.Choice(HINTS), help=f"{what}: high, normal or low, where the driver takes such hints."
+    )
+
+
+model_argument = click.argument("model", type=click.Path(dir_okay=True))
+seed_option = _option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs.")
+file_option = _option(
+    "--load-inputs",
+    "--input",
+    "-i",
+    "files",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="An input: .npy, .npz, .pb or a picture. Inputs without a file are random.",
+)
+shape_option = _option("--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Input shape, e.g. x:1x3x224x224.")
+precision_option = _option("--precision", help=PRECISION_HELP)
+tolerance_option = _option(
+    "--tolerance",
+    type=Real(min=0, min_open=True),
+    metavar="SHARE",
+    help="What precision auto lets half change an output by, relative to its largest value.  [default: 0.001]",
+)
+strict_option = _option("--strict", is_flag=True, help="Refuse models with nodes that would run on the host.")
+precision_options = join(
+    _option("--device", help="Device id, index '0:1', cpu, gpu, vendor or part of a name."),
+    precision_option,
+    tolerance_option,
+    _option("--memory", help=MEMORY_HELP),
+)
+device_options = join(
+    precision_options,
+    _hint("performance", "The device's clocks"),
+    _hint("priority", "Who comes first on the device"),
+    _option("--tune", help="Tuning level: none, fast, normal, wide, exhaustive."),
+)
+session_options = join(
+    device_options,
+    shape_option,
+    strict_option,
+    _option(
         "--trust",
         is_flag=True,
         default=None,
         help="Take the programs and the machine code that a bundle brings, as they are.",
-    )
-    return device_options(shape_option(strict(trust(fn))))
-
-
-def shape_option(fn: F) -> F:
-    """--shape."""
-    option = click.option(
-        "--shape", "shapes", multiple=True, metavar="NAME:DIMS", help="Input shape, e.g. x:1x3x224x224."
-    )
-    return option(fn)
-
-
-def _keep_hint(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    context.meta[f"{__name__}.{option.name}"] = value
-
-
-def hint_options(fn: F) -> F:
-    """--performance, --priority, which `session_kwargs` fetches."""
-    of_driver = ": high, normal or low, where the driver takes such hints."
-    for name, what in (("priority", "Who comes first on the device"), ("performance", "The device's clocks")):
-        fn = click.option(
-            f"--{name}", type=click.Choice(HINTS), expose_value=False, callback=_keep_hint, help=what + of_driver
-        )(fn)
-    return fn
-
-
-def device_options(fn: F) -> F:
-    """--device, --precision, --tolerance, --memory, --performance, --priority, --tune."""
-    tune = click.option("--tune", default=None, help="Tuning level: none, fast, normal, wide, exhaustive.")
-    return precision_options(hint_options(tune(fn)))
-
-
-tolerance_option = click.option(
-    "--tolerance",
-    type=Real(min=0, min_open=True),
-    default=None,
-    metavar="SHARE",
-    help="What precision auto lets half change an output by, relative to its largest value.  [default: 0.001]",
+    ),
 )
-
-
-def precision_options(fn: F) -> F:
-    """--device, --precision, --tolerance, --memory."""
-    for option in (
-        click.option(
-            "--memory", default=None, help="Tensors in auto, buffer or image; weights low (8 bits) or normal."
-        ),
-        tolerance_option,
-        click.option("--precision", default=None, help=PRECISION_HELP),
-        click.option("--device", default=None, help="Device id, index '0:1', cpu, gpu, vendor or part of a name."),
-    ):
-        fn = option(fn)
-    return fn
-
-
-def seed_option(fn: F) -> F:
-    """--seed."""
-    option = click.option(
-        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs."
-    )
-    return option(fn)
-
-
-def session_kwargs(
-    device: str | None, precision: str | None, tolerance: float | None, memory: str | None, tune: str | None
-) -> dict[str, Any]:
-    """Keyword arguments of InferenceSession for the given options of a command."""
-    given: dict[str, Any] = {
-        "device": device,
-        "precision": precision,
-        "tolerance": tolerance,
-        "memory": memory,
-        "tune": tune,
-    }
-    kept = click.get_current_context().meta
-    given |= {name: kept.get(f"{__name__}.{name}") for name in ("performance", "priority")}
-    return {k: v for k, v in given.items() if v is not None}
-
-
-def model_argument(fn: F) -> F:
-    """The MODEL argument: an .onnx file or an .opal bundle."""
-    return click.argument("model", type=click.Path(dir_okay=True))(fn)

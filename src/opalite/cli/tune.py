@@ -14,10 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from .auto_precision import settle_precision
-from .console import make_console
-from .input_files import Preprocess, input_specs, load_inputs
-from .shared_options import model_argument, parse_shapes, precision_options, seed_option, session_kwargs, shape_option
+from .console import make_console, print_lines
+from .session_inputs import session_inputs, settle_precision
+from .shared_options import file_option, model_argument, precision_options, seed_option, session_kwargs, shape_option
 
 if TYPE_CHECKING:
     from ..tune.tuner import Progress
@@ -33,23 +32,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="How much to search: at most about 1, 4 or 30 minutes for each shape of the model, or 10 hours.",
 )
-@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
+@file_option
 @seed_option
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
 @shape_option
 @precision_options
-def command(
-    model: str,
-    level: str,
-    files: tuple[str, ...],
-    seed: int,
-    as_json: bool,
-    shapes: tuple[str, ...],
-    device: str | None,
-    precision: str | None,
-    tolerance: float | None,
-    memory: str | None,
-) -> None:
+def command(model: str, level: str, as_json: bool) -> None:
     """Tune MODEL for this device. Later sessions use the results.
 
     Ctrl-C keeps all measurements, and the same command continues. At the end, the tuned and the untuned graph run
@@ -57,8 +45,8 @@ def command(
     """
     from ..run.api.session.inference_session import InferenceSession
 
-    session = InferenceSession(model, **session_kwargs(device, precision, tolerance, memory, "none"))
-    inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+    session = InferenceSession(model, tune="none", **session_kwargs())
+    inputs = session_inputs(session)
     console = make_console()
     stopped = False
     try:
@@ -71,8 +59,7 @@ def command(
     if as_json:
         click.echo(json.dumps([t.as_data() for t in session.tunings], indent=1))
     else:
-        for line in inputs.assumptions():
-            console.print(line, soft_wrap=True)
+        print_lines(console, inputs.assumptions())
         for tuning in session.tunings:
             _print_layers(console, tuning)
             console.print(tuning.summary(), soft_wrap=True, markup=False)

@@ -15,16 +15,23 @@ from ..errors import InputError
 from ..ir.precision import ROUNDED, Precision, PrecisionPolicy
 from ..run.model.compile_options import parse_tolerance
 from ..run.report.verify_nodes import Check, Tolerance, verify_model
-from .auto_precision import precision_lines, settle_precision
-from .console import make_console
-from .input_files import Preprocess, input_specs, load_inputs
+from .console import make_console, print_lines
 from .output_files import write_text
-from .shared_options import Real, model_argument, parse_shapes, precision_options, seed_option, shape_option
+from .session_inputs import precision_lines, session_inputs, settle_precision
+from .shared_options import (
+    Real,
+    file_option,
+    model_argument,
+    precision_options,
+    seed_option,
+    session_kwargs,
+    shape_option,
+)
 
 
 @click.command()
 @model_argument
-@click.option("--load-inputs", "--input", "-i", "files", multiple=True, metavar="[NAME=]FILE", help="An input.")
+@file_option
 @seed_option
 @click.option("--atol", type=Real(min=0), default=0.0, show_default=True, help="Absolute tolerance.")
 @click.option(
@@ -43,27 +50,15 @@ from .shared_options import Real, model_argument, parse_shapes, precision_option
 @click.option("--all", "show_all", is_flag=True, help="List every node, not only those that differ.")
 @shape_option
 @precision_options
-def command(
-    model: str,
-    files: tuple[str, ...],
-    seed: int,
-    atol: float,
-    rtol: float | None,
-    policy_file: str | None,
-    show_all: bool,
-    shapes: tuple[str, ...],
-    device: str | None,
-    precision: str | None,
-    tolerance: float | None,
-    memory: str | None,
-) -> None:
+def command(model: str, atol: float, rtol: float | None, policy_file: str | None, show_all: bool) -> None:
     """Compare every node of MODEL with the reference. Names the first bad node and exits with 1 if there is one."""
     from ..run.api.session.inference_session import InferenceSession
 
     console = make_console()
-    settings: dict[str, Any] = {"device": device, "precision": precision, "memory": memory or "auto"}
+    settings: dict[str, Any] = {"device": None, "precision": None, "memory": "auto", **session_kwargs()}
+    tolerance = settings.pop("tolerance", None)
     with InferenceSession(model, **settings, tolerance=tolerance) as session:
-        inputs = load_inputs(files, input_specs(session), parse_shapes(shapes), Preprocess(scale=1 / 255), seed)
+        inputs = session_inputs(session)
         allowed = None if tolerance is None else parse_tolerance(tolerance)
         if session.chooses_precision and policy_file is None:
             with inputs.explained():
@@ -74,8 +69,7 @@ def command(
         if policy_file is not None:
             settings["precision"] = _write_policy(console, policy_file, model, inputs.feeds, settings, allowed)
         found = verify_model(model, inputs.feeds, allowed=Tolerance(atol, rtol), **settings)
-    for line in inputs.assumptions():
-        console.print(line, soft_wrap=True)
+    print_lines(console, inputs.assumptions())
     checks = (*found.nodes, *found.rewrites, *found.outputs)
     bad = [c for c in checks if not c.passed]
     if show_all or bad:

@@ -1,4 +1,4 @@
-"""Precision 'auto' in commands: chooses on the given inputs, waits, and prints the choice."""
+"""Inputs of a command's session, and the choice of precision 'auto' on them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,26 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ..errors import InputError
+from .input_files import PIXELS_TO_ONE, Inputs, InputSpec, Preprocess, load_inputs
+from .shared_options import option_value, parse_shapes
+
 if TYPE_CHECKING:
     from ..run.api.session.inference_session import InferenceSession
-    from .input_files import Inputs
+
+
+def session_inputs(session: InferenceSession, preprocess: Preprocess = PIXELS_TO_ONE) -> Inputs:
+    """Load the inputs that the options --load-inputs, --shape and --seed give. InputError for inputs but tensors."""
+    specs = []
+    examples = session.example_shapes()
+    for port in session.get_inputs():
+        if port.dtype is None:
+            raise InputError(f"input '{port.name}' is {port.type}: only tensors can be given on the command line")
+        shape = tuple(d if isinstance(d, int) else None for d in port.shape)
+        specs.append(InputSpec(port.name, port.dtype, shape, examples[port.name]))
+    return load_inputs(
+        option_value("files"), specs, parse_shapes(option_value("shapes")), preprocess, option_value("seed", 0)
+    )
 
 
 def settle_precision(session: InferenceSession, inputs: Inputs, console: Console) -> None:
