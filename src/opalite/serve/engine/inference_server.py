@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 from ..wire.infer_messages import IndexEntry, InferRequest, InferResponse, ModelMetadata, ServerMetadata, Statistics
@@ -119,15 +120,12 @@ class Server:
 
     def statistics(self, name: str = "", version: str = "") -> tuple[Statistics, ...]:
         """Statistics of a version, of all versions of a model, or of all models. NotFound."""
-        if not name:
-            return tuple(
-                v.statistics.snapshot(v.name, v.version) for m in self._models.values() for v in m.versions.values()
-            )
         if version:
-            found = self._find(name, version)
-            return (found.statistics.snapshot(name, found.version),)
-        self._find(name, "")
-        return tuple(v.statistics.snapshot(name, v.version) for v in self._models[name].versions.values())
+            return (deepcopy(self._find(name, version).statistics),)
+        if name:
+            self._find(name, "")
+        models = [self._models[name]] if name else self._models.values()
+        return tuple(deepcopy(v.statistics) for m in models for v in m.versions.values())
 
     def index(self, ready: bool = False) -> tuple[IndexEntry, ...]:
         """The known versions of the repository, by name and version. ready: only those that are ready."""

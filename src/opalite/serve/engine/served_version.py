@@ -6,18 +6,25 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..wire.infer_messages import InferRequest, InferResponse, ModelMetadata, Tensor, TensorMetadata
+from ..wire.infer_messages import (
+    Duration,
+    InferRequest,
+    InferResponse,
+    ModelMetadata,
+    Statistics,
+    Tensor,
+    TensorMetadata,
+)
 from ..wire.serve_errors import Internal, Invalid, NotReady, ServeError, TimedOut, WorkerLost
 from .device_list import Device
 from .model_config import DynamicBatching, ModelConfig, QueuePolicy, ServerSettings
 from .model_repository import ModelSource
-from .model_statistics import ModelStatisticsCounter, parts_of
 from .request_queue import RequestQueue, Ticket, timeout_of
 from .server_observer import RequestTrace, ServerObservers
 from .validate_requests import RequestValidator
@@ -26,6 +33,7 @@ from .worker_process import WorkerBatch, WorkerProcess
 
 _DEFAULT_MAX_BATCH = 4
 """Default rows of a batch, as in Triton."""
+_PARTS = ("queue_s", "input_s", "infer_s", "output_s", "total_s")
 
 
 class ServedVersion:
@@ -44,7 +52,7 @@ class ServedVersion:
         self.source, self.config = source, config
         self.name, self.version = source.name, str(source.version)
         self.is_text = source.kind == "text"
-        self.statistics = ModelStatisticsCounter()
+        self.statistics = Statistics(self.name, self.version)
         self.inputs: tuple[TensorMetadata, ...] = ()
         self.outputs: tuple[TensorMetadata, ...] = ()
         self._settings, self._observers = settings, observers
@@ -151,9 +159,7 @@ class ServedVersion:
     async def stop(self) -> None:
         """End the workers; remaining requests fail with NotReady."""
         self._stopping = True
-        for ticket in self._queue.waiting() if self._has_queue else ():
-            self._queue.drop(ticket)
-            self._fail(ticket, NotReady(f"model '{self.name}' was unloaded before the request was run"))
+        self._fail_waiting(NotReady(f"model '{self.name}' was unloaded before the request was run"))
         await self._pool.stop_all()
         if self._timer is not None:
             self._timer.cancel()
@@ -179,9 +185,7 @@ class ServedVersion:
 
     def no_worker_left(self, failure: ServeError) -> None:
         """See WorkerPoolOwner. All queued requests fail."""
-        for ticket in self._queue.waiting() if self._has_queue else ():
-            self._queue.drop(ticket)
-            self._fail(ticket, NotReady(f"model '{self.name}' has no worker: {failure}"))
+        self._fail_waiting(NotReady(f"model '{self.name}' has no worker: {failure}"))
 
     def open_message(self, placement: Placement, is_replacement: bool) -> dict[str, Any]:
         """See WorkerPoolOwner."""
@@ -279,7 +283,7 @@ class ServedVersion:
         if isinstance(failure, WorkerLost):
             self._pool.ready.pop(worker, None)
         elif failure is None:
-            self.statistics.add_batch(size, times)
+            self.statistics.add_batch(size, times.parts)
             busy = (times.input + times.infer + times.output) * 1e-9
             self._observers.batch(self.name, self.version, device, size, len(tickets), busy)
         if failure is not None and len(tickets) > 1 and not isinstance(failure, WorkerLost):
@@ -308,21 +312,23 @@ class ServedVersion:
     def _succeed(self, ticket: Ticket, response: InferResponse, device: str, job: WorkerBatch, size: int) -> None:
         if ticket.future.done():
             return
-        total = time.monotonic_ns() - ticket.arrived
-        parts = parts_of(job.times)
-        queue = job.times.taken - ticket.arrived + max(job.times.started - job.times.written, 0)
-        self.statistics.add_success(total, queue, job.times)
+        times, total = job.times, time.monotonic_ns() - ticket.arrived
+        queue = times.taken - ticket.arrived + max(times.started - times.written, 0)
+        self.statistics.add_success(total, queue, times.parts)
         ticket.future.set_result(response)
         nbytes = sum(t.array.nbytes for t in response.outputs)
-        self._observers.finished(self._trace(ticket, device, "", "", size, (queue, *parts), total, nbytes))
+        self._finished(ticket, (queue, *times.parts, total), device, batch=size, bytes_out=nbytes)
 
     def _fail(self, ticket: Ticket, failure: ServeError, device: str = "") -> None:
         if ticket.future.done():
             return
-        total = time.monotonic_ns() - ticket.arrived
-        self.statistics.add_failure(total)
         ticket.future.set_exception(failure)
-        self._observers.finished(self._trace(ticket, device, failure.kind, str(failure), 0, (total, 0, 0, 0), total))
+        self._finished_without_answer(ticket, self.statistics.fail, device, failure.kind, str(failure))
+
+    def _fail_waiting(self, failure: ServeError) -> None:
+        for ticket in self._queue.waiting() if self._has_queue else ():
+            self._queue.drop(ticket)
+            self._fail(ticket, failure)
 
     def _abandon(self, ticket: Ticket) -> None:
         """Drop a request whose client has disconnected."""
@@ -335,9 +341,7 @@ class ServedVersion:
             for worker in self._pool.ready if self.is_text else ():
                 worker.cancel(ticket)
         ticket.future.cancel()
-        total = time.monotonic_ns() - ticket.arrived
-        self.statistics.add_cancel(total)
-        self._observers.finished(self._trace(ticket, "", "Cancelled", "the client left", 0, (total, 0, 0, 0), total))
+        self._finished_without_answer(ticket, self.statistics.cancel, "", "Cancelled", "the client left")
         if not self._running and not self._queue.count:
             self._idle.set()
 
@@ -348,36 +352,20 @@ class ServedVersion:
         elif self._queue.drop(ticket):
             self._fail(ticket, TimedOut(f"the request waited {ticket.timeout_s:.3f} s for model '{self.name}'"))
 
-    def _trace(
-        self,
-        ticket: Ticket,
-        device: str,
-        failure: str,
-        message: str,
-        batch: int,
-        parts: tuple[int, int, int, int],
-        total: int,
-        bytes_out: int = 0,
-    ) -> RequestTrace:
-        queue_s, input_s, infer_s, output_s = (1e-9 * ns for ns in parts)
-        return RequestTrace(
-            self.name,
-            self.version,
-            ticket.request.id,
-            device,
-            batch,
-            ticket.level,
-            ticket.started_ns,
-            queue_s,
-            input_s,
-            infer_s,
-            output_s,
-            total * 1e-9,
-            ticket.nbytes,
-            bytes_out,
-            failure,
-            message,
-            ticket.request.trace,
+    def _finished_without_answer(
+        self, ticket: Ticket, count: Duration, device: str, failure: str, message: str
+    ) -> None:
+        total = time.monotonic_ns() - ticket.arrived
+        count.add(total)
+        self._finished(ticket, (total, 0, 0, 0, total), device, failure=failure, message=message)
+
+    def _finished(self, ticket: Ticket, ns: Sequence[int], device: str, **fields: Any) -> None:
+        """Report a finished request. ns: in the queue, of input copies, run and output copies, in total."""
+        request = ticket.request
+        fields |= {"priority": ticket.level, "started_ns": ticket.started_ns, "bytes_in": ticket.nbytes}
+        fields |= zip(_PARTS, (1e-9 * n for n in ns), strict=True)
+        self._observers.finished(
+            RequestTrace(self.name, self.version, request.id, device, trace=request.trace, **fields)
         )
 
 

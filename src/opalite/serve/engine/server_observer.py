@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal
 
 from ..wire.infer_messages import InferRequest, State
 
@@ -50,8 +51,8 @@ class WorkerEvent:
     seconds: float = 0.0
 
 
-class ServerObserver(Protocol):
-    """Callbacks on the event loop's thread. Implementations return at once and raise nothing."""
+class ServerObserver:
+    """Callbacks on the event loop's thread, without effect here. Implementations return at once and raise nothing."""
 
     def accepted(self, request: InferRequest, version: str) -> None:
         """A request was queued."""
@@ -78,40 +79,15 @@ class ServerObserver(Protocol):
         """A worker reported `session.stats().to_raw()`, at most once a second while it works."""
 
 
-class ServerObservers:
+class ServerObservers(ServerObserver):
     """Forwards each callback to several observers."""
 
     def __init__(self, observers: Sequence[ServerObserver] = ()) -> None:
-        self.all = list(observers)
+        for name in vars(ServerObserver):
+            if not name.startswith("_"):
+                setattr(self, name, partial(_call_all, [getattr(o, name) for o in observers]))
 
-    def accepted(self, request: InferRequest, version: str) -> None:
-        for w in self.all:
-            w.accepted(request, version)
 
-    def rejected(self, model: str, version: str, failure: str) -> None:
-        for w in self.all:
-            w.rejected(model, version, failure)
-
-    def batch(self, model: str, version: str, device: str, size: int, requests: int, busy_s: float) -> None:
-        for w in self.all:
-            w.batch(model, version, device, size, requests, busy_s)
-
-    def finished(self, trace: RequestTrace) -> None:
-        for w in self.all:
-            w.finished(trace)
-
-    def queued(self, model: str, version: str, waiting: int) -> None:
-        for w in self.all:
-            w.queued(model, version, waiting)
-
-    def worker(self, event: WorkerEvent) -> None:
-        for w in self.all:
-            w.worker(event)
-
-    def model(self, name: str, version: str, state: State, reason: str) -> None:
-        for w in self.all:
-            w.model(name, version, state, reason)
-
-    def session(self, model: str, version: str, device: str, pid: int, stats: Mapping[str, Any]) -> None:
-        for w in self.all:
-            w.session(model, version, device, pid, stats)
+def _call_all(callbacks: Sequence[Callable[..., None]], *arguments: Any) -> None:
+    for callback in callbacks:
+        callback(*arguments)

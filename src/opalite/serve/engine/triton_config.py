@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
+
+from google.protobuf import json_format
 
 from ...errors import OptionError
 from ..proto.config_text import ReadConfig, config_as_json, read_config_json, read_config_text
@@ -33,32 +36,37 @@ def config_to_json(config: ModelConfig, metadata: ModelMetadata, decoupled: bool
 
     decoupled: a request may have any number of answers.
     """
-    message = Message(
-        name=metadata.name,
-        platform=config.platform or metadata.platform,
-        backend=config.backend or "opalite",
-        max_batch_size=config.max_batch_size or 0,
-        default_model_filename=config.default_model_filename,
-    )
-    _write_policy(message.version_policy, config.version_policy)
-    skip = 1 if message.max_batch_size else 0
-    for tensors, target in ((metadata.inputs, message.input), (metadata.outputs, message.output)):
-        for t in tensors:
-            target.add(name=t.name, data_type=triton_name(t.datatype), dims=t.shape[skip:])
-    if config.dynamic_batching is not None:
-        _write_batching(message.dynamic_batching, config.dynamic_batching)
-    message.instance_group.add(count=config.instances or 1, kind="KIND_AUTO")
-    for name, value in config.parameters.items():
-        message.parameters[name].string_value = value
+    skip = 1 if config.max_batch_size else 0
     own = {"device": ",".join(config.devices), **{n: getattr(config, n) for n in _OWN_PARAMETERS[1:]}}
-    for name, value in own.items():
-        if value:
-            message.parameters[name].string_value = value
-    for size in config.warm_sizes:
-        message.model_warmup.add(name=f"batch of {size}", batch_size=size)
+    parameters = {**config.parameters, **{name: value for name, value in own.items() if value}}
+    fields: dict[str, Any] = {
+        "name": metadata.name,
+        "platform": config.platform or metadata.platform,
+        "backend": config.backend or "opalite",
+        "max_batch_size": config.max_batch_size or 0,
+        "version_policy": _policy_fields(config.version_policy),
+        "input": [_tensor_fields(t, skip) for t in metadata.inputs],
+        "output": [_tensor_fields(t, skip) for t in metadata.outputs],
+        "instance_group": [{"count": config.instances or 1, "kind": "KIND_AUTO"}],
+        "default_model_filename": config.default_model_filename,
+        "parameters": {name: {"string_value": value} for name, value in parameters.items()},
+        "model_warmup": [{"name": f"batch of {size}", "batch_size": size} for size in config.warm_sizes],
+    }
+    if config.dynamic_batching is not None:
+        sizes = list(config.dynamic_batching.preferred_batch_size)
+        fields["dynamic_batching"] = {**asdict(config.dynamic_batching), "preferred_batch_size": sizes}
     if decoupled:
-        message.model_transaction_policy.decoupled = True
-    return config_as_json(message)
+        fields["model_transaction_policy"] = {"decoupled": True}
+    return config_as_json(json_format.ParseDict(fields, Message()))
+
+
+def _tensor_fields(tensor: TensorMetadata, skip: int) -> dict[str, Any]:
+    return {"name": tensor.name, "data_type": triton_name(tensor.datatype), "dims": list(tensor.shape[skip:])}
+
+
+def _policy_fields(policy: VersionPolicy) -> dict[str, Any]:
+    choices = {"all": {}, "latest": {"num_versions": policy.latest}, "specific": {"versions": list(policy.specific)}}
+    return {policy.kind: choices[policy.kind]}
 
 
 def check_tensors(config: ModelConfig, metadata: ModelMetadata) -> None:
@@ -188,31 +196,3 @@ def _policy(message: Any) -> VersionPolicy:
             return VersionPolicy("specific", specific=tuple(message.specific.versions))
         case _:
             return VersionPolicy(latest=message.latest.num_versions or 1)
-
-
-def _write_policy(message: Any, policy: VersionPolicy) -> None:
-    if policy.kind == "all":
-        message.all.SetInParent()
-    elif policy.kind == "specific":
-        message.specific.versions.extend(policy.specific)
-    else:
-        message.latest.num_versions = policy.latest
-
-
-def _write_batching(message: Any, batching: DynamicBatching) -> None:
-    message.SetInParent()
-    message.preferred_batch_size.extend(batching.preferred_batch_size)
-    message.max_queue_delay_microseconds = batching.max_queue_delay_microseconds
-    message.preserve_ordering = batching.preserve_ordering
-    message.priority_levels = batching.priority_levels
-    message.default_priority_level = batching.default_priority_level
-    _write_queue_policy(message.default_queue_policy, batching.default_queue_policy)
-    for level, policy in batching.priority_queue_policy.items():
-        _write_queue_policy(message.priority_queue_policy[level], policy)
-
-
-def _write_queue_policy(message: Any, policy: QueuePolicy) -> None:
-    message.timeout_action = policy.timeout_action
-    message.default_timeout_microseconds = policy.default_timeout_microseconds
-    message.allow_timeout_override = policy.allow_timeout_override
-    message.max_queue_size = policy.max_queue_size

@@ -43,6 +43,11 @@ class Times:
     infer: int = 0
     output: int = 0
 
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """The times of input copies, run and output copies."""
+        return self.written - self.taken + self.input, self.infer, self.output
+
 
 @dataclass
 class WorkerBatch:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import json_format
+from google.protobuf.message_factory import GetMessageClass
 
-from ..proto.message_classes import INFERENCE, message_class
+from ..proto.message_classes import SERVICE, ModelConfig
 from ..wire.api_key import Key
 from ..wire.classification import Classification
-from ..wire.infer_messages import DURATIONS, Duration, Statistics
 from ..wire.serve_errors import (
     NO_LOG_SETTINGS,
     NO_SHARED_MEMORY,
@@ -38,7 +39,8 @@ _REFUSED = {
     "TraceSetting": NO_TRACE_SETTINGS,
     "LogSettings": NO_LOG_SETTINGS,
 }
-_NAMES = {method.name: method for method in INFERENCE}
+Fields = dict[str, Any]
+"""The fields of an answer's message, by name."""
 
 
 class Service:
@@ -56,7 +58,7 @@ class Service:
 
     def handler(self) -> Any:
         """The generic handler of all calls, for a gRPC server. Unsupported calls end with the reason."""
-        calls: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {
+        calls = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
             "ModelReady": self._model_ready,
@@ -77,19 +79,16 @@ class Service:
         }
         return grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers)
 
-    def _parsed(
-        self, name: str, call: Callable[[Any, Any], Awaitable[Any]]
-    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        """Wrap a call on messages: parse, check the key, serialise, convert errors."""
-        request_class, answer_class = message_class(_NAMES[name].request), message_class(_NAMES[name].response)
+    def _parsed(self, name: str, call: Callable[[Any], Awaitable[Fields]]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        """Wrap a call that returns an answer's fields: parse, check the key, serialise, convert errors."""
+        method = SERVICE.methods_by_name[name]
+        request_class, answer_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
         key = None if name in self._open else self._key
 
         async def on_bytes(raw: bytes, context: Any) -> bytes:
             try:
                 check_key(context, key)
-                answer = answer_class()
-                await call(parse(request_class, raw), answer)
-                encoded: bytes = answer.SerializeToString()
+                encoded: bytes = answer_class(**await call(parse(request_class, raw))).SerializeToString()
             except Exception as e:
                 await end_call(context, as_serve_error(e, name))
             return encoded
@@ -108,50 +107,46 @@ class Service:
             await end_call(context, as_serve_error(e, "ModelInfer"))
         return encoded
 
-    async def _live(self, request: Any, answer: Any) -> None:
-        answer.live = self._server.live
+    async def _live(self, request: Any) -> Fields:
+        return {"live": self._server.live}
 
-    async def _ready(self, request: Any, answer: Any) -> None:
-        answer.ready = self._server.ready and not self.stopping
+    async def _ready(self, request: Any) -> Fields:
+        return {"ready": self._server.ready and not self.stopping}
 
-    async def _model_ready(self, request: Any, answer: Any) -> None:
-        answer.ready = self._server.model_ready(request.name, request.version)
+    async def _model_ready(self, request: Any) -> Fields:
+        return {"ready": self._server.model_ready(request.name, request.version)}
 
-    async def _metadata(self, request: Any, answer: Any) -> None:
-        found = self._server.metadata()
-        answer.name, answer.version = found.name, found.version
-        answer.extensions.extend(found.extensions)
+    async def _metadata(self, request: Any) -> Fields:
+        return asdict(self._server.metadata())
 
-    async def _model_metadata(self, request: Any, answer: Any) -> None:
-        found = self._server.model_metadata(request.name, request.version)
-        answer.name, answer.platform = found.name, found.platform
-        answer.versions.extend(found.versions)
-        for tensors, target in ((found.inputs, answer.inputs), (found.outputs, answer.outputs)):
-            for t in tensors:
-                target.add(name=t.name, datatype=t.datatype, shape=t.shape)
+    async def _model_metadata(self, request: Any) -> Fields:
+        return asdict(self._server.model_metadata(request.name, request.version))
 
-    async def _model_config(self, request: Any, answer: Any) -> None:
+    async def _model_config(self, request: Any) -> Fields:
         found = self._server.model_config(request.name, request.version)
-        json_format.ParseDict(found, answer.config, ignore_unknown_fields=True)
+        return {"config": json_format.ParseDict(found, ModelConfig(), ignore_unknown_fields=True)}
 
-    async def _statistics(self, request: Any, answer: Any) -> None:
-        for found in self._server.statistics(request.name, request.version):
-            _write_statistics(answer.model_stats.add(), found)
+    async def _statistics(self, request: Any) -> Fields:
+        found = [one.as_json() for one in self._server.statistics(request.name, request.version)]
+        for one in found:
+            del one["inference_stats"]["cancel"]  # of HTTP only
+        return {"model_stats": found}
 
-    async def _index(self, request: Any, answer: Any) -> None:
+    async def _index(self, request: Any) -> Fields:
         _check_repository(request.repository_name)
-        for entry in self._server.index(request.ready):
-            answer.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
+        return {"models": [asdict(entry) for entry in self._server.index(request.ready)]}
 
-    async def _load(self, request: Any, answer: Any) -> None:
+    async def _load(self, request: Any) -> Fields:
         _check_repository(request.repository_name)
         parameters = read_parameters(request.parameters, "the request to load")
         await self._server.load(request.model_name, read_config(parameters, self._limits))
+        return {}
 
-    async def _unload(self, request: Any, answer: Any) -> None:
+    async def _unload(self, request: Any) -> Fields:
         _check_repository(request.repository_name)
         read_parameters(request.parameters, "the request to unload")
         await self._server.unload(request.model_name)
+        return {}
 
 
 def _refusal(name: str, why: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
@@ -164,19 +159,3 @@ def _refusal(name: str, why: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
 def _check_repository(name: str) -> None:
     if name:
         raise NotFound(f"there is one repository, whose name is empty; got repository_name {name[:100]!r}")
-
-
-def _write_statistics(target: Any, found: Statistics) -> None:
-    target.name, target.version = found.name, found.version
-    target.last_inference = found.last_inference_ms
-    target.inference_count, target.execution_count = found.inference_count, found.execution_count
-    for part in DURATIONS:
-        _write_duration(getattr(target.inference_stats, part), getattr(found, part))
-    for batch in found.batches:
-        one = target.batch_stats.add(batch_size=batch.batch_size)
-        for part in ("compute_input", "compute_infer", "compute_output"):
-            _write_duration(getattr(one, part), getattr(batch, part))
-
-
-def _write_duration(target: Any, found: Duration) -> None:
-    target.count, target.ns = found.count, found.ns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import Receive, Scope
 
 from ..wire.classification import Classification
-from ..wire.infer_messages import DURATIONS, TRACE_HEADERS, Duration, Statistics
+from ..wire.infer_messages import TRACE_HEADERS
 from ..wire.serve_errors import Invalid, Unsupported
 from .http_limits import Limits
 from .parse_infer_request import read_object, read_parameters, read_request
@@ -58,7 +58,7 @@ class Endpoints:
 
     async def statistics(self, scope: Scope, receive: Receive) -> Answer:
         found = self._server.statistics(*model_of(scope))
-        return object_answer({"model_stats": [_statistics(one) for one in found]})
+        return object_answer({"model_stats": [one.as_json() for one in found]})
 
     async def index(self, scope: Scope, receive: Receive) -> Answer:
         ready = (await self._object(scope, receive)).get("ready", False)
@@ -137,18 +137,3 @@ def _header_length(headers: Headers) -> int | None:
     if not text.isdigit() or len(text) > 18:
         raise Invalid("Inference-Header-Content-Length is no number of bytes")
     return int(text)
-
-
-def _statistics(found: Statistics) -> dict[str, Any]:
-    """The JSON of Triton's statistics extension. Opalite has no response cache: its counts are 0."""
-    durations = {name: asdict(getattr(found, name)) for name in DURATIONS}
-    durations |= {"cache_hit": asdict(Duration()), "cache_miss": asdict(Duration()), "cancel": asdict(found.cancel)}
-    return {
-        "name": found.name,
-        "version": found.version,
-        "last_inference": found.last_inference_ms,
-        "inference_count": found.inference_count,
-        "execution_count": found.execution_count,
-        "inference_stats": durations,
-        "batch_stats": [asdict(batch) for batch in found.batches],
-    }

@@ -6,7 +6,6 @@ Triton's client.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -20,43 +19,12 @@ for _file in descriptor_pb2.FileDescriptorSet.FromString(files(__package__).join
     POOL.Add(_file)
 
 
-@dataclass(frozen=True)
-class Method:
-    """One RPC of a service: `full_name` is "/package.Service/Name", types are fully qualified without a leading dot."""
-
-    full_name: str
-    request: str
-    response: str
-    request_streams: bool
-    response_streams: bool
-
-    @property
-    def name(self) -> str:
-        return self.full_name.rpartition("/")[2]
-
-
-def methods_of(service: Any) -> tuple[Method, ...]:
-    """The RPCs of a ServiceDescriptor."""
-    proto = descriptor_pb2.ServiceDescriptorProto()
-    service.CopyToProto(proto)
-    return tuple(
-        Method(
-            f"/{service.full_name}/{m.name}",
-            service.methods_by_name[m.name].input_type.full_name,
-            service.methods_by_name[m.name].output_type.full_name,
-            m.client_streaming,
-            m.server_streaming,
-        )
-        for m in proto.method
-    )
-
-
 def message_class(full_name: str) -> Any:
     """The class of a message by its full name, such as "inference.ModelInferRequest"."""
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(full_name))
 
 
-INFERENCE = methods_of(POOL.FindServiceByName("inference.GRPCInferenceService"))
+SERVICE = POOL.FindServiceByName("inference.GRPCInferenceService")
 ModelConfig: Any = message_class("inference.ModelConfig")
 ModelInferRequest: Any = message_class("inference.ModelInferRequest")
 ModelInferResponse: Any = message_class("inference.ModelInferResponse")

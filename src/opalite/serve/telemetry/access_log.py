@@ -12,9 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
-from ..engine.server_observer import RequestTrace, WorkerEvent
+from ..engine.server_observer import RequestTrace, ServerObserver, WorkerEvent
 from ..wire.infer_messages import State
-from .base_observer import BaseObserver
 
 LOGGER = "opalite.serve"
 _log = logging.getLogger(LOGGER)
@@ -55,7 +54,7 @@ class TextLines(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-class EventLog(BaseObserver):
+class EventLog(ServerObserver):
     """Logs workers, models and server failures; with `requests`, every request."""
 
     def __init__(self, requests: bool = False) -> None:

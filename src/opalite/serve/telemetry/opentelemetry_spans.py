@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__
-from ..engine.server_observer import RequestTrace
-from .base_observer import BaseObserver
+from ..engine.server_observer import RequestTrace, ServerObserver
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -24,7 +23,7 @@ def request_spans(provider: TracerProvider | None = None) -> RequestSpans | None
     return RequestSpans(provider) if find_spec("opentelemetry") is not None else None
 
 
-class RequestSpans(BaseObserver):
+class RequestSpans(ServerObserver):
     """Makes the spans of a finished request, with the recorded times of its parts."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:

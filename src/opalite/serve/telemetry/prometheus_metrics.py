@@ -13,9 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import choose_encoder
 
 from ... import __version__
-from ..engine.server_observer import RequestTrace, WorkerEvent
+from ..engine.server_observer import RequestTrace, ServerObserver, WorkerEvent
 from ..wire.infer_messages import State
-from .base_observer import BaseObserver
 from .session_metrics import SessionMetrics
 from .worker_memory import WorkerMemory
 
@@ -29,7 +28,7 @@ _MODEL = ("model", "version")
 _DEVICE = (*_MODEL, "device")
 
 
-class Metrics(BaseObserver):
+class Metrics(ServerObserver):
     """Metrics of one server. `text` is the answer to a scrape."""
 
     def __init__(self) -> None:

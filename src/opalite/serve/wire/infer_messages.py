@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +16,7 @@ Parameter = bool | int | float | str
 State = Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]
 TRACE_HEADERS = ("traceparent", "tracestate")
 """The headers of the W3C trace context."""
-DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
-"""The durations of Statistics that both protocols have."""
+_DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cancel")
 
 
 @dataclass(frozen=True)
@@ -117,30 +117,36 @@ class IndexEntry:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Duration:
     """A count and its total nanoseconds."""
 
     count: int = 0
     ns: int = 0
 
+    def add(self, ns: int) -> None:
+        """Count an event that took `ns`."""
+        self.count += 1
+        self.ns += max(ns, 0)
 
-@dataclass(frozen=True)
+
+@dataclass
 class BatchStatistics:
     """Statistics of the runs with one batch size."""
 
     batch_size: int
-    compute_input: Duration
-    compute_infer: Duration
-    compute_output: Duration
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Statistics:
     """Triton's statistics of one model version since it was loaded.
 
-    inference_count: elements of batches. execution_count: runs. The durations count requests. compute_input: copies to
-    the worker. compute_infer: the session's run. compute_output: copies from the worker.
+    inference_count: elements of batches. execution_count: runs. The durations count requests: those answered, failed,
+    answered (time in the queue), and cancelled. compute_input: copies to the worker. compute_infer: the session's run.
+    compute_output: copies from the worker. batches: by batch size, ascending.
     """
 
     name: str
@@ -148,11 +154,46 @@ class Statistics:
     last_inference_ms: int = 0
     inference_count: int = 0
     execution_count: int = 0
-    success: Duration = Duration()
-    fail: Duration = Duration()
-    queue: Duration = Duration()
-    compute_input: Duration = Duration()
-    compute_infer: Duration = Duration()
-    compute_output: Duration = Duration()
-    cancel: Duration = Duration()
-    batches: tuple[BatchStatistics, ...] = ()
+    success: Duration = field(default_factory=Duration)
+    fail: Duration = field(default_factory=Duration)
+    queue: Duration = field(default_factory=Duration)
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+    cancel: Duration = field(default_factory=Duration)
+    batches: Sequence[BatchStatistics] = ()
+
+    def add_batch(self, size: int, parts: Iterable[int]) -> None:
+        """Count a batch of `size` rows. parts: nanoseconds of input copies, run and output copies."""
+        self.last_inference_ms = time.time_ns() // 1_000_000
+        self.execution_count += 1
+        self.inference_count += size
+        found = next((b for b in self.batches if b.batch_size == size), None)
+        if found is None:
+            found = BatchStatistics(size)
+            self.batches = sorted([*self.batches, found], key=lambda b: b.batch_size)
+        _add_parts(found, parts)
+
+    def add_success(self, total: int, queue: int, parts: Iterable[int]) -> None:
+        """Count a request answered after `total`. parts: as of `add_batch`."""
+        self.success.add(total)
+        self.queue.add(queue)
+        _add_parts(self, parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON of Triton's statistics extension. Opalite has no response cache: its counts are 0."""
+        durations = {name: asdict(getattr(self, name)) for name in _DURATIONS}
+        return {
+            "name": self.name,
+            "version": self.version,
+            "last_inference": self.last_inference_ms,
+            "inference_count": self.inference_count,
+            "execution_count": self.execution_count,
+            "inference_stats": {**durations, "cache_hit": asdict(Duration()), "cache_miss": asdict(Duration())},
+            "batch_stats": [asdict(batch) for batch in self.batches],
+        }
+
+
+def _add_parts(to: BatchStatistics | Statistics, parts: Iterable[int]) -> None:
+    for total, ns in zip((to.compute_input, to.compute_infer, to.compute_output), parts, strict=True):
+        total.add(ns)

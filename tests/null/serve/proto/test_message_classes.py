@@ -58,14 +58,16 @@ def test_requests_and_answers_of_inference_are_complete() -> None:
 
 def test_methods_are_the_protocols() -> None:
     theirs = TRITON[0].services_by_name["GRPCInferenceService"].methods_by_name
-    for method in message_classes.INFERENCE:
-        of = theirs[method.name]
-        assert method.full_name == f"/{of.containing_service.full_name}/{of.name}"
-        assert (method.request, method.response) == (of.input_type.full_name, of.output_type.full_name)
+    ours = message_classes.SERVICE.methods_by_name
+    for name, method in ours.items():
+        of = theirs[name]
+        assert method.full_name == of.full_name
+        types = (of.input_type.full_name, of.output_type.full_name)
+        assert (method.input_type.full_name, method.output_type.full_name) == types
         streams = (of.client_streaming, of.server_streaming)
-        assert (method.request_streams, method.response_streams) == streams
+        assert (method.client_streaming, method.server_streaming) == streams
     kept = {"Shared", "Trace", "Log"}
-    assert {m for m in theirs if not any(k in m for k in kept)} == {m.name for m in message_classes.INFERENCE}
+    assert {m for m in theirs if not any(k in m for k in kept)} == set(ours)
 
 
 def test_bytes_are_understood_by_tritons_classes() -> None:
