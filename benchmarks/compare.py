@@ -20,13 +20,15 @@ from rich.console import Console
 from rich.table import Table
 
 import onnx
-from opalite.bench.compare import Comparison, Plan, compare
-from opalite.bench.report import COLUMNS, as_json, table_rows
+from opalite.bench.compare import Comparison, Measured, Plan, compare
+from opalite.bench.report import as_json, milliseconds
 from opalite.errors import OpaliteError
 
 from .models import NAMES, build
 from .models.feeds import random_feeds, stored_feeds
 from .table import merge
+
+COLUMNS = ("engine", "one run", "ratio", "slices", "load", "first", "differs")
 
 
 def parse_options() -> argparse.Namespace:
@@ -47,6 +49,28 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="file for everything that was measured; others' records in it stay")
     parser.add_argument("--plot", type=Path, help="PNG of the ratios; needs matplotlib")
     return parser.parse_args()
+
+
+def table_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """One row of texts per engine under COLUMNS: milliseconds, and ratios to the first engine (above 1: slower).
+
+    Each is a median with its quartiles.
+    """
+    return [_row(comparison, m) for m in comparison.engines]
+
+
+def _row(comparison: Comparison, m: Measured) -> tuple[str, ...]:
+    run, ratio = m.run_s, comparison.ratio(m, comparison.engines[0])
+    is_baseline = m is comparison.engines[0]
+    return (
+        m.engine,
+        f"{milliseconds(run.median)} ({milliseconds(run.low)}..{milliseconds(run.high)})",
+        "1" if is_baseline else "" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f}..{ratio.high:.2f})",
+        f"{len(m.accepted)}/{len(m.slices)}",
+        milliseconds(m.load_s),
+        milliseconds(m.first_s),
+        "" if is_baseline else f"{m.difference:.0e}",
+    )
 
 
 def engine_options(items: list[str]) -> dict[str, dict[str, str]]:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -95,8 +96,7 @@ def compare(
     with TemporaryDirectory() as temporary, ExitStack() as stack:
         stack.callback(probe.close)
         folder = Path(temporary)
-        processes: list[EngineProcess] = []
-        measured: list[Measured] = []
+        found: list[tuple[EngineProcess, Measured]] = []
         failed: dict[str, str] = {}
         for name in engines:
             process = stack.enter_context(EngineProcess(name))
@@ -106,41 +106,47 @@ def compare(
             except OpaliteError as e:
                 failed[name] = str(e)
                 continue
-            processes.append(process)
-            measured.append(Measured(name, **loaded))
-        if not measured:
+            found.append((process, Measured(name, **loaded)))
+        if not found:
             raise OpaliteError(f"no engine could run {model}:\n" + "\n".join(failed.values()))
-        _measure(processes, measured, probe, plan, on_progress)
-        expected = processes[0].outputs(folder)
-        for process, m in zip(processes[1:], measured[1:], strict=True):
-            m.difference = difference(process.outputs(folder), expected)
-    # The calm speed is the fastest quartile, since the single best moment may be a short clock boost.
-    calm = float(np.percentile([s.probe_s for m in measured for s in m.slices], 25))
-    for m in measured:
-        m.accepted = accept(m.slices, calm, plan.tolerance)
-    return Comparison(str(model), plan, calm, measured, failed)
+        for process, _ in found:
+            with process.awake():
+                process.settle(plan.settle)
+        calm = measure_alternately(
+            found, lambda p: (p.slice(plan.slice_s, plan.warmup, plan.least), 0.0), probe, plan, folder, on_progress
+        )
+    return Comparison(str(model), plan, calm, [measured for _, measured in found], failed)
 
 
-def _measure(
-    processes: Sequence[EngineProcess],
-    measured: Sequence[Measured],
+def measure_alternately(
+    found: Sequence[tuple[EngineProcess, Any]],
+    run: Callable[[EngineProcess], tuple[list[float], float]],
     probe: Probe,
     plan: Plan,
+    folder: Path,
     on_progress: Callable[[str], None],
-) -> None:
-    """Fills the slices: every engine once per round, in random order, with a probe before and after each."""
-    for process in processes:
-        with process.awake():
-            process.settle(plan.settle)
-    order = list(range(len(processes)))
+) -> float:
+    """Fill slices, accepted slices and difference of each process's result; return the calm machine's probe time.
+
+    Each round calls `run` once for each awake process, in random order, with a probe before and after. run: returns the
+    seconds of each inference and in total.
+    """
+    order = list(found)
     shuffle = random.Random(plan.seed).shuffle
     before = probe.measure()
     for turn in range(plan.rounds):
         shuffle(order)
-        for i in order:
-            with processes[i].awake():
-                times = processes[i].slice(plan.slice_s, plan.warmup, plan.least)
+        for process, result in order:
+            with process.awake():
+                times, seconds = run(process)
             after = probe.measure()
-            measured[i].slices.append(TimeSlice(turn, tuple(times), max(before, after)))
+            result.slices.append(TimeSlice(turn, tuple(times), max(before, after), seconds))
             before = after
         on_progress(f"round {turn + 1} of {plan.rounds}")
+    # The calm speed is the fastest quartile, since the single best moment may be a short clock boost.
+    calm = float(np.percentile([s.probe_s for _, result in found for s in result.slices], 25))
+    expected = found[0][0].outputs(folder)
+    for process, result in found:
+        result.difference = difference(process.outputs(folder), expected)
+        result.accepted = accept(result.slices, calm, plan.tolerance)
+    return calm

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -29,22 +28,28 @@ class Spread:
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """One engine's measurement in one round: seconds of each run, and the slower probe before or after it."""
+    """One engine's measurement in one round: seconds of each run, and the slower probe before or after it.
+
+    seconds: in total, where runs were concurrent.
+    """
 
     round: int
     times: tuple[float, ...]
     probe_s: float
+    seconds: float = 0.0
 
     @property
     def median(self) -> float:
         """Median seconds of a run."""
         return float(np.median(self.times))
 
+    @property
+    def rate(self) -> float:
+        """Concurrent runs per second."""
+        return len(self.times) / self.seconds
 
-_S = TypeVar("_S", bound=TimeSlice)
 
-
-def accept(slices: Sequence[_S], calm_s: float, tolerance: float) -> list[_S]:
+def accept(slices: Sequence[TimeSlice], calm_s: float, tolerance: float) -> list[TimeSlice]:
     """Slices whose probe took at most `tolerance` times the calm machine's time; all of them if fewer than three."""
     calm = [s for s in slices if s.probe_s <= calm_s * tolerance]
     return calm if len(calm) >= 3 else list(slices)

@@ -1,4 +1,4 @@
-"""Comparison results as JSON and as table rows."""
+"""Results of measurements as JSON."""
 
 from __future__ import annotations
 
@@ -8,32 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .compare import Comparison, Measured
+from .compare import Comparison
 from .throughput import Throughput
-
-COLUMNS = ("engine", "one run", "ratio", "slices", "load", "first", "differs")
-
-
-def table_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """One row of texts per engine under COLUMNS: milliseconds, and ratios to the first engine (above 1: slower).
-
-    Each is a median with its quartiles.
-    """
-    return [_row(comparison, m) for m in comparison.engines]
-
-
-def _row(comparison: Comparison, m: Measured) -> tuple[str, ...]:
-    run, ratio = m.run_s, comparison.ratio(m, comparison.engines[0])
-    is_baseline = m is comparison.engines[0]
-    return (
-        m.engine,
-        f"{milliseconds(run.median)} ({milliseconds(run.low)}..{milliseconds(run.high)})",
-        "1" if is_baseline else "" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f}..{ratio.high:.2f})",
-        f"{len(m.accepted)}/{len(m.slices)}",
-        milliseconds(m.load_s),
-        milliseconds(m.first_s),
-        "" if is_baseline else f"{m.difference:.0e}",
-    )
 
 
 def milliseconds(seconds: float) -> str:

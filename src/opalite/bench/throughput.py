@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,10 +11,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from ..errors import OpaliteError
-from .compare import Plan
+from .compare import Plan, measure_alternately
 from .engines import Array
 from .machine_speed import Probe
-from .median_ratios import Spread, TimeSlice, accept, difference
+from .median_ratios import Spread, TimeSlice
 from .worker_process import EngineProcess
 
 
@@ -35,18 +34,6 @@ class Mode:
         return f"{self.engine} {self.kind}" + (f" {self.workers}" if self.workers > 1 else "")
 
 
-@dataclass(frozen=True)
-class ThroughputSlice(TimeSlice):
-    """One mode's measurement in one round: total `seconds`, and `times` of each inference."""
-
-    seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Inferences per second."""
-        return len(self.times) / self.seconds
-
-
 @dataclass
 class ModeResult:
     """A mode's slices; `difference` is relative to the first mode's outputs."""
@@ -54,8 +41,8 @@ class ModeResult:
     mode: Mode
     version: str
     device: str
-    slices: list[ThroughputSlice] = field(default_factory=list)
-    accepted: list[ThroughputSlice] = field(default_factory=list)
+    slices: list[TimeSlice] = field(default_factory=list)
+    accepted: list[TimeSlice] = field(default_factory=list)
     difference: float = 0.0
 
     @property
@@ -136,29 +123,10 @@ def measure_throughput(
                 failed[str(mode)] = str(e)
                 continue
             found.append((process, ModeResult(mode, loaded["version"], loaded["device"])))
-        _measure(found, probe, plan, on_progress)
-        expected = found[0][0].outputs(folder)
-        for process, y in found:
-            y.difference = difference(process.outputs(folder), expected)
-    calm = float(np.percentile([s.probe_s for _, y in found for s in y.slices], 25))
-    for _, y in found:
-        y.accepted = accept(y.slices, calm, plan.tolerance)
+        measure_alternately(found, lambda p: _work(p, plan.slice_s), probe, plan, folder, on_progress)
     return Throughput(str(model), plan, [y for _, y in found], failed)
 
 
-def _measure(
-    found: Sequence[tuple[EngineProcess, ModeResult]], probe: Probe, plan: Plan, on_progress: Callable[[str], None]
-) -> None:
-    order = list(found)
-    shuffle = random.Random(plan.seed).shuffle
-    before = probe.measure()
-    for turn in range(plan.rounds):
-        shuffle(order)
-        for process, y in order:
-            with process.awake():
-                process.work(plan.slice_s / 4)  # warm-up after the stop
-                times, seconds = process.work(plan.slice_s)
-            after = probe.measure()
-            y.slices.append(ThroughputSlice(turn, tuple(times), max(before, after), seconds))
-            before = after
-        on_progress(f"round {turn + 1} of {plan.rounds}")
+def _work(process: EngineProcess, seconds: float) -> tuple[list[float], float]:
+    process.work(seconds / 4)  # warm-up after the stop
+    return process.work(seconds)

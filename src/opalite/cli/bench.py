@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,8 +16,9 @@ from rich.table import Table
 
 from ..bench.compare import Comparison, Measured, Plan, compare
 from ..bench.report import as_json, milliseconds, throughput_json
-from ..bench.throughput import measure_throughput, modes_of
+from ..bench.throughput import Mode, Throughput, measure_throughput, modes_of
 from ..errors import InputError
+from ..pocl.core_affinity import allowed_cores, core_limit
 from .console import make_console, print_lines
 from .output_files import check_writable, write_text
 from .session_inputs import precision_lines, session_inputs, settle_precision
@@ -30,7 +32,6 @@ from .shared_options import (
     session_kwargs,
     shape_option,
 )
-from .throughput_report import core_count, print_throughput
 
 _SECONDS = 3.0
 _ROUNDS = 12
@@ -111,7 +112,7 @@ def command(
     console = make_console()
     if throughput and iterations:
         raise InputError("--throughput works for seconds: give --duration in place of --iterations")
-    count = threads or (core_count() if throughput else Plan().threads)
+    count = threads or (core_limit() or len(allowed_cores()) if throughput else Plan().threads)
     plan = make_plan(iterations, duration, warmup, count, option_value("seed"), _ROUNDS // 2 if throughput else _ROUNDS)
     with TemporaryDirectory() as folder, console.status("measuring") as status:
         if policy is not None:  # what was decided is measured: the workers decide nothing
@@ -126,7 +127,7 @@ def command(
             comparison = compare(Path(model), inputs.feeds, engines, plan, extra, status.update)
     print_lines(console, [*inputs.assumptions(), *precisions])
     if throughput:
-        print_throughput(console, found, percentiles)
+        _print_throughput(console, found, percentiles)
         record, failed = throughput_json(found), found.failed
     else:
         _print(console, comparison, percentiles)
@@ -156,12 +157,18 @@ def _print(console: Console, comparison: Comparison, percentiles: tuple[float, .
         table.add_column(title, justify="left" if title == "milliseconds" else "right")
     for m in comparison.engines:
         table.add_row(*_row(comparison, m, percentiles))
-    console.print(f"model    {comparison.model}, {comparison.plan.threads} threads")
-    for m in comparison.engines:
-        console.print(f"engine   {m.engine} {m.version} on {m.device}")
+    _print_results(console, comparison, [(m.engine, m.version, m.device) for m in comparison.engines], table)
+
+
+def _print_results(
+    console: Console, found: Comparison | Throughput, engines: Sequence[tuple[str, str, str]], table: Table
+) -> None:
+    """Print model, engines (name, version, device), the table, and reasons of missing engines."""
+    console.print(f"model    {found.model}, {found.plan.threads} threads")
+    for engine, version, device in dict.fromkeys(engines):
+        console.print(f"engine   {engine} {version} on {device}")
     console.print(table)
-    for name, reason in comparison.failed.items():
-        console.print(f"{name} is missing: {reason}", soft_wrap=True)
+    print_lines(console, [f"{name} is missing: {reason}" for name, reason in found.failed.items()])
 
 
 def _row(comparison: Comparison, m: Measured, percentiles: tuple[float, ...]) -> list[str]:
@@ -179,3 +186,29 @@ def _row(comparison: Comparison, m: Measured, percentiles: tuple[float, ...]) ->
         f"{m.memory / 2**20:.0f} MiB" if m.memory else "",
         "" if m is first else f"{m.difference:.0e}",
     ]
+
+
+def _print_throughput(console: Console, found: Throughput, percentiles: tuple[float, ...]) -> None:
+    """Print a table of the modes, and the Python code of Opalite's best mode."""
+    table = Table(box=None)
+    for title in ("mode", "inferences/s", "times the first", "p50 ms", *(f"p{q:g} ms" for q in percentiles), "differs"):
+        table.add_column(title, justify="left" if title == "mode" else "right")
+    for y in found.modes:
+        table.add_row(
+            str(y.mode),
+            f"{y.rate.median:.1f}",
+            f"{found.gain(y):.2f}",
+            *(milliseconds(y.latency_s(q)) for q in (50, *percentiles)),
+            f"{y.difference:.0e}" if y.difference else "",
+        )
+    _print_results(console, found, [(y.mode.engine, y.version, y.device) for y in found.modes], table)
+    best = found.best
+    console.print(f"best     {best.mode.kind}: {mode_expression(best.mode, found.model)}", soft_wrap=True, markup=False)
+
+
+def mode_expression(mode: Mode, model: str) -> str:
+    """The Python expression of one of Opalite's modes."""
+    if mode.kind == "latency":
+        return f"opalite.InferenceSession({model!r})"
+    processes = ", processes=True" if mode.kind == "processes" else ""
+    return f"opalite.InferQueue({model!r}, workers={mode.workers}{processes})"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.compare import COLUMNS, table_rows
 
 from opalite.bench.compare import Comparison, Measured, Plan, compare
 from opalite.bench.engines import BUILT_IN, find_maker
 from opalite.bench.median_ratios import Spread, TimeSlice, accept, difference, ratios
-from opalite.bench.report import COLUMNS, as_json, milliseconds, table_rows
+from opalite.bench.report import as_json, milliseconds
 from opalite.bench.worker_process import EngineProcess
 from opalite.errors import InputError, OpaliteError
 

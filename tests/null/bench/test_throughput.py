@@ -7,10 +7,10 @@ import pytest
 
 from opalite.bench.compare import Plan
 from opalite.bench.engines import find_worker_pool_maker
-from opalite.bench.median_ratios import Spread
+from opalite.bench.median_ratios import Spread, TimeSlice
 from opalite.bench.report import throughput_json
-from opalite.bench.throughput import Mode, ModeResult, Throughput, ThroughputSlice, measure_throughput, modes_of
-from opalite.cli.throughput_report import mode_expression
+from opalite.bench.throughput import Mode, ModeResult, Throughput, measure_throughput, modes_of
+from opalite.cli.bench import mode_expression
 from opalite.errors import InputError, OpaliteError
 
 TOY = "tests.helpers.toy_engine"
@@ -61,7 +61,7 @@ def test_a_first_mode_that_fails_is_an_error():
 
 def test_the_best_is_opalites_and_its_code_is_told():
     def measured(engine, kind, workers, rate):
-        slices = [ThroughputSlice(i, (0.01,) * rate, 1.0, 1.0) for i in range(3)]
+        slices = [TimeSlice(i, (0.01,) * rate, 1.0, 1.0) for i in range(3)]
         return ModeResult(Mode(engine, kind, workers), "1", "cpu", slices, slices)
 
     modes = [measured("opalite", "latency", 1, 20), measured("opalite", "processes", 4, 50)]
