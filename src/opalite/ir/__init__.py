@@ -1,4 +1,4 @@
-"""The intermediate representation: types, graph, patch, checker, text form."""
+"""The intermediate representation: types, graph, patch, checker."""
 
 from .check_graph import check_graph
 from .device.device_info import DeviceInfo

@@ -30,8 +30,7 @@ from ..ops.matmul import MatMul
 from ..ops.pairwise_distance import PairwiseCoupling, PairwiseDistance
 from ..ops.permute_rows import PermuteRows
 from ..ops.reduce import Reduce
-from ..ops.roi_align import RoiAlign
-from ..ops.roi_pool import RoiPool
+from ..ops.roi import RoiAlign, RoiPool
 from ..ops.tree_ensemble import TreeEnsemble
 
 MANY = 1024

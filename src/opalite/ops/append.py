@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir.constants.int8_rows import TAIL, from_byte_rows, to_byte_rows
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
-from .operator import Array, Cost, Op, Types, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, need, present, tensor
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Append(Op):
     """Overwrite part of x with `new`, from position `at` on along `axis`: the append to a KV cache.
 
@@ -44,13 +40,8 @@ class Append(Op):
         )
         need(same and (x.dtype is new.dtype or _narrows(x, new)), f"new {new} does not fit {x} off axis {self.axis}")
 
-    def infer_shape(self, ins: Types) -> list[TensorType]:
-        return [tensor(ins, 0, "x")]
-
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, new = arrays[0], arrays[1]
-        assert x is not None
-        assert new is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, new = present(arrays, 2)
         y = x.copy()
         if x.dtype != new.dtype:
             new = to_byte_rows(new)
@@ -66,7 +57,7 @@ class Append(Op):
         y[(slice(None),) * self.axis + (slice(self.at, self.at + new.shape[self.axis]),)] = new
         return [y]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         new = tensor(ins, 1, "new")
         return Cost(0.0, 2.0 * new.count * new.storage.size)
 
@@ -80,8 +71,7 @@ FLOATS = (DType.FLOAT32, DType.FLOAT16)
 """Element types that int8 rows can be dequantized to."""
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class DequantizeRows(Op):
     """The first `size` entries along `axis` of int8 rows (ir/constants/int8_rows.py), dequantized.
 
@@ -103,11 +93,10 @@ class DequantizeRows(Op):
         shape = (*x.shape[: self.axis], self.size, *x.shape[self.axis + 1 : -1], x.shape[-1] - TAIL)
         return [TensorType(DType.FLOAT16 if self.half else DType.FLOAT32, shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        (x,) = arrays
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         kept = x[(slice(None),) * self.axis + (slice(self.size),)]
         return [from_byte_rows(kept, np.float16 if self.half else np.float32)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(2.0 * outs[0].count, 1.0 * outs[0].count * (1 + outs[0].storage.size))

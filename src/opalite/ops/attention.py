@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir.constants.int8_rows import TAIL, from_byte_rows
 from ..ir.dtype import DType
 from ..ir.tensor_type import Shape, TensorType
-from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .operator import (
+    Array,
+    Arrays,
+    Cost,
+    Op,
+    Outs,
+    Types,
+    broadcast_shape,
+    frozen_op,
+    make_type,
+    moved_bytes,
+    need,
+    tensor,
+)
 from .strided_view import View
 
 OPERANDS = ("q", "k", "v")
@@ -33,8 +43,7 @@ def gives_nan(op: Attention, keys: int) -> bool:
     return op.blind_nan and keys > 0
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Attention(Op):
     """y[b,h,s] = sum over t of softmax_t(cap(scale * q[b,h,s] . k[b,g,t]) + mask[b,h,s,t]) * v[b,g,t], g = h * Hkv / H.
 
@@ -96,7 +105,7 @@ class Attention(Op):
         shape = (*q.shape[:3], v.shape[3])
         return [make_type(q.dtype, [shape[axis] for axis in output_axes(self)])]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         q, k, v = (operand_view(self, a.shape, i).read(a) for i, a in enumerate(arrays[:3]) if a is not None)
         mask = arrays[3] if len(arrays) > 3 else None
         dtype = q.dtype
@@ -122,7 +131,7 @@ class Attention(Op):
                 y = np.where(np.isnan(total), y.dtype.type(0), y)
         return [np.ascontiguousarray(y.astype(dtype).transpose(output_axes(self)))]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         q, k, v = _operands(self, ins)
         scores = 1.0 * (q.count // max(1, q.shape[3]) * v.shape[2])
         # An exponential and its sums count as some twenty operations.

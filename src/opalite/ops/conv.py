@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose of any spatial rank, with groups, dilation and asymmetric or negative padding."""
+"""Conv, ConvTranspose and DepthwiseNhwc, with groups, dilation and asymmetric or negative padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..ir.constants.lazy_array import LazyArray, read_slices
 from ..ir.graph import Value
 from ..ir.tensor_type import Shape, TensorType
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,8 @@ class ForwardConv(Convolution):
         x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
         return [make_type(x.dtype, (x.shape[0], w.shape[0], *self._spatial(x.shape, w.shape)))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, w = arrays[0], arrays[1]
-        assert x is not None
-        assert w is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, w = present(arrays, 2)
         acc = compute_dtype(x.dtype)
         g, strides, dilations = self.group, self.strides, self.dilations
         n, c, kernel = x.shape[0], x.shape[1], w.shape[2:]
@@ -154,13 +152,12 @@ class ForwardConv(Convolution):
             y += filters[..., i] @ window.reshape(n, g, c // g, math.prod(out))
         return [_add_bias(y.reshape(n, m, *out), arrays[2] if len(arrays) > 2 else None, x.dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         w = tensor(ins, 1, "weights")
         return Cost(2.0 * outs[0].count * math.prod(w.shape[1:]), moved_bytes(ins, outs))
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Conv(ForwardConv):
     """y[n,m,o] = bias[m] + sum over c,k of x[n, c, o*stride - pad + k*dilation] * w[m,c,k], c within m's group.
 
@@ -172,8 +169,7 @@ class Conv(ForwardConv):
     exact: bool = False
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class ConvTranspose(Convolution):
     """The gradient of Conv: y[n, m, i*stride - pad + k*dilation] += x[n,c,i] * w[c,m,k], plus bias[m].
 
@@ -210,10 +206,8 @@ class ConvTranspose(Convolution):
         x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
         return [make_type(x.dtype, (x.shape[0], w.shape[1] * self.group, *self._cropped(x.shape, w.shape)))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, w = arrays[0], arrays[1]
-        assert x is not None
-        assert w is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, w = present(arrays, 2)
         acc = compute_dtype(x.dtype)
         g, strides, dilations, pads = self.group, self.strides, self.dilations, self.pads
         n, c, *spatial = x.shape
@@ -230,9 +224,54 @@ class ConvTranspose(Convolution):
         y = pad_or_crop(y, [-p for p in pads], 0)
         return [_add_bias(y, arrays[2] if len(arrays) > 2 else None, x.dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         x, w = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
         return Cost(2.0 * x.count * math.prod(w.shape[1:]), moved_bytes(ins, outs))
+
+
+@frozen_op
+class DepthwiseNhwc(Windowed):
+    """y[n,h,w,c] = bias[c] + sum over i,j of k[c,0,i,j] * x[n, h*stride - pad + i*dilation, likewise for w, c].
+
+    A Conv in NHWC with one group for each channel. Inputs x[N,H,W,C], k[C,1,KH,KW], bias[C] or none. Pads are zeros
+    outside x, and not negative.
+    """
+
+    arity = 3
+    takes_epilogue = True
+
+    def check_shape(self, ins: Types) -> None:
+        x, k = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
+        need(x.rank == 4, f"x must be [N,H,W,C], got {x}")
+        need(k.rank == 4 and k.shape[:2] == (x.shape[3], 1), f"weights must be [{x.shape[3]!r},1,KH,KW], got {k}")
+        need(k.dtype is x.dtype and x.dtype.is_float, f"x and weights must be of one float type, got {x} and {k}")
+        self.check_window(2)
+        need(all(p >= 0 for p in self.pads), f"pads must not be negative, got {self.pads}")
+        b = ins[2] if len(ins) > 2 else None
+        need(b is None or b.shape == x.shape[3:], f"bias must be [{x.shape[3]!r}], got {b}")
+        sizes = window_dims(x.shape[1:3], k.shape[2:], self)
+        need(all(n >= 1 for n in sizes), f"x {x} with its pads is smaller than the filter of {k}")
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x, k = tensor(ins, 0, "x"), tensor(ins, 1, "weights")
+        return [make_type(x.dtype, (x.shape[0], *window_dims(x.shape[1:3], k.shape[2:], self), x.shape[3]))]
+
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, k = present(arrays, 2)
+        acc = compute_dtype(x.dtype)
+        out = window_dims(x.shape[1:3], k.shape[2:], self)
+        padded = np.moveaxis(pad_or_crop(np.moveaxis(x.astype(acc), 3, 1), self.pads, 0), 1, 3)
+        y = np.zeros((x.shape[0], *out, x.shape[3]), acc)
+        for i, j in taps(k.shape[2:]):
+            window = padded[(slice(None), *tap_slices((i, j), out, self.strides, self.dilations))]
+            y += window * k[:, 0, i, j].astype(acc)
+        if len(arrays) > 2 and arrays[2] is not None:
+            y += arrays[2].astype(acc)
+        return [y.astype(x.dtype)]
+
+    def cost(self, ins: Types, outs: Outs) -> Cost:
+        k = tensor(ins, 1, "weights")
+        return Cost(2.0 * outs[0].count * k.shape[2] * k.shape[3], moved_bytes(ins, outs))
 
 
 def pad_or_crop(x: Array, pads: Sequence[int], value: float) -> Array:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .gather import check_axis
-from .operator import Array, Op, Types, need, register_op, tensor
+from .operator import Array, Arrays, Op, Types, frozen_op, need, present, tensor
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Cumulative(Op):
     """y[.., i, ..] = sum or product of x[.., j, ..] over j <= i along the axis.
 
@@ -33,13 +28,8 @@ class Cumulative(Op):
         need(x.dtype.is_float or x.dtype.is_int, f"x must hold numbers, got {x}")
         check_axis(self.axis, x)
 
-    def infer_shape(self, ins: Types) -> list[TensorType]:
-        x = tensor(ins, 0, "x")
-        return [TensorType(x.dtype, x.shape)]
-
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x = arrays[0]
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         acc, axis = compute_dtype(x.dtype), self.axis
         accumulate = np.cumsum if self.kind == "sum" else np.cumprod
         line = np.flip(x, axis) if self.reverse else x

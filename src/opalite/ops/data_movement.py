@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from ..ir.tensor_type import Shape, TensorType
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 
 class _Movement(Op):
@@ -18,12 +16,11 @@ class _Movement(Op):
 
     __slots__ = ()
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(0.0, 2.0 * moved_bytes((), outs))
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Reshape(_Movement):
     """The same elements in row-major order under another shape: a view."""
 
@@ -39,16 +36,14 @@ class Reshape(_Movement):
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, self.shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        assert arrays[0] is not None
-        return [arrays[0].reshape(self.shape)]
+    def reference(self, arrays: Arrays) -> list[Array]:
+        return [present(arrays, 1)[0].reshape(self.shape)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(0.0, 0.0)
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Transpose(_Movement):
     """y's axis i is x's axis perm[i]."""
 
@@ -62,13 +57,11 @@ class Transpose(_Movement):
         x = tensor(ins, 0, "x")
         return [make_type(x.dtype, [x.shape[p] for p in self.perm])]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        assert arrays[0] is not None
-        return [np.ascontiguousarray(arrays[0].transpose(self.perm))]
+    def reference(self, arrays: Arrays) -> list[Array]:
+        return [np.ascontiguousarray(present(arrays, 1)[0].transpose(self.perm))]
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Slice(_Movement):
     """y[i] = x[starts + steps * i], along every axis of x; `sizes` is the shape of y."""
 
@@ -93,16 +86,14 @@ class Slice(_Movement):
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, self.sizes)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x = arrays[0]
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         for axis, (start, step, size) in enumerate(zip(self.starts, self.steps, self.sizes, strict=True)):
             x = np.take(x, start + step * np.arange(size), axis=axis)
         return [np.ascontiguousarray(x)]
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Concat(_Movement):
     """Inputs one after another along `axis`."""
 
@@ -123,12 +114,11 @@ class Concat(_Movement):
         shape[self.axis] = sum(t.shape[self.axis] for t in ins if t is not None)
         return [make_type(tensor(ins, 0, "first input").dtype, shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         return [np.concatenate([a for a in arrays if a is not None], axis=self.axis)]
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Pad(_Movement):
     """x inside a border. pads: begins, then ends, all >= 0; mode: constant (of `value`), reflect, edge or wrap."""
 
@@ -148,9 +138,8 @@ class Pad(_Movement):
         x, pads = tensor(ins, 0, "x"), self.pads
         return [make_type(x.dtype, [d + pads[i] + pads[i + x.rank] for i, d in enumerate(x.shape)])]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x = arrays[0]
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         widths = list(zip(self.pads[: x.ndim], self.pads[x.ndim :], strict=True))
         if self.mode == "constant":
             return [np.pad(x, widths, "constant", constant_values=self.value)]

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from ..errors import ShapeError
 from ..expr.expression import Expr, evaluate
 from ..expr.function_table import find_function
 from ..ir.graph import Node, Value
 from ..ir.tensor_type import Shape, TensorType
-from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, register_op, tensor
+from .operator import (
+    Array,
+    Arrays,
+    Cost,
+    Op,
+    Outs,
+    Types,
+    broadcast_shape,
+    frozen_op,
+    make_type,
+    moved_bytes,
+    present,
+    tensor,
+)
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Elementwise(Op):
     """y = expr(x0, x1, ...) at every position, with NumPy broadcasting.
 
@@ -43,31 +52,26 @@ class Elementwise(Op):
             shapes.append(self.shape)
         return [make_type(self.expr.dtype, broadcast_shape(shapes))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         present = [a for a in arrays if a is not None]
         shapes = [a.shape for a in present]
         if self.shape is not None:
             shapes.append(self.shape)
         return [evaluate(self.expr, present, broadcast_shape(shapes))]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(1.0 * outs[0].count * max(1, len(self.expr)), moved_bytes(ins, outs))
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class PlaceCast(Op):
     """The same tensor in another place: a host-device transfer, layout conversion or storage precision cast.
 
     Only the cast pass creates it. The input and output types hold all parameters.
     """
 
-    def infer_shape(self, ins: Types) -> list[TensorType]:
-        return [tensor(ins, 0, "x")]
-
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        assert arrays[0] is not None
-        return [arrays[0]]
+    def reference(self, arrays: Arrays) -> list[Array]:
+        return present(arrays, 1)
 
 
 def place_cast(x: Value, y: Value) -> Node:

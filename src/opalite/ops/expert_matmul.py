@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir.symbols import hint_of
 from ..ir.tensor_type import TensorType
 from .gather import check_indices, clamp_indices
 from .integer_conv_matmul import BYTES
-from .operator import Array, Cost, Op, Types, make_type, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, need, present, tensor
 from .quantized_matmul import FLOATS, check_block_scales, dequantize_blocks
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class ExpertMatMul(Op):
     """y[t, s, n] = sum over k of x[t, s, k] * w[e * N + n, k] + bias[e * N + n], where e = picks[t, s].
 
@@ -52,11 +48,9 @@ class ExpertMatMul(Op):
         x, picks, w = tensor(ins, 0, "x"), tensor(ins, 1, "picks"), tensor(ins, 2, "w")
         return [make_type(x.dtype, (*picks.shape, w.shape[0] // self.experts))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, picks, w, bias, scale, zero = (*arrays, None, None, None)[:6]
-        assert x is not None
-        assert picks is not None
-        assert w is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, picks, w = present(arrays, 3)
+        bias, scale, zero = (*arrays[3:], None, None, None)[:3]
         size, at = w.shape[0] // self.experts, clamp_indices(picks, self.experts)
         rows = np.broadcast_to(x[:, None] if x.ndim == 2 else x, (*picks.shape, x.shape[-1]))
         out = np.zeros((*picks.shape, size), x.dtype)
@@ -72,7 +66,7 @@ class ExpertMatMul(Op):
             out[at == e] = y if bias is None else y + bias[own]
         return [out]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         x, picks, w = tensor(ins, 0, "x"), tensor(ins, 1, "picks"), tensor(ins, 2, "w")
         share = min(1.0, hint_of(picks.count) / self.experts)
         read = w.count * (self.bits / 8 if self.bits else w.storage.size)

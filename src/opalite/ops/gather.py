@@ -7,15 +7,13 @@ types.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
-from .operator import Array, Cost, Op, Types, make_type, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, need, present, tensor
 
 
 def check_indices(ins: Types) -> TensorType:
@@ -50,16 +48,29 @@ def check_places(indices: Array, size: int) -> None:
         raise ShapeError(f"an index is {int(outside[0])}; expected {-size} to {size - 1} for an axis of size {size}")
 
 
-def _read_cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
-    """Cost of reading only the selected elements."""
-    indices = tensor(ins, 1, "indices")
-    moved = 2.0 * outs[0].count * outs[0].storage.size + indices.count * indices.storage.size
-    return Cost(1.0 * outs[0].count, moved)
+def _check_axis_picks(axis: int, x: TensorType, indices: TensorType) -> None:
+    check_axis(axis, x)
+    need(
+        x.shape[axis] > 0 or indices.count == 0,
+        f"indices {indices} pick from axis {axis} of x {x}, which is empty",
+    )
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
-class Gather(Op):
+class _Pick(Op):
+    """Base class of operators that read selected elements only."""
+
+    __slots__ = ()
+
+    arity = 2
+
+    def cost(self, ins: Types, outs: Outs) -> Cost:
+        indices = tensor(ins, 1, "indices")
+        moved = 2.0 * outs[0].count * outs[0].storage.size + indices.count * indices.storage.size
+        return Cost(1.0 * outs[0].count, moved)
+
+
+@frozen_op
+class Gather(_Pick):
     """y[o, i, n] = x[o, indices[i], n]: `indices`' shape takes the place of x's axis `axis`.
 
     Inputs x (any type), indices (i32 or i64, any shape).
@@ -67,34 +78,21 @@ class Gather(Op):
 
     axis: int
 
-    arity = 2
-
     def check_shape(self, ins: Types) -> None:
-        x, indices = tensor(ins, 0, "x"), check_indices(ins)
-        check_axis(self.axis, x)
-        need(
-            x.shape[self.axis] > 0 or indices.count == 0,
-            f"indices {indices} pick from axis {self.axis} of x {x}, which is empty",
-        )
+        _check_axis_picks(self.axis, tensor(ins, 0, "x"), check_indices(ins))
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         x, indices, axis = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), self.axis
         return [make_type(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, indices = arrays[0], arrays[1]
-        assert x is not None
-        assert indices is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, indices = present(arrays, 2)
         found = np.take(x, places_in(x, indices, x.shape[self.axis]), self.axis)
         return [np.asarray(found, x.dtype)]  # NumPy returns a str for one element
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return _read_cost(ins, outs)
 
-
-@register_op
-@dataclass(frozen=True, slots=True)
-class GatherElements(Op):
+@frozen_op
+class GatherElements(_Pick):
     """y[i0, .., ik, ..] = x[i0, .., indices[i0, .., ik, ..], ..], the index standing at position `axis`.
 
     Inputs x (any type), indices (i32 or i64) of x's rank, along the other axes at most as large as x.
@@ -102,30 +100,20 @@ class GatherElements(Op):
 
     axis: int
 
-    arity = 2
-
     def check_shape(self, ins: Types) -> None:
         x, indices = tensor(ins, 0, "x"), check_indices(ins)
         check_axis(self.axis, x)
         check_element_indices(x, indices, self.axis)
-        need(
-            x.shape[self.axis] > 0 or indices.count == 0,
-            f"indices {indices} pick from axis {self.axis} of x {x}, which is empty",
-        )
+        _check_axis_picks(self.axis, x, indices)
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, tensor(ins, 1, "indices").shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, indices = arrays[0], arrays[1]
-        assert x is not None
-        assert indices is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, indices = present(arrays, 2)
         at = element_places(indices)
         at[self.axis] = places_in(x, indices, x.shape[self.axis])
         return [x[tuple(at)]]
-
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return _read_cost(ins, outs)
 
 
 def check_element_indices(x: TensorType, indices: TensorType, axis: int) -> None:
@@ -142,17 +130,14 @@ def element_places(indices: Array) -> list[Array]:
     return list(np.indices(indices.shape, sparse=True))
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
-class GatherND(Op):
+@frozen_op
+class GatherND(_Pick):
     """y[b, i] = x[b, indices[b, i]]: the last axis of `indices` holds coordinates of x after `batch_dims` common axes.
 
     Inputs x (any type), indices (i32 or i64) [b.., i.., q]; y is [b.., i.., what q coordinates leave of x].
     """
 
     batch_dims: int
-
-    arity = 2
 
     def check_shape(self, ins: Types) -> None:
         x, indices, batch = tensor(ins, 0, "x"), check_indices(ins), self.batch_dims
@@ -181,16 +166,11 @@ class GatherND(Op):
         rest = x.shape[self.batch_dims + indices.shape[-1] :]
         return [make_type(x.dtype, (*indices.shape[:-1], *rest))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, indices, batch = arrays[0], arrays[1], self.batch_dims
-        assert x is not None
-        assert indices is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x, indices), batch = present(arrays, 2), self.batch_dims
         where = [np.arange(d).reshape(-1, *(1,) * (indices.ndim - 2 - a)) for a, d in enumerate(indices.shape[:batch])]
         where += [places_in(x, indices[..., k], x.shape[batch + k]) for k in range(indices.shape[-1])]
         if not where:
             return [np.array(np.broadcast_to(x, (*indices.shape[:-1], *x.shape)))]
         shape = (*indices.shape[:-1], *x.shape[batch + indices.shape[-1] :])
         return [np.array(np.broadcast_to(np.asarray(x[tuple(where)], x.dtype), shape))]
-
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return _read_cost(ins, outs)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 PADDINGS = ("zeros", "border", "reflection")
@@ -19,8 +17,7 @@ FAR = 1e9  # positions are clamped to this distance, so that they fit an integer
 _A = -0.75  # Keys' coefficient of cubic convolution
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class GridSample(Op):
     """y[n, c, p] = x[n, c] interpolated at the position grid[n, p].
 
@@ -53,10 +50,8 @@ class GridSample(Op):
         x, grid = tensor(ins, 0, "x"), tensor(ins, 1, "grid")
         return [make_type(x.dtype, (*x.shape[:2], *grid.shape[1:-1]))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, grid = arrays[0], arrays[1]
-        assert x is not None
-        assert grid is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, grid = present(arrays, 2)
         rank = x.ndim - 2
         acc = compute_dtype(x.dtype) if x.dtype.kind not in "iub" else np.dtype(np.float32)
         at = grid.astype(compute_dtype(grid.dtype))
@@ -74,7 +69,7 @@ class GridSample(Op):
             y += np.where(inside[..., None], weight[..., None] * values, 0)
         return [np.ascontiguousarray(np.moveaxis(y, -1, 1).astype(x.dtype))]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         rank = outs[0].rank - 2
         return Cost(2.0 * outs[0].count * TAPS[self.mode] ** rank, moved_bytes(ins, outs))
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..ir.tensor_type import TensorType
-from .operator import Array, Op, Types, register_op
+from .operator import Array, Arrays, Op, Types, frozen_op
 
 BY_PYTHON = "Python computes it, by onnx's reference evaluator"
 """Prefix of the reason of nodes that run by onnx's reference evaluator."""
@@ -24,8 +23,7 @@ def set_host_runner(runner: HostRunner) -> None:
     _runner[:] = [runner]
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class HostOp(Op):
     """An ONNX operator with outputs of known type, run on the host.
 
@@ -43,7 +41,7 @@ class HostOp(Op):
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return list(self.types)
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         if not _runner:
             raise NotImplementedError("no host runner is registered; import opalite.importer first")
         return _runner[0](self.op_type, self.domain, self.opset, self.proto, arrays)

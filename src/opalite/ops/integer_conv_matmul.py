@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +10,7 @@ from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
 from .conv import ForwardConv
 from .matmul import MatrixProduct
-from .operator import Array, Op, Types, make_type, need, register_op, tensor
+from .operator import Array, Arrays, Op, Types, frozen_op, make_type, need, present, tensor
 
 BYTES = (DType.INT8, DType.UINT8)
 """Element types of the operands."""
@@ -44,10 +42,9 @@ class ZeroPointOperands(Op):
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return super().infer_shape(self._wide(ins))
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, w, *bias, x_zero, w_zero = [*arrays, *[None] * self.arity][: self.arity]
-        assert x is not None
-        assert w is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, w = present(arrays, 2)
+        *bias, x_zero, w_zero = [*arrays, *[None] * self.arity][2 : self.arity]
         # float64 holds every sum of products exactly.
         along = (-1, *(1,) * (-1 - self.channel_axis(w.ndim)))
         wide = [_centred(x, x_zero, along), _centred(w, w_zero, along)]
@@ -60,8 +57,7 @@ class ZeroPointOperands(Op):
         return [None if t is None else make_type(DType.INT32, t.shape) if i < 2 else t for i, t in enumerate(own)]
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class IntegerConv(ZeroPointOperands, ForwardConv):
     """Conv of x - x_zero with w - w_zero in int32; the padding of x - x_zero is zero.
 
@@ -77,8 +73,7 @@ class IntegerConv(ZeroPointOperands, ForwardConv):
         return -rank
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class IntegerMatMul(ZeroPointOperands, MatrixProduct):
     """MatMul of a - a_zero with b - b_zero in int32.
 

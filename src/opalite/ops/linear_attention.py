@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
-from .operator import Array, Cost, Op, Types, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, need, tensor
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class LinearAttention(Op):
     """Linear attention: for each t in order, with a state S [dk,dv] for each batch entry and head.
 
@@ -57,7 +53,7 @@ class LinearAttention(Op):
         shape = (*v.shape[:2], max(self.queries, self.heads) * state.shape[3])
         return [TensorType(v.dtype, shape), TensorType(state.dtype, state.shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         wide = [None if a is None else a.astype(np.float64) for a in (*arrays, None, None)[:6]]
         q, k, v, state = (a for a in wide[:4] if a is not None)
         decay, beta = wide[4:]
@@ -78,7 +74,7 @@ class LinearAttention(Op):
             y[:, t] = self.scale * np.einsum("bhkv,bhgk->bhgv", state, q[:, t])
         return [y.reshape(batch, steps, -1).astype(np.float32), state.astype(np.float32)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         state, steps = tensor(ins, 3, "state"), tensor(ins, 1, "k").shape[1]
         rule = 2 if len(ins) > 5 and ins[5] is not None else 0
         each = 2 + rule + 2 * max(self.queries // self.heads, 1)

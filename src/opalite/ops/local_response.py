@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
-from .operator import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, moved_bytes, need, present, tensor
 
 
 def neighbours(size: int) -> tuple[int, int]:
@@ -17,8 +13,7 @@ def neighbours(size: int) -> tuple[int, int]:
     return (size - 1) // 2, size // 2
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class LocalResponseNorm(Op):
     """y[n,c,..] = x[n,c,..] * (bias + alpha / size * sum of x[n,i,..]^2 over the window of c)^-beta.
 
@@ -40,13 +35,8 @@ class LocalResponseNorm(Op):
         need(x.dtype.is_float, f"x must hold floats, got {x}")
         need(self.size >= 1, f"size must be at least 1, got {self.size}")
 
-    def infer_shape(self, ins: Types) -> list[TensorType]:
-        x = tensor(ins, 0, "x")
-        return [TensorType(x.dtype, x.shape)]
-
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x = arrays[0]
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         wide = x.astype(compute_dtype(x.dtype))
         before, behind = neighbours(self.size)
         with np.errstate(all="ignore"):
@@ -57,7 +47,7 @@ class LocalResponseNorm(Op):
             y = wide * (mean + wide.dtype.type(self.bias)) ** wide.dtype.type(-self.beta)
         return [y.astype(x.dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         """A multiply-add for each channel of the window, and some ten operations for the power."""
         window = min(self.size, outs[0].shape[1])
         return Cost((2.0 * window + 10.0) * outs[0].count, moved_bytes(ins, outs))

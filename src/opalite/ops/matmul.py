@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.tensor_type import Shape, TensorType
-from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .operator import (
+    Array,
+    Arrays,
+    Cost,
+    Op,
+    Outs,
+    Types,
+    broadcast_shape,
+    frozen_op,
+    make_type,
+    moved_bytes,
+    need,
+    present,
+    tensor,
+)
 
 HELD = frozenset(
     {
@@ -58,10 +71,8 @@ class MatrixProduct(Op):
         m, n = matrix_dims(a.shape, self.trans_a)[0], matrix_dims(b.shape, self.trans_b)[1]
         return [make_type(a.dtype, (*broadcast_shape([a.shape[:-2], b.shape[:-2]]), m, n))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        a, b = arrays[0], arrays[1]
-        assert a is not None
-        assert b is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        a, b = present(arrays, 2)
         dtype = a.dtype
         if dtype.itemsize == 2:
             a, b = a.astype(np.float32), b.astype(np.float32)
@@ -70,13 +81,12 @@ class MatrixProduct(Op):
         with np.errstate(all="ignore"):
             return [np.matmul(a, b).astype(dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         k = matrix_dims(tensor(ins, 0, "a").shape, self.trans_a)[1]
         return Cost(2.0 * outs[0].count * k, moved_bytes(ins, outs))
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class MatMul(MatrixProduct):
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], leading dimensions broadcasting.
 

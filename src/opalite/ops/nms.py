@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class NonMaxSuppression(Op):
     """For each batch entry and class, boxes by falling score, each kept unless it overlaps one kept before.
 
@@ -53,10 +49,8 @@ class NonMaxSuppression(Op):
         rows = batch * classes * min(self.max_output, boxes)
         return [make_type(DType.INT64, (rows, 3)), make_type(DType.INT64, (1,))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        boxes, scores = arrays[0], arrays[1]
-        assert boxes is not None
-        assert scores is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        boxes, scores = present(arrays, 2)
         acc = compute_dtype(boxes.dtype)
         most = min(self.max_output, scores.shape[2])
         rows: list[tuple[int, int, int]] = []
@@ -69,7 +63,7 @@ class NonMaxSuppression(Op):
             indices[: len(rows)] = rows
         return [indices, np.array([len(rows)], np.int64)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         scores = tensor(ins, 1, "scores")
         return Cost(20.0 * scores.count + 20.0 * outs[0].count * self.max_output, moved_bytes(ins, outs))
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .gather import check_axis
-from .operator import Array, Cost, Op, Types, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Op, Types, frozen_op, need, present, tensor
 
 TRAILING = ("layer", "rms")
 """Kinds that normalize over the axes from `axis` on."""
@@ -20,8 +18,7 @@ BY_CHANNEL = ("instance", "group")
 """Kinds on x[N,C,...] with a scale and bias for each channel."""
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Normalize(Op):
     """y = (x - mean) / sqrt(variance + epsilon) * scale + bias, with statistics over the axes that `kind` selects.
 
@@ -41,6 +38,7 @@ class Normalize(Op):
 
     arity = 3
     takes_epilogue = True
+    flops = 8.0
 
     def check_shape(self, ins: Types) -> None:
         x, kind = tensor(ins, 0, "x"), self.kind
@@ -62,13 +60,8 @@ class Normalize(Op):
                 need(t.dtype is x.dtype, f"{what} must hold {x.dtype} as x does, got {t}")
                 _check_parameter(self, x, t, what)
 
-    def infer_shape(self, ins: Types) -> list[TensorType]:
-        x = tensor(ins, 0, "x")
-        return [TensorType(x.dtype, x.shape)]
-
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, kind = arrays[0], self.kind
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,), kind = present(arrays, 1), self.kind
         wide = x.astype(compute_dtype(x.dtype))
         if kind == "group":
             wide = wide.reshape(x.shape[0], self.num_groups, math.prod(x.shape[1:]) // self.num_groups)
@@ -84,10 +77,6 @@ class Normalize(Op):
             if bias is not None:
                 y = y + _spread(kind, bias, y)
         return [y.astype(x.dtype)]
-
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """Eight operations for each element."""
-        return Cost(8.0 * outs[0].count, moved_bytes(ins, outs))
 
 
 def _check_parameter(op: Normalize, x: TensorType, t: TensorType, what: str) -> None:

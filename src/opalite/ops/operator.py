@@ -8,11 +8,11 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from ..ir.symbols import always_equal, hint_of, int_or_symbolic, is_symbolic
 from ..ir.tensor_type import TensorType
 
 Types = Sequence["TensorType | None"]
+Outs = Sequence[TensorType]
 Array = np.ndarray[Any, Any]
+Arrays = Sequence[Array | None]
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Op:
 
     __slots__ = ()
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     name: ClassVar[str]  # set by `register_op`
     arity: ClassVar[int] = 1  # inputs of the operator itself, optional ones included
     takes_epilogue: ClassVar[bool] = False
@@ -57,19 +60,21 @@ class Op:
     random: ClassVar[bool] = False  # never folded
     in_place: ClassVar[bool] = False  # output 0 shares the memory of input 0 and overwrites part of it
     float32_inputs: ClassVar[tuple[int, ...]] = ()  # inputs read in float32 unless they are halves already
+    flops: ClassVar[float] = 1.0  # operations for each output element
 
     def check_shape(self, ins: Types) -> None:
         """Raise ShapeError if inputs and attributes do not fit together."""
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
-        """Types of the outputs, for checked inputs."""
-        raise NotImplementedError
+        """Types of the outputs, for checked inputs; by default one output of the type of input 0."""
+        x = tensor(ins, 0, "x")
+        return [TensorType(x.dtype, x.shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         """Outputs in plain NumPy: slow and simple, the reference for kernels' tests."""
         raise NotImplementedError
 
-    def check_contents(self, ins: Types, arrays: Sequence[Array | None]) -> bool:
+    def check_contents(self, ins: Types, arrays: Arrays) -> bool:
         """Raise ShapeError if constants would make a kernel read outside its tensors; whether anything was checked.
 
         arrays: contents of the inputs, None for those that are no constants. Most kernels check their indices
@@ -77,13 +82,13 @@ class Op:
         """
         return False
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        """Work estimate; by default one operation for each output element."""
-        return Cost(1.0 * sum(o.count for o in outs), moved_bytes(ins, outs))
+    def cost(self, ins: Types, outs: Outs) -> Cost:
+        """Work estimate; by default `flops` for each output element."""
+        return Cost(self.flops * sum(o.count for o in outs), moved_bytes(ins, outs))
 
     def attributes(self) -> dict[str, Any]:
         """Attributes by name, in order of declaration, without defaults."""
-        given = ((f, getattr(self, f.name)) for f in fields(cast(Any, self)))
+        given = ((f, getattr(self, f.name)) for f in fields(self))
         return {f.name: value for f, value in given if value != f.default}
 
 
@@ -104,6 +109,12 @@ def register_op(cls: _C) -> _C:
     return cls
 
 
+@dataclass_transform(frozen_default=True)
+def frozen_op(cls: _C) -> _C:
+    """Class decorator of this package's operators: a frozen dataclass with slots, registered."""
+    return register_op(cast("_C", dataclass(frozen=True, slots=True)(cls)))
+
+
 def get_op(name: str) -> type[Op]:
     """The operator called `name`; KeyError if there is none."""
     if name not in _OPS:
@@ -117,7 +128,7 @@ def make_op(name: str, attributes: Mapping[str, Any]) -> Op:
     Lists become tuples. KeyError for an unknown operator; InputError names a missing or unknown attribute.
     """
     cls = get_op(name)
-    known = {f.name: f for f in fields(cast(Any, cls))}
+    known = {f.name: f for f in fields(cls)}
     for key in attributes:
         if key not in known:
             there = f"it has {', '.join(known)}" if known else "it has none"
@@ -152,7 +163,7 @@ def load_op(module: str) -> None:
 watch(_OPS.values)
 
 
-def moved_bytes(ins: Types, outs: Sequence[TensorType]) -> float:
+def moved_bytes(ins: Types, outs: Outs) -> float:
     """Bytes of all inputs and outputs."""
     return 1.0 * sum(t.count * t.storage.size for t in (*ins, *outs) if t is not None)
 
@@ -169,6 +180,13 @@ def tensor(ins: Types, i: int, what: str) -> TensorType:
     if t is None:
         raise ShapeError(f"input {i} ({what}) is missing")
     return t
+
+
+def present(arrays: Arrays, count: int) -> list[Array]:
+    """The first `count` of `arrays`; AssertionError if one is absent."""
+    found = [a for a in arrays[:count] if a is not None]
+    assert len(found) == count, f"{count} inputs are expected, got {len(found)}"
+    return found
 
 
 def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:

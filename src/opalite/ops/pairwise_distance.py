@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, tensor
 
 _CHUNK = 1 << 22  # most elements in memory at once, in the reference
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class PairwiseDistance(Op):
     """y[n, m] = sum over f of |x[n, f] - c[f, m]| to the power `power`: points are rows of x and columns of c.
 
@@ -39,7 +36,7 @@ class PairwiseDistance(Op):
         x = tensor(ins, 0, "x")
         return [make_type(x.dtype, (x.shape[0], tensor(ins, 1, "c").shape[1]))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         x, c = (np.asarray(a).astype(compute_dtype(np.asarray(a).dtype)) for a in arrays)
         y = np.zeros((len(x), c.shape[1]), x.dtype)
         step = max(1, _CHUNK // max(1, c.size))
@@ -49,7 +46,7 @@ class PairwiseDistance(Op):
         assert arrays[0] is not None
         return [y.astype(arrays[0].dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         """A difference and a multiply-add for each feature of each pair."""
         return Cost(3.0 * outs[0].count * tensor(ins, 0, "x").shape[1], moved_bytes(ins, outs))
 
@@ -59,8 +56,7 @@ def classes_of(pairs: int) -> int:
     return (1 + math.isqrt(1 + 8 * pairs)) // 2
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class PairwiseCoupling(Op):
     """Probabilities [N, K] of K classes from r[N, P], the probability of class i against class j for the P pairs i < j.
 
@@ -80,7 +76,7 @@ class PairwiseCoupling(Op):
         r = tensor(ins, 0, "r")
         return [make_type(r.dtype, (r.shape[0], classes_of(r.shape[1])))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         given = np.asarray(arrays[0])
         k = classes_of(given.shape[1])
         first, second = np.triu_indices(k, 1)
@@ -109,6 +105,6 @@ class PairwiseCoupling(Op):
             p[active] = now
         return [p.astype(given.dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         """About ten rounds of two matrix products each."""
         return Cost(60.0 * outs[0].count * outs[0].shape[1], moved_bytes(ins, outs))

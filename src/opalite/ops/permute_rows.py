@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from ..ir.symbols import is_symbolic
 from ..ir.tensor_type import Shape, TensorType
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 Step = tuple[Any, ...]
 Steps = tuple[Step, ...]
@@ -28,8 +27,7 @@ NONE = -1
 """Table entry of a row of zeros."""
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class PermuteRows(Op):
     """Row i of y is row t[i] of x, or zeros; the table t is the result of `steps` on x's row numbers.
 
@@ -54,16 +52,15 @@ class PermuteRows(Op):
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, self.shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x = arrays[0]
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         table = row_table(self.rows_shape(x.shape), self.steps)
         rows = x.reshape(-1, self.row)
         y = np.zeros((table.size, self.row), x.dtype)
         y[table != NONE] = rows[table[table != NONE]]
         return [y.reshape(self.shape)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(0.0, 2.0 * moved_bytes((), outs) + 4.0 * outs[0].count / self.row)
 
     def rows_shape(self, shape: Shape) -> Shape:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
 from .conv import Windowed, compute_dtype, pad_or_crop, tap_slices, taps
-from .operator import Array, Cost, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 
 def pool_dims(sizes: Sequence[int], op: Pool) -> list[int]:
@@ -30,8 +29,7 @@ def pool_dims(sizes: Sequence[int], op: Pool) -> list[int]:
     return out
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Pool(Windowed):
     """y[n,c,o] = max, mean or p-norm of x[n, c, o*stride - pad + k*dilation] over the window positions k.
 
@@ -74,9 +72,8 @@ class Pool(Windowed):
         y = make_type(x.dtype, shape)
         return [y, make_type(DType.INT64, shape)] if self.with_indices else [y]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x = arrays[0]
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         if self.kind == "max":
             return _max_pool(x, self)
         acc = compute_dtype(x.dtype)
@@ -89,7 +86,7 @@ class Pool(Windowed):
         y = y ** (1 / self.p) if self.kind == "lp" else y / _divisor(x.shape[2:], self, out).astype(acc)
         return [y.astype(x.dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(1.0 * outs[0].count * math.prod(self.kernel), moved_bytes(ins, outs))
 
 

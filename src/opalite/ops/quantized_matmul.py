@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir.dtype import DType
@@ -12,7 +9,7 @@ from ..ir.tensor_type import TensorType
 from .gather import check_indices, clamp_indices
 from .integer_conv_matmul import BYTES
 from .matmul import MatrixProduct, matrix_dims
-from .operator import Array, Cost, Op, Types, make_type, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, need, present, tensor
 
 BITS = (2, 4, 8)
 """Bit widths of the integers."""
@@ -46,8 +43,7 @@ def dequantize_blocks(q: Array, scale: Array, zero: Array | None, block: int) ->
     return out
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class QuantizedMatMul(MatrixProduct):
     """y[..., m, n] = sum over k of a[..., m, k] * (b[k, n] - zero[n, k / block]) * scale[n, k / block].
 
@@ -82,11 +78,8 @@ class QuantizedMatMul(MatrixProduct):
         a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
         return MatrixProduct.infer_shape(self, [a, make_type(a.dtype, b.shape)])
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        a, b, scale = arrays[:3]
-        assert a is not None
-        assert b is not None
-        assert scale is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        a, b, scale = present(arrays, 3)
         zero = arrays[3] if len(arrays) > 3 else None
         held = b if self.trans_b else b.T
         if self.table:
@@ -94,7 +87,7 @@ class QuantizedMatMul(MatrixProduct):
         real = dequantize_blocks(held, scale, zero, self.block)
         return [np.matmul(a.astype(np.float64), real.T).astype(a.dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         a, b = tensor(ins, 0, "a"), tensor(ins, 1, "b")
         return Cost(2.0 * outs[0].count * a.shape[-1], _moved(ins, outs, a, b.count * self.bits / 8))
 
@@ -104,8 +97,7 @@ def may_round(op: Op) -> bool:
     return isinstance(op, QuantizedMatMul) and op.rounds
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class QuantizedGather(Op):
     """y[i, k] = (x[indices[i], k] - zero[indices[i], k / block]) * scale[indices[i], k / block], in scale's type.
 
@@ -128,22 +120,19 @@ class QuantizedGather(Op):
         x, indices, scale = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), tensor(ins, 2, "scale")
         return [make_type(scale.dtype, (*indices.shape, x.shape[1]))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, indices, scale = arrays[:3]
-        assert x is not None
-        assert indices is not None
-        assert scale is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, indices, scale = present(arrays, 3)
         zero = arrays[3] if len(arrays) > 3 else None
         at = clamp_indices(indices, x.shape[0]).reshape(-1)
         zeros = zero if zero is None or zero.size == 1 else zero[at]
         real = dequantize_blocks(x[at], scale[at], zeros, self.block)
         return [real.astype(scale.dtype).reshape(*indices.shape, x.shape[1])]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(2.0 * outs[0].count, _moved((), outs, tensor(ins, 1, "indices"), outs[0].count * self.bits / 8))
 
 
-def _moved(ins: Types, outs: Sequence[TensorType], read: TensorType, packed: float) -> float:
+def _moved(ins: Types, outs: Outs, read: TensorType, packed: float) -> float:
     """Bytes of the results, of `read`, of packed integers, and of their scales and zero points."""
     others = sum(t.count * t.storage.size for t in (*outs, read, *ins[2:]) if t is not None)
     return 1.0 * others + packed

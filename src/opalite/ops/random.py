@@ -7,14 +7,12 @@ word i % 4 of the block with counter i / 4 and the seed as key, so that elements
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.tensor_type import Shape, TensorType
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Op, Types, frozen_op, make_type, need, present, tensor
 
 KINDS = ("uniform", "normal", "bernoulli")
 
@@ -48,8 +46,7 @@ def _unit(words: Array, bits: int) -> Array:
     return units
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Random(Op):
     """Random numbers that depend only on the seed and the position.
 
@@ -67,8 +64,8 @@ class Random(Op):
     mean: float
     scale: float
 
-    arity = 1
     random = True
+    flops = 50.0
 
     def check_shape(self, ins: Types) -> None:
         kind, dtype = self.kind, self.dtype
@@ -85,12 +82,11 @@ class Random(Op):
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(self.dtype, self.shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         shape, dtype = self.shape, self.dtype
         count = math.prod(shape)
         if self.kind == "bernoulli":
-            x = arrays[0]
-            assert x is not None
+            (x,) = present(arrays, 1)
             drawn = _unit(philox(self.seed, count), uniform_bits(DType.of(x)))
             return [(drawn.reshape(shape) < x.astype(np.float64)).astype(dtype.np)]
         real = np.float64 if dtype is DType.FLOAT64 else np.float32
@@ -105,6 +101,3 @@ class Random(Op):
             pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
             y = float(real(self.mean)) + pairs.ravel()[:count] * float(real(self.scale))
         return [y.astype(real).reshape(shape).astype(dtype.np)]
-
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return Cost(50.0 * outs[0].count, moved_bytes(ins, outs))

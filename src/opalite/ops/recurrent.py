@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 FUNCTIONS = {"lstm": 3, "gru": 2, "rnn": 1}
@@ -34,8 +33,7 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Recurrent(Op):
     """Y[T,D,B,H], Y_h[D,B,H] and for lstm Y_c[D,B,H] of x[T,B,I].
 
@@ -89,12 +87,9 @@ class Recurrent(Op):
         y = make_type(x.dtype, (x.shape[0], d, x.shape[1], h))
         return [y, state, state] if self.kind == "lstm" else [y, state]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        given: list[Array | None] = [*arrays, *[None] * (8 - len(arrays))]
-        x, w, r, b, lens, h0, c0, p = given
-        assert x is not None
-        assert w is not None
-        assert r is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, w, r = present(arrays, 3)
+        b, lens, h0, c0, p = (*arrays[3:], *[None] * 5)[:5]
         d, h, steps, batch = directions(self), self.hidden, x.shape[0], x.shape[1]
         lengths = np.full(batch, steps) if lens is None else np.clip(lens, 0, steps)
         y = np.zeros((steps, d, batch, h))
@@ -119,7 +114,7 @@ class Recurrent(Op):
         outs = [y, state, cell] if self.kind == "lstm" else [y, state]
         return [o.astype(x.dtype) for o in outs]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         w, r, x = tensor(ins, 1, "w"), tensor(ins, 2, "r"), tensor(ins, 0, "x")
         rows = x.shape[0] * x.shape[1]
         return Cost(2.0 * rows * (w.count + r.count), moved_bytes(ins, outs) + (x.shape[0] - 1) * r.count * 4.0)

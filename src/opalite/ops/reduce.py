@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 Reducer = Callable[[Array, tuple[int, ...]], Array]
 
@@ -94,8 +93,7 @@ def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> 
     return tuple(1 if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes)
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Reduce(Op):
     """One value from all elements along the sorted `axes`; kind: see KINDS. No axes: each element alone.
 
@@ -121,19 +119,17 @@ class Reduce(Op):
         x = tensor(ins, 0, "x")
         return [make_type(x.dtype, reduced_shape(x.shape, self.axes, self.keepdims))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x = arrays[0]
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         with np.errstate(all="ignore"):
             y = KINDS[self.kind](_wide(x), self.axes).astype(x.dtype)
         return [y.reshape(reduced_shape(x.shape, self.axes, self.keepdims))]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(1.0 * tensor(ins, 0, "x").count, moved_bytes(ins, outs))
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class ArgReduce(Op):
     """Position of the extreme element. Attributes: kind max or min, axis, keepdims, select_last (among equals)."""
 
@@ -153,9 +149,8 @@ class ArgReduce(Op):
         x = tensor(ins, 0, "x")
         return [make_type(DType.INT64, reduced_shape(x.shape, (self.axis,), self.keepdims))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, axis = arrays[0], self.axis
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,), axis = present(arrays, 1), self.axis
         shape = reduced_shape(x.shape, (axis,), self.keepdims)
         if not math.prod(shape):
             return [np.zeros(shape, np.int64)]
@@ -166,5 +161,5 @@ class ArgReduce(Op):
             found = pick(x, axis=axis)
         return [np.asarray(found, np.int64).reshape(shape)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         return Cost(1.0 * tensor(ins, 0, "x").count, moved_bytes(ins, outs))

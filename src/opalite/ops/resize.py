@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.symbols import is_symbolic_float
 from ..ir.tensor_type import Shape, TensorType
 from .conv import compute_dtype
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 from .resize_weights import COORDINATES, MODES, NEAREST_MODES, NEAREST_UNSPECIFIED, Taps, axis_taps, is_untouched
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class Resize(Op):
     """y[o0, o1, ..] = sum over taps of the product of their weights along each axis times x at their positions.
 
@@ -80,9 +78,8 @@ class Resize(Op):
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, self.sizes)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x = arrays[0]
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,) = present(arrays, 1)
         taps = resized_axes(self, x.shape)
         if not taps:
             return [x.copy()]
@@ -95,7 +92,7 @@ class Resize(Op):
             y = _weighted(x.astype(compute_dtype(x.dtype)), taps, self.sizes).astype(x.dtype)
         return [np.where(outside, np.asarray(self.extrapolation).astype(x.dtype), y)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         x = tensor(ins, 0, "x")
         width = {"nearest": 1, "linear": 2, "cubic": 4}[self.mode]
         each = []

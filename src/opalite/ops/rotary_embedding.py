@@ -1,20 +1,30 @@
-"""RotaryEmbedding: rotary embedding, which rotates pairs of elements of each row by position-dependent angles."""
+"""RotaryEmbedding, which rotates pairs of elements of each row by angles of its position, and RotaryAppend."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.symbols import always_equal
 from ..ir.tensor_type import TensorType
+from .append import Append
 from .conv import compute_dtype
-from .operator import Array, Cost, Op, Types, broadcast_shape, make_type, moved_bytes, need, register_op, tensor
+from .operator import (
+    Array,
+    Arrays,
+    Cost,
+    Op,
+    Outs,
+    Types,
+    broadcast_shape,
+    frozen_op,
+    make_type,
+    need,
+    present,
+    tensor,
+)
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class RotaryEmbedding(Op):
     """Rotary embedding of the two halves of each row (Su et al., 2021, RoFormer).
 
@@ -27,6 +37,7 @@ class RotaryEmbedding(Op):
     perm: tuple[int, int, int, int] = (0, 1, 2, 3)
 
     arity = 3
+    flops = 3.0
 
     def check_shape(self, ins: Types) -> None:
         x, cos, sin = tensor(ins, 0, "x"), tensor(ins, 1, "cosines"), tensor(ins, 2, "sines")
@@ -46,16 +57,40 @@ class RotaryEmbedding(Op):
         x = tensor(ins, 0, "x")
         return [make_type(x.dtype, tuple(x.shape[i] for i in self.perm))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, cos, sin = arrays
-        assert x is not None
-        assert cos is not None
-        assert sin is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, cos, sin = present(arrays, 3)
         acc, half = compute_dtype(x.dtype), x.shape[3] // 2
         rows, c, s = x.transpose(self.perm).astype(acc), cos.astype(acc), sin.astype(acc)
         low, high = rows[..., :half], rows[..., half:]
         y = [low * c[..., :half] - high * s[..., :half], high * c[..., -half:] + low * s[..., -half:]]
         return [np.concatenate(y, -1).astype(x.dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return Cost(3.0 * outs[0].count, moved_bytes(ins, outs))
+
+@frozen_op
+class RotaryAppend(Op):
+    """y = x with RotaryEmbedding(new, cos, sin) written from position `at` on along `axis`.
+
+    Inputs x, of rank 4; new, cos and sin, as RotaryEmbedding's, new of the type of x. Attributes: axis, not the last
+    one, and at, as Append's; perm, as RotaryEmbedding's. y shares the memory of x: no other node may read x.
+    """
+
+    axis: int
+    at: int
+    perm: tuple[int, int, int, int] = (0, 1, 2, 3)
+
+    arity = 4
+    in_place = True
+
+    def check_shape(self, ins: Types) -> None:
+        x, new = tensor(ins, 0, "x"), tensor(ins, 1, "new")
+        RotaryEmbedding(self.perm).check_shape(ins[1:])
+        need(0 <= self.axis < 3, f"axis {self.axis} is not one of rows")
+        need(x.dtype is new.dtype, f"new must be as x, got {new} and {x}")
+        Append(self.axis, self.at).check_shape([x, *RotaryEmbedding(self.perm).infer_shape(ins[1:])])
+
+    def reference(self, arrays: Arrays) -> list[Array]:
+        return Append(self.axis, self.at).reference([arrays[0], *RotaryEmbedding(self.perm).reference(arrays[1:])])
+
+    def cost(self, ins: Types, outs: Outs) -> Cost:
+        """The rotation's cost, without the bytes of a copy."""
+        return RotaryEmbedding(self.perm).cost(ins[1:], [tensor(ins, 1, "new")])

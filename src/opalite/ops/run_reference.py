@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ..expr.expression import Expr, evaluate
-from .operator import Array, Op
+from .operator import Array, Arrays, Op
 
 
-def run_reference(op: Op, epilogue: Expr | None, arrays: Sequence[Array | None]) -> list[Array]:
+def run_reference(op: Op, epilogue: Expr | None, arrays: Arrays) -> list[Array]:
     """Outputs of `op` by its reference, epilogue included; its operands follow the operator's own inputs.
 
     Floating-point warnings are suppressed.

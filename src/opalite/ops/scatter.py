@@ -16,7 +16,7 @@ from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .gather import check_axis, check_element_indices, check_indices, check_places, element_places
-from .operator import Array, Cost, Op, Types, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, need, present, tensor
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -36,19 +36,20 @@ class Scatter(Op):
 
     arity = 3
 
+    def checked(self, ins: Types) -> tuple[TensorType, TensorType, TensorType]:
+        """x, indices and updates. ShapeError unless their types and the reduction fit together."""
+        x, indices, updates = tensor(ins, 0, "x"), check_indices(ins), tensor(ins, 2, "updates")
+        kind = self.reduction
+        need(updates.dtype is x.dtype, f"updates must have x's type {x.dtype}, got {updates}")
+        need(kind in REDUCTIONS, f"reduction must be one of {', '.join(REDUCTIONS)}, got '{kind}'")
+        is_number = x.dtype.is_float or x.dtype.is_int or x.dtype is DType.BOOL
+        need(kind == "none" or is_number, f"reduction '{kind}' needs numbers, got x {x}")
+        return x, indices, updates
 
-def _check(op: Scatter, ins: Types) -> tuple[TensorType, TensorType, TensorType]:
-    x, indices, updates = tensor(ins, 0, "x"), check_indices(ins), tensor(ins, 2, "updates")
-    need(updates.dtype is x.dtype, f"updates must have x's type {x.dtype}, got {updates}")
-    need(
-        op.reduction in REDUCTIONS,
-        f"reduction must be one of {', '.join(REDUCTIONS)}, got '{op.reduction}'",
-    )
-    need(
-        op.reduction == "none" or x.dtype.is_float or x.dtype.is_int or x.dtype is DType.BOOL,
-        f"reduction '{op.reduction}' needs numbers, got x {x}",
-    )
-    return x, indices, updates
+    def cost(self, ins: Types, outs: Outs) -> Cost:
+        x, indices, updates = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), tensor(ins, 2, "updates")
+        moved = 2.0 * x.count * x.storage.size + 3.0 * updates.count * x.storage.size
+        return Cost(1.0 * updates.count, moved + indices.count * indices.storage.size)
 
 
 def _apply(x: Array, places: Sequence[Array], updates: Array, reduction: str) -> Array:
@@ -72,14 +73,7 @@ def _apply(x: Array, places: Sequence[Array], updates: Array, reduction: str) ->
     return y.astype(x.dtype)
 
 
-def _cost(ins: Types, outs: Sequence[TensorType]) -> Cost:
-    x, indices, updates = tensor(ins, 0, "x"), tensor(ins, 1, "indices"), tensor(ins, 2, "updates")
-    moved = 2.0 * x.count * x.storage.size + 3.0 * updates.count * x.storage.size
-    return Cost(1.0 * updates.count, moved + indices.count * indices.storage.size)
-
-
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class ScatterElements(Scatter):
     """y = x; y[i0, .., indices[i0, .., ik, ..], ..] op= updates[i0, .., ik, ..], the index standing at position `axis`.
 
@@ -90,31 +84,20 @@ class ScatterElements(Scatter):
     axis: int
 
     def check_shape(self, ins: Types) -> None:
-        x, indices, updates = _check(self, ins)
+        x, indices, updates = self.checked(ins)
         check_axis(self.axis, x)
         check_element_indices(x, indices, self.axis)
         need(updates.shape == indices.shape, f"updates must have the shape of indices {indices}, got {updates}")
 
-    def infer_shape(self, ins: Types) -> list[TensorType]:
-        x = tensor(ins, 0, "x")
-        return [TensorType(x.dtype, x.shape)]
-
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, indices, updates = arrays
-        assert x is not None
-        assert indices is not None
-        assert updates is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, indices, updates = present(arrays, 3)
         at = element_places(indices)
         at[self.axis] = indices.astype(np.int64)
         places = [np.broadcast_to(a, indices.shape).ravel() for a in at]
         return [_apply(x, places, updates.ravel(), self.reduction)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return _cost(ins, outs)
 
-
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class ScatterND(Scatter):
     """y = x; y[indices[i]] op= updates[i]: the last axis of `indices` holds coordinates of x's first axes.
 
@@ -123,22 +106,15 @@ class ScatterND(Scatter):
     """
 
     def check_shape(self, ins: Types) -> None:
-        x, indices, updates = _check(self, ins)
+        x, indices, updates = self.checked(ins)
         need(indices.rank >= 1, f"indices must have at least one axis, got {indices}")
         depth = indices.shape[-1]
         need(depth <= x.rank, f"indices {indices} hold {depth} coordinates, but x {x} has {x.rank} axes")
         want = (*indices.shape[:-1], *x.shape[depth:])
         need(updates.shape == want, f"updates must have shape {want} for x {x} and indices {indices}, got {updates}")
 
-    def infer_shape(self, ins: Types) -> list[TensorType]:
-        x = tensor(ins, 0, "x")
-        return [TensorType(x.dtype, x.shape)]
-
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, indices, updates = arrays
-        assert x is not None
-        assert indices is not None
-        assert updates is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, indices, updates = present(arrays, 3)
         depth = indices.shape[-1]
         count = math.prod(indices.shape[:-1])
         rows = updates.reshape(count, *x.shape[depth:])
@@ -147,6 +123,3 @@ class ScatterND(Scatter):
             return [_apply(x[None], [np.zeros(count, np.int64)], rows, self.reduction)[0]]
         places = list(indices.reshape(count, depth).astype(np.int64).T)
         return [_apply(x, places, rows, self.reduction)]
-
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
-        return _cost(ins, outs)

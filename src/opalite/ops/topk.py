@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,11 +11,10 @@ from ..ir.symbols import hint_of
 from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .gather import check_axis
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class TopK(Op):
     """Values and int64 indices of the k first elements along the axis, best first.
 
@@ -42,9 +39,8 @@ class TopK(Op):
         shape = (*x.shape[:axis], self.k, *x.shape[axis + 1 :])
         return [make_type(x.dtype, shape), make_type(DType.INT64, shape)]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, axis = arrays[0], self.axis
-        assert x is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        (x,), axis = present(arrays, 1), self.axis
         keys = x.astype(compute_dtype(x.dtype))
         if self.largest:
             # Ascending order of the reversed line, read backwards: equal elements keep their order.
@@ -54,6 +50,6 @@ class TopK(Op):
         indices = np.take(order, range(self.k), axis)
         return [np.take_along_axis(x, indices, axis), indices.astype(np.int64)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         x = tensor(ins, 0, "x")
         return Cost(x.count * (1 + math.log2(hint_of(self.k) + 1)), moved_bytes(ins, outs))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from ..errors import ShapeError
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, tensor
 
 COMPARISONS: tuple[Callable[[Array, Array], Array], ...] = (
     np.less_equal,
@@ -30,8 +29,7 @@ AGGREGATES = ("sum", "average", "min", "max")
 _ROWS = 1 << 18  # rows times trees that the reference processes at once
 
 
-@register_op
-@dataclass(frozen=True, slots=True)
+@frozen_op
 class TreeEnsemble(Op):
     """y[n, c] = sum (average over the trees, smallest, largest) of the weights that row n's leaves give to column c.
 
@@ -64,7 +62,7 @@ class TreeEnsemble(Op):
             need(t.dtype is DType.INT32, f"nodes, roots, leaves and columns must be i32, got {t}")
         need(self.aggregate in AGGREGATES, f"aggregate must be one of {', '.join(AGGREGATES)}")
 
-    def check_contents(self, ins: Types, arrays: Sequence[Array | None]) -> bool:
+    def check_contents(self, ins: Types, arrays: Arrays) -> bool:
         nodes, roots, leaves, columns = arrays[2:6]
         if nodes is None or roots is None or leaves is None or columns is None:
             raise ShapeError("the trees are no constants")
@@ -82,7 +80,7 @@ class TreeEnsemble(Op):
         x = tensor(ins, 0, "x")
         return [make_type(x.dtype, (x.shape[0], self.columns))]
 
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
+    def reference(self, arrays: Arrays) -> list[Array]:
         x, limits, nodes, roots, leaves, columns, weights = (np.asarray(a) for a in arrays)
         wide = compute_dtype(x.dtype)
         y = np.zeros((len(x), self.columns), wide)
@@ -92,7 +90,7 @@ class TreeEnsemble(Op):
             y[i : i + step] = _gather(reached, leaves, columns, weights.astype(wide), self)
         return [y.astype(x.dtype)]
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         """Five operations and half a cache line for each step down."""
         rows, trees = tensor(ins, 0, "x").shape[0], tensor(ins, 3, "roots").count
         steps = 1.0 * rows * trees * max(1, self.depth)

@@ -12,13 +12,13 @@ from opalite.errors import InputError, OpaliteError
 from opalite.expr.trace_function import trace
 from opalite.ir import HOST, OPENCL, DType, Graph, TensorType, Value, check_graph, packed
 from opalite.ops.attention import Attention
-from opalite.ops.compare_graphs import graphs_equal
 from opalite.ops.conv import Conv
 from opalite.ops.elementwise import Elementwise
-from opalite.ops.graph_text import parse_graph, print_graph
 from opalite.ops.host import HostOp
 from opalite.ops.strided_view import View
 
+from ...helpers.compare_graphs import graphs_equal
+from ...helpers.graph_text import parse_graph, print_graph
 from ...helpers.graphs import GraphMaker
 
 NET = """\

@@ -11,8 +11,7 @@ from opalite.errors import ShapeError
 from opalite.ir.dtype import DType
 from opalite.ir.tensor_type import TensorType
 from opalite.ops.append import Append
-from opalite.ops.rotary_append import RotaryAppend
-from opalite.ops.rotary_embedding import RotaryEmbedding
+from opalite.ops.rotary_embedding import RotaryAppend, RotaryEmbedding
 
 from .oracles import ours
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from opalite.ir import DeviceInfo, Graph, Value
-from opalite.ops.compare_graphs import graphs_equal
-from opalite.ops.graph_text import parse_graph, print_graph
 from opalite.passes.rewrite_driver import Context, Rule, run_rule
 
+from ...helpers.compare_graphs import graphs_equal
+from ...helpers.graph_text import parse_graph, print_graph
 from ...helpers.graphs import check_same, run_graph
 
 CPU = DeviceInfo(kind="cpu", family="pocl", native_float_width=16, max_work_group_size=4096, fp64=True)

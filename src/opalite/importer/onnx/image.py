@@ -16,8 +16,7 @@ from ...ops.grid_sample import GridSample
 from ...ops.operator import normalize_axis
 from ...ops.resize import Resize
 from ...ops.resize_weights import NEAREST_UNSPECIFIED
-from ...ops.roi_align import RoiAlign
-from ...ops.roi_pool import RoiPool
+from ...ops.roi import RoiAlign, RoiPool
 from ..op_registry import onnx_op
 from ..walk.node_context import NodeContext
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...ir.place import FLAT
 from ...ir.symbols import hint_of
-from ...ops.depthwise_nhwc import DepthwiseNhwc
+from ...ops.conv import DepthwiseNhwc
 from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div

@@ -8,8 +8,7 @@ from functools import cached_property
 from ...ir.graph import Value
 from ...ir.symbols import hint_of, may_have_remainder, symbolic_max
 from ...ir.tensor_type import Shape
-from ...ops.rotary_append import RotaryAppend
-from ...ops.rotary_embedding import RotaryEmbedding
+from ...ops.rotary_embedding import RotaryAppend, RotaryEmbedding
 from ...ops.strided_view import View
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Launch, ceil_div

@@ -9,8 +9,8 @@ import numpy as np
 from ...cost.cost_tables import MatrixUnits, WarpgroupTile
 from ...ir.graph import Node
 from ...ir.shape_hints import hinted_record
-from ...ops.normalized_matmul import NormalizedMatMul
 from ...ops.operator import Cost
+from ...ops.row_norm_matmul import NormalizedMatMul
 from ..kernel import Params, register
 from ..launch import Args, Array, Defines, Weight, ceil_div
 from ..mma.mma_cost import warpgroup_share

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...ir.graph import Value
 from ...ops.operator import Cost
-from ...ops.row_norm_quantized_matmul import RowNormQuantizedMatMul
+from ...ops.row_norm_matmul import RowNormQuantizedMatMul
 from ..kernel import Params, register
 from ..launch import Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir.dtype import DType
 from ...ir.place import FLAT, packed
-from ...ops.roi_align import MOST, RoiAlign
+from ...ops.roi import MOST, RoiAlign
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Launch, ceil_div
 from ..launch_workgroups import group_refusal

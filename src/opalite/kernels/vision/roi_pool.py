@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ops.roi_pool import FARTHEST, RoiPool
+from ...ops.roi import FARTHEST, RoiPool
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Defines, Launch
 from ..launch_workgroups import group_refusal

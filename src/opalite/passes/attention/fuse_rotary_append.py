@@ -8,8 +8,7 @@ from ...ir.patch import Patch
 from ...ir.place import Memory
 from ...layout.kernel_candidates import find_options
 from ...ops.append import Append
-from ...ops.rotary_append import RotaryAppend
-from ...ops.rotary_embedding import RotaryEmbedding
+from ...ops.rotary_embedding import RotaryAppend, RotaryEmbedding
 from ..rewrite_driver import Rule, Sweep, joined_origin
 
 

@@ -9,8 +9,8 @@ from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal
 from ...ir.tensor_type import Shape, TensorType
+from ...ops.conv import DepthwiseNhwc
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
-from ...ops.depthwise_nhwc import DepthwiseNhwc
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.operator import Op

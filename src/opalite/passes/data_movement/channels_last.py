@@ -14,9 +14,8 @@ from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal, is_symbolic
 from ...ir.tensor_type import TensorType
-from ...ops.conv import Conv, neutral_zeros
+from ...ops.conv import Conv, DepthwiseNhwc, neutral_zeros
 from ...ops.data_movement import Reshape, Transpose
-from ...ops.depthwise_nhwc import DepthwiseNhwc
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.reduce import Reduce
@@ -257,8 +256,7 @@ def _last(node: Node, known: dict[Value, Value], added: list[Node]) -> Node:
         made = node.with_(op=replace(op, shape=None), inputs=inputs, outputs=[out])
     elif _is_depthwise(node):
         conv = node.as_(Conv)
-        (sh, sw), (top, left, bottom, right), (dh, dw) = conv.strides, conv.pads, conv.dilations
-        rows = DepthwiseNhwc((sh, sw), (top, left, bottom, right), (dh, dw))
+        rows = DepthwiseNhwc(conv.strides, conv.pads, conv.dilations)
         made = node.with_(op=rows, inputs=[known[node.x], *node.inputs[1:]], outputs=[out])
     else:
         made = _product(node, known[node.x], out, added)

@@ -15,7 +15,7 @@ from ...layout.kernel_candidates import find_options, least_seconds
 from ...ops.data_movement import Reshape
 from ...ops.matmul import MatMul
 from ...ops.normalize import Normalize
-from ...ops.normalized_matmul import NormalizedMatMul
+from ...ops.row_norm_matmul import NormalizedMatMul
 from ..rewrite_driver import Rule, Sweep, joined_origin
 from .fold_affine import constant_like
 

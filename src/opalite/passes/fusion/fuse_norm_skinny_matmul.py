@@ -18,8 +18,7 @@ from ...ops.matmul import MatMul
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.operator import Op
 from ...ops.quantized_matmul import QuantizedMatMul
-from ...ops.row_norm_matmul import RowNormMatMul
-from ...ops.row_norm_quantized_matmul import RowNormQuantizedMatMul
+from ...ops.row_norm_matmul import RowNormMatMul, RowNormQuantizedMatMul
 from ..rewrite_driver import Rule, Sweep, joined_origin
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from opalite.importer.walk.stacked_kv_cache import unstack
-from opalite.ops.compare_graphs import graphs_equal
-from opalite.ops.graph_text import parse_graph, print_graph
 
+from ....helpers.compare_graphs import graphs_equal
+from ....helpers.graph_text import parse_graph, print_graph
 from ....helpers.graphs import check_same, run_graph
 
 BEFORE = """

@@ -11,10 +11,10 @@ from opalite.ir import DeviceInfo, Graph, Value
 from opalite.ir.device.device_family import BYTE_FOURS
 from opalite.ir.graph import QuantizedConstant
 from opalite.kernels.kernel import Tier
-from opalite.ops.graph_text import parse_graph
 from opalite.passes.quantization.integer_products import to_integer_product, widen_integer_product
 from opalite.passes.rewrite_driver import Context, run_rule
 
+from ....helpers.graph_text import parse_graph
 from ..texts import CPU, DOT, Case, check
 
 QUANTISED = np.array([[1, -2], [3, 4], [-5, 6]], np.int8)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.graph import Graph, Node, Value
-from ..ir.tensor_type import TensorType
+from opalite.ir.graph import Graph, Node, Value
+from opalite.ir.tensor_type import TensorType
+
 from .graph_text import attr_text, node_attributes
 
 

@@ -1,9 +1,8 @@
-"""RoiAlign: bins of regions of images, each from interpolated samples."""
+"""RoiAlign and RoiPool: bins of regions of images, from interpolated samples or whole pixels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +11,41 @@ import numpy as np
 from ..ir.dtype import DType
 from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
-from .operator import Array, Cost, Op, Types, make_type, moved_bytes, need, register_op, tensor
+from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, present, tensor
 
 TYPICAL_SAMPLES = 4
 """Samples of a bin for cost estimates, if the number depends on the region."""
 
-LOWEST = -3e38  # below every extent of a region; drivers may leave out infinity
+LOWEST = -3e38
 """Below every region's extent; some drivers omit infinity."""
 MOST = 1 << 24  # samples along an axis of a bin, so that float32 counts them
 
 
-@register_op
 @dataclass(frozen=True, slots=True)
-class RoiAlign(Op):
+class _Regions(Op):
+    """Base class of operators with `rows` and `columns` of bins in each region."""
+
+    rows: int
+    columns: int
+
+    float32_inputs = (1,)
+
+    def check_regions(self, ins: Types, numbers: int) -> TensorType:
+        """The type of the regions. ShapeError unless x, the regions, of so many numbers each, and the bins fit."""
+        x, regions = tensor(ins, 0, "x"), tensor(ins, 1, "regions")
+        need(x.rank == 4 and all(x.shape), f"x must be [N,C,H,W] and not empty, got {x}")
+        need(regions.dtype.is_float, f"regions must hold floats, got {regions}")
+        need(regions.rank == 2 and regions.shape[1] == numbers, f"regions must be [R,{numbers}], got {regions}")
+        need(self.rows > 0 and self.columns > 0, f"rows and columns must be positive, got {self.rows}, {self.columns}")
+        return regions
+
+    def infer_shape(self, ins: Types) -> list[TensorType]:
+        x, regions = tensor(ins, 0, "x"), tensor(ins, 1, "regions")
+        return [make_type(x.dtype, (regions.shape[0], x.shape[1], self.rows, self.columns))]
+
+
+@frozen_op
+class RoiAlign(_Regions):
     """y[r, c, i, j]: mean or maximum over samples in bin (i, j) of region r, in channel c of image images[r].
 
     Inputs x[N,C,H,W], regions[R,4] (left, top, right, bottom) of any float type, images[R] (i32 or i64, clamped to
@@ -34,15 +55,12 @@ class RoiAlign(Op):
     instead of the mean. A sample more than a pixel outside x, or at NaN, is 0.
     """
 
-    rows: int
-    columns: int
     ratio: int
     scale: float
     half_pixel: bool
     maximum: bool
 
     arity = 3
-    float32_inputs = (1,)
 
     @property
     def offset(self) -> float:
@@ -55,26 +73,15 @@ class RoiAlign(Op):
         return LOWEST if self.half_pixel else 1.0
 
     def check_shape(self, ins: Types) -> None:
-        x, regions, images = tensor(ins, 0, "x"), tensor(ins, 1, "regions"), tensor(ins, 2, "images")
-        need(x.rank == 4 and all(x.shape), f"x must be [N,C,H,W] and not empty, got {x}")
-        need(regions.dtype.is_float, f"regions must hold floats, got {regions}")
-        need(regions.rank == 2 and regions.shape[1] == 4, f"regions must be [R,4], got {regions}")
+        regions, images = self.check_regions(ins, 4), tensor(ins, 2, "images")
         need(images.dtype in (DType.INT32, DType.INT64), f"images must be i32 or i64, got {images}")
         need(
             images.shape == regions.shape[:1], f"images must hold a number for each of regions {regions}, got {images}"
         )
-        need(self.rows > 0 and self.columns > 0, f"rows and columns must be positive, got {self.rows}, {self.columns}")
         need(self.ratio >= 0, f"ratio must not be negative, got {self.ratio}")
 
-    def infer_shape(self, ins: Types) -> list[TensorType]:
-        x, regions = tensor(ins, 0, "x"), tensor(ins, 1, "regions")
-        return [make_type(x.dtype, (regions.shape[0], x.shape[1], self.rows, self.columns))]
-
-    def reference(self, arrays: Sequence[Array | None]) -> list[Array]:
-        x, regions, images = arrays
-        assert x is not None
-        assert regions is not None
-        assert images is not None
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, regions, images = present(arrays, 3)
         acc = compute_dtype(x.dtype)
         kind = compute_dtype(regions.dtype).type
         y = np.zeros((len(regions), x.shape[1], self.rows, self.columns), acc)
@@ -126,6 +133,57 @@ class RoiAlign(Op):
         mean: Array = weighted.sum((1, 2)) / samples
         return mean
 
-    def cost(self, ins: Types, outs: Sequence[TensorType]) -> Cost:
+    def cost(self, ins: Types, outs: Outs) -> Cost:
         samples = self.ratio**2 if self.ratio else TYPICAL_SAMPLES
         return Cost(8.0 * samples * outs[0].count, moved_bytes(ins, outs))
+
+
+FARTHEST = 1 << 20  # pixels
+TYPICAL_PIXELS = 16  # pixels of a bin, for cost estimates
+
+
+@frozen_op
+class RoiPool(_Regions):
+    """y[r, c, i, j]: the maximum over bin (i, j) of region r in channel c of its image; 0 in an empty bin.
+
+    Inputs x[N,C,H,W], regions[R,5] of floats, each (image, clamped to x's, left, top, right, bottom), ends included; y
+    is [R,C,rows,columns]. Attributes: rows, columns; scale: of the corners, which are then rounded, ties away from 0.
+    Bins overlap if they do not divide the region. Corners beyond a million pixels are clamped.
+    """
+
+    scale: float
+
+    arity = 2
+
+    def check_shape(self, ins: Types) -> None:
+        self.check_regions(ins, 5)
+
+    def reference(self, arrays: Arrays) -> list[Array]:
+        x, regions = present(arrays, 2)
+        y = np.zeros((len(regions), x.shape[1], self.rows, self.columns), x.dtype)
+        corners = np.nan_to_num(regions[:, 1:].astype(np.float32) * np.float32(self.scale))
+        for found, number, region in zip(y, np.nan_to_num(regions[:, 0]).tolist(), corners.tolist(), strict=True):
+            left, top, right, bottom = map(_rounded, region)
+            image = x[min(max(int(number), 0), len(x) - 1)]
+            down = _bins(top, bottom, self.rows, image.shape[1])
+            along = _bins(left, right, self.columns, image.shape[2])
+            for i, j in np.ndindex(self.rows, self.columns):
+                covered = image[:, down[i], along[j]]
+                if covered.size:
+                    found[:, i, j] = covered.max((1, 2))
+        return [y]
+
+    def cost(self, ins: Types, outs: Outs) -> Cost:
+        return Cost(1.0 * TYPICAL_PIXELS * outs[0].count, moved_bytes(ins, outs))
+
+
+def _rounded(position: float) -> int:
+    near = min(max(position, -FARTHEST), FARTHEST)
+    return int(math.copysign(math.floor(abs(near) + 0.5), near))
+
+
+def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
+    """The part of an axis of `size` that each of `count` bins from `first` to `last` covers."""
+    extent = np.float32(max(last - first + 1, 1)) / np.float32(count)
+    ends = [(first + math.floor(i * extent), first + math.ceil((i + 1) * extent)) for i in range(count)]
+    return [slice(min(max(a, 0), size), min(max(b, 0), size)) for a, b in ends]

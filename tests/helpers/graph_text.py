@@ -23,16 +23,17 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..expr.expression import Expr
-from ..expr.parse import parse_expr
-from ..ir.dtype import DType
-from ..ir.graph import Graph, Node, Value
-from ..ir.place import FLAT, IMAGE, OPENCL, Place, Target, packed
-from ..ir.tensor_type import TensorType
+from opalite.errors import InputError
+from opalite.expr.expression import Expr
+from opalite.expr.parse import parse_expr
+from opalite.ir.dtype import DType
+from opalite.ir.graph import Graph, Node, Value
+from opalite.ir.place import FLAT, IMAGE, OPENCL, Place, Target, packed
+from opalite.ir.tensor_type import TensorType
+from opalite.ops.operator import all_ops, make_op
+from opalite.ops.strided_view import View
+
 from .graph_text_tokens import PLAIN_NAME, Tokens
-from .operator import all_ops, make_op
-from .strided_view import View
 
 LISTED = 8  # most elements of a constant that is listed
 

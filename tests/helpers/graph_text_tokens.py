@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import InputError
+from opalite.errors import InputError
 
 PLAIN_NAME = re.compile(r"[\w./]+")
 
