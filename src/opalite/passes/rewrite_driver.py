@@ -9,8 +9,9 @@ from functools import cached_property
 
 from .. import knobs
 from ..ir.check_graph import check_graph
-from ..ir.graph import Graph, Node, Origin, Value
+from ..ir.graph import Graph, Node, Origin, Value, new_value
 from ..ir.patch import Patch, apply_patches
+from ..ir.tensor_type import Shape, TensorType
 
 Uses = Mapping[Value, list[Node]]
 
@@ -59,6 +60,20 @@ class Sweep:
         """The only reader of `value`; None if there are several or the value is a graph output."""
         users = self.uses.get(value, ())
         return users[0] if len(users) == 1 and value not in self.exposed else None
+
+
+class Added(list[Node]):
+    """New nodes of a patch, in order."""
+
+    def put(self, node: Node) -> Value:
+        """Append `node`; returns its output."""
+        self.append(node)
+        return node.y
+
+
+def value_like(v: Value, shape: Shape) -> Value:
+    """A new value with the name and element type of `v`."""
+    return new_value(v.name, TensorType(v.dtype, shape))
 
 
 def joined_origin(*nodes: Node) -> tuple[Origin, ...]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ...ir.graph import Node, Value, new_value
+from ...ir.graph import Node, Value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal, is_symbolic
-from ...ir.tensor_type import Shape, TensorType
+from ...ir.tensor_type import Shape
 from ...ops.attention import OPERANDS, Attention, operand_view
 from ...ops.data_movement import Reshape, Transpose
 from ...ops.strided_view import View
 from ..data_movement.rowwise_ops import is_by_row, on_rows, readers_behind, rows_before, rows_from
-from ..rewrite_driver import Sweep
+from ..rewrite_driver import Added, Sweep, value_like
 
 
 def absorb_input_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -39,7 +39,7 @@ def absorb_input_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
                 if view is None:
                     return f"{user.label} does not read rows along the axes that are transposed"
                 views[user, i] = view
-    added: list[Node] = []
+    added = Added()
     known = rows_before(inside, node, added)
     readers = dict.fromkeys(user for user, _ in views)
     replaced: dict[Value, Value] = {}
@@ -47,8 +47,7 @@ def absorb_input_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
         op = user.as_(Attention)
         of_q, of_k, of_v = (views.get((user, i), op.views[i]) for i in range(len(OPERANDS)))
         inputs = [known.get(v, v) if v is not None else None for v in user.inputs]
-        added.append(user.with_(op=replace(op, views=(of_q, of_k, of_v)), inputs=inputs))
-        replaced[user.y] = added[-1].y
+        replaced[user.y] = added.put(user.with_(op=replace(op, views=(of_q, of_k, of_v)), inputs=inputs))
     return Patch([*inside.values(), *readers], added, replaced)
 
 
@@ -109,15 +108,13 @@ def absorb_output_transpose(node: Node, sweep: Sweep) -> Patch | str | None:
         return "the transpose splits attention's rows"
     op = maker.op
     b, h, s, d = (op.out_axes[i] for i in order)
-    out = new_value(maker.y.name, TensorType(maker.y.dtype, tuple(maker.y.shape[i] for i in order)))
-    added = [maker.with_(op=replace(op, out_axes=(b, h, s, d)), outputs=[out])]
+    out = value_like(maker.y, tuple(maker.y.shape[i] for i in order))
+    added = Added([maker.with_(op=replace(op, out_axes=(b, h, s, d)), outputs=[out])])
     lead = node.y.shape[:-1]
-    added.append(node.make_helper(Reshape((*lead, rows.shape[-1])), [out]))
-    v = added[-1].y
+    v = added.put(node.make_helper(Reshape((*lead, rows.shape[-1])), [out]))
     for made in reversed(chain[1:]):
         if not isinstance(made.op, Reshape):
-            added.append(on_rows(made, {made.x: v}, lead, added))
-            v = added[-1].y
+            v = added.put(on_rows(made, {made.x: v}, lead, added))
     return Patch([maker, *chain], added, {node.y: v})
 
 

@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ...ir.graph import Node, Value, new_value
+from ...ir.graph import Node, Value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal
-from ...ir.tensor_type import Shape, TensorType
+from ...ir.tensor_type import Shape
 from ...ops.attention import OPERANDS, Attention, operand_view
 from ...ops.data_movement import Reshape, Slice, Transpose
 from ...ops.gather import Gather
 from ...ops.strided_view import Movement, View
-from ..rewrite_driver import Sweep
+from ..rewrite_driver import Sweep, value_like
 from .recognize_norm_attention import single_call
 
 _LONGEST = 16  # longest chain of movements
@@ -33,10 +33,9 @@ def view_attention_inputs(node: Node, sweep: Sweep) -> Patch | str | None:
     for i in range(len(OPERANDS)):
         v = node.input(i)
         source, view, factor = _trace(v, operand_view(op, v.shape, i), may_scale=i < 2)
-        if source is v:
-            continue
-        inputs[i], views[i], changed = source, view, True
-        scale *= factor
+        if source is not v:
+            inputs[i], views[i], changed = source, view, True
+            scale *= factor
     if not changed:
         return None
     of_q, of_k, of_v = views
@@ -93,15 +92,14 @@ def _is_movement(node: Node) -> bool:
 
 def _scaled(v: Value) -> tuple[Value, float] | None:
     """(x, factor) if `v` is x times a number."""
-    call = single_call(v)
-    if call is None or call[0] not in ("mul", "div") or len(call[1]) != 2:
-        return None
-    a, b = call[1]
-    if call[0] == "mul" and isinstance(a, float):
-        a, b = b, a
-    if not isinstance(a, Value) or not isinstance(b, float) or b == 0 or a.shape != v.shape:
-        return None
-    return a, b if call[0] == "mul" else 1 / b
+    match single_call(v):
+        case ("mul", [Value() as x, float() as by] | [float() as by, Value() as x], _):
+            factor = by
+        case ("div", [Value() as x, float() as by], _) if by:
+            factor = 1 / by
+        case _:
+            return None
+    return (x, factor) if by and x.shape == v.shape else None
 
 
 def _replay(moved: Movement | None, chain: list[Node]) -> Movement | None:
@@ -145,8 +143,7 @@ def order_attention_output(node: Node, sweep: Sweep) -> Patch | str | None:
     named = tuple(axis for p in perm for axis in held[p])
     left = [i for i in range(4) if i not in named]  # axes of one element
     b, h, s, d = (before.out_axes[i] for i in (*left, *named))
-    shape = tuple(writer.y.shape[i] for i in (*left, *named))
-    out = new_value(writer.y.name, TensorType(writer.y.dtype, shape))
+    out = value_like(writer.y, tuple(writer.y.shape[i] for i in (*left, *named)))
     attention = writer.with_(op=replace(before, out_axes=(b, h, s, d)), outputs=[out])
     view = node.with_(op=Reshape(node.y.shape), inputs=[out])
     return Patch.replacing(node, attention, view, also=[writer])

@@ -15,7 +15,7 @@ from ...layout.kernel_candidates import find_options
 from ...ops.append import DequantizeRows
 from ...ops.attention import Attention
 from ...ops.data_movement import Reshape, Slice
-from ..rewrite_driver import Rule, Sweep
+from ..rewrite_driver import Added, Rule, Sweep
 from .recognize_norm_attention import single_call
 
 
@@ -26,7 +26,7 @@ def read_int8_cache(device: DeviceInfo | None) -> Rule:
         op = node.op
         if device is None or not isinstance(op, Attention) or any(view is not None for view in op.views):
             return None
-        added: list[Node] = []
+        added = Added()
         found = [_bytes(node, node.input(i), added) for i in (1, 2)]
         kinds = {None if f is None else f[1] for f in found}
         if len(kinds) > 1 or None in kinds:
@@ -42,7 +42,7 @@ def read_int8_cache(device: DeviceInfo | None) -> Rule:
     return rule
 
 
-def _bytes(node: Node, value: Value, added: list[Node]) -> tuple[Value, bool] | None:
+def _bytes(node: Node, value: Value, added: Added) -> tuple[Value, bool] | None:
     """(int8 source of `value`, recomputed by nodes in `added`; whether each row has a scale)."""
     found, moves = _source(value)
     maker = found.producer
@@ -51,18 +51,14 @@ def _bytes(node: Node, value: Value, added: list[Node]) -> tuple[Value, bool] | 
         cut = (*x.shape[: op.axis], op.size, *x.shape[op.axis + 1 :])
         moves = [Slice((0,) * len(cut), (1,) * len(cut), cut), *(_longer(m) for m in moves)]
     else:
-        call = single_call(found)
-        source = call[1][0] if call is not None and call[0] == "cast" and value.dtype is not DType.FLOAT64 else None
-        if (
-            not isinstance(source, Value)
-            or source.dtype is not DType.INT8
-            or not always_equal(source.shape, found.shape)
-        ):
-            return None
-        x = source
+        match single_call(found):
+            case ("cast", [Value(dtype=DType.INT8) as x], _) if value.dtype is not DType.FLOAT64:
+                if not always_equal(x.shape, found.shape):
+                    return None
+            case _:
+                return None
     for each in moves:
-        added.append(node.make_helper(each, [x]))
-        x = added[-1].y
+        x = added.put(node.make_helper(each, [x]))
     return x, maker is not None and isinstance(maker.op, DequantizeRows)
 
 

@@ -18,14 +18,14 @@ from ...ops.normalize import Normalize
 from ...ops.operator import broadcast_shape
 from ...ops.reduce import Reduce
 from ...ops.softmax import Softmax
-from ..rewrite_driver import Sweep, origins_between
+from ..rewrite_driver import Added, Sweep, origins_between
 
 Operand = Value | float
 
 
-def single_call(value: Value | None) -> tuple[str, list[Operand], Node] | None:
+def single_call(value: Operand | None) -> tuple[str, list[Operand], Node] | None:
     """(function, operands, node) if `value` comes from an Elementwise of one instruction."""
-    node = value.producer if value is not None else None
+    node = value.producer if isinstance(value, Value) else None
     if node is None or not isinstance(node.op, Elementwise) or len(node.op.expr) != 1:
         return None
     expr = node.op.expr
@@ -38,6 +38,12 @@ def single_call(value: Value | None) -> tuple[str, list[Operand], Node] | None:
     return expr.instrs[0].fn, operands, node
 
 
+def _args_of(value: Operand | None, fn: str) -> list[Operand]:
+    """The operands of `value` if it is a single call of `fn`, else none."""
+    found = single_call(value)
+    return found[1] if found is not None and found[0] == fn else []
+
+
 def _mean_of(value: Operand) -> tuple[Value, tuple[int, ...]] | None:
     node = value.producer if isinstance(value, Value) else None
     if node is None or not isinstance(node.op, Reduce) or node.op.kind != "mean" or not node.op.keepdims:
@@ -46,94 +52,76 @@ def _mean_of(value: Operand) -> tuple[Value, tuple[int, ...]] | None:
     return (node.x, axes) if axes == tuple(range(axes[0], rank)) and node.epilogue is None else None
 
 
-def _is_centered(value: Operand, x: Value, axes: tuple[int, ...]) -> bool:
-    found = single_call(value) if isinstance(value, Value) else None
-    if found is None or found[0] != "sub" or found[1][0] is not x:
-        return False
-    return _mean_of(found[1][1]) == (x, axes)
-
-
-def _squared(value: Value) -> Operand | None:
-    found = single_call(value)
-    if found is None:
-        return None
-    fn, (a, *rest), _ = found
-    if (fn == "pow" and rest == [2.0]) or (fn == "mul" and rest and rest[0] is a):
-        return a
+def _centered(value: Operand) -> tuple[Value, tuple[int, ...]] | None:
+    """(x, axes) if `value` is x minus its mean over trailing axes."""
+    match _args_of(value, "sub"):
+        case [x, mean] if (found := _mean_of(mean)) is not None and found[0] is x:
+            return found
     return None
 
 
-def recognize_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
-    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the trailing axes becomes Normalize(layer)."""
-    found = single_call(node.outputs[0])
-    if found is None or found[0] != "div" or not all(isinstance(v, Value) for v in found[1]):
-        return None
-    centered, deviation = found[1]
-    top = single_call(centered) if isinstance(centered, Value) else None
-    if top is None or top[0] != "sub" or not isinstance(top[1][0], Value):
-        return None
-    x = top[1][0]
-    mean = _mean_of(top[1][1])
-    if mean is None or mean[0] is not x:
-        return None
-    root = single_call(deviation) if isinstance(deviation, Value) else None
-    if root is None or root[0] != "sqrt" or not isinstance(root[1][0], Value):
-        return None
-    added = single_call(root[1][0])
-    if added is None or added[0] != "add" or not isinstance(added[1][0], Value) or not isinstance(added[1][1], float):
-        return "no epsilon in the square root"
-    variance = _mean_of(added[1][0])
-    if variance is None or variance[1] != mean[1]:
-        return None
-    inner = _squared(variance[0])
-    if inner is None or not (inner is centered or _is_centered(inner, x, mean[1])):
-        return None
-    if x.shape != node.y.shape:
-        return None
-    op = Normalize("layer", epsilon=added[1][1], axis=mean[1][0])
+def _squared(value: Value) -> Operand | None:
+    match single_call(value):
+        case ("pow", [a, 2.0], _):
+            return a
+        case ("mul", [a, b], _) if a is b:
+            return a
+    return None
+
+
+def _normalized(node: Node, x: Value, op: Normalize) -> Patch:
     made = node.with_(op=op, inputs=[x, None, None], origin=origins_between([x], node))
     return Patch.replacing(node, made)
 
 
+def recognize_layer_norm(node: Node, sweep: Sweep) -> Patch | str | None:
+    """(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) over the trailing axes becomes Normalize(layer)."""
+    centered, deviation = _args_of(node.outputs[0], "div") or (0.0, 0.0)
+    found, root = _centered(centered), _args_of(deviation, "sqrt")
+    if found is None or not root:
+        return None
+    match _args_of(root[0], "add"):
+        case [Value() as mean, float() as epsilon]:
+            variance = _mean_of(mean)
+        case _:
+            return "no epsilon in the square root"
+    x, axes = found
+    inner = None if variance is None or variance[1] != axes else _squared(variance[0])
+    if inner is None or not (inner is centered or _centered(inner) == found) or x.shape != node.y.shape:
+        return None
+    return _normalized(node, x, Normalize("layer", epsilon=epsilon, axis=axes[0]))
+
+
 def recognize_rms_norm(node: Node, sweep: Sweep) -> Patch | str | None:
     """x / sqrt(mean(x^2) + eps) over the trailing axes, or x * (1 / sqrt), becomes Normalize(rms)."""
-    found = single_call(node.outputs[0])
-    if found is None or len(found[1]) != 2:
-        return None
-    for x, factor in (found[1], found[1][::-1])[: 2 if found[0] == "mul" else 1]:
-        if not isinstance(x, Value) or not isinstance(factor, Value):
-            continue
-        added = single_call(_divisor(found[0], factor))
-        if added is None or added[0] != "add" or not isinstance(added[1][0], Value):
-            continue
-        mean, epsilon = _mean_of(added[1][0]), added[1][1]
-        if mean is None or _squared(mean[0]) is not x or not isinstance(epsilon, float) or x.shape != node.y.shape:
-            continue
-        op = Normalize("rms", epsilon=epsilon, axis=mean[1][0])
-        made = node.with_(op=op, inputs=[x, None, None], origin=origins_between([x], node))
-        return Patch.replacing(node, made)
+    match single_call(node.outputs[0]):
+        case ("div", [a, b], _):
+            pairs = [(a, _root_in(b))]
+        case ("mul", [a, b], _):
+            pairs = [(a, _inverse_root_in(b)), (b, _inverse_root_in(a))]
+        case _:
+            return None
+    for x, divisor in pairs:
+        match _args_of(divisor, "add"):
+            case [mean, float() as epsilon] if isinstance(x, Value) and (found := _mean_of(mean)) is not None:
+                if _squared(found[0]) is x and x.shape == node.y.shape:
+                    return _normalized(node, x, Normalize("rms", epsilon=epsilon, axis=found[1][0]))
     return None
 
 
-def _divisor(fn: str, factor: Value) -> Value | None:
-    """The argument of the square root if `fn` (div or mul) divides by that root as `factor`."""
-    inner = single_call(factor)
-    if fn == "mul" and inner is not None:
-        if inner[0] == "rsqrt":
-            return _first(inner[1])
-        if inner[0] == "recip":
-            inner = single_call(_first(inner[1]))
-        elif inner[0] == "div" and inner[1][0] == 1.0 and isinstance(inner[1][1], Value):
-            inner = single_call(inner[1][1])
-        else:
-            return None
-    elif fn != "div":
-        return None
-    return _first(inner[1]) if inner is not None and inner[0] == "sqrt" else None
+def _root_in(value: Operand) -> Operand | None:
+    """The argument of the square root that `value` is."""
+    return next(iter(_args_of(value, "sqrt")), None)
 
 
-def _first(operands: list[Operand]) -> Value | None:
-    return operands[0] if isinstance(operands[0], Value) else None
+def _inverse_root_in(value: Operand) -> Operand | None:
+    """The argument of the square root whose inverse `value` is."""
+    match single_call(value):
+        case ("rsqrt", [x], _):
+            return x
+        case ("recip", [root], _) | ("div", [1.0, root], _):
+            return _root_in(root)
+    return None
 
 
 def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -159,34 +147,26 @@ def recognize_attention(node: Node, sweep: Sweep) -> Patch | str | None:
         return None
     if q.shape[:-2] != kt.shape[:-2] or q.shape[:-2] != v.shape[:-2]:
         return "heads are broadcast"
-    added: list[Node] = []
+    added = Added()
     mask = _joined(masks, node, added)
     if masks and mask is None:
         return "the mask does not broadcast to the scores"
-    if product.op.trans_b:
-        k = kt
-    else:
-        added.append(product.make_helper(Transpose((*range(rank - 2), rank - 1, rank - 2)), [kt]))
-        k = added[-1].y
+    k = kt
+    if not product.op.trans_b:
+        k = added.put(product.make_helper(Transpose((*range(rank - 2), rank - 1, rank - 2)), [kt]))
     op = Attention(scale, causal=False, softcap=0.0, blind_nan=repaired is None, nan_to_zero=repaired is not None)
     origin = origins_between([q, kt, v, *(m for m, _ in masks)], node)
     if rank == 4:
         made = node.with_(op=op, inputs=[q, k, v, mask], origin=origin)
         return Patch.replacing(node, *added, made)
-    q, k, v = (_as_heads(each, node, added) for each in (q, k, v))
-    added.append(node.make_helper(op, [q, k, v, mask]))
-    added[-1].origin = origin
-    made = node.with_(op=Reshape(node.y.shape), inputs=[added[-1].y])
-    return Patch.replacing(node, *added, made)
-
-
-def _as_heads(value: Value, node: Node, added: list[Node]) -> Value:
-    """[..., H, S, D] or [H, S, D] as [B, H, S, D]."""
-    added.append(node.make_helper(Reshape(_of_heads(value.shape)), [value]))
-    return added[-1].y
+    q, k, v = (added.put(node.make_helper(Reshape(_of_heads(each.shape)), [each])) for each in (q, k, v))
+    made = node.make_helper(op, [q, k, v, mask])
+    made.origin = origin
+    return Patch.replacing(node, *added, made, node.with_(op=Reshape(node.y.shape), inputs=[made.y]))
 
 
 def _of_heads(shape: Shape) -> Shape:
+    """[..., H, S, D] or [H, S, D] as [B, H, S, D]."""
     return (math.prod(shape[:-3]), *shape[-3:])
 
 
@@ -194,7 +174,7 @@ Mask = tuple[Value, Shape]
 """An addend of the scores and the shape of the scores there; several batch axes may be one axis in the product."""
 
 
-def _joined(masks: list[Mask], node: Node, added: list[Node]) -> Value | None:
+def _joined(masks: list[Mask], node: Node, added: Added) -> Value | None:
     """The sum of the masks, which broadcasts to [B, H, S, T]; None if there is none, or one that does not."""
     found: Value | None = None
     for mask, scores in masks:
@@ -206,28 +186,25 @@ def _joined(masks: list[Mask], node: Node, added: list[Node]) -> Value | None:
             lead, given = scores[:-3], (1,) * (len(scores) - len(mask.shape)) + mask.shape
             if not all(always_equal(d, 1) for d in given[:-3]) and not always_equal(given[:-3], lead):
                 given = (*lead, *mask.shape[-3:])
-                added.append(node.make_helper(Elementwise(trace(lambda x: x, mask.dtype), given), [mask]))
-                made = added[-1].y
-            added.append(node.make_helper(Reshape(_of_heads(given)), [made]))
-            made = added[-1].y
+                made = added.put(node.make_helper(Elementwise(trace(lambda x: x, mask.dtype), given), [mask]))
+            made = added.put(node.make_helper(Reshape(_of_heads(given)), [made]))
         if found is not None:
-            added.append(node.make_helper(Elementwise(call("add", found.dtype, made.dtype)), [found, made]))
-            made = added[-1].y
+            made = added.put(node.make_helper(Elementwise(call("add", found.dtype, made.dtype)), [found, made]))
         found = made
     return found
 
 
 def _without_nan(value: Value, sweep: Sweep) -> Value | None:
     """x if `value` is `where(isnan(x), 0, x)` without other readers of x."""
-    chosen = single_call(value)
-    if chosen is None or chosen[0] != "where" or chosen[1][1] != 0.0:
+    match single_call(value):
+        case ("where", [condition, 0.0, Value() as x], chosen):
+            asked = single_call(condition)
+        case _:
+            return None
+    if asked is None or asked[:2] != ("isnan", [x]):
         return None
-    condition, _, x = chosen[1]
-    asked = single_call(condition) if isinstance(condition, Value) else None
-    if asked is None or asked[0] != "isnan" or asked[1] != [x] or not isinstance(x, Value):
-        return None
-    only = sweep.only_use(asked[2].y) is chosen[2] and x not in sweep.exposed
-    return x if only and set(sweep.uses[x]) == {asked[2], chosen[2]} else None
+    only = sweep.only_use(asked[2].y) is chosen and x not in sweep.exposed
+    return x if only and set(sweep.uses[x]) == {asked[2], chosen} else None
 
 
 def _scores(value: Value, sweep: Sweep, reader: Node) -> tuple[Value, float, list[Mask]]:

@@ -87,13 +87,10 @@ def _is_quarter_turn(pairs: Value, x: Value) -> bool:
     join = pairs.producer
     if join is None or not isinstance(join.op, Concat) or join.op.axis != 3 or len(join.inputs) != 2:
         return False
-    negative = single_call(join.input(0))
-    if join.epilogue is not None or negative is None:
-        return False
-    fn, operands, _ = negative
-    high = operands[0]
-    is_negative = fn == "neg" or (fn == "mul" and operands[1:] == [-1.0])
-    return is_negative and isinstance(high, Value) and _whole_of(join.input(1), high) is x
+    match single_call(join.input(0)):
+        case ("neg", [Value() as high], _) | ("mul", [Value() as high, -1.0], _):
+            return join.epilogue is None and _whole_of(join.input(1), high) is x
+    return False
 
 
 def _whole_of(low: Value, high: Value) -> Value | None:

@@ -10,17 +10,16 @@ from weakref import WeakKeyDictionary
 from ...expr.parse import parse_expr
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value, new_value
+from ...ir.graph import Node, Value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal, is_symbolic
-from ...ir.tensor_type import TensorType
 from ...ops.conv import Conv, DepthwiseNhwc, neutral_zeros
 from ...ops.data_movement import Reshape, Transpose
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.reduce import Reduce
 from ..fusion.fold_affine import constant_like
-from ..rewrite_driver import Rule, Sweep
+from ..rewrite_driver import Added, Rule, Sweep, value_like
 
 _WIDEST = 16  # widest depthwise filter, in columns
 
@@ -147,25 +146,17 @@ class _Region:
     def patch(self) -> Patch:
         """The patch that computes the region channels last."""
         known: dict[Value, Value] = {}
-        added: list[Node] = []
+        added = Added()
         for v, node in self.inside.items():
-            if _is_to_first(node):
-                known[v] = node.x
-            else:
-                made = _last(node, known, added)
-                known[v] = made.y
+            known[v] = node.x if _is_to_first(node) else added.put(_last(node, known, added))
         replaced: dict[Value, Value] = {}
         for node in self.turned:
-            if isinstance(node.op, Transpose):
-                replaced[node.y] = known[node.x]
-            else:
-                made = _last(node, known, added)
-                replaced[node.y] = made.y
+            is_turn = isinstance(node.op, Transpose)
+            replaced[node.y] = known[node.x] if is_turn else added.put(_last(node, known, added))
         for v in self.left:
             rank = len(v.shape)
             turn = Transpose((0, rank - 1, *range(1, rank - 1)))
-            added.append(self.inside[v].make_helper(turn, [known[v]], like=v.name))
-            replaced[v] = added[-1].y
+            replaced[v] = added.put(self.inside[v].make_helper(turn, [known[v]], like=v.name))
         return Patch([*self.inside.values(), *self.turned], added, replaced)
 
 
@@ -239,59 +230,47 @@ def is_patches(node: Node) -> bool:
     return op.dilations == (1, 1) and (bias is None or bias.is_const) and not op.exact
 
 
-def _last(node: Node, known: dict[Value, Value], added: list[Node]) -> Node:
-    """`node` computed channels last; the node and its helpers are in `added`."""
-    op = node.op
+def _last(node: Node, known: dict[Value, Value], added: Added) -> Node:
+    """`node` computed channels last; its helpers are in `added`."""
+    op, x = node.op, known.get(node.x)
     n, c, *rest = node.y.shape
-    out = new_value(node.y.name, TensorType(node.y.dtype, (n, *rest, c)))
+    out = value_like(node.y, (n, *rest, c))
     if isinstance(op, Reshape):
-        made = node.with_(op=Reshape((n, *rest, c)), inputs=[known[node.x]], outputs=[out])
-    elif isinstance(op, Reduce):
+        return node.with_(op=Reshape((n, *rest, c)), inputs=[x], outputs=[out])
+    if isinstance(op, Reduce):
         axes = tuple(range(1, len(node.x.shape) - 1))
-        shape = (n, *rest, c) if op.keepdims else node.y.shape
-        out = new_value(node.y.name, TensorType(node.y.dtype, shape))
-        made = node.with_(op=replace(op, axes=axes), inputs=[known[node.x]], outputs=[out])
-    elif isinstance(op, Elementwise):
+        out = out if op.keepdims else value_like(node.y, node.y.shape)
+        return node.with_(op=replace(op, axes=axes), inputs=[x], outputs=[out])
+    if isinstance(op, Elementwise):
         inputs = [known[v] if v in known else _along_last(v, node, added) for v in node.inputs if v is not None]
-        made = node.with_(op=replace(op, shape=None), inputs=inputs, outputs=[out])
-    elif _is_depthwise(node):
+        return node.with_(op=replace(op, shape=None), inputs=inputs, outputs=[out])
+    assert x is not None
+    if _is_depthwise(node):
         conv = node.as_(Conv)
         rows = DepthwiseNhwc(conv.strides, conv.pads, conv.dilations)
-        made = node.with_(op=rows, inputs=[known[node.x], *node.inputs[1:]], outputs=[out])
-    else:
-        made = _product(node, known[node.x], out, added)
-    added.append(made)
-    return made
-
-
-def _along_last(v: Value, node: Node, added: list[Node]) -> Value:
-    """A per-channel operand, along the last axis."""
-    if len(v.shape) < 2:
-        return v
-    added.append(node.make_helper(Reshape((math.prod(v.shape),)), [v]))
-    return added[-1].y
-
-
-def _product(node: Node, x: Value, out: Value, added: list[Node]) -> Node:
-    """A patch convolution as a matrix product; the caller adds the last node."""
+        return node.with_(op=rows, inputs=[x, *node.inputs[1:]], outputs=[out])
     w = node.input(1)
     m, c, kh, kw = w.shape
     n, h, wide, _ = out.shape
     if (kh, kw) != (1, 1):
-        apart = _beside(node, Reshape((n, h, kh, wide, kw, c)), x, added)
-        together = _beside(node, Transpose((0, 1, 3, 2, 4, 5)), apart, added)
-        x = _beside(node, Reshape((n, h, wide, kh * kw * c)), together, added)
+        apart = added.put(node.make_helper(Reshape((n, h, kh, wide, kw, c)), [x]))
+        together = added.put(node.make_helper(Transpose((0, 1, 3, 2, 4, 5)), [apart]))
+        x = added.put(node.make_helper(Reshape((n, h, wide, kh * kw * c)), [together]))
     matrix = constant_like(w, w.array.transpose(2, 3, 1, 0).reshape(kh * kw * c, m))
-    product = MatMul(trans_a=False, trans_b=False)
-    bias = node.get(2)
+    return product_with_bias(node, x, matrix, node.with_(outputs=[out]), added)
+
+
+def _along_last(v: Value, node: Node, added: Added) -> Value:
+    """A per-channel operand, along the last axis."""
+    return v if len(v.shape) < 2 else added.put(node.make_helper(Reshape((math.prod(v.shape),)), [v]))
+
+
+def product_with_bias(conv: Node, rows: Value, matrix: Value, last: Node, added: Added) -> Node:
+    """`last` computing the product of the rows of patches and `matrix`, plus the bias of `conv`."""
+    product, bias = MatMul(trans_a=False, trans_b=False), conv.get(2)
     if bias is None:
-        return node.with_(op=product, inputs=[x, matrix], outputs=[out])
-    inner = new_value(node.y.name, out.type)
-    added.append(node.with_(op=product, inputs=[x, matrix], outputs=[inner]))
-    add = Elementwise(parse_expr("add($0, $1)", [node.y.dtype] * 2))
-    return node.with_(op=add, inputs=[inner, bias], outputs=[out])
-
-
-def _beside(node: Node, op: Reshape | Transpose, x: Value, added: list[Node]) -> Value:
-    added.append(node.make_helper(op, [x]))
-    return added[-1].y
+        return last.with_(op=product, inputs=[rows, matrix], outputs=last.outputs)
+    inner = value_like(conv.y, last.y.shape)
+    added.append(conv.with_(op=product, inputs=[rows, matrix], outputs=[inner]))
+    add = Elementwise(parse_expr("add($0, $1)", [conv.y.dtype] * 2))
+    return last.with_(op=add, inputs=[inner, bias], outputs=last.outputs)

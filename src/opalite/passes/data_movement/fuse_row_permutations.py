@@ -16,7 +16,7 @@ from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.normalize import Normalize
 from ...ops.permute_rows import PermuteRows, scaled, table_of
-from ..rewrite_driver import Rule, Sweep, joined_origin
+from ..rewrite_driver import Added, Rule, Sweep, joined_origin
 from .row_permutation_chains import Chain, find_chain
 
 _SHORT = {True: 64, False: 32}
@@ -109,11 +109,10 @@ def unfuse_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
     op = node.op
     if [s[0] for s in op.steps if s[0] != "reshape"] != ["transpose"]:
         return None
-    added: list[Node] = []
+    added, value = Added(), node.x
     for kind, new in scaled(op.steps, op.row, 1):
-        value = added[-1].y if added else node.x
-        added.append(node.make_helper(Transpose(new) if kind == "transpose" else Reshape(new), [value]))
+        value = added.put(node.make_helper(Transpose(new) if kind == "transpose" else Reshape(new), [value]))
         if kind == "transpose":
             added[-1].origin = node.origin
-    added.append(node.make_helper(Reshape(node.y.shape), [added[-1].y]))
+    added.put(node.make_helper(Reshape(node.y.shape), [value]))
     return Patch.replacing(node, *added)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 
-from ...expr.parse import parse_expr
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.graph import Node, Value, new_value
+from ...ir.graph import Node
 from ...ir.patch import Patch
 from ...ir.symbols import hint_of
-from ...ir.tensor_type import TensorType
 from ...ops.conv import Conv
 from ...ops.data_movement import Reshape, Transpose
-from ...ops.elementwise import Elementwise
-from ...ops.matmul import MatMul
 from ..fusion.fold_affine import constant_like
-from ..rewrite_driver import Rule, Sweep, joined_origin
-from .channels_last import is_patches
+from ..rewrite_driver import Added, Rule, Sweep, joined_origin
+from .channels_last import is_patches, product_with_bias
 
 _FEWEST = 512  # least number of patches for which it was measured to be faster
 _NARROWEST = 8  # least width of a patch in pixels: 16 bytes of halves are copied at a time
@@ -48,7 +44,9 @@ def patches_to_matmul(device: DeviceInfo | None, fewest: int = _FEWEST) -> Rule:
         count = hint_of(conv.y.shape[0] * math.prod(conv.y.shape[2:]))
         if count < fewest:
             return f"{count} patches are too few"
-        return Patch.replacing(node, *_product(conv, node), also=[conv, *between])
+        added = Added()
+        made = _product(conv, node, added)
+        return Patch.replacing(node, *added, made, also=[conv, *between])
 
     return rule
 
@@ -67,25 +65,13 @@ def _source(node: Node, sweep: Sweep) -> tuple[Node, list[Node]] | None:
     return (maker, between) if alone and maker.epilogue is None and is_patches(maker) else None
 
 
-def _product(conv: Node, last: Node) -> list[Node]:
-    """The nodes that replace `last`."""
-    w, added = conv.input(1), list[Node]()
+def _product(conv: Node, last: Node, added: Added) -> Node:
+    """The node that replaces `last`; its helpers are in `added`."""
+    w = conv.input(1)
     m, c, kh, kw = w.shape
     n, _, h, wide = conv.y.shape
-
-    def beside(op: Reshape | Transpose, x: Value) -> Value:
-        added.append(conv.make_helper(op, [x]))
-        return added[-1].y
-
-    apart = beside(Reshape((n, c, h, kh, wide, kw)), conv.x)
-    together = beside(Transpose((0, 2, 4, 1, 3, 5)), apart)
-    rows = beside(Reshape((*last.y.shape[:-1], c * kh * kw)), together)
+    apart = added.put(conv.make_helper(Reshape((n, c, h, kh, wide, kw)), [conv.x]))
+    together = added.put(conv.make_helper(Transpose((0, 2, 4, 1, 3, 5)), [apart]))
+    rows = added.put(conv.make_helper(Reshape((*last.y.shape[:-1], c * kh * kw)), [together]))
     matrix = constant_like(w, w.array.reshape(m, math.prod((c, kh, kw))).T)
-    origin = joined_origin(conv, last)
-    product, bias = MatMul(trans_a=False, trans_b=False), conv.get(2)
-    if bias is None:
-        return [*added, last.with_(op=product, inputs=[rows, matrix], origin=origin)]
-    inner = new_value(conv.y.name, TensorType(conv.y.dtype, last.y.shape))
-    added.append(conv.with_(op=product, inputs=[rows, matrix], outputs=[inner]))
-    add = Elementwise(parse_expr("add($0, $1)", [conv.y.dtype] * 2))
-    return [*added, last.with_(op=add, inputs=[inner, bias], origin=origin)]
+    return product_with_bias(conv, rows, matrix, last.with_(origin=joined_origin(conv, last)), added)

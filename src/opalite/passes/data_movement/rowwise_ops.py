@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from ...ir.graph import Node, Value, new_value
+from ...ir.graph import Node, Value
 from ...ir.symbols import always_equal
-from ...ir.tensor_type import Shape, TensorType
+from ...ir.tensor_type import Shape
 from ...ops.data_movement import Reshape
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.normalize import TRAILING, Normalize
-from ..rewrite_driver import Sweep
+from ..rewrite_driver import Added, Sweep, value_like
 
 
 def rows_from(node: Node, sweep: Sweep) -> dict[Value, Node]:
@@ -45,17 +45,14 @@ def readers_behind(inside: Mapping[Value, Node], sweep: Sweep) -> list[tuple[Val
     return [(v, user) for v in inside for user in sweep.uses.get(v, ()) if user.outputs[0] not in inside]
 
 
-def rows_before(inside: Mapping[Value, Node], mover: Node, added: list[Node]) -> dict[Value, Value]:
+def rows_before(inside: Mapping[Value, Node], mover: Node, added: Added) -> dict[Value, Value]:
     """The results of the nodes of `inside` (`rows_from`) on the rows before `mover`; new nodes are in `added`."""
     known: dict[Value, Value] = {mover.y: mover.x}
     for v, node in inside.items():
-        if node is mover:
-            continue
         if isinstance(node.op, Reshape):
             known[v] = known[node.x]
-        else:
-            added.append(on_rows(node, known, mover.x.shape[:-1], added))
-            known[v] = added[-1].y
+        elif node is not mover:
+            known[v] = added.put(on_rows(node, known, mover.x.shape[:-1], added))
     return known
 
 
@@ -90,10 +87,10 @@ def _is_row_norm(node: Node) -> bool:
     return op.axis == len(node.x.shape) - 1 and all(len(v.shape) <= 1 for v in parameters)
 
 
-def on_rows(node: Node, known: Mapping[Value, Value], lead: Shape, added: list[Node]) -> Node:
+def on_rows(node: Node, known: Mapping[Value, Value], lead: Shape, added: Added) -> Node:
     """`node` on other rows: `known` maps its inputs to values whose shapes begin with `lead`."""
     op = node.op
-    out = new_value(node.y.name, TensorType(node.y.dtype, (*lead, node.y.shape[-1])))
+    out = value_like(node.y, (*lead, node.y.shape[-1]))
     inputs = [v if v is None else known.get(v, v) for v in node.inputs]
     if isinstance(op, Normalize):
         op = replace(op, axis=len(lead))
@@ -103,11 +100,8 @@ def on_rows(node: Node, known: Mapping[Value, Value], lead: Shape, added: list[N
     return node.with_(op=op, inputs=inputs, outputs=[out])
 
 
-def along_rows(v: Value, node: Node, added: list[Node]) -> Value | None:
+def along_rows(v: Value, node: Node, added: Added) -> Value | None:
     """`v`, equal for every row, without axes before the last; None if it is no operand."""
     if not all(always_equal(n, 1) for n in v.shape[:-1]):
         return None
-    if len(v.shape) < 2:
-        return v
-    added.append(node.make_helper(Reshape(v.shape[-1:]), [v]))
-    return added[-1].y
+    return v if len(v.shape) < 2 else added.put(node.make_helper(Reshape(v.shape[-1:]), [v]))

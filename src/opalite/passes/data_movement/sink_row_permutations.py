@@ -6,7 +6,6 @@ back and adds the residual. After these passes rows stay in window order until t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +13,12 @@ import numpy as np
 from ...ir.graph import Node, Value, new_value
 from ...ir.patch import Patch
 from ...ir.symbols import is_symbolic
-from ...ir.tensor_type import TensorType
 from ...ops.data_movement import Reshape
 from ...ops.elementwise import Elementwise
 from ...ops.normalize import Normalize
 from ...ops.operator import Array
 from ...ops.permute_rows import NONE, PermuteRows, Steps, table_of
-from ..rewrite_driver import Sweep
+from ..rewrite_driver import Added, Sweep, value_like
 from .fuse_row_permutations import does_nothing
 from .rowwise_ops import along_rows, is_by_row, on_rows, readers_behind, rows_before, rows_from
 
@@ -42,16 +40,15 @@ def hoist_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
         return "it adds rows of zeros"
     if not isinstance(maker.op, Normalize) and not _follows_movement(maker, sweep):
         return None
-    x, added = maker.x, list[Node]()
+    x, added = maker.x, Added()
     lead = node.y.shape[:-1]
+    op = node.as_(PermuteRows)
     if isinstance(maker.op, Reshape):
-        moved = node.with_(inputs=[x])
-        steps: Steps = (("reshape", node.as_(PermuteRows).rows_shape(node.x.shape)), *node.as_(PermuteRows).steps)
-        moved.op = replace(node.as_(PermuteRows), steps=steps)
-        return Patch.replacing(node, moved, also=[maker])
+        steps: Steps = (("reshape", op.rows_shape(node.x.shape)), *op.steps)
+        return Patch.replacing(node, node.with_(op=replace(op, steps=steps), inputs=[x]), also=[maker])
     shape = (*lead, x.shape[-1])
-    op = replace(node.as_(PermuteRows), shape=shape, row=x.shape[-1])
-    moved = node.with_(op=op, inputs=[x], outputs=[new_value(x.name, TensorType(x.dtype, shape))])
+    op = replace(op, shape=shape, row=x.shape[-1])
+    moved = node.with_(op=op, inputs=[x], outputs=[value_like(x, shape)])
     made = on_rows(maker, {x: moved.y}, lead, added)
     made.y.name = node.y.name
     return Patch.replacing(node, moved, *added, made, also=[maker])
@@ -77,20 +74,20 @@ def align_row_permutations(node: Node, sweep: Sweep) -> Patch | str | None:
             continue
         if _table(mover) is None or not _is_permutation(_moves(mover)):
             continue
-        added: list[Node] = []
+        added = Added()
         operands = [_before(other, mover, node, sweep, added) for other in node.inputs]
         if None in operands:
             reason = "an operand is not available in the order before the permutation"
             continue
         shape = mover.x.shape
-        out = new_value(node.y.name, TensorType(node.y.dtype, shape))
+        out = value_like(node.y, shape)
         made = node.with_(op=replace(node.op, shape=node.op.shape and shape), inputs=operands, outputs=[out])
         moved = mover.with_(inputs=[out], outputs=[new_value(node.y.name, node.y.type)])
         return Patch.replacing(node, *added, made, moved, also=[mover])
     return reason
 
 
-def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[Node]) -> Value | None:
+def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: Added) -> Value | None:
     """The value that `mover`, whose output `node` reads, would map to `v`; None if there is none."""
     assert v is not None
     if v is mover.y:
@@ -107,8 +104,7 @@ def _before(v: Value | None, mover: Node, node: Node, sweep: Sweep, added: list[
             found = user.y
     if found is None or found.shape == mover.x.shape:
         return found
-    added.append(node.make_helper(Reshape(mover.x.shape), [found]))
-    return added[-1].y
+    return added.put(node.make_helper(Reshape(mover.x.shape), [found]))
 
 
 def sink_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -123,22 +119,15 @@ def sink_row_permutation(node: Node, sweep: Sweep) -> Patch | str | None:
     for v, user in behind:
         if not isinstance(user.op, PermuteRows) or user.op.row != v.shape[-1] or is_symbolic(user.op.steps):
             return f"{user.label} reads the rows in their new order"
-    return _sunk(node, inside, [user for _, user in behind])
-
-
-def _sunk(mover: Node, inside: dict[Value, Node], leaving: Sequence[Node]) -> Patch:
-    """Patch: `inside` computed on the rows before `mover`, and `leaving` reading these results."""
-    added: list[Node] = []
-    known = rows_before(inside, mover, added)
-    replaced: dict[Value, Value] = {}
+    added = Added()
+    known = rows_before(inside, node, added)
+    leaving, replaced = [user for _, user in behind], dict[Value, Value]()
     for user in leaving:
-        x = known[user.x]
-        op = user.as_(PermuteRows)
-        steps: Steps = (*mover.as_(PermuteRows).steps, ("reshape", op.rows_shape(user.x.shape)), *op.steps)
+        x, op = known[user.x], user.as_(PermuteRows)
+        steps: Steps = (*node.as_(PermuteRows).steps, ("reshape", op.rows_shape(user.x.shape)), *op.steps)
         joined = replace(op, steps=steps)
-        made = user.with_(op=Reshape(op.shape) if does_nothing(joined, x) else joined, inputs=[x])
-        added.append(made)
-        replaced[user.y] = made.y
+        new = Reshape(op.shape) if does_nothing(joined, x) else joined
+        replaced[user.y] = added.put(user.with_(op=new, inputs=[x]))
     return Patch([*inside.values(), *leaving], added, replaced)
 
 
