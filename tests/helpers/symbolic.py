@@ -12,7 +12,7 @@ from opalite.ir import DeviceInfo, Graph, Node, TensorType, Value
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.shape_hints import hinted, hinted_record
 from opalite.ir.symbols import FUNCTIONS, SymbolicFloat, SymbolicInt, Trace, symbolic_max, symbolic_min
-from opalite.kernels.launch_config import LaunchConfig
+from opalite.kernels.kernel import LaunchConfig
 from opalite.layout.assign_precision import set_precision
 from opalite.passes.pipeline import optimise, place
 from opalite.passes.rewrite_driver import Context

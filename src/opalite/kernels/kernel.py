@@ -10,6 +10,7 @@ import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from ..cost import share_of_peak
@@ -18,7 +19,10 @@ from ..ir.graph import Node
 from ..ir.place import FLAT, Layout
 from ..ir.plugins import watch
 from ..ops.operator import Cost, all_ops
-from .launch import Launch
+from .launch import Grid, Launch
+from .launch_workgroups import group_refusal
+
+_FOLDER = Path(__file__).parent
 
 Params = Mapping[str, Any]
 Space = Mapping[str, tuple[Any, ...]]
@@ -34,6 +38,15 @@ class Binding:
 
 
 Bindings = Sequence[Binding]
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """Kernel parameters, the work-group for launches that leave it open, and a phrase on their origin."""
+
+    params: Params
+    group: Grid | None = None
+    origin: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +71,7 @@ class Kernel:
     half_sums: whether precision fp16_fast may define ACC as half. Products and windows allow it, since their sums lose
     few digits. Long sums and exponentials stay in float. images_only: whether all bindings use images. rank: order
     among kernels of one operator whose estimates are equal; the lowest wins. name: the class's name, shown in reports.
+    source: the `.cl` file, by default the one beside the declaration, else that of the base class.
     """
 
     name: ClassVar[str]
@@ -72,6 +86,9 @@ class Kernel:
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
+        module = cls.__module__.removeprefix(f"{__package__}.").replace(".", "/")
+        if "source" not in vars(cls) and (_FOLDER / f"{module}.cl").is_file():
+            cls.source = f"{module}.cl"
 
     def refuse(self, p: Any) -> str | None:
         """The reason why this kernel cannot compute the node on the device, or None. Layouts are not known yet."""
@@ -82,8 +99,8 @@ class Kernel:
         return (flat_binding(p.node),)
 
     def illegal(self, p: Any, params: Params) -> str | None:
-        """The reason why `params` do not work for the node, or None."""
-        return None
+        """The reason why `params` do not work for the node, or None; by default, whether the device runs groups of WG."""
+        return group_refusal(params.get("WG", 1), p.device)
 
     def launch(self, p: Any, params: Params) -> list[Launch]:
         """The launches that compute the node, whose values have their final layouts."""

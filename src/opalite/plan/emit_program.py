@@ -23,10 +23,9 @@ from ..ir.place import Target
 from ..ir.shape_hints import hinted
 from ..ir.symbols import hint_of, is_symbolic
 from ..kernels.equivalent_nodes import node_key
-from ..kernels.kernel import Kernel, Problem
+from ..kernels.kernel import Kernel, LaunchConfig, Problem
 from ..kernels.kernel_sources import option_text, program_text
 from ..kernels.launch import Grid, Launch, Local, PerShapeTable, Scratch, SymbolicTable, Table, Weight
-from ..kernels.launch_config import LaunchConfig
 from ..kernels.launch_workgroups import nonempty_launches
 from ..kernels.lower_arguments import SymbolicNumber, lower
 from ..kernels.node_launches import launches_of, sums_in_half

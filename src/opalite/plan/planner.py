@@ -19,8 +19,7 @@ from ..ir.graph import Graph, Node
 from ..ir.place import Memory
 from ..ir.precision import Precision, PrecisionPolicy
 from ..ir.shape_hints import hinted
-from ..kernels.kernel import Tier, all_kernels
-from ..kernels.launch_config import LaunchConfig
+from ..kernels.kernel import LaunchConfig, Tier, all_kernels
 from ..layout.assign_precision import set_precision
 from ..layout.kernel_candidates import Measured
 from ..ops.host import HostOp

@@ -13,8 +13,7 @@ import numpy as np
 
 from ..ir.device.device_info import DeviceInfo
 from ..ir.graph import Graph, Node, Value
-from ..kernels.kernel import Kernel
-from ..kernels.launch_config import LaunchConfig
+from ..kernels.kernel import Kernel, LaunchConfig
 from ..kernels.node_launches import launches_of
 from ..layout.insert_casts import stored_as
 from .emit_program import Emitter, add_launches, alignment, size_steps

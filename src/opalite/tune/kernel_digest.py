@@ -49,7 +49,7 @@ def files_of(source: str, modules: tuple[str, ...]) -> list[str]:
 
 @cache
 def _behind(path: Path) -> tuple[Path, ...]:
-    """The files below kernels/ that the file at `path` names; none for a foreign module."""
+    """The files below kernels/ that the file at `path` names, and the one beside a module; none for a foreign one."""
     if path.suffix == ".cl":
         return tuple(_FOLDER / name for name in _INCLUDE.findall(path.read_text()))
     if not path.is_relative_to(_FOLDER):
@@ -57,7 +57,8 @@ def _behind(path: Path) -> tuple[Path, ...]:
     nodes = list(ast.walk(ast.parse(path.read_text())))
     texts = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
     sources = [_FOLDER / text for text in texts if text.endswith(".cl") and len(text.split()) == 1]
-    return (*sources, *(file for n in nodes for name in _imported(n, path) if (file := _module_file(name)) is not None))
+    imported = (file for n in nodes for name in _imported(n, path) if (file := _module_file(name)) is not None)
+    return (path.with_suffix(".cl"), *sources, *imported)
 
 
 def _imported(node: ast.AST, path: Path) -> Iterator[str]:

@@ -12,7 +12,7 @@ from opalite.ir import DeviceInfo, Graph
 from opalite.ir.dtype import DType
 from opalite.ir.place import Memory
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.kernels.launch_config import LaunchConfig
+from opalite.kernels.kernel import LaunchConfig
 from opalite.plan.planner import Knowledge, PlanOptions, lay_out, plan, prepare
 
 from ...helpers.graphs import GraphMaker

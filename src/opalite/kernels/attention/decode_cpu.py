@@ -31,7 +31,6 @@ class AttentionDecodeCpu(Kernel):
 
     op = "Attention"
     problem = AttentionProblem
-    source = "attention/decode_cpu.cl"
     space = {"PARTS": (1, 2, 4, 8, 16, 32)}
 
     def refuse(self, p: AttentionProblem) -> str | None:

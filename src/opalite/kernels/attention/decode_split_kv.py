@@ -31,7 +31,6 @@ class AttentionSplitKv(Kernel):
     rank = 1
     op = "Attention"
     problem = AttentionProblem
-    source = "attention/decode_split_kv.cl"
     space = {
         "WG": (128, 64, 256),
         "KEYS": (128, 64, 32),

@@ -43,7 +43,6 @@ class AttentionFlashCpu(Kernel):
 
     op = "Attention"
     problem = AttentionProblem
-    source = "attention/flash_cpu.cl"
     space = {"MR": (8, 7, 6, 5, 4, 3, 2, 1), "ROWS": (0, 8, 16, 32, 64, 128), "BLOCKS": (1, 2, 4, 8)}
 
     def refuse(self, p: AttentionProblem) -> str | None:

@@ -38,7 +38,6 @@ class AttentionFlashMma(Kernel):
 
     op = "Attention"
     problem = AttentionProblem
-    source = "attention/flash_mma.cl"
     space = {"QW": (2, 1, 4), "KW": (2, 1, 4), "KEYS": (32, 16, 64), "LOOK": (0, 1)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
@@ -95,8 +94,7 @@ class AttentionFlashMma(Kernel):
         return max(arithmetic, cost.bytes / p.device.bandwidth, walk) + p.device.launch_s
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
-        node = p.node
-        s = p.sizes
+        node, s = p.node, p.sizes
         group = WAVE * params["QW"] * params["KW"]
         scale = np.float32(node.as_(Attention).scale * math.log2(math.e))
         defines = attention_defines(p) | {"PACK": 4, "D": s.size, **params}

@@ -7,25 +7,20 @@ from ...ops.linear_attention import LinearAttention
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
-from ..launch_workgroups import group_refusal
 
 
 @register
 class LinearAttentionSequential(Kernel):
     """Sequential recurrence; each work-item reads only the state columns that it wrote, so they stay in cache."""
 
-    op, source = "LinearAttention", "attention/linear_attention.cl"
+    op = "LinearAttention"
     space = {"VEC": (1, 4, 16, 8, 2), "WG": (64, 16, 128, 256)}
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def defaults(self, p: Problem) -> Params:
         return {"VEC": min(16, p.device.native_float_width), "WG": 4} if p.device.is_cpu else {"VEC": 1, "WG": 64}
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
-        node = p.node
-        op = node.as_(LinearAttention)
+        node, op = p.node, p.node.as_(LinearAttention)
         k, state = node.input(1), node.input(3)
         decay, beta = node.get(4), node.get(5)
         batch, heads, dk, dv = state.shape

@@ -27,7 +27,6 @@ class AttentionTiledGpu(Kernel):
     rank = 2
     op = "Attention"
     problem = AttentionProblem
-    source = "attention/tiled_gpu.cl"
     space = {"TX": (16, 8, 32), "TY": (16, 8, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
 
     def refuse(self, p: AttentionProblem) -> str | None:

@@ -22,7 +22,6 @@ _VECTORS = 44  # most vectors of 4 floats that a work-item holds
 class DepthwiseColumns(DepthwisePacked):
     """A work-item owns TH rows of TW columns of one block and loads shared input rows once."""
 
-    source = "conv/depthwise_column_walk.cl"
     space = {"TW": (2, 1, 4), "TH": (4, 1, 2, 7, 14, 28)}
 
     def refuse(self, p: ConvProblem) -> str | None:

@@ -20,7 +20,6 @@ class DepthwiseRowsTile(Kernel):
     """A work-item owns TW columns of PACK channels."""
 
     op = "DepthwiseNhwc"
-    source = "conv/depthwise_nhwc.cl"
     half_sums = True
     space = {"PACK": (4, 16, 8, 2, 1), "TW": (4, 2, 1, 7, 8)}
 

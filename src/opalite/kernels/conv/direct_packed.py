@@ -29,7 +29,6 @@ class ConvPacked(Kernel):
     problem = ConvProblem
     half_sums = True
     op = "Conv"
-    source = "conv/direct_packed.cl"
     entry: str = "conv_packed"
     space = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
     unroll: int = 1  # channels per iteration on a CPU, untuned
@@ -80,8 +79,7 @@ class ConvPacked(Kernel):
         return p.groups(self.in_pack(p.block), p.block)
 
     def refuse(self, p: ConvProblem) -> str | None:
-        why = p.packed_refusal
-        if why is not None:
+        if why := p.packed_refusal:
             return why
         merged = self.groups(p).merged
         return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None

@@ -18,7 +18,6 @@ class ConvDirect(Kernel):
     problem = ConvProblem
     half_sums = True
     op = "Conv"
-    source = "conv/direct_row_major.cl"
     entry: str = "conv_direct"
     space = {"TM": (4, 1, 2, 8)}
 

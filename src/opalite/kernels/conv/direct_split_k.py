@@ -28,7 +28,6 @@ class ConvSplitK(Kernel):
     problem = ConvProblem
     half_sums = True
     op = "Conv"
-    source = "conv/direct_split_k.cl"
     space = {
         "LX": (32, 16, 64),
         "SPLIT": (1, 2, 4, 8),
@@ -43,8 +42,7 @@ class ConvSplitK(Kernel):
             return "a CPU's cores need no more work-items than there are output tiles"
         if node.as_(Convolution).group == node.x.shape[1]:
             return "one channel to a group leaves nothing to share out"
-        why = p.packed_refusal
-        if why is not None:
+        if why := p.packed_refusal:
             return why
         merged = p.groups(p.block, p.block).merged
         return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None

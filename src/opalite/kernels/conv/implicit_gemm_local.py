@@ -45,7 +45,6 @@ class ConvGemmLocal(Kernel):
     problem = ConvProblem
     half_sums = True
     op = "Conv"
-    source = "conv/implicit_gemm_local.cl"
     space = SPACE
 
     def refuse(self, p: ConvProblem) -> str | None:

@@ -14,7 +14,6 @@ from .pack_filters import ConvProblem, bias_weight
 class ConvGemmMma(MmaConv):
     """Operands are loaded straight into registers; with few tiles, warps split the terms."""
 
-    source = "conv/implicit_gemm_mma.cl"
     space = SPACE
     staged = False
 

@@ -22,7 +22,6 @@ MOST_TAPS = 63  # a bit per tap says whether it is inside the input
 class ConvGemmMmaStaged(MmaConv):
     """Both operands go through local memory."""
 
-    source = "conv/implicit_gemm_mma_staged.cl"
     space = SPACE
     staged = True
 

@@ -33,7 +33,6 @@ from .pack_filters import ConvProblem, bias_weight
 class ConvGemmWgmma(MmaConv):
     """Input pixels go to registers, filters through local memory."""
 
-    source = "conv/implicit_gemm_wgmma.cl"
     space = SPACE
 
     def refuse(self, p: ConvProblem) -> str | None:

@@ -29,7 +29,6 @@ class ConvPackedToRowMajor(Kernel):
     problem = ConvProblem
     half_sums = True
     op = "Conv"
-    source = "conv/packed_to_row_major.cl"
     entry: str = "conv_last"
     space = {"TW": (4, 8, 6, 5, 3, 2, 1), "TM": (4, 3, 2, 1)}
 

@@ -16,7 +16,6 @@ class ChannelwisePacked(Kernel):
     """Windows over single channels; a work-item owns TW columns of one block."""
 
     problem = WindowProblem
-    source = "conv/per_channel_window.cl"
     space = {"TW": (7, 8, 1, 2, 3, 4, 5, 6, 10, 14)}
 
     def constants(self, node: Node, pack: int) -> Args:

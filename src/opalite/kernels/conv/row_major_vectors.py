@@ -26,7 +26,6 @@ class ConvRowMajorVectors(Kernel):
     problem = ConvProblem
     half_sums = True
     op = "Conv"
-    source = "conv/row_major_vectors.cl"
     space = {"TV": (2, 1, 3, 4), "TM": (4, 1, 2, 3, 6, 8)}
 
     def refuse(self, p: ConvProblem) -> str | None:

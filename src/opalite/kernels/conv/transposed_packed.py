@@ -22,7 +22,6 @@ class ConvTransposePacked(ConvPacked):
     """NCHWc to NCHWc; a tile is the output columns that use the same filter columns."""
 
     op = "ConvTranspose"
-    source = "conv/transposed_packed.cl"
     entry = "conv_transpose_packed"
     chunked = False
     moves_back = False

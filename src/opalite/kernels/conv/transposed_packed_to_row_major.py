@@ -13,7 +13,6 @@ class ConvTransposePackedToRowMajor(ConvPackedToRowMajor):
     """NCHWc to NCHW; a tile is the output columns that use the same filter columns."""
 
     op = "ConvTranspose"
-    source = "conv/transposed_packed_to_row_major.cl"
     entry = "conv_transpose_last"
 
     def phases(self, win: Window) -> int:

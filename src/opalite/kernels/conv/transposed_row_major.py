@@ -11,5 +11,4 @@ class ConvTransposeDirect(ConvDirect):
     """Gathers the inputs of each output element, so that no two work-items write the same element."""
 
     op = "ConvTranspose"
-    source = "conv/transposed_row_major.cl"
     entry = "conv_transpose_direct"

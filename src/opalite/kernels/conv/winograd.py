@@ -97,7 +97,6 @@ class ConvWinograd(Kernel):
 
     problem = ConvProblem
     op = "Conv"
-    source = "conv/winograd.cl"
     space = {
         "F": (4, 2),
         "TW": TILE_WIDTHS,
@@ -108,8 +107,7 @@ class ConvWinograd(Kernel):
 
     def refuse(self, p: ConvProblem) -> str | None:
         node = p.node
-        why = p.packed_refusal
-        if why is not None:
+        if why := p.packed_refusal:
             return why
         win = p.window
         if win.kernel != (1, 3, 3) or win.strides != (1, 1, 1) or win.dilations[1:] != (1, 1):

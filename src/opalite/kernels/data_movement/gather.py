@@ -13,7 +13,6 @@ from ...ops.gather import Gather, GatherElements, GatherND
 from ..kernel import Kernel, Params, Problem, register
 from ..kernel_sources import read_source
 from ..launch import ELEMENT, Arg, Args, Defines, Launch, ceil_div, make_table
-from ..launch_workgroups import group_refusal
 
 ROW_BYTES = {True: 64, False: 16}
 """Bytes that one work-item moves at once: a vector register on a CPU (True), a 128-bit access on a GPU."""
@@ -60,11 +59,7 @@ def row_strides(shape: Sequence[int]) -> list[int]:
 class RowKernel(Kernel):
     """Base class of gather and scatter kernels: parameters of copies of rows."""
 
-    source = "data_movement/gather.cl"
     space = {"VEC": (4, 16, 8, 2, 1), "UNROLL": (1, 4, 16), "WG": (64, 128, 256)}
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def defaults(self, p: Problem) -> Params:
         return row_params(p.node, p.device)

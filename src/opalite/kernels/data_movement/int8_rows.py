@@ -8,7 +8,6 @@ from ...ir.device.device_info import DeviceInfo
 from ...ops.append import Append, DequantizeRows
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Launch, ceil_div
-from ..launch_workgroups import group_refusal
 
 _PACKS = (16, 8, 4, 2, 1)
 _GROUP = 32  # work-items that share a row on GPUs
@@ -29,9 +28,6 @@ class AppendInt8Rows(Kernel):
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.y.dtype is not p.node.input(1).dtype else "what is new has the memory's type"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def defaults(self, p: Problem) -> Params:
         return {"WG": 1 if p.device.is_cpu or p.device.max_work_group_size < _GROUP else _GROUP}
@@ -60,9 +56,6 @@ class DequantizeInt8Rows(Kernel):
 
     op, source = "DequantizeRows", "data_movement/dequantize_int8_rows.cl"
     space = {"WG": (64, 1, 128)}
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

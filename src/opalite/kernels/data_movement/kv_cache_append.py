@@ -9,7 +9,6 @@ from ...ir.place import Layout
 from ...ops.append import Append
 from ..kernel import Bindings, Kernel, Params, Problem, flat_binding, register
 from ..launch import ELEMENT, Args, Launch
-from ..launch_workgroups import group_refusal
 from .strided_copy import StridedCopy, copy_launch
 from .strided_copy_axes import Copy, row_major
 
@@ -53,9 +52,6 @@ class AppendRows(Kernel):
 
     def refuse(self, p: Problem) -> str | None:
         return "all entries of the batch have one position" if p.node.get(2) is None else _narrowing(p)
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

@@ -33,8 +33,7 @@ class _Cast(Kernel):
         for v in (p.node.x, p.node.y):
             if v.type.place.target is not Target.OPENCL:
                 return "the tensor crosses between host and device, which is a copy"
-            why = image_refusal(p.device, v.type) if v.type.layout.is_image else None
-            if why is not None:
+            if why := image_refusal(p.device, v.type) if v.type.layout.is_image else None:
                 return why
             if v.type.layout.kind not in _KINDS:
                 return f"{v!r} is in layout {v.type.layout}, which casts do not know"
@@ -104,8 +103,6 @@ class PlaceCastBlocks(_Cast):
 @register
 class PlaceCastAny(_Cast):
     """Converts between any two of row-major buffer, channel-packed buffer and image2d."""
-
-    source = "data_movement/layout_cast.cl"
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

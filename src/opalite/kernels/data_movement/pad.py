@@ -23,7 +23,6 @@ class PadRows(Kernel):
     """Copies each output row as border, x, border. Packed tensors move a channel block as one element."""
 
     op = "Pad"
-    source = "data_movement/pad.cl"
     space = {"VEC": (16, 8, 4, 1), "EACH": (256, 64, 1024, 1)}
 
     def refuse(self, p: Problem) -> str | None:

@@ -21,7 +21,6 @@ class PermuteRowsTable(Kernel):
     """A GPU work-item copies one word of a row, a CPU work-item several rows."""
 
     op = "PermuteRows"
-    source = "data_movement/permute_rows.cl"
     space = {"EACH": (1, 4, 16, 64)}
 
     def defaults(self, p: Problem) -> Params:

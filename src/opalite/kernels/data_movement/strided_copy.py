@@ -55,7 +55,6 @@ def _inner_axis(copy: Copy) -> int:
 class StridedCopy(Kernel):
     """Base class of Transpose, Slice and Concat kernels on strided views."""
 
-    source = "data_movement/strided_copy.cl"
     space = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (4, 2, 1, 8)}
 
     def refuse(self, p: Problem) -> str | None:

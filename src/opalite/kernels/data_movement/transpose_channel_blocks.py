@@ -21,7 +21,6 @@ class TransposeChannelBlocks(Kernel):
     """A work-item moves one channel block at EACH positions."""
 
     op = "Transpose"
-    source = "data_movement/transpose_channel_blocks.cl"
     space = {"EACH": (1, 4, 16, 64, 256)}
 
     def refuse(self, p: Problem) -> str | None:

@@ -144,9 +144,8 @@ class TransposeShortAxis(Kernel):
     space = {"VEC": (16, 8, 4, 1), "EACH": (16, 4, 1)}
 
     def refuse(self, p: Problem) -> str | None:
-        reason = _refusal(p.node, 2)
-        if reason is not None:
-            return reason
+        if why := _refusal(p.node, 2):
+            return why
         square = find_square(p.node)
         assert square is not None
         zips = _is_thin(square.b) and square.target_stride == square.b

@@ -89,7 +89,6 @@ class ElementwiseFlat(Kernel):
     """Vectors along the innermost axis, a scalar tail, several vectors per work-item."""
 
     op = "Elementwise"
-    source = "elementwise/broadcast_row_major.cl"
     space = {"VEC": (16, 8, 4, 2, 1), "ITEMS": (8, 4, 2, 1, 16)}
 
     def refuse(self, p: Problem) -> str | None:

@@ -26,7 +26,6 @@ class ElementwisePacked(Kernel):
     """Copies one operand of the output's shape through the expression; others broadcast as epilogues allow."""
 
     op = "Elementwise"
-    source = "elementwise/elementwise_packed.cl"
     space = {"EACH": (16, 8, 4, 2, 1, 64)}
 
     def refuse(self, p: Problem) -> str | None:

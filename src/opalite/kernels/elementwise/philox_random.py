@@ -8,7 +8,6 @@ from ...ir.dtype import DType
 from ...ops.random import KINDS, Random, uniform_bits
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import ELEMENT, STORAGE, Args, Defines, Launch, ceil_div
-from ..launch_workgroups import group_refusal
 
 
 @register
@@ -16,11 +15,7 @@ class RandomPhilox(Kernel):
     """One work-item per block of four numbers."""
 
     op = "Random"
-    source = "elementwise/philox_random.cl"
     space = {"WG": (64, 128, 256)}
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         op, y = p.node.as_(Random), p.node.y

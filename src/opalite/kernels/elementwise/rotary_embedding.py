@@ -69,7 +69,6 @@ class RotaryKernel(Kernel):
     """PAIRS: pairs per work-item, in groups of WG; 0: all heads of a position."""
 
     problem = RotationProblem
-    source = "elementwise/rotary_embedding.cl"
     space = {"PAIRS": (4, 1, 0), "WG": (128, 1, 32, 64, 256)}
 
     def refuse(self, p: RotationProblem) -> str | None:

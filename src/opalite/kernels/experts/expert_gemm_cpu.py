@@ -15,7 +15,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 class ExpertGemmCpu(ExpertKernel):
     """A panel is dequantised in chunks, once for many of an expert's rows."""
 
-    source, entry = "experts/expert_gemm_cpu.cl", "expert_panel"
+    entry = "expert_panel"
     space = {"MR": (6, 5, 4, 3, 2)}
 
     def panels(self, p: ExpertProblem) -> PanelLayout:

@@ -16,7 +16,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 class ExpertGemvCpu(ExpertKernel):
     """Accumulators of MR rows by a panel stay in registers."""
 
-    source, entry = "experts/expert_gemv_cpu.cl", "expert_rows"
+    entry = "expert_rows"
     space = {"MR": (1, 2, 3, 4, 5, 6)}
 
     def panels(self, p: ExpertProblem) -> PanelLayout:

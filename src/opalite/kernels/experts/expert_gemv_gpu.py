@@ -14,7 +14,7 @@ from .expert_problem import ExpertKernel, ExpertProblem
 class ExpertGemvGpu(ExpertKernel):
     """PARTS work-items split the terms of each column of a panel."""
 
-    source, entry = "experts/expert_gemv_gpu.cl", "expert_groups"
+    entry = "expert_groups"
     space = {"MR": (1, 2, 4, 8), "PARTS": (8, 4, 2, 1)}
 
     def panels(self, p: ExpertProblem) -> PanelLayout:

@@ -67,11 +67,8 @@ class ExpertKernel(Kernel):
             return "the experts' matrices must be a constant"
         if symbolic_max(v.type.count for v in (node.x, node.y)) >= 1 << 31:
             return "a tensor is beyond 32-bit indices"
-        if op.bits:
-            why = packing_refusal(node.input(2), node.input(4), node.get(5), op.bits, op.block, p.k)
-            if why:
-                return why
-        return epilogue_refusal(node, "rows")
+        why = op.bits and packing_refusal(node.input(2), node.input(4), node.get(5), op.bits, op.block, p.k)
+        return why or epilogue_refusal(node, "rows")
 
     def bindings(self, p: ExpertProblem) -> Bindings:
         flat = flat_binding(p.node)

@@ -22,7 +22,6 @@ class ElementwiseGeneric(GenericKernel):
     """A work-item runs the expression's code on a segment of a row."""
 
     op = "Elementwise"
-    source = "generic/expression_interpreter.cl"
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node

@@ -19,7 +19,6 @@ class PlaceCastGeneric(GenericKernel):
     """Casts between row-major buffers."""
 
     op = "PlaceCast"
-    source = "generic/generic_cast.cl"
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         return [Build(self.source, {"SPAN": 256 if device.is_cpu else 4})]

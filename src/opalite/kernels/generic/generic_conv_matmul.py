@@ -29,7 +29,6 @@ _BEYOND = 1 << 20  # more positions than any row has
 class GenericGemm(GenericKernel):
     """Base class of convolutions and matrix products."""
 
-    source = "generic/generic_conv_matmul.cl"
     by_column: bool
     """Whether positions are the last axis of y, so that what is like that can be added."""
 

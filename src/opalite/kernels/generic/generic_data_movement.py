@@ -74,8 +74,6 @@ def move_build(device: DeviceInfo) -> Build:
 class GenericMovement(GenericKernel):
     """Base class of the data-movement kernels."""
 
-    source = "generic/generic_data_movement.cl"
-
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         return [move_build(device)]
 

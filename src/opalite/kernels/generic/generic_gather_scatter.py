@@ -22,8 +22,6 @@ Axes = Sequence[tuple[int, int, int]]
 class GenericRowKernel(GenericKernel):
     """Base class of gather and scatter kernels."""
 
-    source = "generic/generic_gather_scatter.cl"
-
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         return [Build(self.source, {"PACK": vector_defines(device)["PACK"], "SPAN": 256 if device.is_cpu else 4})]
 

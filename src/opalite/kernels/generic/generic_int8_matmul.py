@@ -24,7 +24,6 @@ class MatmulVnniGeneric(GenericKernel):
 
     op = "IntegerMatMul"
     problem = MatmulProblem
-    source = "generic/generic_int8_matmul.cl"
 
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         if device.byte_dots != "fours":

@@ -83,8 +83,6 @@ class _Axis:
 class GenericWindowKernel(GenericKernel):
     """Base class of pooling and reductions."""
 
-    source = "generic/generic_pool_reduce.cl"
-
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         return [Build(self.source, {"SPAN": 16 if device.is_cpu else 1})]
 

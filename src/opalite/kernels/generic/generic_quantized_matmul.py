@@ -24,8 +24,6 @@ ROWS = 4  # constants of generic_quantized_matmul.cl
 class GenericPackedWeightKernel(GenericKernel):
     """Base class: launches with a packed low-bit matrix."""
 
-    source = "generic/generic_quantized_matmul.cl"
-
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         width, deep = panels_of(device)
         defines = {"PACK": vector_defines(device)["PACK"], "WIDTH": width}

@@ -30,7 +30,6 @@ class RnnGeneric(GenericKernel):
     """One launch for the inputs of all steps, then a time loop for each direction of each sequence."""
 
     op = "Recurrent"
-    source = "generic/generic_recurrent.cl"
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node

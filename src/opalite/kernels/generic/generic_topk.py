@@ -24,8 +24,6 @@ MOST = 1024
 class GenericOrderKernel(GenericKernel):
     """Base class: a work-item per line."""
 
-    source = "generic/generic_topk.cl"
-
     def builds(self, device: DeviceInfo) -> Sequence[Build]:
         return [Build(self.source)]
 

@@ -32,15 +32,13 @@ class ImageAttention(ImageKernel):
     rank = 2
     op = "Attention"
     problem = AttentionProblem
-    source = "image/image_attention.cl"
     ranks = (1, 2, 3)
     overlaps = True
     space = {"TX": (8, 16, 4), "TY": (8, 16, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         node = p.node
-        why = attention_refusal(p) or image_refusal(p.device, *(v.type for v in _operands(node)), ranks=self.ranks)
-        if why is not None:
+        if why := attention_refusal(p) or image_refusal(p.device, *(v.type for v in _operands(node)), ranks=self.ranks):
             return why
         if not is_multiple(p.sizes.columns, 4):
             return f"a row of {p.sizes.columns} columns is not made of whole texels"

@@ -13,7 +13,6 @@ class ImageChannelSoftmax(ImageKernel):
     """A work-item loops over the channels of one position."""
 
     op = "Softmax"
-    source = "image/image_channel_softmax.cl"
 
     def refuse(self, p: Problem) -> str | None:
         if p.node.as_(Softmax).axis != 1:

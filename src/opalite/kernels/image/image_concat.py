@@ -19,7 +19,6 @@ class ImageConcat(ImageKernel):
     """All inputs in one launch, since an output texel may contain channels of several inputs."""
 
     op = "Concat"
-    source = "image/image_concat.cl"
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node

@@ -27,8 +27,7 @@ class _ImageConvolution(ImageKernel):
     space = {"TW": (4, 2, 1, 8), "TB": (1, 2, 4)}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        why = super().refuse(p)
-        if why is not None:
+        if why := super().refuse(p):
             return why
         groups = p.groups(4, 4)
         if groups.merged > MAX_MERGE:
@@ -79,7 +78,6 @@ class ImageConv(_ImageConvolution):
     """Filters of any size, 1x1 included; groups are merged until they fill texels."""
 
     op = "Conv"
-    source = "image/image_conv.cl"
     entry = "image_conv"
 
     def columns(self, win: Window, tw: int) -> int:

@@ -25,12 +25,10 @@ class ImageConvConstant(ImageKernel):
     problem = ConvProblem
     half_sums = True
     op = "Conv"
-    source = "image/image_conv_constant_memory.cl"
     space = {"TW": (1, 2, 4)}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        why = super().refuse(p)
-        if why is not None:
+        if why := super().refuse(p):
             return why
         g = p.groups(4, 4)
         if g.count > 1:

@@ -32,7 +32,6 @@ class OperandSource(NamedTuple):
 class _ImageMove(ImageKernel):
     """Base class: computes each output element's source coordinates."""
 
-    source = "image/image_data_movement.cl"
     ranks = RANKS
 
     def refuse(self, p: Problem) -> str | None:

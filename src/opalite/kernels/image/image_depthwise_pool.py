@@ -21,7 +21,6 @@ class _Channelwise(ImageKernel):
     """Base class: windows over single channels; a work-item owns TW columns of one block."""
 
     problem = WindowProblem
-    source = "image/image_depthwise_pool.cl"
     space = {"TW": (4, 2, 1, 8)}
 
     def constants(self, node: Node) -> Args:
@@ -62,8 +61,7 @@ class ImageDepthwise(_Channelwise):
 
     def refuse(self, p: WindowProblem) -> str | None:
         node = p.node
-        why = super().refuse(p)
-        if why is not None:
+        if why := super().refuse(p):
             return why
         channels = (node.x.shape[1], node.y.shape[1])
         if channels != (node.as_(Convolution).group,) * 2:

@@ -15,7 +15,6 @@ class ImageElementwise(ImageKernel):
     """Copies one operand of the output's shape through the expression; the others may broadcast along any axis."""
 
     op = "Elementwise"
-    source = "image/image_elementwise.cl"
 
     def refuse(self, p: Problem) -> str | None:
         node = p.node

@@ -24,7 +24,6 @@ class ImageInstanceNorm(ImageKernel):
     """A work-group per channel block; if those are few or form groups, partial moments in several launches."""
 
     op = "Normalize"
-    source = "image/image_instance_norm.cl"
     space = {"WG": (256, 1, 64, 32, 128, 512), "PARTS": (ALONE, 1, 2, 4, 8, 16, 32)}
 
     def refuse(self, p: Problem) -> str | None:

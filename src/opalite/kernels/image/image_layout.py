@@ -112,8 +112,7 @@ class ImageKernel(Kernel):
 
     def refuse(self, p: Any) -> str | None:
         node = p.node
-        why = image_refusal(p.device, node.x.type, node.y.type, ranks=self.ranks)
-        if why is not None:
+        if why := image_refusal(p.device, node.x.type, node.y.type, ranks=self.ranks):
             return why
         for i in range(1, node.op.arity):
             v = node.get(i)

@@ -25,15 +25,13 @@ class ImageMatmul(ImageKernel):
     problem = MatmulProblem
     half_sums = True
     op = "MatMul"
-    source = "image/image_matmul.cl"
     ranks = (1, 2, 3)
     overlaps = True
     space = {"TM": (4, 2, 1, 8), "TB": (1, 2, 4), "SPLIT": (1, 4, 8, 16)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         node, s = p.node, p.sizes
-        why = image_refusal(p.device, node.x.type, node.y.type, ranks=self.ranks)
-        if why is not None:
+        if why := image_refusal(p.device, node.x.type, node.y.type, ranks=self.ranks):
             return why
         if s.trans_a:
             return "texels of a are along its columns, not along the terms"

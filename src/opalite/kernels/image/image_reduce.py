@@ -17,7 +17,6 @@ class ImageReduce(ImageKernel):
     """A work-group (one work-item on a CPU) loops over all positions of one channel block."""
 
     op = "Reduce"
-    source = "image/image_reduce.cl"
     space = {"SIDE": (8, 4, 16, 1)}
 
     def refuse(self, p: Problem) -> str | None:

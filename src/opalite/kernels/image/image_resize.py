@@ -16,11 +16,9 @@ class ImageResize(ImageKernel):
     """Taps and their weights are read from tables, so that one program serves all sizes and modes."""
 
     op = "Resize"
-    source = "image/image_resize.cl"
 
     def refuse(self, p: Problem) -> str | None:
-        node = p.node
-        op = node.as_(Resize)
+        node, op = p.node, p.node.as_(Resize)
         if len(node.x.shape) == 4 and not (is_untouched(op, 0) and is_untouched(op, 1)):
             return f"texels need N and C kept, got {node.x.type} to {op.sizes}"
         if op.coordinate == "tf_crop_and_resize":

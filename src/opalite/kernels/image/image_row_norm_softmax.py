@@ -21,7 +21,6 @@ from .image_layout import ImageKernel, image_prelude, image_refusal
 class _ImageRows(ImageKernel):
     """Base class of kernels with a work-group per row."""
 
-    source = "image/image_row_norm_softmax.cl"
     ranks = (1, 2, 3)
     overlaps = True
     space = ROW_SPACE
@@ -50,8 +49,7 @@ class ImageNormalizeRows(_ImageRows):
         node, op = p.node, p.node.as_(Normalize)
         if op.kind not in TRAILING:
             return f"kind {op.kind} goes by channels"
-        why = self.axis_refusal(p, op.axis)
-        if why is not None:
+        if why := self.axis_refusal(p, op.axis):
             return why
         for i, what in ((1, "scale"), (2, "bias")):
             v = node.get(i)

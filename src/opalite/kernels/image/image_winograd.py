@@ -32,12 +32,10 @@ class ImageWinograd(ImageKernel):
 
     problem = ConvProblem
     op = "Conv"
-    source = "image/image_winograd.cl"
     space = {"F": (4, 2), "TW": (4, 2, 8), "TB": (2, 1, 4)}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        why = super().refuse(p)
-        if why is not None:
+        if why := super().refuse(p):
             return why
         win = p.window
         if win.kernel != (1, 3, 3) or win.strides != (1, 1, 1) or win.dilations[1:] != (1, 1):

@@ -31,7 +31,6 @@ class ConvDot4(TiledDot4):
 
     problem = ConvProblem
     op = "IntegerConv"
-    source = "integer/conv_dot4_gpu.cl"
     space = {
         "TP": (2, 1, 4, 8),
         "TC": (2, 1, 4),

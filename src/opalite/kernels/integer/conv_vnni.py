@@ -33,12 +33,10 @@ class ConvVnni(Kernel):
 
     problem = ConvProblem
     op = "IntegerConv"
-    source = "integer/conv_vnni.cl"
     space = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        why = vnni_refusal(p)
-        if why is not None:
+        if why := vnni_refusal(p):
             return why
         op, channels = p.node.as_(Convolution), p.node.x.shape[1]
         if op.group == channels == p.node.y.shape[1] > 1:

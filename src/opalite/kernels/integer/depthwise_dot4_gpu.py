@@ -24,7 +24,6 @@ class DepthwiseDot4(Kernel):
 
     problem = ConvProblem
     op = "IntegerConv"
-    source = "integer/depthwise_dot4_gpu.cl"
     space = {"TW": (2, 1, 4, 7)}
 
     def refuse(self, p: ConvProblem) -> str | None:

@@ -29,12 +29,10 @@ class DepthwiseVnni(Kernel):
 
     problem = ConvProblem
     op = "IntegerConv"
-    source = "integer/depthwise_vnni.cl"
     space = {"TG": (4, 7, 5, 3, 2, 1)}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        why = vnni_refusal(p)
-        if why is not None:
+        if why := vnni_refusal(p):
             return why
         channels, group = (p.node.x.shape[1], p.node.y.shape[1]), p.node.as_(Convolution).group
         if channels != (group, group):

@@ -21,7 +21,6 @@ class MatmulDot4(TiledDot4):
 
     op = "IntegerMatMul"
     problem = MatmulProblem
-    source = "integer/matmul_dot4_gpu.cl"
     space = {
         "TM": (2, 1, 4, 8),
         "TC": (1, 2),

@@ -61,7 +61,6 @@ class MatmulVnni(Kernel):
 
     op = "IntegerMatMul"
     problem = MatmulProblem
-    source = "integer/matmul_vnni.cl"
     space = {"MR": (6, 5, 4, 3, 2, 1)}
 
     def refuse(self, p: MatmulProblem) -> str | None:

@@ -76,7 +76,6 @@ class MatmulPanelsCpu(Kernel):
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem
-    source = "matmul/gemm_cpu.cl"
     space = {
         "FORM": ("panels", "rows"),
         "MR": (8, 7, 6, 5, 4, 3, 2, 1),
@@ -127,8 +126,7 @@ class MatmulPanelsCpu(Kernel):
         }
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
-        node = p.node
-        s = p.sizes
+        node, s = p.node, p.sizes
         chosen = self.defaults(p)
         width = chosen["NV"] * p.device.pack
         padding = ceil_div(s.n, width) * width / max(1, s.n)
@@ -139,8 +137,7 @@ class MatmulPanelsCpu(Kernel):
         return seconds
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
-        node = p.node
-        s = p.sizes
+        node, s = p.node, p.sizes
         width = params["NV"] * p.device.pack
         panels = ceil_div(s.n, width)
         in_panels = params["FORM"] == "panels"

@@ -35,7 +35,6 @@ class MatmulLocalTile(Kernel):
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem
-    source = "matmul/gemm_local_tile.cl"
     space = SPACE
 
     def refuse(self, p: MatmulProblem) -> str | None:

@@ -23,7 +23,6 @@ class MatmulRegisterTile(Kernel):
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem
-    source = "matmul/gemm_register_tile.cl"
     space = {"TM": (4, 2, 1, 8), "TN": (1, 2, 4)}
 
     def refuse(self, p: MatmulProblem) -> str | None:

@@ -41,7 +41,6 @@ class MatmulAny(Kernel):
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem
-    source = "matmul/matmul_any.cl"
     space = {"PACK": (1, 2, 4, 8, 16)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
@@ -58,8 +57,7 @@ class MatmulAny(Kernel):
         return super().seconds(p, cost) * 20
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
-        node = p.node
-        s = p.sizes
+        node, s = p.node, p.sizes
         epilogue = rows_epilogue(node, p.device)
         return [
             Launch(

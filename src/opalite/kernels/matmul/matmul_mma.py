@@ -20,7 +20,6 @@ def packed_weights(p: MatmulProblem) -> Weight:
 class MatmulMma(MmaProduct):
     """Operands are loaded straight into registers; with few tiles, warps split the terms."""
 
-    source = "matmul/matmul_mma.cl"
     space = SPACE
     staged = False
 
@@ -38,8 +37,7 @@ class MatmulMma(MmaProduct):
         return find_tile(s.m, s.n, ceil_div(s.k, 4 * QUADS), p.device)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
-        node = p.node
-        s = p.sizes
+        node, s = p.node, p.sizes
         epilogue = rows_epilogue(node, p.device, aligned=True)
         weights = packed_weights(p)
         grid, group = tile_grid(params, s.m, s.n)

@@ -18,7 +18,6 @@ from .matmul_problem import MatmulProblem
 class MatmulMmaStaged(MmaProduct):
     """Both operands go through local memory."""
 
-    source = "matmul/matmul_mma_staged.cl"
     space = SPACE
     staged = True
     further_defines: Defines = {}
@@ -45,8 +44,7 @@ class MatmulMmaStaged(MmaProduct):
         return find_tile(s.m, s.n, s.k // 4, p.device, paired=True)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
-        node = p.node
-        s = p.sizes
+        node, s = p.node, p.sizes
         epilogue = rows_epilogue(node, p.device, aligned=True)
         slabs = params["SL"]
 

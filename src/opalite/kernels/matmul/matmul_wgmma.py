@@ -30,7 +30,6 @@ from .matmul_problem import MatmulProblem
 class MatmulWgmma(MmaProduct):
     """Rows go to registers, weights through local memory."""
 
-    source = "matmul/matmul_wgmma.cl"
     space = SPACE
     further_defines: Defines = {}
 
@@ -63,8 +62,7 @@ class MatmulWgmma(MmaProduct):
         return warpgroup_seconds(self.work(p), p.device, cost, paired=True)
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
-        node = p.node
-        s = p.sizes
+        node, s = p.node, p.sizes
         epilogue = rows_epilogue(node, p.device, aligned=True)
         rows, columns = tile_size(params)
         chunks = ceil_div(s.k, 4 * CHUNK)

@@ -88,7 +88,6 @@ class MatmulSkinnyMma(Kernel):
 
     op = "MatMul"
     problem = SkinnyProblem
-    source = "matmul/skinny_mma.cl"
     space = {"PARTS": (8, 4), "UNROLL": (8, 4, 16), "MR": (1, 2, 4, 8, 16)}
 
     def refuse(self, p: SkinnyProblem) -> str | None:

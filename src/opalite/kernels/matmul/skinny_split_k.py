@@ -22,7 +22,6 @@ class MatmulSkinnySplitK(Kernel):
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem
-    source = "matmul/skinny_split_k.cl"
     space = {
         "TX": (32, 8, 4),
         "TY": (8, 32, 64),
@@ -71,9 +70,7 @@ class MatmulSkinnySplitK(Kernel):
         return seconds * 20 if p.device.is_cpu else seconds
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
-        node = p.node
-        s = p.sizes
-        tx, ty = params["TX"], params["TY"]
+        node, s, tx, ty = p.node, p.sizes, params["TX"], params["TY"]
         epilogue = rows_epilogue(node, p.device)
         groups = ceil_div(s.n, _group(p, params)[0])
         return [

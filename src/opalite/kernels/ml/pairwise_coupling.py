@@ -13,7 +13,6 @@ class CouplingRows(Kernel):
     """Probabilities and gradients of a row are in private memory."""
 
     op = "PairwiseCoupling"
-    source = "ml/pairwise_coupling.cl"
     space = {}
 
     def refuse(self, p: Problem) -> str | None:

@@ -13,7 +13,6 @@ class DistanceTile(Kernel):
     """Any sizes; columns that fill no vector are computed one at a time."""
 
     op = "PairwiseDistance"
-    source = "ml/pairwise_distance.cl"
     space = {"PACK": (4, 1, 8, 16), "ROWS": (4, 1, 2, 8)}
 
     def defaults(self, p: Problem) -> Params:

@@ -17,7 +17,6 @@ class TreeRows(Kernel):
     """Work-items take ROWS rows at a time through their trees, EACH times."""
 
     op = "TreeEnsemble"
-    source = "ml/tree_ensemble.cl"
     space = {"ROWS": (8, 1, 2, 4, 16), "EACH": (16, 1, 4, 64), "PARTS": (1, 2, 4, 16, 64)}
 
     def refuse(self, p: Problem) -> str | None:

@@ -65,7 +65,6 @@ class NormalizeRows(Kernel):
     """Every kind of Normalize; a work-item per row on a CPU, several per row on a GPU."""
 
     op = "Normalize"
-    source = "norm/layer_norm_rows.cl"
     space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE}
 
     def refuse(self, p: Problem) -> str | None:

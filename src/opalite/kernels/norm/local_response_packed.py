@@ -40,7 +40,6 @@ class LocalResponsePacked(Kernel):
     """NCHWc to NCHWc; windows extend at most one block to either side."""
 
     op = "LocalResponseNorm"
-    source = "norm/local_response_packed.cl"
     space = {"EACH": (1, 4, 8, 16, 32), "DEEP": (1, 4, 16)}
 
     def refuse(self, p: Problem) -> str | None:

@@ -46,7 +46,6 @@ class LocalResponseFlat(Kernel):
     """Any rank from 2 on, any size."""
 
     op = "LocalResponseNorm"
-    source = "norm/local_response_row_major.cl"
     space = {"PACK": (1, 16, 8, 4, 2), "EACH": (1, 4, 16, 64)}
 
     def refuse(self, p: Problem) -> str | None:

@@ -18,7 +18,6 @@ class _Softmax(Kernel):
     """Base class of the softmax kernels: source and defines."""
 
     op = "Softmax"
-    source = "norm/softmax.cl"
 
     def _defines(self, node: Node, device: DeviceInfo) -> Defines:
         stored = node.y.type.storage

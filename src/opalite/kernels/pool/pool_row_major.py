@@ -25,7 +25,6 @@ class PoolDirect(Kernel):
 
     problem = WindowProblem
     op = "Pool"
-    source = "pool/pool_row_major.cl"
 
     def refuse(self, p: WindowProblem) -> str | None:
         node = p.node

@@ -7,7 +7,6 @@ from ...ir.dtype import DType
 from ...ops.quantized_matmul import QuantizedGather
 from ..kernel import Bindings, Kernel, Params, Problem, register
 from ..launch import STORAGE, Defines, Launch, ceil_div
-from ..launch_workgroups import group_refusal
 from .pack_low_bit import packed_args, packed_binding, packing_refusal, panels_of
 
 
@@ -16,7 +15,6 @@ class QuantizedGatherRows(Kernel):
     """One work-item per packed word of a row; reads the panels of the matrix products, so both share one copy."""
 
     op = "QuantizedGather"
-    source = "quantized/quantized_gather.cl"
     space = {"WG": (64, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
@@ -25,9 +23,6 @@ class QuantizedGatherRows(Kernel):
 
     def bindings(self, p: Problem) -> Bindings:
         return (packed_binding(p.node, 0),)
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def defines(self, device: DeviceInfo) -> Defines:
         """The defines that depend on the device alone."""

@@ -26,7 +26,6 @@ _NARROW, _WIDE = 8, 16  # columns of a group; four read the minimum memory trans
 class QuantizedGemvGpu(QuantizedMatmulKernel):
     """Adjacent work-items read 16 bytes each of adjacent columns; PARTS work-items split a column."""
 
-    source = "quantized/quantized_gemv_gpu.cl"
     space = {
         "COLS": (8, 16, 32),
         "PARTS": (32, 16, 8),

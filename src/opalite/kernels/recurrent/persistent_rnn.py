@@ -40,7 +40,6 @@ class RnnPersistent(Kernel):
     """
 
     op = "Recurrent"
-    source = "recurrent/persistent_rnn.cl"
     space = {
         "WALK": ("meet", "launches", "alone"),
         "BLOCK": (4, 8, 2, 16, 1, 32),
@@ -104,8 +103,7 @@ class RnnPersistent(Kernel):
 
     def seconds(self, p: Problem, cost: Cost) -> float:
         """The product over all steps fills the device; each step then takes a grid barrier or a launch."""
-        node = p.node
-        op = node.as_(Recurrent)
+        node, op = p.node, p.node.as_(Recurrent)
         steps, batch, _ = node.x.shape
         params = self.defaults(p)
         chunks = ceil_div(batch, params["NB"]) * directions(op)
@@ -119,8 +117,7 @@ class RnnPersistent(Kernel):
         return walk + ticks * each + 3 * p.device.launch_s + cost.bytes / p.device.bandwidth
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
-        node = p.node
-        op = node.as_(Recurrent)
+        node, op = p.node, p.node.as_(Recurrent)
         steps, batch, _ = node.x.shape
         count, hidden, gates = directions(op), op.hidden, GATES[op.kind]
         block, ways, nb = params["BLOCK"], params["WAYS"], params["NB"]

@@ -17,7 +17,6 @@ class RnnAnyWeights(Kernel):
     """GROUP work-items share the hidden units of a sequence; on a CPU one work-item computes them all."""
 
     op = "Recurrent"
-    source = "recurrent/rnn_any_weights.cl"
     space = {"GROUP": (64, 128, 256, 32, 1), "PACK": (4, 8, 16, 1)}
 
     def refuse(self, p: Problem) -> str | None:
@@ -42,8 +41,7 @@ class RnnAnyWeights(Kernel):
         return seconds if p.device.is_cpu else seconds * max(1.0, p.device.compute_units / sequences)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
-        node = p.node
-        op = node.as_(Recurrent)
+        node, op = p.node, p.node.as_(Recurrent)
         steps, batch, inputs = node.x.shape
         hidden, count = op.hidden, directions(op)
         rows = count * GATES[op.kind] * hidden

@@ -40,7 +40,6 @@ class RnnUnitBlocks(Kernel):
     """NB sequences per work-group of LX x LY work-items; SPLIT groups along the units."""
 
     op = "Recurrent"
-    source = "recurrent/rnn_unit_blocks.cl"
     space = {
         "SPLIT": (1, 2, 4, 8, 16, 32, 64),
         "NB": (1, 2, 4, 8, 16),
@@ -113,8 +112,7 @@ class RnnUnitBlocks(Kernel):
         return walk * idle + launches * p.device.launch_s + cost.bytes / p.device.bandwidth
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
-        node = p.node
-        op = node.as_(Recurrent)
+        node, op = p.node, p.node.as_(Recurrent)
         steps, batch, _ = node.x.shape
         count, hidden = directions(op), op.hidden
         block, blocks = _block(p.device), _blocks(node, p.device)

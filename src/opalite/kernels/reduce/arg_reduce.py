@@ -14,7 +14,6 @@ class _ArgReduce(Kernel):
     """Base class of the ArgReduce kernels."""
 
     op = "ArgReduce"
-    source = "reduce/arg_reduce.cl"
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype in STORAGE else f"{p.node.x.dtype} has no order here"

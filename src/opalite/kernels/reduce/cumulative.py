@@ -12,7 +12,6 @@ from ...ops.cumulative import Cumulative
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Defines, Launch, ceil_div
-from ..launch_workgroups import group_refusal
 
 
 def split_at(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
@@ -33,10 +32,6 @@ class _Cumulative(Kernel):
     """Base class of the cumulative kernels."""
 
     op = "Cumulative"
-    source = "reduce/cumulative.cl"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def _defines(self, node: Node) -> Defines:
         op = node.as_(Cumulative)

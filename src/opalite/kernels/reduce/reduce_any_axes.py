@@ -17,7 +17,6 @@ class ReduceAnyAxes(Kernel):
 
     rank = 1
     op = "Reduce"
-    source = "reduce/reduce_any_axes.cl"
     space = {}
 
     def refuse(self, p: Problem) -> str | None:

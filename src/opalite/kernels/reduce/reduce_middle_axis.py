@@ -34,7 +34,6 @@ class ReduceMiddleAxis(Kernel):
     """PACK adjacent lines per work-item; LY work-items split them, LX are adjacent; long lines in PARTS."""
 
     op = "Reduce"
-    source = "reduce/reduce_middle_axis.cl"
     space = {
         "PACK": (1, 16, 8, 4, 2),
         "LX": (32, 1, 2, 4, 8, 16, 64),

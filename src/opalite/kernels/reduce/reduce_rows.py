@@ -27,7 +27,6 @@ class ReduceRows(Kernel):
     """A work-item per row on a CPU, several per row on a GPU; long rows in PARTS."""
 
     op = "Reduce"
-    source = "reduce/reduce_rows.cl"
     space = {"PACK": (2, 16, 8, 4, 1), **ROW_SPACE, "PARTS": PARTS}
 
     def refuse(self, p: Problem) -> str | None:

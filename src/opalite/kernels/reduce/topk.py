@@ -11,7 +11,6 @@ from ...ops.topk import TopK
 from ..kernel import Kernel, Params, Problem, register
 from ..kernel_sources import read_source
 from ..launch import STORAGE, Args, Defines, Launch, Scratch, ceil_div
-from ..launch_workgroups import group_refusal
 from .cumulative import split_at
 
 
@@ -19,10 +18,6 @@ class _TopK(Kernel):
     """Base class of the TopK kernels."""
 
     op = "TopK"
-    source = "reduce/topk.cl"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def _defines(self, node: Node) -> Defines:
         stored = node.outputs[0].type.storage

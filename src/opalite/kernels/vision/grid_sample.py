@@ -9,21 +9,16 @@ from ...ir.place import FLAT, packed
 from ...ops.grid_sample import PADDINGS, TAPS, GridSample
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Launch, ceil_div
-from ..launch_workgroups import group_refusal
 
 
 class _GridSample(Kernel):
     """Base class: a work-item finds the taps of some positions and applies them to several channel blocks."""
 
     op = "GridSample"
-    source = "vision/grid_sample.cl"
     space = {"CHUNK": (4, 1, 16, 64), "RUN": (1, 4, 8, 16), "WG": (64, 16, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype.is_float else f"it interpolates floats, got {p.node.x.type}"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def defaults(self, p: Problem) -> Params:
         if not p.device.is_cpu:

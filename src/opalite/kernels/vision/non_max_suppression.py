@@ -13,21 +13,16 @@ from ...ops.operator import Cost
 from ..kernel import Kernel, Params, Problem, register
 from ..kernel_sources import read_source
 from ..launch import STORAGE, Args, Launch, Scratch, ceil_div
-from ..launch_workgroups import group_refusal
 
 
 class _NonMaxSuppression(Kernel):
     """Base class: the kept boxes of each class go to scratch memory; two more launches order them."""
 
     op = "NonMaxSuppression"
-    source = "vision/non_max_suppression.cl"
 
     def refuse(self, p: Problem) -> str | None:
         boxes, scores = p.node.input(0).type, p.node.input(1).type
         return None if boxes.storage is scores.storage else f"boxes {boxes} and scores {scores} are stored differently"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def _launches(
         self, node: Node, params: Params, device: DeviceInfo, entry: str, items: int, counted: bool

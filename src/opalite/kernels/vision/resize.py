@@ -17,7 +17,6 @@ from ...ops.resize_tables import COPIED, Axis, merged_axes, offset_table, taps_o
 from ...ops.resize_weights import is_untouched
 from ..kernel import Bindings, Kernel, Params, Problem, register, uniform_binding
 from ..launch import ELEMENT, STORAGE, Args, Defines, Launch, PerShapeTable, Table, ceil_div
-from ..launch_workgroups import group_refusal
 
 MAX_RANK = 5
 
@@ -26,7 +25,6 @@ class ResizeKernel(Kernel):
     """Base class; subclasses define mode, layout and axes."""
 
     op = "Resize"
-    source = "vision/resize.cl"
     space = {"SPAN": (1, 4, 16, 64), "WG": (64, 16, 128, 256)}
     nearest: bool
     blocks: bool = False
@@ -55,9 +53,6 @@ class ResizeKernel(Kernel):
 
     def bindings(self, p: Problem) -> Bindings:
         return (uniform_binding(p.node, packed(p.device.pack)),) if self.blocks else super().bindings(p)
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def defaults(self, p: Problem) -> Params:
         return {"SPAN": 64, "WG": 16} if p.device.is_cpu else {"SPAN": 1, "WG": 64}

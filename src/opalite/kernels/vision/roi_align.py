@@ -7,21 +7,16 @@ from ...ir.place import FLAT, packed
 from ...ops.roi import MOST, RoiAlign
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Launch, ceil_div
-from ..launch_workgroups import group_refusal
 
 
 class _RoiAlign(Kernel):
     """Base class: a work-item finds the sample positions of one bin and applies them to several channel blocks."""
 
     op = "RoiAlign"
-    source = "vision/roi_align.cl"
     space = {"CHUNK": (4, 1, 2, 8, 16), "WG": (64, 16, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype.is_float else f"it interpolates floats, got {p.node.x.type}"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def defaults(self, p: Problem) -> Params:
         return {"CHUNK": 16, "WG": 16} if p.device.is_cpu else {"CHUNK": 4, "WG": 64}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ...ops.roi import FARTHEST, RoiPool
 from ..kernel import Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Defines, Launch
-from ..launch_workgroups import group_refusal
 
 
 @register
@@ -13,14 +12,10 @@ class RoiPoolFlat(Kernel):
     """Row-major, channel by channel."""
 
     op = "RoiPool"
-    source = "vision/roi_pool.cl"
     space = {"WG": (64, 16, 128, 256)}
 
     def refuse(self, p: Problem) -> str | None:
         return None if p.node.x.dtype.is_float else f"it compares floats, got {p.node.x.type}"
-
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        return group_refusal(params["WG"], p.device)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         x, regions, y, op = p.node.x, p.node.input(1), p.node.y, p.node.as_(RoiPool)

@@ -27,9 +27,8 @@ from ...ir.precision import Precision
 from ...ir.shape_hints import hinted
 from ...ir.symbols import Trace, equal_guarded, hint_of, is_symbolic_int
 from ...ir.tensor_type import TensorType
-from ...kernels.kernel import Binding, Kernel, kernels_for
+from ...kernels.kernel import Binding, Kernel, LaunchConfig, kernels_for
 from ...kernels.launch import Weight
-from ...kernels.launch_config import LaunchConfig
 from ...layout.kernel_candidates import Choice, Option, unsupported, view_options
 from ...ops.data_movement import Reshape
 from ...ops.elementwise import PlaceCast

@@ -13,9 +13,8 @@ from ...cl.runtime import Runtime
 from ...errors import DeviceError
 from ...ir.graph import Node, Value
 from ...kernels.image.image_layout import texels_to_blocks
-from ...kernels.kernel import Kernel, Params
+from ...kernels.kernel import Kernel, LaunchConfig, Params
 from ...kernels.launch import Grid
-from ...kernels.launch_config import LaunchConfig
 from ...kernels.weight_packing import unpack_array
 from ...plan.program import LaunchStep
 from ...plan.single_node_program import NodeProgram, plan_node, stored_inputs
