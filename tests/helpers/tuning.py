@@ -8,9 +8,8 @@ from pathlib import Path
 
 from opalite.ir import DeviceInfo, Graph, Node
 from opalite.passes.pipeline import optimise, place
-from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.tuner import find_tuning_jobs
-from opalite.tune.tuning_levels import Level, Trial
+from opalite.tune.tuning_levels import KernelCandidate, Level, Trial
 from opalite.tune.tuning_lookup import Lookup
 
 from .graphs import GraphMaker

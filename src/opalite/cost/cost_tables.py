@@ -125,7 +125,7 @@ class IntegerPanels(Table):
 
 @dataclass(frozen=True)
 class IntegerTile(Table):
-    """Int8 convolutions on CPUs (kernels/integer/conv_vnni.py, depthwise_vnni.py), in VNNI instructions."""
+    """Int8 convolutions on CPUs (kernels/integer/conv_vnni.py), in VNNI instructions."""
 
     table = "integer_tile"
 
@@ -252,9 +252,7 @@ class Windows(Table):
     waiting: float  # remaining speed if work-items own whole sums and wait for memory
     texture_gain: float  # speed-up of images on devices whose texture cache buffers bypass
     tile: float  # fixed cost of a tile in columns (kernels/conv/per_channel_window.py)
-    walk: (
-        float  # share of that time that work-items take which walk down columns (kernels/conv/depthwise_column_walk.py)
-    )
+    walk: float  # share of that time that work-items take which walk down columns (kernels/conv/per_channel_window.py)
     walkers: float  # of these that a compute unit wants
 
 

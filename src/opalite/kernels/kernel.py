@@ -71,7 +71,7 @@ class Kernel:
     half_sums: whether precision fp16_fast may define ACC as half. Products and windows allow it, since their sums lose
     few digits. Long sums and exponentials stay in float. images_only: whether all bindings use images. rank: order
     among kernels of one operator whose estimates are equal; the lowest wins. name: the class's name, shown in reports.
-    source: the `.cl` file, by default the one beside the declaration, else that of the base class.
+    source: the `.cl` file, by default that of the base class, else the one beside the declaration.
     """
 
     name: ClassVar[str]
@@ -87,7 +87,7 @@ class Kernel:
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
         module = cls.__module__.removeprefix(f"{__package__}.").replace(".", "/")
-        if "source" not in vars(cls) and (_FOLDER / f"{module}.cl").is_file():
+        if not hasattr(cls, "source") and (_FOLDER / f"{module}.cl").is_file():
             cls.source = f"{module}.cl"
 
     def refuse(self, p: Any) -> str | None:
@@ -99,7 +99,7 @@ class Kernel:
         return (flat_binding(p.node),)
 
     def illegal(self, p: Any, params: Params) -> str | None:
-        """The reason why `params` do not work for the node, or None; by default, whether the device runs groups of WG."""
+        """The reason why `params` do not work for the node, or None; by default, those of the size of WG."""
         return group_refusal(params.get("WG", 1), p.device)
 
     def launch(self, p: Any, params: Params) -> list[Launch]:

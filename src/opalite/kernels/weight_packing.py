@@ -9,7 +9,9 @@ import numpy as np
 
 from ..errors import DeviceError
 from ..ir.constants.lazy_array import LazyArray, page_zeros, read_slices, reshaped
+from ..ir.graph import Value
 from ..ir.place import Layout, texel_dims
+from .launch import Weight, ceil_div
 
 Array = np.ndarray[Any, Any]
 
@@ -81,3 +83,14 @@ def pack_panels(held: Array | LazyArray, shape: tuple[int, int, int], transposed
             if left:
                 out[whole, part, :left] = found[:, whole * columns :]
     return out
+
+
+def columns_weight(b: Value, transposed: bool, columns: int, depth: int) -> Weight:
+    """The matrix `b` ([K, N], or [N, K] if `transposed`) as [panels, K padded to `depth`, `columns`], zero-padded."""
+    n, k = b.shape[-2:] if transposed else b.shape[:-3:-1]
+    dtype = np.dtype(b.type.storage.np)
+    shape = ceil_div(n, columns), ceil_div(k, depth) * depth, columns
+    form = f"{'nk' if transposed else 'kn'} panels of {columns} columns by {depth} {b.type.storage}"
+    return Weight(
+        b, form, lambda held: pack_panels(held, shape, transposed, dtype), by_slices=True, packed_type=(dtype, shape)
+    )

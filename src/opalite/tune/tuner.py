@@ -13,10 +13,9 @@ from ..ir.place import Layout
 from ..kernels.kernel import Binding, Kernel
 from ..kernels.node_in_layouts import place_node
 from .database_keys import binding_signature
-from .kernel_candidate import KernelCandidate, visible_layouts
 from .kernel_digest import kernel_digest
 from .tuning_database import Entry, Key, settings_text
-from .tuning_levels import BUDGETS, Level, Trial, make_trials
+from .tuning_levels import BUDGETS, KernelCandidate, Level, Trial, make_trials, visible_layouts
 from .tuning_lookup import Lookup
 from .tuning_report import LayerTuning, State
 from .tuning_search import SearchResult, drop_outliers, search

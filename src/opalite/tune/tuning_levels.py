@@ -17,12 +17,13 @@ from typing import Any
 from ..errors import InputError
 from ..ir.device.default_workgroups import default_group
 from ..ir.device.device_info import DeviceInfo
+from ..ir.graph import Node
+from ..ir.place import Layout
 from ..kernels.kernel import Binding, Kernel
 from ..kernels.launch import Grid
 from ..kernels.launch_workgroups import launch_with_open_group
 from ..kernels.node_launches import launches_of
 from . import workgroup_candidates as wg
-from .kernel_candidate import KernelCandidate
 
 SEED = 20240229
 
@@ -87,6 +88,21 @@ class Trial:
     def __str__(self) -> str:
         params = ",".join(f"{k}={v}" for k, v in self.params)
         return f"{self.kernel.name}[{params}]" + (f"@{'x'.join(map(str, self.group))}" if self.group else "")
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCandidate:
+    """One way to compute a node, with the node in its layouts."""
+
+    kernel: Kernel
+    binding: Binding
+    node: Node
+
+
+def visible_layouts(node: Node, binding: Binding) -> tuple[Layout | None, ...]:
+    """The layouts of `binding` that other nodes see; constants are converted for free."""
+    pairs = zip(node.inputs, binding.inputs, strict=True)
+    return (*(None if v is None or v.is_const else layout for v, layout in pairs), *binding.outputs)
 
 
 Point = Mapping[str, Any]

@@ -11,7 +11,7 @@ from opalite.cl.runtime import Runtime
 from opalite.ir import DeviceInfo, DType, Graph
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
-from opalite.kernels.data_movement.concat_runs import MAX_INPUTS
+from opalite.kernels.data_movement.strided_copy import MAX_INPUTS
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, Program
 

@@ -27,11 +27,10 @@ from opalite.run.api.session.compile_bundle import compile_model
 from opalite.run.execute import single_node_executable
 from opalite.run.execute.executable import Executable
 from opalite.tune import tuned_planning, tuning_levels
-from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.measure_candidates import NodeBench
 from opalite.tune.tuner import Progress
 from opalite.tune.tuning_database import open_database
-from opalite.tune.tuning_levels import BUDGETS, Budget, Level, Trial
+from opalite.tune.tuning_levels import BUDGETS, Budget, KernelCandidate, Level, Trial
 from opalite.tune.tuning_report import State
 
 from ...helpers.kernel_test_harness import make_node

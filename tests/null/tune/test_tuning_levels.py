@@ -12,9 +12,8 @@ from opalite.errors import InputError
 from opalite.ir import DeviceInfo, Graph
 from opalite.ir.device.default_workgroups import default_group
 from opalite.kernels.launch_workgroups import launch_with_open_group, size_launches
-from opalite.tune.kernel_candidate import KernelCandidate
 from opalite.tune.tuning_database import TuningDatabase
-from opalite.tune.tuning_levels import BUDGETS, Level, Trial, make_trials
+from opalite.tune.tuning_levels import BUDGETS, KernelCandidate, Level, Trial, make_trials
 from opalite.tune.tuning_lookup import Lookup
 from opalite.tune.workgroup_candidates import Limits, default, fast, fast_conv, paddle
 

@@ -1,4 +1,4 @@
-"""Convolution for every valid node: row-major tensors, any rank up to 3, constant or variable weights."""
+"""Convolution and transposed convolution for every valid node: row-major tensors, any rank up to 3, any weights."""
 
 from __future__ import annotations
 
@@ -44,3 +44,12 @@ class ConvDirect(Kernel):
         d, h, w = win.out
         grid = (d * h * w, groups * ceil_div(mg, tm), x.shape[0])
         return [Launch(self.entry, args, grid, defines=defines, prelude=epilogue.prelude)]
+
+
+@register
+class ConvTransposeDirect(ConvDirect):
+    """Gathers the inputs of each output element, so that no two work-items write the same element."""
+
+    source = "conv/transposed_row_major.cl"
+    op = "ConvTranspose"
+    entry = "conv_transpose_direct"

@@ -106,3 +106,18 @@ class ConvPackedToRowMajor(Kernel):
         grid = (ceil_div(parts, span), rows, x.shape[0])
         group = (1, 1, 1) if p.device.is_cpu else None
         return [Launch(self.entry, args, grid, group, defines, epilogue.prelude)]
+
+
+@register
+class ConvTransposePackedToRowMajor(ConvPackedToRowMajor):
+    """NCHWc to NCHW; a tile is the output columns that use the same filter columns."""
+
+    source = "conv/transposed_packed_to_row_major.cl"
+    op = "ConvTranspose"
+    entry = "conv_transpose_last"
+
+    def phases(self, win: Window) -> int:
+        return win.strides[2]
+
+    def filters(self, data: Array) -> Array:
+        return data.swapaxes(0, 1)

@@ -21,6 +21,8 @@ _OF_BOOLEANS = {"none": "none", "add": "max", "mul": "min", "max": "max", "min":
 class _ScatterKernel(RowKernel):
     """Base class of the four scatter kernels: parameters, defines, launches."""
 
+    source = "data_movement/scatter.cl"
+
     def _scatter(self, entry: str, node: Node, params: Params, items: int, args: Mapping[str, Arg]) -> Launch:
         defines = row_defines(node, params)
         reduction, stored = node.as_(Scatter).reduction, node.y.type.storage

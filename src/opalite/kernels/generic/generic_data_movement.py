@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...ir.device.device_info import DeviceInfo
+from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ir.place import FLAT
+from ...ir.place import FLAT, Target
 from ...ir.symbols import always_equal
 from ...ops.data_movement import Pad
 from ...ops.resize import Resize
@@ -183,3 +184,32 @@ def bits_of(value: Any, node: Node) -> int:
     storage = node.x.type.storage
     with np.errstate(all="ignore"):
         return int(np.asarray(value).astype(storage.np).reshape(()).view(f"u{storage.size}")[()])
+
+
+_BOTH = {(DType.FLOAT16, DType.FLOAT32), (DType.FLOAT32, DType.FLOAT16)}
+
+
+@register
+class PlaceCastGeneric(GenericKernel):
+    """Casts between row-major buffers."""
+
+    source = "generic/generic_cast.cl"
+    op = "PlaceCast"
+
+    def builds(self, device: DeviceInfo) -> Sequence[Build]:
+        return [Build(self.source, {"SPAN": 256 if device.is_cpu else 4})]
+
+    def refuse(self, p: Problem) -> str | None:
+        x, y = p.node.x.type, p.node.y.type
+        if any(t.place.target is not Target.OPENCL or not t.layout.is_row_major for t in (x, y)):
+            return "the general kernel casts row-major buffers"
+        if (x.storage, y.storage) not in _BOTH:
+            return f"the general kernel casts between half and float, not from {x.storage} to {y.storage}"
+        return None
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        x, y = p.node.x, p.node.y
+        (build,) = self.builds(p.device)
+        args: Args = {"x": x, "y": y, "count": y.type.count}
+        args["narrows"] = int(y.type.storage is DType.FLOAT16)
+        return [Launch("cast_general", args, (ceil_div(y.type.count, build.defines["SPAN"]),), defines=build.defines)]

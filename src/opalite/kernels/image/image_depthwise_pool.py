@@ -12,7 +12,7 @@ from ..conv.pack_filters import ConvProblem
 from ..filter_window import WindowProblem
 from ..kernel import Params, register
 from ..launch import Args, Array, Defines, Launch, Weight, ceil_div
-from ..pool.pool_row_major import kind_defines
+from ..pool.pool import kind_defines
 from .image_conv import bias_texels
 from .image_layout import ImageKernel, image_prelude, image_window, texture_refusal
 

@@ -20,9 +20,9 @@ from ..fma.tile_parameters import (
 )
 from ..kernel import Kernel, Params, register
 from ..launch import Arg, Args, Launch, Scratch, ceil_div
+from ..weight_packing import columns_weight
 from .matmul_any import common_defines, common_refusal
 from .matmul_problem import MatmulProblem
-from .pack_column_panels import columns_weight
 
 VECTOR = 4
 

@@ -7,9 +7,9 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Kernel, Params, register
 from ..launch import Arg, Args, Launch, ceil_div
+from ..weight_packing import columns_weight
 from .matmul_any import common_defines, common_refusal
 from .matmul_problem import MatmulProblem
-from .pack_column_panels import columns_weight
 
 VECTOR = 4
 _FEW = 2048  # work-items per compute unit from which each takes more columns

@@ -16,8 +16,7 @@ from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem, MatmulSizes
 from ..weight_packing import one_matrix
 from .mma_cost import mma_seconds
-from .mma_tile import mma_refusal
-from .pack_half_quads import to_half_quads
+from .mma_tile import mma_refusal, to_half_quads
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from ...ir.dtype import DType
 from ...ir.graph import Node
 from ..kernel import Space
 from ..launch import Array, Defines, ceil_div
-from .pack_half_quads import quads_to_words
 
 ROWS = 16  # positions of a tile
 COLUMNS = 16  # output channels of a tile
@@ -129,3 +129,32 @@ def tile_grid(params: Mapping[str, int], positions: int, channels: int) -> tuple
     group = WAVE * params["PW"] * params["NW"] * params["SPLIT"]
     across = ceil_div(positions, ROWS * params["WM"] * params["PW"])
     return (across * group, ceil_div(channels, COLUMNS * params["WN"] * params["NW"])), (group, 1)
+
+
+QUAD = 4  # halves
+
+
+def to_half_quads(matrix: Array, by_rows: bool) -> Array:
+    """Floats [n, k] (`by_rows`) or [k, n] as halves [n, ceil(k / 4), 4], zero-padded past k."""
+    if by_rows:
+        n, k = matrix.shape
+        if k % QUAD == 0:
+            return matrix.astype(np.float16).reshape(n, -1, QUAD)
+        out = np.zeros((n, ceil_div(k, QUAD) * QUAD), np.float16)
+        out[:, :k] = matrix
+        return out.reshape(n, -1, QUAD)
+    k, n = matrix.shape
+    quads = np.zeros((ceil_div(k, QUAD), n, QUAD), np.float16)
+    for i in range(QUAD):
+        part = matrix[i::QUAD]
+        quads[: len(part), :, i] = part
+    return quads.swapaxes(0, 1)
+
+
+def quads_to_words(quads: Array, channels: int, count: int, word: Any) -> Array:
+    """Float quads [.., .., 4] as half words [channels, count, 8 / word bytes], zero-padded."""
+    if quads.shape[:2] != (channels, count) or quads.dtype != np.float16 or quads.strides[-1] != 2:
+        whole = np.zeros((channels, count, QUAD), np.float16)
+        whole[: quads.shape[0], : quads.shape[1]] = quads
+        quads = whole
+    return quads.view(word)

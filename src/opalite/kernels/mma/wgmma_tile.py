@@ -16,7 +16,7 @@ from ...ir.graph import Node
 from ..codegen.fast_math import SHORT
 from ..kernel import Space
 from ..launch import Array, Defines, ceil_div
-from .pack_half_quads import quads_to_words
+from .mma_tile import quads_to_words
 
 CHUNK = 8  # quads that two instructions take
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,17 @@ import numpy as np
 from ...cost.cost_tables import MatrixUnits, Unpacking
 from ...ir.device.device_family import PTX_MMA
 from ...ir.dtype import DType
+from ...ir.graph import Value
 from ...ir.growable_tensor import FEW
 from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
+from ...ops.row_norm_matmul import RowNormQuantizedMatMul
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Params, register
 from ..launch import STORAGE, Launch, ceil_div
 from ..matmul.matmul_problem import MatmulProblem
-from ..matmul.skinny_mma import rows_of
+from ..matmul.skinny_mma import normal_args, normalize_seconds, rows_of
 from .pack_low_bit import STREAMED, packed_args, shared_zero
 from .quantized_matmul_cpu import QuantizedMatmulKernel
 
@@ -182,3 +185,54 @@ def chunks_in_local_memory(p: MatmulProblem, params: Params) -> int:
     most = (p.device.local_mem // 8 * 7 - sums - 4 * _quad(p)) // each
     rounds = chunks_per_row(p, params)
     return ceil_div(rounds, ceil_div(rounds, most)) if most > 0 else 0
+
+
+_VECTOR = 8  # halves of a row per load
+_WORDS = 4  # of such a vector
+_HELD_BESIDE_ROWS = 112  # words of quads, rows, scale and bias per work-item that leave registers for accumulators
+
+
+@register
+class QuantizedNormSkinnyMma(QuantizedSkinnyMma):
+    """QuantizedSkinnyMma that normalises the rows while it copies them to local memory: each group all rows."""
+
+    op = "RowNormQuantizedMatMul"
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        for what, v in zip(("row_scale", "row_bias"), _parameters(p), strict=True):
+            if v is not None and not v.is_const:
+                return f"{what} {v.type} is not constant"
+        if p.node.as_(RowNormQuantizedMatMul).bits == 2:
+            return "pairs of numbers of 2 bits are of two vectors of a row"
+        if p.sizes.k % _VECTOR:
+            return f"{p.sizes.k} terms are no multiple of {_VECTOR}"
+        return super().refuse(p)
+
+    def illegal(self, p: MatmulProblem, params: Params) -> str | None:
+        if why := super().illegal(p, params):
+            return why
+        rows, rounds = params["MR"], chunks_per_row(p, params)
+        if rows < rows_of(p):
+            return "groups of fewer rows would read the matrix several times"
+        if chunks_in_local_memory(p, params) < rounds:
+            return f"{rows} rows of {p.sizes.k} terms do not fit the local memory as a whole"
+        vectors = ceil_div(rounds * chunk_terms(p, params), params["PARTS"] * 32 * _VECTOR)
+        given = sum(v is not None for v in _parameters(p))
+        if params["UNROLL"] * quad_registers(p) + vectors * (rows + given) * _WORDS > _HELD_BESIDE_ROWS:
+            return f"a work-item would keep {vectors} vectors of each of {rows} rows beside {params['UNROLL']} quads"
+        return None
+
+    def seconds(self, p: MatmulProblem, cost: Cost) -> float:
+        """The product's time plus that of normalising all rows in every work-group."""
+        return super().seconds(p, cost) + normalize_seconds(p)
+
+    def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
+        (launch,) = super().launch(p, params)
+        op, (scale, bias) = p.node.as_(RowNormQuantizedMatMul), _parameters(p)
+        args, defines = normal_args(op.kind, op.epsilon, scale, bias, p.sizes.k)
+        defines["VECTOR"] = _VECTOR
+        return [replace(launch, args={**launch.args, **args}, defines={**launch.defines, **defines})]
+
+
+def _parameters(p: MatmulProblem) -> tuple[Value | None, Value | None]:
+    return p.node.get(4), p.node.get(5)

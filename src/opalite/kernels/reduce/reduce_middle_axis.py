@@ -12,15 +12,7 @@ from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, pack
 from ..filter_window import PACKED_TYPES
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import Arg, Args, Defines, Launch, ceil_div
-from .reduction_view import (
-    PARTS,
-    ReduceView,
-    partial_results,
-    reduce_defines,
-    reduce_refusal,
-    reduced_count,
-    useful_parts,
-)
+from .reductions import PARTS, ReduceView, partial_results, reduce_defines, reduce_refusal, reduced_count, useful_parts
 from .work_group_rows import power_of_two
 
 LEAST_PART = 4096  # fewest elements of a line per part

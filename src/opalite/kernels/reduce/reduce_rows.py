@@ -7,7 +7,7 @@ from ...ir.place import FLAT
 from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, rows_epilogue
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
 from ..launch import Arg, Args, Launch, ceil_div
-from .reduction_view import (
+from .reductions import (
     PARTS,
     ReduceView,
     partial_results,

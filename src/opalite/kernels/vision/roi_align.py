@@ -1,12 +1,12 @@
-"""RoiAlign of images, row-major or channel-packed."""
+"""RoiAlign of images, row-major or channel-packed, and RoiPool."""
 
 from __future__ import annotations
 
 from ...ir.dtype import DType
 from ...ir.place import FLAT, packed
-from ...ops.roi import MOST, RoiAlign
+from ...ops.roi import FARTHEST, MOST, RoiAlign, RoiPool
 from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
-from ..launch import STORAGE, Args, Launch, ceil_div
+from ..launch import STORAGE, Args, Defines, Launch, ceil_div
 
 
 class _RoiAlign(Kernel):
@@ -62,3 +62,24 @@ class RoiAlignPacked(_RoiAlign):
     def bindings(self, p: Problem) -> Bindings:
         layout = packed(p.device.pack)
         return (Binding((layout, FLAT, FLAT), (layout,)),)
+
+
+@register
+class RoiPoolFlat(Kernel):
+    """Row-major, channel by channel."""
+
+    source = "vision/roi_pool.cl"
+    op = "RoiPool"
+    space = {"WG": (64, 16, 128, 256)}
+
+    def refuse(self, p: Problem) -> str | None:
+        return None if p.node.x.dtype.is_float else f"it compares floats, got {p.node.x.type}"
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        x, regions, y, op = p.node.x, p.node.input(1), p.node.y, p.node.as_(RoiPool)
+        count, channels, height, width = x.shape
+        defines: Defines = {"STORAGE": STORAGE[y.type.storage], "FARTHEST": FARTHEST, "PACK": 1}
+        defines["POSITION_STORAGE"] = STORAGE[regions.type.storage]
+        args: Args = {"x": x, "regions": regions, "y": y, "items": y.type.count, "rows": op.rows}
+        args |= {"columns": op.columns, "channels": channels, "count": count, "height": height, "width": width}
+        return [Launch("roi_pool", args | {"scale": op.scale}, (y.type.count,), (params["WG"],), defines)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opalite.kernels.mma.mma_tile import pack_weights
-from opalite.kernels.mma.pack_half_quads import quads_to_words, to_half_quads
+from opalite.kernels.mma.mma_tile import pack_weights, quads_to_words, to_half_quads
 from opalite.kernels.mma.staged_tile import SLAB, pack_stages
 from opalite.kernels.mma.wgmma_tile import CHUNK, pack_chunks
 

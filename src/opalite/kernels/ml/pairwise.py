@@ -13,6 +13,7 @@ class DistanceTile(Kernel):
     """Any sizes; columns that fill no vector are computed one at a time."""
 
     op = "PairwiseDistance"
+    source = "ml/pairwise_distance.cl"
     space = {"PACK": (4, 1, 8, 16), "ROWS": (4, 1, 2, 8)}
 
     def defaults(self, p: Problem) -> Params:
@@ -42,3 +43,25 @@ class DistanceTile(Kernel):
             "columns": columns,
         }
         return [Launch("distance_tile", args, grid, defines=defines)]
+
+
+_MOST = 256  # most classes whose probabilities a work-item holds
+
+
+@register
+class CouplingRows(Kernel):
+    """Probabilities and gradients of a row are in private memory."""
+
+    source = "ml/pairwise_coupling.cl"
+    op = "PairwiseCoupling"
+    space = {}
+
+    def refuse(self, p: Problem) -> str | None:
+        k = p.node.y.shape[1]
+        return None if k <= _MOST else f"{k} classes are more than the {_MOST} that fit private memory"
+
+    def launch(self, p: Problem, params: Params) -> list[Launch]:
+        rows, k = p.node.y.shape
+        defines = {"STORAGE": STORAGE[p.node.x.type.storage], "K": k}
+        args: Args = {"r": p.node.x, "y": p.node.y, "rows": rows, "rounds": max(100, k)}
+        return [Launch("pairwise_coupling", args, (rows,), defines=defines)]
