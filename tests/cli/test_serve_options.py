@@ -8,14 +8,14 @@ from click.testing import CliRunner
 from opalite.cli import main
 from opalite.cli.serve_options import grpc_settings, server_settings
 from opalite.errors import InputError, OptionError
-from opalite.serve.http.http_limits import Limits
 from opalite.serve.http.http_server import HttpSettings
 from opalite.serve.wire.api_key import Key
+from opalite.serve.wire.client_limits import HttpLimits
 
 
 def test_grpc_has_the_key_the_certificate_and_the_limits_of_http() -> None:
     key = Key("a-secret")
-    http = HttpSettings("::1", 8000, key, False, "cert.pem", "key.pem", Limits(body_bytes=1000, elements=7))
+    http = HttpSettings("::1", 8000, key, False, "cert.pem", "key.pem", HttpLimits(body_bytes=1000, elements=7))
     found = grpc_settings(8001, None, http)
     assert found is not None
     assert (found.host, found.port, found.key, found.open_health) == ("::1", 8001, key, False)

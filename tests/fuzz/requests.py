@@ -319,13 +319,13 @@ def main() -> int:
 
 def run_here(seeds: Sequence[int]) -> tuple[Counter[str], list[str]]:
     """The same against a server of this process."""
-    from opalite.serve.http.http_limits import Limits
     from opalite.serve.http.http_server import HttpFront, HttpSettings
     from opalite.serve.run_servers import serving
+    from opalite.serve.wire.client_limits import HttpLimits
 
     from ..helpers.serving import Double
 
-    limits = Limits(body_bytes=1 << 24, header_s=2.0, body_s=2.0)
+    limits = HttpLimits(body_bytes=1 << 24, header_s=2.0, body_s=2.0)
     with serving(Double, [HttpFront(HttpSettings(port=0, limits=limits))]) as (address,):
         return run(("127.0.0.1", int(address.rpartition(":")[2])), seeds)
 

@@ -22,11 +22,6 @@ from .serve_options import (
 )
 from .shared_options import Real
 
-_HTTP = (
-    "host", "port", "api_key_file", "open_health", "tls_cert", "tls_key", "max_body_mb", "max_connections",
-    "body_timeout",
-)  # fmt: skip
-
 
 @click.command()
 @click.argument("models", nargs=-1, metavar="[[NAME=]MODEL]...", type=click.Path())
@@ -71,7 +66,7 @@ def command(
     from ..serve.telemetry.access_log import LOGGER, EventLog, set_up_logs
     from ..serve.telemetry.opentelemetry_spans import request_spans
 
-    http = http_settings(**{name: given.pop(name) for name in _HTTP})
+    http = http_settings(given)
     over_grpc = grpc_settings(grpc_port, grpc_host, http)
     settings = server_settings(models, repository, given)
     observers: list[ServerObserver] = [EventLog(log_requests)]

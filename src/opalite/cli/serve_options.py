@@ -106,28 +106,24 @@ def server_settings(models: tuple[str, ...], repository: str | None, given: dict
     return ServerSettings(models=named, repository=folder, **wanted)
 
 
-def http_settings(
-    host: str,
-    port: int,
-    api_key_file: str | None,
-    open_health: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
-    max_body_mb: int | None,
-    max_connections: int | None,
-    body_timeout: float | None,
-) -> HttpSettings:
-    """Settings of the HTTP front. OptionError for a certificate without its key."""
-    from ..serve.http.http_limits import Limits
+def http_settings(given: dict[str, Any]) -> HttpSettings:
+    """Settings of the HTTP front, by options that are removed from `given`. OptionError for half a certificate."""
     from ..serve.http.http_server import HttpSettings
     from ..serve.wire.api_key import find_key
+    from ..serve.wire.client_limits import HttpLimits
 
-    if (tls_cert is None) != (tls_key is None):
+    names = ("host", "port", "open_health", "tls_cert", "tls_key")
+    listen = {name: given.pop(name) for name in names}
+    if (listen["tls_cert"] is None) != (listen["tls_key"] is None):
         raise OptionError("--tls-cert and --tls-key go together")
-    body = None if max_body_mb is None else max_body_mb * _MEBIBYTE
-    wanted = {"body_bytes": body, "connections": max_connections, "body_s": body_timeout}
-    limits = Limits(**{name: value for name, value in wanted.items() if value is not None})  # type: ignore[arg-type]
-    return HttpSettings(host, port, find_key(api_key_file), open_health, tls_cert, tls_key, limits)
+    body = given.pop("max_body_mb")
+    wanted = {
+        "body_bytes": None if body is None else body * _MEBIBYTE,
+        "connections": given.pop("max_connections"),
+        "body_s": given.pop("body_timeout"),
+    }
+    limits = HttpLimits(**{name: value for name, value in wanted.items() if value is not None})
+    return HttpSettings(key=find_key(given.pop("api_key_file")), limits=limits, **listen)
 
 
 def grpc_settings(grpc_port: int | None, grpc_host: str | None, http: HttpSettings) -> GrpcSettings | None:
@@ -136,10 +132,12 @@ def grpc_settings(grpc_port: int | None, grpc_host: str | None, http: HttpSettin
         if grpc_host is not None:
             raise OptionError("--grpc-host is where --grpc-port is served: give a port too")
         return None
-    from ..serve.grpc.grpc_limits import Limits
     from ..serve.grpc.grpc_server import GrpcSettings
+    from ..serve.wire.client_limits import GrpcLimits
 
-    limits = Limits(message_bytes=http.limits.body_bytes, elements=http.limits.elements, tensors=http.limits.tensors)
+    limits = GrpcLimits(
+        message_bytes=http.limits.body_bytes, elements=http.limits.elements, tensors=http.limits.tensors
+    )
     return GrpcSettings(
         grpc_host or http.host, grpc_port, http.key, http.open_health, http.tls_cert, http.tls_key, limits
     )

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -45,12 +45,12 @@ class Server:
         self._repository = Repository(settings)
         self._models: dict[str, Model] = {}
         self._devices: tuple[Device, ...] = ()
-        self._live = self._loading = False
+        self.live = self._loading = False  # live: started and not closed, but models may still be loading
         self._poller: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Load all models; return when each is ready or failed (see `index`)."""
-        self._live = self._loading = True
+        self.live = self._loading = True
         names = self._repository.names()
         if names and not self._devices:
             asked = self.settings.devices
@@ -72,21 +72,16 @@ class Server:
 
     async def close(self, grace_s: float) -> None:
         """Refuse new requests, finish accepted ones within `grace_s`, then end the workers."""
-        self._live = False
+        self.live = False
         end = time.monotonic() + grace_s
         if self._poller is not None:
             self._poller.cancel()
         await asyncio.gather(*(m.close(end) for m in self._models.values()), return_exceptions=True)
 
     @property
-    def live(self) -> bool:
-        """Whether the server is started and not closed; it may still be loading models."""
-        return self._live
-
-    @property
     def ready(self) -> bool:
         """Whether all models are loaded and ready."""
-        return self._live and not self._loading and all(m.is_ready for m in self._models.values())
+        return self.live and not self._loading and all(m.is_ready for m in self._models.values())
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -109,7 +104,7 @@ class Server:
     def model_metadata(self, name: str, version: str = "") -> ModelMetadata:
         """Inputs and outputs of a model. NotFound, NotReady."""
         found = self._find(name, version)
-        return found.metadata(self._models[name].served_versions)
+        return found.metadata(tuple(map(str, self._models[name].versions)))
 
     def model_config(self, name: str, version: str = "") -> dict[str, Any]:
         """Triton's ModelConfig as JSON. NotFound, NotReady."""
@@ -157,22 +152,21 @@ class Server:
         """Run a model. Raises a ServeError. Cancelling the task removes the request from the queue."""
         return await self._route(request.model, request.version).infer(request)
 
-    async def stream(self, request: InferRequest) -> AsyncIterator[InferResponse]:
+    async def stream(self, request: InferRequest) -> AsyncGenerator[InferResponse]:
         """The responses of a text model, one for each piece; other models give one. `aclose` ends the text."""
         found = self._route(request.model, request.version)
         if not found.is_text:
             yield await found.infer(request)
             return
-        pieces = found.stream(request)
-        try:
+        async with contextlib.aclosing(found.stream(request)) as pieces:
             async for piece in pieces:
                 yield piece
-        finally:
-            await pieces.aclose()
 
     def workers(self) -> dict[int, tuple[str, str]]:
         """Model and version of each worker process."""
-        return {pid: (v.name, v.version) for m in self._models.values() for v in m.versions.values() for pid in v.pids}
+        return {
+            pid: (v.name, v.version) for m in self._models.values() for v in m.versions.values() for pid in v.pool.pids
+        }
 
     def _route(self, name: str, version: str) -> ServedVersion:
         try:
@@ -182,7 +176,7 @@ class Server:
             raise
 
     def _find(self, name: str, version: str) -> ServedVersion:
-        if not self._live:
+        if not self.live:
             raise NotReady("the server is starting or closing")
         model = self._models.get(name)
         if model is None:
@@ -193,7 +187,7 @@ class Server:
         return NotFound(f"Request for unknown model: '{name[:255]}' is not found")
 
     def _check_control(self) -> None:
-        if not self._live:
+        if not self.live:
             raise NotReady("the server is starting or closing")
         if self.settings.model_control != "explicit":
             raise Unsupported(

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ..wire.serve_errors import Invalid, NotFound
-from .model_config import ModelConfig, ServerSettings, VersionPolicy
+from .model_config import ModelConfig, ServerSettings
 
 CONFIG = "config.pbtxt"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,254}")
@@ -46,8 +46,16 @@ class RepositoryModel:
 
     @property
     def chosen(self) -> tuple[ModelSource, ...]:
-        """The versions selected by the version policy."""
-        return _chosen(self.sources, self.config.version_policy)
+        """The versions selected by the version policy. Invalid for a missing one."""
+        policy = self.config.version_policy
+        if policy.kind == "all":
+            return self.sources
+        if policy.kind == "latest":
+            return self.sources[-policy.latest :]
+        found = tuple(s for s in self.sources if s.version in policy.specific)
+        if missing := set(policy.specific) - {s.version for s in found}:
+            raise Invalid(f"model '{self.config.name}' has no version {min(missing)}, which its configuration asks for")
+        return found
 
 
 class Repository:
@@ -98,12 +106,8 @@ class Repository:
 
 def name_of(path: Path) -> str:
     """The served name of a file or folder on the command line."""
-    return (
-        re.sub(
-            r"[^A-Za-z0-9_.\-]", "_", path.stem if path.suffix in (".onnx", ".opal") else path.resolve().name
-        ).lstrip(".-")
-        or "model"
-    )
+    name = path.stem if path.suffix in (".onnx", ".opal") else path.resolve().name
+    return re.sub(r"[^A-Za-z0-9_.\-]", "_", name).lstrip(".-") or "model"
 
 
 def _sources(name: str, folder: Path, config: ModelConfig) -> Iterable[ModelSource]:
@@ -157,15 +161,3 @@ def _config_of(name: str, path: Path | None, given: Mapping[str, Any] | None) ->
     if made.name not in ("", name):
         raise Invalid(f"model '{name}' has a configuration for '{made.name}'")
     return replace(made, name=name), ignored
-
-
-def _chosen(sources: tuple[ModelSource, ...], policy: VersionPolicy) -> tuple[ModelSource, ...]:
-    if policy.kind == "all":
-        return sources
-    if policy.kind == "latest":
-        return sources[-policy.latest :]
-    found = tuple(s for s in sources if s.version in policy.specific)
-    missing = set(policy.specific) - {s.version for s in found}
-    if missing:
-        raise Invalid(f"model '{sources[0].name}' has no version {min(missing)}, which its configuration asks for")
-    return found

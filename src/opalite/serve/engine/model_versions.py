@@ -43,11 +43,6 @@ class Model:
             return True
         return bool(self.versions) and all(v.is_ready for v in self.versions.values())
 
-    @property
-    def served_versions(self) -> tuple[str, ...]:
-        """The versions that accept requests."""
-        return tuple(str(n) for n in self.versions)
-
     def find(self, version: str) -> ServedVersion:
         """Find a served version; '' is the newest. NotFound, NotReady."""
         if not version and self.versions:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from ..wire.infer_messages import InferRequest, InferResponse
@@ -17,11 +18,8 @@ from .model_config import DynamicBatching, QueuePolicy
 
 _MAX_SCANNED = 64
 """Requests scanned for a batch; those that do not match the first one are skipped."""
-
-
 _ADMITTED_NS = 50_000_000
 """Time for which an admitted request reserves its slot while its body is read."""
-_PLAIN = QueuePolicy()
 
 
 @dataclass(eq=False)
@@ -51,10 +49,10 @@ class RequestQueue:
 
     def __init__(self, batching: DynamicBatching | None, max_batch_size: int, max_size: int) -> None:
         """batching: None makes no batches. max_size: the default of policies without a queue size."""
-        self._batching = batching
         self._most = max_batch_size if batching is not None else 1
-        self._preferred = sorted(batching.preferred_batch_size) if batching is not None else []
-        self._delay_ns = 1000 * batching.max_queue_delay_microseconds if batching is not None else 0
+        self._batching = batching = batching or DynamicBatching()
+        self._preferred = set(batching.preferred_batch_size)
+        self._delay_ns = 1000 * batching.max_queue_delay_microseconds
         self._max_size = max_size
         self._levels: dict[int, deque[Ticket]] = {}
         self._counts: dict[int, int] = {}
@@ -64,10 +62,9 @@ class RequestQueue:
 
     def level_of(self, priority: int) -> int:
         """The level of a request's priority; 0 is the default. Invalid for an unknown level."""
-        levels = self._batching.priority_levels if self._batching is not None else 0
+        levels = self._batching.priority_levels
         if not levels:
             return 0  # Triton ignores priorities where there are no levels
-        assert self._batching is not None
         level = priority or self._batching.default_priority_level
         if level > levels:
             raise Invalid(f"parameter 'priority' is from 1 to {levels}, got {priority}")
@@ -75,10 +72,7 @@ class RequestQueue:
 
     def policy_of(self, level: int) -> QueuePolicy:
         """The queue policy of a level."""
-        if self._batching is None:
-            return _PLAIN
-        own: Mapping[int, QueuePolicy] = self._batching.priority_queue_policy
-        return own.get(level, self._batching.default_queue_policy)
+        return self._batching.priority_queue_policy.get(level, self._batching.default_queue_policy)
 
     def check_capacity(self, level: int, coming: int = 0) -> None:
         """Busy if the queue is full. coming: reserved slots."""
@@ -94,7 +88,7 @@ class RequestQueue:
         """
         while self._admitted and self._admitted[0] < now:
             self._admitted.popleft()
-        levels = self._batching.priority_levels if self._batching is not None else 0
+        levels = self._batching.priority_levels
         most = (self.policy_of(level).max_queue_size or self._max_size for level in range(1, levels))
         if all(self._counts.get(n, 0) + len(self._admitted) >= room for n, room in enumerate(most, 1)):
             self.check_capacity(levels, len(self._admitted))
@@ -159,8 +153,8 @@ class RequestQueue:
     def _gather(self, first: Ticket, line: deque[Ticket]) -> list[Ticket]:
         """The tickets that may share a batch with the first one, in order of arrival."""
         batch, size = [], 0
-        for ticket in _waiting_tickets(line):
-            if ticket.key == first.key and size + ticket.size <= self._most:
+        for ticket in islice(line, _MAX_SCANNED):
+            if ticket.waits and ticket.key == first.key and size + ticket.size <= self._most:
                 batch.append(ticket)
                 size += ticket.size
                 if size == self._most:
@@ -170,9 +164,9 @@ class RequestQueue:
     def _prefer(self, batch: list[Ticket]) -> tuple[list[Ticket], bool]:
         """The longest prefix of a preferred size, else the whole batch; and whether the size is preferred."""
         if self._preferred:
-            sizes, size = set(self._preferred), sum(t.size for t in batch)
+            size = sum(t.size for t in batch)
             for count in range(len(batch), 0, -1):
-                if size in sizes:
+                if size in self._preferred:
                     return batch[:count], True
                 size -= batch[count - 1].size
         return batch, False
@@ -194,11 +188,3 @@ def _has_first(line: deque[Ticket]) -> bool:
     while line and not line[0].waits:
         line.popleft()
     return bool(line)
-
-
-def _waiting_tickets(line: deque[Ticket]) -> Iterator[Ticket]:
-    for number, ticket in enumerate(line):
-        if number == _MAX_SCANNED:
-            return
-        if ticket.waits:
-            yield ticket

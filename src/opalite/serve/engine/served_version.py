@@ -57,7 +57,7 @@ class ServedVersion:
         self.outputs: tuple[TensorMetadata, ...] = ()
         self._settings, self._observers = settings, observers
         placements = placements_on(devices, config.instances or settings.instances)
-        self._pool = WorkerPool(self, placements, settings.start_timeout_s, observers, new_process)
+        self.pool = WorkerPool(self, placements, settings.start_timeout_s, observers, new_process)
         self._queue: RequestQueue
         self._validator: RequestValidator
         self._running = 0  # requests in workers
@@ -73,12 +73,7 @@ class ServedVersion:
     @property
     def is_ready(self) -> bool:
         """Whether a worker is ready, or a lost one is being replaced."""
-        return self._pool.is_available
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Process ids of the workers."""
-        return self._pool.pids
+        return self.pool.is_available
 
     def metadata(self, versions: tuple[str, ...]) -> ModelMetadata:
         """Inputs and outputs. versions: all that are served."""
@@ -87,7 +82,7 @@ class ServedVersion:
 
     async def start(self) -> None:
         """Start all workers; return when they are ready. The first ServeError if all fail."""
-        await self._pool.start()
+        await self.pool.start()
         self._configure_queue()
 
     def admit(self) -> None:
@@ -160,7 +155,7 @@ class ServedVersion:
         """End the workers; remaining requests fail with NotReady."""
         self._stopping = True
         self._fail_waiting(NotReady(f"model '{self.name}' was unloaded before the request was run"))
-        await self._pool.stop_all()
+        await self.pool.stop_all()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -169,7 +164,10 @@ class ServedVersion:
             raise NotReady(f"model '{self.name}' {'is being unloaded' if self._stopping else 'has no worker'}")
 
     def worker_opened(self, worker: WorkerProcess, placement: Placement, description: Mapping[str, Any]) -> None:
-        """See WorkerPoolOwner. The first description defines inputs and outputs."""
+        """Accept a worker that has opened the model; the first description defines inputs and outputs.
+
+        A ServeError ends the worker.
+        """
         if not self.outputs:
             self._adopt_description(description)
         self._batchable |= description["batchable"]
@@ -184,11 +182,11 @@ class ServedVersion:
             self._dispatch()
 
     def no_worker_left(self, failure: ServeError) -> None:
-        """See WorkerPoolOwner. All queued requests fail."""
+        """Fail all queued requests, after too many failed starts."""
         self._fail_waiting(NotReady(f"model '{self.name}' has no worker: {failure}"))
 
     def open_message(self, placement: Placement, is_replacement: bool) -> dict[str, Any]:
-        """See WorkerPoolOwner."""
+        """The message that opens the model. is_replacement: of a lost worker."""
         config, settings = self.config, self._settings
         asked = {
             "device": placement.device,
@@ -249,7 +247,7 @@ class ServedVersion:
     def _dispatch(self) -> None:
         """Give queued requests to workers with capacity."""
         while self._queue.count:
-            worker = self._pool.find()
+            worker = self.pool.find()
             if worker is None:
                 return
             tickets, due = self._queue.take(time.monotonic_ns())
@@ -281,7 +279,7 @@ class ServedVersion:
         self._running -= len(tickets)
         size = sum(t.size for t in tickets)
         if isinstance(failure, WorkerLost):
-            self._pool.ready.pop(worker, None)
+            self.pool.ready.pop(worker, None)
         elif failure is None:
             self.statistics.add_batch(size, times.parts)
             busy = (times.input + times.infer + times.output) * 1e-9
@@ -338,7 +336,7 @@ class ServedVersion:
             ticket.future.exception()  # marks it as retrieved
             return
         if not self._queue.drop(ticket):
-            for worker in self._pool.ready if self.is_text else ():
+            for worker in self.pool.ready if self.is_text else ():
                 worker.cancel(ticket)
         ticket.future.cancel()
         self._finished_without_answer(ticket, self.statistics.cancel, "", "Cancelled", "the client left")

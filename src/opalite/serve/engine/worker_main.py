@@ -23,7 +23,7 @@ from ..wire.datatypes import array_from_raw, dtype_of, raw_from_array
 from ..wire.infer_messages import Array
 from ..wire.serve_errors import Internal, Invalid, ServeError, TooLarge
 from .worker_channel import Message, WorkerChannel
-from .worker_models import Cancelled, ServedModel, open_served
+from .worker_models import Cancelled, TensorModel, TextModel, open_served
 
 _STATS_S = 1.0
 _COMPUTE_NICENESS = 4
@@ -65,7 +65,7 @@ class Worker:
             thread.join()
         model.close()
 
-    def _answer(self, model: ServedModel) -> None:
+    def _answer(self, model: TensorModel | TextModel) -> None:
         """Run batches until the server closes the socket."""
         while True:
             try:
@@ -75,7 +75,7 @@ class Worker:
             except (EOFError, OSError):
                 return
 
-    def _run(self, model: ServedModel, message: Message, fds: list[int]) -> None:
+    def _run(self, model: TensorModel | TextModel, message: Message, fds: list[int]) -> None:
         started = time.monotonic_ns()
         number, slot = message["id"], message["slot"]
         if fds:

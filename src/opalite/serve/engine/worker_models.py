@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,29 +44,7 @@ class Cancelled(Exception):  # noqa: N818 - no error
     """The client has cancelled its text."""
 
 
-class ServedModel(Protocol):
-    """An opened model."""
-
-    def describe(self) -> dict[str, Any]:
-        """Inputs, outputs and device, for the server."""
-
-    def run(
-        self,
-        feeds: Mapping[str, Array],
-        outputs: Sequence[str],
-        parameters: Mapping[str, Any],
-        piece: Callable[[str], None],
-    ) -> RunResult:
-        """Compute the outputs named in `outputs`, all for (). piece: receives parts of a text."""
-
-    def stats(self) -> dict[str, Any]:
-        """The session's `stats()` as a dict."""
-
-    def close(self) -> None:
-        """Release the model."""
-
-
-def open_served(message: Message) -> ServedModel:
+def open_served(message: Message) -> TensorModel | TextModel:
     """Open and warm up the model of the message `open`."""
     if message["core_share"] is not None:
         _pin_to_core_share(*message["core_share"])  # before the driver starts its threads
@@ -127,6 +105,7 @@ class TensorModel:
         return not isinstance(self._session, InferenceSession) or self._session.device.on_host
 
     def describe(self) -> dict[str, Any]:
+        """Inputs, outputs and device, for the server."""
         device = getattr(self._session, "device", None)
         return {
             "inputs": [[name, datatype, _sizes(shape)] for name, datatype, shape in self._inputs],
@@ -145,11 +124,13 @@ class TensorModel:
         parameters: Mapping[str, Any],
         piece: Callable[[str], None],
     ) -> RunResult:
+        """Compute the outputs named in `outputs`, all for (). piece: receives parts of a text."""
         names = outputs or list(self._datatypes)
         found = self._session.run(names, feeds)
         return [(name, self._datatypes[name], array) for name, array in zip(names, found, strict=True)], {}
 
     def stats(self) -> dict[str, Any]:
+        """The session's `stats()` as a dict."""
         is_own = isinstance(self._session, InferenceSession)
         return self._session.stats().to_raw() if is_own else {}
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..wire.serve_errors import Internal, NotReady, ServeError
 from .device_list import Device
 from .server_observer import ServerObservers, WorkerEvent
-from .worker_channel import Message
 from .worker_process import WorkerProcess
+
+if TYPE_CHECKING:
+    from .served_version import ServedVersion
 
 _SHORT_LIFE_S, _LONGEST_PAUSE_S = 2.0, 30.0
 _MAX_FAILED_STARTS = 4
@@ -34,28 +36,12 @@ def placements_on(devices: Sequence[Device], instances: int) -> list[Placement]:
     ]
 
 
-class WorkerPoolOwner(Protocol):
-    """The model version that owns a pool."""
-
-    name: str
-    version: str
-
-    def open_message(self, placement: Placement, is_replacement: bool) -> Message:
-        """The message that opens the model. is_replacement: of a lost worker."""
-
-    def worker_opened(self, worker: WorkerProcess, placement: Placement, description: Message) -> None:
-        """Called when a worker has opened the model, with its description. A ServeError ends the worker."""
-
-    def no_worker_left(self, failure: ServeError) -> None:
-        """Called after too many failed starts."""
-
-
 class WorkerPool:
     """Starts, supervises and selects workers. ready: workers that accept batches, with device ids."""
 
     def __init__(
         self,
-        owner: WorkerPoolOwner,
+        owner: ServedVersion,
         placements: Sequence[Placement],
         timeout_s: float,
         observers: ServerObservers,

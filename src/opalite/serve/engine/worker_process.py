@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +125,6 @@ class WorkerProcess:
         """Whether the worker accepts another batch."""
         return bool(self._slots) and not self._channel.is_closed
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process is not known to have ended."""
-        return not self._channel.is_closed
-
     def submit(self, tickets: list[Ticket], parameters: Mapping[str, Any]) -> None:
         """Send a batch; requires capacity. OSError without shared memory, before any effect."""
         slot, taken = self._slots[-1], time.monotonic_ns()
@@ -236,19 +231,14 @@ class WorkerProcess:
                 job.responses = unpack(job.tickets, self.version, message["outputs"], job.slot.outputs)
             except ServeError as e:
                 failure = e
-            job.responses = [_with_parameters(r, message["parameters"]) for r in job.responses]
+            if parameters := message["parameters"]:
+                job.responses = [replace(r, parameters=parameters) for r in job.responses]
             job.times.output += time.monotonic_ns() - before
             if "stats" in message:
                 self.on_stats(message["stats"])
         del self.jobs[job.number]
         self._slots.append(job.slot)
         self.on_done(job, failure)
-
-
-def _with_parameters(response: InferResponse, parameters: Mapping[str, Any]) -> InferResponse:
-    if not parameters:
-        return response
-    return InferResponse(response.model, response.version, response.id, response.outputs, parameters)
 
 
 def _error_from(message: Message) -> ServeError:

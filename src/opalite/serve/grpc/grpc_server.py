@@ -12,8 +12,8 @@ import grpc.aio
 from grpc_health.v1 import health_pb2_grpc
 
 from ...errors import InputError
+from ..wire.client_limits import GrpcLimits
 from ..wire.listening_front import ListeningFront, ListenSettings
-from .grpc_limits import Limits
 from .health_service import Health
 from .inference_service import Service
 
@@ -26,7 +26,7 @@ class GrpcSettings(ListenSettings):
     """The settings of the gRPC front."""
 
     port: int = 8001
-    limits: Limits = field(default_factory=Limits)
+    limits: GrpcLimits = field(default_factory=GrpcLimits)
 
 
 class GrpcFront(ListeningFront):

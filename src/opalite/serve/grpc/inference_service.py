@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from ..proto.message_classes import SERVICE, ModelConfig
 from ..wire.api_key import Key
 from ..wire.classification import Classification
+from ..wire.client_limits import GrpcLimits
 from ..wire.serve_errors import (
     NO_LOG_SETTINGS,
     NO_SHARED_MEMORY,
@@ -22,7 +23,6 @@ from ..wire.serve_errors import (
     as_serve_error,
 )
 from .call_context import check_key, end_call, trace_of, with_deadline
-from .grpc_limits import Limits
 from .stream_infer import InferStream
 from .tensor_codec import parse, read_config, read_parameters, read_request, response_message
 
@@ -49,7 +49,7 @@ class Service:
     key: required of every call, except ServerLive and ServerReady if `open_health`.
     """
 
-    def __init__(self, server: Server, limits: Limits, key: Key | None = None, *, open_health: bool = True) -> None:
+    def __init__(self, server: Server, limits: GrpcLimits, key: Key | None = None, *, open_health: bool = True) -> None:
         self._server = server
         self._limits = limits
         self._key = key

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ..proto.message_classes import ModelInferRequest, ModelStreamInferResponse
 from ..wire.api_key import Key
 from ..wire.classification import Classification
+from ..wire.client_limits import GrpcLimits
 from ..wire.serve_errors import ServeError, as_serve_error
 from .call_context import check_key, end_call, trace_of, with_deadline
-from .grpc_limits import Limits
 from .tensor_codec import parse, request_of, response_message
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _BUFFERED = 16
 class InferStream:
     """The implementation of ModelStreamInfer, for any number of clients."""
 
-    def __init__(self, server: Server, limits: Limits, key: Key | None) -> None:
+    def __init__(self, server: Server, limits: GrpcLimits, key: Key | None) -> None:
         self._server = server
         self._limits = limits
         self._key = key
@@ -81,7 +81,7 @@ class InferStream:
             request = with_deadline(context, request_of(message, self._limits, trace))
             classes = Classification(self._server, request)
             wants_empty = request.parameters.get(_EMPTY_FINAL) is True
-            async with aclosing(self._server.stream(request)) as responses:  # type: ignore[type-var]
+            async with aclosing(self._server.stream(request)) as responses:
                 async for response in responses:
                     final = response.parameters.get(FINAL) is True
                     if final and not response.outputs and not wants_empty:

@@ -11,10 +11,10 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ..proto.message_classes import ModelInferRequest, ModelInferResponse
+from ..wire.client_limits import GrpcLimits
 from ..wire.datatypes import array_from_raw, count_of, dtype_of, raw_from_array
 from ..wire.infer_messages import Array, InferRequest, InferResponse, Parameter, RequestedOutput, Tensor
 from ..wire.serve_errors import Invalid, TooLarge, Unsupported
-from .grpc_limits import Limits
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -40,12 +40,12 @@ def parse(kind: Any, raw: bytes) -> Any:
         raise Invalid(f"the request is no {kind.DESCRIPTOR.full_name}: {e}") from None
 
 
-def read_request(raw: bytes, limits: Limits, trace: Mapping[str, str]) -> InferRequest:
+def read_request(raw: bytes, limits: GrpcLimits, trace: Mapping[str, str]) -> InferRequest:
     """Parse a ModelInferRequest. Invalid, TooLarge, Unsupported."""
     return request_of(parse(ModelInferRequest, raw), limits, trace)
 
 
-def request_of(message: Any, limits: Limits, trace: Mapping[str, str]) -> InferRequest:
+def request_of(message: Any, limits: GrpcLimits, trace: Mapping[str, str]) -> InferRequest:
     """The request of a ModelInferRequest message. Errors as `read_request`."""
     if not message.model_name:
         raise Invalid("the request names no model: model_name is empty")
@@ -105,7 +105,7 @@ def write_parameters(target: Any, parameters: Mapping[str, Parameter]) -> None:
                 target[name].string_param = value
 
 
-def read_config(parameters: Mapping[str, Parameter], limits: Limits) -> dict[str, Any] | None:
+def read_config(parameters: Mapping[str, Parameter], limits: GrpcLimits) -> dict[str, Any] | None:
     """The JSON of the parameter `config` of a load request, None without it. Invalid, TooLarge."""
     for name in parameters:
         if name != "config":
@@ -126,7 +126,7 @@ def read_config(parameters: Mapping[str, Parameter], limits: Limits) -> dict[str
     return config
 
 
-def _inputs(message: Any, limits: Limits) -> tuple[Tensor, ...]:
+def _inputs(message: Any, limits: GrpcLimits) -> tuple[Tensor, ...]:
     raw = list(message.raw_input_contents)
     tensors = message.inputs
     if raw and len(raw) != len(tensors):
@@ -146,7 +146,7 @@ def _inputs(message: Any, limits: Limits) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def _shape(given: Iterable[int], what: str, limits: Limits) -> tuple[int, ...]:
+def _shape(given: Iterable[int], what: str, limits: GrpcLimits) -> tuple[int, ...]:
     shape = tuple(given)
     if len(shape) > limits.rank:
         raise TooLarge(f"{what} has {len(shape)} dimensions; at most {limits.rank} are taken")

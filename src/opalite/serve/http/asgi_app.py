@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
@@ -12,6 +11,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from ..wire.api_key import Key
+from ..wire.client_limits import HttpLimits
 from ..wire.serve_errors import (
     NO_LOG_SETTINGS,
     NO_SHARED_MEMORY,
@@ -25,7 +25,6 @@ from ..wire.serve_errors import (
 from .endpoints import Endpoints, headers_of
 from .generate_endpoint import Generate
 from .http_errors import ForeignPage, MethodWrong
-from .http_limits import Limits
 from .request_body import BodyReader, DisconnectedError
 from .responses import Answer, error_answer
 from .uvicorn_connection import LINK, Link
@@ -33,7 +32,6 @@ from .uvicorn_connection import LINK, Link
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _OPEN = ("/v2/health/live", "/v2/health/ready")
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
@@ -50,7 +48,7 @@ class App:
     def __init__(
         self,
         server: Server,
-        limits: Limits,
+        limits: HttpLimits,
         key: Key | None = None,
         *,
         open_health: bool = True,
@@ -67,7 +65,7 @@ class App:
             [
                 *_both("/infer", "POST", calls.infer),
                 *_both("/generate", "POST", generate.one),
-                *(Route(path, _Checked(generate.stream), methods=["POST"]) for path in streams),
+                *(Route(path, _Application(generate.stream), methods=["POST"]) for path in streams),
                 _route("/v2/health/live", "GET", calls.live),
                 _route("/v2/health/ready", "GET", calls.ready),
                 _route("/v2", "GET", calls.metadata),
@@ -79,11 +77,11 @@ class App:
                 _route("/v2/repository/index", "POST", calls.index),
                 _route("/v2/repository/models/{model}/load", "POST", calls.load),
                 _route("/v2/repository/models/{model}/unload", "POST", calls.unload),
-                Route("/v2/systemsharedmemory/{rest:path}", _Refusal(NO_SHARED_MEMORY)),
-                Route("/v2/cudasharedmemory/{rest:path}", _Refusal(NO_SHARED_MEMORY)),
-                Route("/v2/logging", _Refusal(NO_LOG_SETTINGS)),
-                Route("/v2/trace/setting", _Refusal(NO_TRACE_SETTINGS)),
-                Route(_MODEL + "/trace/setting", _Refusal(NO_TRACE_SETTINGS)),
+                Route("/v2/systemsharedmemory/{rest:path}", _refusal(NO_SHARED_MEMORY)),
+                Route("/v2/cudasharedmemory/{rest:path}", _refusal(NO_SHARED_MEMORY)),
+                Route("/v2/logging", _refusal(NO_LOG_SETTINGS)),
+                Route("/v2/trace/setting", _refusal(NO_TRACE_SETTINGS)),
+                Route(_MODEL + "/trace/setting", _refusal(NO_TRACE_SETTINGS)),
                 *more,
             ],
             redirect_slashes=False,
@@ -129,52 +127,35 @@ class App:
             self._key.check(headers)
 
 
-class _Endpoint:
-    """An ASGI application that sends the answer of a call."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        _check_names(scope["path_params"])
-        await _send(send, await self._call(scope, receive))
-
-
-class _Checked:
-    """An ASGI application whose call sends the answer."""
+class _Application:
+    """A call as an ASGI application: starlette gives functions a request instead."""
 
     def __init__(self, call: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        _check_names(scope["path_params"])
         await self._call(scope, receive, send)
 
 
-class _Refusal:
+def _refusal(reason: str) -> _Application:
     """An unsupported path. reason: the message."""
 
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        raise Unsupported(reason)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise Unsupported(self._reason)
+    return _Application(refuse)
 
 
 def _route(path: str, method: str, call: Call) -> Route:
-    return Route(path, _Endpoint(call), methods=[method])
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await _send(send, await call(scope, receive))
+
+    return Route(path, _Application(answer), methods=[method])
 
 
 def _both(end: str, method: str, call: Call) -> list[Route]:
     """Routes of a model and of one of its versions."""
     return [_route(_MODEL + end, method, call), _route(_VERSION + end, method, call)]
-
-
-def _check_names(found: Mapping[str, str]) -> None:
-    """Check names of model and version. NotFound."""
-    for kind, name in found.items():
-        if _NAME.fullmatch(name) is None or ".." in name:
-            raise NotFound(f"{name[:64]!r} is no {kind}: letters, digits, '-', '_' and '.', not '..'")
 
 
 def _failure(e: Exception, scope: Scope) -> ServeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import Receive, Scope
 
 from ..wire.classification import Classification
+from ..wire.client_limits import HttpLimits
 from ..wire.infer_messages import TRACE_HEADERS
-from ..wire.serve_errors import Invalid, Unsupported
-from .http_limits import Limits
+from ..wire.serve_errors import Invalid, NotFound, Unsupported
 from .parse_infer_request import read_object, read_parameters, read_request
 from .request_body import BodyReader, Headers
 from .responses import Answer, compress, empty_answer, encoding_for, infer_answer, object_answer
@@ -21,6 +22,7 @@ from .uvicorn_connection import LINK, Link
 if TYPE_CHECKING:
     from ..engine.inference_server import Server
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
 _SMALL = 1 << 20
 """Maximal bytes of the body of a call other than inference."""
 
@@ -28,7 +30,7 @@ _SMALL = 1 << 20
 class Endpoints:
     """Each method takes the scope and `receive` of a request with a checked key, and returns its answer."""
 
-    def __init__(self, server: Server, limits: Limits, bodies: BodyReader) -> None:
+    def __init__(self, server: Server, limits: HttpLimits, bodies: BodyReader) -> None:
         self._server = server
         self._limits = limits
         self._bodies = bodies
@@ -67,6 +69,7 @@ class Endpoints:
         return object_answer([asdict(entry) for entry in self._server.index(ready)])
 
     async def load(self, scope: Scope, receive: Receive) -> Answer:
+        name, _ = model_of(scope)
         parameters = read_parameters("the request", await self._object(scope, receive))
         if any(name.startswith("file:") for name in parameters):
             raise Unsupported("files in a request to load are not offered; put the model into the repository")
@@ -74,12 +77,13 @@ class Endpoints:
         if config is not None and not isinstance(config, str):
             raise Invalid("the parameter 'config' is a model's configuration as JSON, in a text")
         found = None if config is None else read_object(config.encode(), self._limits)
-        await self._server.load(model_of(scope)[0], found)
+        await self._server.load(name, found)
         return empty_answer()
 
     async def unload(self, scope: Scope, receive: Receive) -> Answer:
+        name, _ = model_of(scope)
         read_parameters("the request", await self._object(scope, receive))
-        await self._server.unload(model_of(scope)[0])
+        await self._server.unload(name)
         return empty_answer()
 
     async def infer(self, scope: Scope, receive: Receive) -> Answer:
@@ -111,8 +115,11 @@ def headers_of(scope: Scope) -> Headers:
 
 
 def model_of(scope: Scope) -> tuple[str, str]:
-    """Model name and version in the path, '' if absent."""
+    """Model name and version in the path, '' if absent. NotFound for a name that no model can have."""
     found: Mapping[str, str] = scope["path_params"]
+    for kind, name in found.items():
+        if _NAME.fullmatch(name) is None or ".." in name:
+            raise NotFound(f"{name[:64]!r} is no {kind}: letters, digits, '-', '_' and '.', not '..'")
     return found.get("model", ""), found.get("version", "")
 
 

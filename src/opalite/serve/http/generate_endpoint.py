@@ -6,15 +6,16 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from ..wire.client_limits import HttpLimits
 from ..wire.infer_messages import InferRequest, InferResponse, Tensor, TensorMetadata
 from ..wire.serve_errors import Invalid, as_serve_error
 from .endpoints import cancel_when_lost, headers_of, model_of, trace_of
-from .http_limits import Limits
 from .json_tensors import read_json, write_json
 from .parse_infer_request import read_object, read_parameters
 from .request_body import BodyReader
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class Generate:
     """The endpoints generate and generate_stream."""
 
-    def __init__(self, server: Server, limits: Limits, bodies: BodyReader) -> None:
+    def __init__(self, server: Server, limits: HttpLimits, bodies: BodyReader) -> None:
         self._server = server
         self._limits = limits
         self._bodies = bodies
@@ -41,20 +42,12 @@ class Generate:
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send an event for each response; a disconnected client ends the generation."""
         request = await self._request(scope, receive)
-        responses = self._server.stream(request)
-        # An error before the first response has a status of its own.
-        try:
-            first = await anext(responses, None)
-        except BaseException:
-            await _close(responses)
-            raise
-        answer = StreamingResponse(
-            _events(first, responses), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
-        )
-        try:
+        async with aclosing(self._server.stream(request)) as responses:
+            first = await anext(responses, None)  # an error before the first response has a status of its own
+            answer = StreamingResponse(
+                _events(first, responses), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+            )
             await answer(scope, receive, send)
-        finally:
-            await _close(responses)
 
     async def _request(self, scope: Scope, receive: Receive) -> InferRequest:
         headers = headers_of(scope)
@@ -119,9 +112,3 @@ async def _events(first: InferResponse | None, responses: AsyncIterator[InferRes
 
 def _event(content: dict[str, Any]) -> bytes:
     return b"data: " + dump(content) + b"\n\n"
-
-
-async def _close(responses: AsyncIterator[InferResponse]) -> None:
-    """End the generation if it is still running."""
-    if hasattr(responses, "aclose"):
-        await responses.aclose()

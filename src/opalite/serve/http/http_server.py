@@ -13,9 +13,9 @@ import uvicorn
 from starlette.routing import BaseRoute
 
 from ...errors import InputError
+from ..wire.client_limits import HttpLimits
 from ..wire.listening_front import ListeningFront, ListenSettings
 from .asgi_app import App
-from .http_limits import Limits
 from .uvicorn_connection import connection_class
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class HttpSettings(ListenSettings):
     """The settings of the HTTP front."""
 
     port: int = 8000
-    limits: Limits = field(default_factory=Limits)
+    limits: HttpLimits = field(default_factory=HttpLimits)
 
 
 class HttpFront(ListeningFront):

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..wire.client_limits import HttpLimits
 from ..wire.datatypes import array_from_raw, dtype_of
 from ..wire.infer_messages import InferRequest, Parameter, RequestedOutput, Tensor
 from ..wire.serve_errors import Invalid, TooLarge, Unsupported
-from .http_limits import Limits
 from .json_tensors import read_json
 
 
@@ -29,7 +29,7 @@ class OutputEncoding:
         return self.binary if own is None else bool(own)
 
 
-def read_object(data: bytes | memoryview, limits: Limits) -> dict[str, Any]:
+def read_object(data: bytes | memoryview, limits: HttpLimits) -> dict[str, Any]:
     """Parse a JSON object; {} for empty data. Invalid, TooLarge."""
     if len(data) > limits.json_bytes:
         raise TooLarge(
@@ -49,7 +49,7 @@ def read_object(data: bytes | memoryview, limits: Limits) -> dict[str, Any]:
 
 
 def read_request(
-    model: str, version: str, header_length: int | None, body: memoryview, limits: Limits, trace: Mapping[str, str]
+    model: str, version: str, header_length: int | None, body: memoryview, limits: HttpLimits, trace: Mapping[str, str]
 ) -> tuple[InferRequest, OutputEncoding]:
     """Parse `body`; binary tensors are views of it. header_length: bytes of the JSON, None for the whole body.
 
@@ -92,7 +92,7 @@ def read_parameters(where: str, found: Mapping[str, Any]) -> dict[str, Parameter
     return parameters
 
 
-def _outputs(found: Mapping[str, Any], limits: Limits) -> dict[str, Mapping[str, Parameter]]:
+def _outputs(found: Mapping[str, Any], limits: HttpLimits) -> dict[str, Mapping[str, Parameter]]:
     outputs: dict[str, Mapping[str, Parameter]] = {}
     for number, item in enumerate(_list(found, "outputs", limits)):
         name = _name(f"output {number}", item)
@@ -106,7 +106,7 @@ def _outputs(found: Mapping[str, Any], limits: Limits) -> dict[str, Mapping[str,
     return outputs
 
 
-def _input(number: int, item: Any, rest: memoryview, limits: Limits) -> tuple[Tensor, int]:
+def _input(number: int, item: Any, rest: memoryview, limits: HttpLimits) -> tuple[Tensor, int]:
     """The tensor described by `item`, and its number of bytes at the start of `rest`."""
     name = _name(f"input {number}", item)
     where = f"input '{name}'"
@@ -130,7 +130,7 @@ def _input(number: int, item: Any, rest: memoryview, limits: Limits) -> tuple[Te
     return Tensor(name, datatype, array_from_raw(datatype, shape, rest[:used], where)), used
 
 
-def read_shape(where: str, shape: Any, limits: Limits) -> tuple[int, ...]:
+def read_shape(where: str, shape: Any, limits: HttpLimits) -> tuple[int, ...]:
     """A shape of integers from 0 on, within the limits. Invalid, TooLarge."""
     if not isinstance(shape, list) or not all(map(_is_count, shape)):
         raise Invalid(f"{where}: 'shape' is {_short(shape)}, and a list of whole numbers from 0 on is expected")
@@ -142,7 +142,7 @@ def read_shape(where: str, shape: Any, limits: Limits) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _list(found: Mapping[str, Any], key: str, limits: Limits) -> list[Any]:
+def _list(found: Mapping[str, Any], key: str, limits: HttpLimits) -> list[Any]:
     items = found.get(key, [])
     if not isinstance(items, list):
         raise Invalid(f"'{key}' is no list")

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..wire.client_limits import HttpLimits
 from ..wire.serve_errors import Busy, Invalid, TooLarge
 from .http_errors import EncodingUnknown, LengthMissing, TooSlow
-from .http_limits import Limits
 from .uvicorn_connection import LINK, Link
 
 Headers = Mapping[bytes, bytes]
@@ -31,7 +31,7 @@ class DisconnectedError(Exception):
 class BodyReader:
     """Reads bodies and counts the bytes held by all requests."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
         self.held = 0
 

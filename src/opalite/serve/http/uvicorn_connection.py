@@ -15,7 +15,7 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from .http_limits import Limits
+from ..wire.client_limits import HttpLimits
 from .read_buffers import HEAD, Reader, Scratch
 
 LINK = "opalite.link"
@@ -50,7 +50,7 @@ class Link:
         return None if self._place is None else self._place[self.filled :]
 
 
-def connection_class(limits: Limits) -> type[HttpToolsProtocol]:
+def connection_class(limits: HttpLimits) -> type[HttpToolsProtocol]:
     """The class for uvicorn's option `http`."""
     scratch = Scratch()
 

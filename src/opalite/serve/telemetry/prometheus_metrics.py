@@ -6,17 +6,19 @@ number is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from ... import __version__
 from ..engine.server_observer import RequestTrace, ServerObserver, WorkerEvent
 from ..wire.infer_messages import State
-from .session_metrics import SessionMetrics
-from .worker_memory import WorkerMemory
 
 _SECONDS = (
     *(25e-6, 50e-6, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3),
@@ -26,6 +28,11 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 PARTS = ("queue", "input", "compute", "output", "total")
 _MODEL = ("model", "version")
 _DEVICE = (*_MODEL, "device")
+_PLAN_ORIGINS = ("made", "loaded")
+_PROGRAM_ORIGINS = ("built", "built_in_background", "loaded", "shared")
+Labels = tuple[str, str, str]
+"""Model, version and device."""
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class Metrics(ServerObserver):
@@ -57,12 +64,12 @@ class Metrics(ServerObserver):
             __version__
         ).set(1)
         ProcessCollector(namespace="opalite", registry=r)
-        self._memory = WorkerMemory(r)
-        self._session_metrics = SessionMetrics(r)
-        self._all_series: dict[tuple[str, str, str], _Series] = {}
-        self._ends: dict[tuple[str, str, str], Any] = {}
+        self._memory = _WorkerMemory(r)
+        self._session_metrics = _SessionMetrics(r)
+        self._all_series: dict[Labels, _Series] = {}
+        self._ends: dict[Labels, Any] = {}
         self._waiting: dict[tuple[str, str], Any] = {}
-        self._pids: dict[int, tuple[str, str, str]] = {}
+        self._pids: dict[int, Labels] = {}
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics, and their content type, by the header `Accept`."""
@@ -73,8 +80,7 @@ class Metrics(ServerObserver):
         self._end(model, version, failure)
 
     def queued(self, model: str, version: str, waiting: int) -> None:
-        gauge = self._waiting.get((model, version))
-        if gauge is None:
+        if (gauge := self._waiting.get((model, version))) is None:
             gauge = self._waiting[model, version] = self._queue.labels(model, version)
         gauge.set(waiting)
 
@@ -114,14 +120,12 @@ class Metrics(ServerObserver):
         self._session_metrics.update(pid, (model, version, device), stats)
 
     def _end(self, model: str, version: str, outcome: str) -> None:
-        counter = self._ends.get((model, version, outcome))
-        if counter is None:
+        if (counter := self._ends.get((model, version, outcome))) is None:
             counter = self._ends[model, version, outcome] = self._requests.labels(model, version, outcome)
         counter.inc()
 
     def _series(self, model: str, version: str, device: str) -> _Series:
-        place = self._all_series.get((model, version, device))
-        if place is None:
+        if (place := self._all_series.get((model, version, device))) is None:
             place = self._all_series[model, version, device] = _Series(self, model, version, device)
         return place
 
@@ -136,3 +140,89 @@ class _Series:
         self.busy = of._busy.labels(device)
         self.bytes_in = of._in.labels(model, version)
         self.bytes_out = of._out.labels(model, version)
+
+
+class _SessionMetrics:
+    """Statistics of the workers' sessions (docs/stats.md): adds the increments of each worker since its last report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        r = registry
+        self._plans = Counter("opalite_plans", "Plans made, or loaded from a cache.", (*_DEVICE, "origin"), registry=r)
+        self._programs = Counter("opalite_programs", "Device programs by origin.", (*_DEVICE, "origin"), registry=r)
+        self._waits = Counter("opalite_session_wait_seconds", "Waits in sessions.", (*_DEVICE, "cause"), registry=r)
+        self._bytes = Gauge(
+            "opalite_session_memory_bytes", "Memory that sessions hold.", (*_DEVICE, "kind"), registry=r
+        )
+        self._counts: dict[int, dict[tuple[str, str], float]] = {}
+        self._held: dict[int, tuple[Labels, Mapping[str, int]]] = {}
+
+    def update(self, pid: int, at: Labels, stats: Mapping[str, Any]) -> None:
+        """Add the `session.stats().to_raw()` of worker `pid`."""
+        made = [(self._plans, f"plans_{origin}", origin) for origin in _PLAN_ORIGINS]
+        made += [(self._programs, f"programs_{origin}", origin) for origin in _PROGRAM_ORIGINS]
+        for counter, name, origin in made:
+            self._add(counter, pid, at, origin, name, float(stats.get(name, 0)))
+        for cause, ms in stats.get("waits_ms", {}).items():
+            self._add(self._waits, pid, at, cause, f"wait {cause}", ms / 1e3)
+        self._held[pid] = at, dict(stats.get("bytes", {}))
+        self._show(at)
+
+    def forget(self, pid: int) -> None:
+        """Remove an ended worker: its memory is free, its counts remain."""
+        self._counts.pop(pid, None)
+        gone = self._held.pop(pid, None)
+        if gone is not None:
+            self._show(*gone)
+
+    def _add(self, counter: Counter, pid: int, at: Labels, label: str, name: str, value: float) -> None:
+        last = self._counts.setdefault(pid, {})
+        key = (at[0] + "\0" + at[1], name)
+        grown = value - last.get(key, 0.0)
+        last[key] = value
+        if grown > 0:
+            counter.labels(*at, label).inc(grown)
+
+    def _show(self, at: Labels, gone: Mapping[str, int] | None = None) -> None:
+        sums = dict.fromkeys(gone or (), 0)
+        for other, held in self._held.values():
+            if other == at:
+                for kind, size in held.items():
+                    sums[kind] = sums.get(kind, 0) + size
+        for kind, size in sums.items():
+            self._bytes.labels(*at, kind).set(size)
+
+
+class _WorkerMemory(Collector):
+    """Resident memory of workers, read from /proc at each scrape. pids: model, version and device of each worker."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.pids: Mapping[int, Labels] = {}
+        registry.register(self)
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """The metric family without values."""
+        return [_family()]
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The sum of all workers for each model and device."""
+        sums: dict[Labels, int] = {}
+        for pid, at in self.pids.items():
+            if (size := _resident(pid)) is not None:
+                sums[at] = sums.get(at, 0) + size
+        family = _family()
+        for at, size in sums.items():
+            family.add_metric(at, size)
+        yield family
+
+
+def _family() -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        "opalite_worker_resident_memory_bytes", "Resident memory of worker processes.", labels=_DEVICE
+    )
+
+
+def _resident(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return None

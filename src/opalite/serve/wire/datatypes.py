@@ -35,20 +35,9 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(object),
 }
 _OF_DTYPE = {dtype: name for name, dtype in _DTYPES.items()}
-_OF_ONNX = {
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
+_OF_ONNX = {dtype.name: name for name, dtype in _DTYPES.items()} | {
     "float": "FP32",
     "double": "FP64",
-    "bfloat16": "BF16",
     "string": "BYTES",
 }
 _LENGTH = struct.Struct("<I")

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from opalite.serve.grpc.grpc_limits import Limits
 from opalite.serve.grpc.grpc_server import GrpcFront, GrpcSettings
 from opalite.serve.run_servers import serving
+from opalite.serve.wire.client_limits import GrpcLimits
 
 from ....helpers.serving import Double
 
-LIMITS = Limits(message_bytes=1 << 22, elements=1 << 16, tensors=64)
+LIMITS = GrpcLimits(message_bytes=1 << 22, elements=1 << 16, tensors=64)
 
 
 @pytest.fixture(scope="module")

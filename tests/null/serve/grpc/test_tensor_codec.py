@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opalite.serve.grpc.grpc_limits import Limits
 from opalite.serve.grpc.tensor_codec import parse, read_config, read_request, response_message
 from opalite.serve.proto.message_classes import ModelInferRequest
+from opalite.serve.wire.client_limits import GrpcLimits
 from opalite.serve.wire.infer_messages import InferRequest, InferResponse, Tensor
 from opalite.serve.wire.serve_errors import Invalid, ServeError, TooLarge, Unsupported
 
-LIMITS = Limits(elements=1000, tensors=4, rank=8, config_bytes=100)
+LIMITS = GrpcLimits(elements=1000, tensors=4, rank=8, config_bytes=100)
 
 
 def message(datatype: str = "FP32", shape: tuple[int, ...] = (2,), raw: bytes | None = None, **contents: Any) -> Any:
@@ -26,7 +26,7 @@ def message(datatype: str = "FP32", shape: tuple[int, ...] = (2,), raw: bytes | 
     return made
 
 
-def read(made: Any, limits: Limits = LIMITS) -> InferRequest:
+def read(made: Any, limits: GrpcLimits = LIMITS) -> InferRequest:
     return read_request(made.SerializeToString(), limits, {})
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opalite.serve.http.asgi_app import App
-from opalite.serve.http.http_limits import Limits
+from opalite.serve.wire.client_limits import HttpLimits
 
 from ....helpers.asgi import binary, get, post, tensor
 from ....helpers.serving import MODELS, Double
@@ -29,7 +29,7 @@ def double() -> Double:
 
 @pytest.fixture
 def app(double: Double) -> App:
-    return App(double, Limits())
+    return App(double, HttpLimits())
 
 
 def pair(b: Any = None) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def test_binary_data_has_to_fit(app: App) -> None:
     [({"json_bytes": 50}, "the JSON has"), ({"elements": 7}, "more than the 7"), ({"tensors": 1}, "2 tensors")],
 )
 def test_limits_are_kept(double: Double, limit: Any, words: str) -> None:
-    reply = post(App(double, Limits(**limit)), SUMS, pair())
+    reply = post(App(double, HttpLimits(**limit)), SUMS, pair())
     assert (reply.status, words in reply.error) == (413, True)
 
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from opalite.serve.http.http_limits import Limits
 from opalite.serve.http.http_server import HttpFront, HttpSettings
 from opalite.serve.run_servers import serving
+from opalite.serve.wire.client_limits import HttpLimits
 
 from ....helpers.asgi import tensor
 from ....helpers.serving import Double
 
-LIMITS = Limits(header_bytes=4096, header_s=0.3, body_s=0.4, idle_s=0.5, connections=4, body_bytes=1 << 20)
+LIMITS = HttpLimits(header_bytes=4096, header_s=0.3, body_s=0.4, idle_s=0.5, connections=4, body_bytes=1 << 20)
 SUM = json.dumps({"inputs": [tensor(n, "FP32", [1, 4], [1.0, 2, 3, 4]) for n in "ab"]}).encode()
 
 
 @contextmanager
-def running(double: Double, limits: Limits = LIMITS) -> Iterator[Callable[[], socket.socket]]:
+def running(double: Double, limits: HttpLimits = LIMITS) -> Iterator[Callable[[], socket.socket]]:
     front = HttpFront(HttpSettings(port=0, limits=limits))
     with serving(lambda: double, [front], grace_s=2.0) as (address,):
         host, _, port = address.removeprefix("http://").partition(":")

@@ -9,7 +9,7 @@ import pytest
 
 CODE = """
 import resource, sys
-from opalite.serve.malloc_tuning import keep_freed_memory
+from opalite.serve.run_servers import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 def faults():
