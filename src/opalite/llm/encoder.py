@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from .audio import load_samples
-from .spectrogram import Spectrogram, find_spectrogram
+from .audio import Spectrogram, find_spectrogram, load_samples
 
 if TYPE_CHECKING:
     from ..run.api.session.inference_session import InferenceSession

@@ -19,18 +19,15 @@ from ..run.report.measure_peaks import measure_bandwidth
 from .decoder import Decoder
 from .decoder_inputs import logits_names
 from .encoder import Encoder
-from .generation_metrics import GenerationMetrics
-from .hugging_face_hub import local_path
 from .logits_head import LogitsHead
-from .model_folder import ModelFolder, open_folder
+from .model_folder import ModelFolder, local_path, open_folder
 from .sampling import Sampling
-from .token_stream import Limits, Stream
+from .token_stream import GenerationMetrics, Limits, Stream
 from .tokenizer import Message, Tokenizer
 
 Prompt = str | Sequence[int] | Sequence[Message]
 _DEFAULT_TOKENS = 256
 """Default number of tokens, if neither the caller nor the model sets it."""
-_SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p")
 
 
 @dataclass(frozen=True)
@@ -78,11 +75,9 @@ class Generator:
             return InferenceSession(path, session_options, **options)
 
         self._decoder = Decoder(self.folder, open_session, cache)
-        self._encoder = (
-            None
-            if self.folder.encoder is None
-            else Encoder(open_session(self.folder.encoder), self.folder.preprocessor)
-        )
+        self._encoder: Encoder | None = None
+        if self.folder.encoder is not None:
+            self._encoder = Encoder(open_session(self.folder.encoder), self.folder.preprocessor)
         self._head = LogitsHead(self._decoder.session, self._decoder.inputs.logits)
         self._stream: Stream | None = None
 
@@ -147,13 +142,11 @@ class Generator:
                 f"the prompt has {len(tokens)} tokens, the model's context length is {context}: nothing can "
                 "follow, so shorten it"
             )
-        count = self._count(max_tokens, len(tokens))
-        limits = Limits(
-            count if remaining is None else min(count, remaining),
-            stops,
-            self._end_tokens(ignore_end),
-            *self._banned_tokens(),
-        )
+        if max_tokens is not None and max_tokens < 1:
+            raise OptionError(f"max_tokens is a number from 1 on, got {max_tokens!r}")
+        count = max_tokens or int(self.folder.setting("max_new_tokens") or _DEFAULT_TOKENS)
+        ends: frozenset[int] = frozenset() if ignore_end else self.folder.end_tokens
+        limits = Limits(count if remaining is None else min(count, remaining), stops, ends, *self._banned_tokens())
         rest = self._decoder.rewind(tokens, encoded)
         self._stream = Stream(
             self._decoder, self._head, self.tokenizer, tokens, rest, sampling, limits, self.weight_bytes, started
@@ -209,9 +202,8 @@ class Generator:
             raise InputError(f"a prompt is text, numbers of tokens or messages {{'role', 'content'}}, got {prompt!r}")
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        return self.tokenizer.encode(
-            self.tokenizer.chat(messages), special=False
-        )  # the template contains the special tokens
+        # The template contains the special tokens.
+        return self.tokenizer.encode(self.tokenizer.chat(messages), special=False)
 
     def _prompt_tokens(self, text: str | list[int]) -> list[int]:
         tokens = self.tokenizer.encode(text) if isinstance(text, str) else text
@@ -256,25 +248,13 @@ class Generator:
 
     def _sampling(self, given: Mapping[str, Any], penalty: float | None, seed: int | None) -> Sampling:
         samples = any(v is not None for v in given.values()) or bool(self.folder.setting("do_sample"))
-        values = (
-            {n: self.folder.setting(n) if given[n] is None else given[n] for n in _SAMPLING_OPTIONS} if samples else {}
-        )
-        if samples and values["temperature"] is None:
-            values["temperature"] = 1.0
+        values: dict[str, Any] = {}
+        if samples:
+            values = {n: self.folder.setting(n) if v is None else v for n, v in given.items()}
+            values["temperature"] = 1.0 if values["temperature"] is None else values["temperature"]
         penalty = self.folder.setting("repetition_penalty") if penalty is None else penalty
         values.update(repetition_penalty=penalty, seed=seed)
         return Sampling(**{n: v for n, v in values.items() if v is not None})
-
-    def _count(self, asked: int | None, prompt: int) -> int:
-        if asked is not None:
-            if asked < 1:
-                raise OptionError(f"max_tokens is a number from 1 on, got {asked!r}")
-            return asked
-        count = self.folder.setting("max_new_tokens")
-        return int(count) if count else _DEFAULT_TOKENS
-
-    def _end_tokens(self, ignored: bool) -> frozenset[int]:
-        return frozenset() if ignored else self.folder.end_tokens
 
     def _banned_tokens(self) -> tuple[frozenset[int], frozenset[int]]:
         """Return tokens that are never generated, and tokens that are not generated first."""

@@ -1,4 +1,7 @@
-"""ModelFolder: files and configuration of a language model, as written by optimum and onnxruntime-genai."""
+"""ModelFolder: files and configuration of a language model, as written by optimum and onnxruntime-genai.
+
+`hf:OWNER/NAME` is downloaded from the Hugging Face Hub.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, ModelFileError
+from ..extras import need
 
 Json = Mapping[str, Any]
 
@@ -20,6 +24,10 @@ _WITH_PAST = "decoder_with_past_model.onnx"
 _ENCODERS = ("encoder_model.onnx", "encoder.onnx")
 _SUBFOLDERS = ("", "onnx")
 """Subfolders of the model's folder with .onnx files."""
+_HUB = "hf:"
+_HUB_CONFIGS = ["*.json", "*.jinja"]
+_HUB_ENCODERS = ["*encoder_model.onnx*", "*encoder.onnx*"]
+_HUB_MODELS = ["*.onnx", "*.onnx_data*", "*.onnx.data*"]
 
 
 @dataclass(frozen=True)
@@ -156,3 +164,22 @@ def _models(folder: Path) -> Iterator[Path]:
 
 def _listed(folder: Path) -> str:
     return ", ".join(str(p.relative_to(folder)) for p in _models(folder)) or "none"
+
+
+def local_path(model: str | os.PathLike[str], file: str | None = None) -> Path:
+    """Return the path of a model: the given path, or the downloaded `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION`.
+
+    file: download only this decoder with its data; None: all. ModelFileError if the download fails; files downloaded
+    before are reused.
+    """
+    name = os.fspath(model)
+    if not name.startswith(_HUB):
+        return Path(model)
+    hub = need("huggingface_hub", f"a model of the Hugging Face Hub ({name})", "llm")
+    repository, _, revision = name.removeprefix(_HUB).partition("@")
+    files = _HUB_MODELS if file is None else [f"*{file}*", *_HUB_ENCODERS]
+    try:
+        found = hub.snapshot_download(repository, revision=revision or None, allow_patterns=[*_HUB_CONFIGS, *files])
+    except Exception as e:  # of the network, the hub or the name: the package raises many types
+        raise ModelFileError(f"{name} cannot be fetched: {e}") from e
+    return Path(found)

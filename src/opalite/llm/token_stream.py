@@ -1,20 +1,19 @@
-"""Stream: a text as an iterator of pieces while it is generated."""
+"""Stream: a text as an iterator of pieces while it is generated, its stop strings and metrics."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from ..errors import OptionError
 from .decoder import Decoder
-from .generation_metrics import GenerationMetrics
 from .logits_head import LogitsHead
 from .sampling import Candidates, Sampling, select_token
-from .stop_strings import StopStrings
 from .tokenizer import Detokenizer, Tokenizer
 
 MAX_GREEDY_BATCH, MAX_GREEDY_S = 32, 0.03
@@ -151,3 +150,73 @@ class Stream:
     def _update_metrics(self) -> None:
         self.metrics.cache_bytes = self._decoder.cache_bytes
         self.metrics.weight_bytes = self._weight_bytes()
+
+
+class StopStrings:
+    """Passes text up to the first stop string; a possible beginning of one is held back."""
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        if any(not s for s in strings):
+            raise OptionError("a stop string has at least one character")
+        self._strings = tuple(strings)
+        self._held = ""
+
+    def add(self, piece: str) -> tuple[str, bool]:
+        """Add text; return (text to emit, whether a stop string was found). The stop string is not emitted."""
+        text = self._held + piece
+        met = [i for s in self._strings if (i := text.find(s)) >= 0]
+        if met:
+            self._held = ""
+            return text[: min(met)], True
+        keep = max((_overlap(text, s) for s in self._strings), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep], False
+
+    def end(self) -> str:
+        """Return the text that was held back."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, string: str) -> int:
+    """Return how many characters at the end of `text` are a beginning of `string`."""
+    longest = min(len(text), len(string) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(string[:n])), 0)
+
+
+@dataclass
+class GenerationMetrics:
+    """Tokens, times and memory of one generation.
+
+    prompt_tokens: length of the prompt; reused_tokens: prompt tokens already in the caches. prefill_s: seconds for
+    reading the others. first_token_s: seconds from the call to the first token. tokens: number of generated tokens.
+    decode_s: seconds for the tokens after the first, without the caller's time between pieces. weight_bytes: packed
+    weights on the device. cache_bytes: size of the KV caches.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    prefill_s: float = 0.0
+    first_token_s: float = 0.0
+    tokens: int = 0
+    decode_s: float = 0.0
+    weight_bytes: int = 0
+    cache_bytes: int = 0
+
+    @property
+    def prefill_rate(self) -> float:
+        """Prompt tokens read per second; 0 if none were read."""
+        return (self.prompt_tokens - self.reused_tokens) / self.prefill_s if self.prefill_s else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Generated tokens per second after the first; 0 without any."""
+        return (self.tokens - 1) / self.decode_s if self.decode_s else 0.0
+
+    def bandwidth_share(self, bandwidth: float) -> float:
+        """Return the used share of `bandwidth` (bytes/s); a token reads all weights and the caches."""
+        return self.decode_rate * (self.weight_bytes + self.cache_bytes) / bandwidth
+
+    def to_raw(self) -> dict[str, Any]:
+        """Return the metrics and rates as a JSON object."""
+        return {**asdict(self), "prefill_rate": self.prefill_rate, "decode_rate": self.decode_rate}

@@ -7,8 +7,7 @@ use; a Predictor works without Ray, for example in Spark's `mapInPandas`.
 """
 
 from .device_resources import resources
-from .object_store import put
-from .predictor import Predictor
+from .predictor import Predictor, put
 from .serve_deployment import deployment
 
 __all__ = ["Predictor", "deployment", "put", "resources"]

@@ -10,8 +10,7 @@ import numpy as np
 
 from ..errors import OpaliteError
 from ..extras import need
-from .object_store import Source
-from .predictor import Predictor
+from .predictor import Predictor, Source
 
 Row = Mapping[str, Any]
 

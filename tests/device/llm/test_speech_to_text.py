@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import opalite
 from opalite.cli import main
 from opalite.errors import InputError
-from opalite.llm.spectrogram import Spectrogram
+from opalite.llm.audio import Spectrogram
 
 from ...helpers import encoder_decoders
 from ...helpers.decoders import KINDS

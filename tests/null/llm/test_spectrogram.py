@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opalite.errors import InputError
-from opalite.llm.spectrogram import Spectrogram, find_spectrogram
+from opalite.llm.audio import Spectrogram, find_spectrogram
 
 rng = np.random.default_rng(5)
 

@@ -13,7 +13,7 @@ import pytest
 from opalite import knobs
 from opalite.errors import DeviceError, ExtraError, InputError, InputTypeError
 from opalite.ray import device_resources
-from opalite.ray.object_store import fetch, put
+from opalite.ray.predictor import fetch, put
 from opalite.ray.serve_deployment import deployment
 
 
