@@ -134,12 +134,7 @@ _declare(
     False,
     "1 lets precision auto choose half storage wherever it is accurate enough, even if not faster, as on CPUs.",
 )
-_declare(
-    "OPALITE_MEMORY",
-    _choice(MEMORIES),
-    "auto",
-    "Default memory: auto, buffer, image, low or normal.",
-)
+_declare("OPALITE_MEMORY", _choice(MEMORIES), "auto", "Default memory: auto, buffer, image, low or normal.")
 _declare("OPALITE_TUNE", _choice(LEVELS), "none", "Default tuning level: none, fast, normal, wide or exhaustive.")
 _declare(
     "OPALITE_PLANNER",
@@ -173,12 +168,7 @@ _declare(
     None,
     "File to which each session appends its statistics at its end, a line of JSON; 1: stderr.",
 )
-_declare(
-    "OPALITE_SERVE_KEY",
-    str,
-    None,
-    "API key of `opalite serve`, unless --api-key-file is given.",
-)
+_declare("OPALITE_SERVE_KEY", str, None, "API key of `opalite serve`, unless --api-key-file is given.")
 _declare(
     "OPALITE_PERFORMANCE",
     _choice(HINTS),

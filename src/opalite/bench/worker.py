@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import OpaliteError
-from .engines import Array, Engine, EngineOptions, WorkerPool, find_maker, find_worker_pool_maker
+from .engines import Array, Engine, EngineOptions, WorkerPool, find_maker
 
 _SETTLE_S = 0.2  # seconds of a pool's work before its runs count
 # Thread counts of libraries that read them from the environment when they are loaded.
@@ -58,17 +58,15 @@ class Worker:
         limit_threads(threads)
         with np.load(feeds) as archive:
             self.feeds = {name: archive[f"arr_{i}"] for i, name in enumerate(names)}
-        make: Callable[[EngineOptions], Engine | WorkerPool] = (
-            find_worker_pool_maker(engine) if mode else find_maker(engine)
-        )
+        make = find_maker(engine, "make_worker_pool" if mode else "make_engine")
         begin = time.perf_counter()
-        self.engine = make(EngineOptions(model, threads, extra, mode, workers))
+        self.engine = made = make(EngineOptions(model, threads, extra, mode, workers))
         loaded = time.perf_counter()
-        self.outputs = self.engine.run(self.feeds)
+        self.outputs = made.run(self.feeds)
         first = time.perf_counter()
         return {
-            "version": self.engine.version,
-            "device": self.engine.device,
+            "version": made.version,
+            "device": made.device,
             "load_s": loaded - begin,
             "first_s": first - loaded,
             "memory": peak_memory(),

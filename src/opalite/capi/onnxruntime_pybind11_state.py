@@ -6,25 +6,10 @@ from typing import Any
 
 import opalite
 
+from .. import status
 from ..run.api.options.session_options import SessionOptions
 from ..run.api.values.ort_value_vector import OrtValueVector
-from ..status import (
-    DeviceReset,
-    EngineError,
-    EPFail,
-    Fail,
-    InvalidArgument,
-    InvalidGraph,
-    InvalidProtobuf,
-    ModelLoadCanceled,
-    ModelLoaded,
-    ModelRequiresCompilation,
-    NoModel,
-    NoSuchFile,
-    NotFound,
-    NotImplemented,
-    RuntimeException,
-)
+from ..status import *  # noqa: F403
 
 # Names of `opalite` that onnxruntime's compiled module does not have.
 _PYTHON_LAYER = {"IOBinding", "OrtDeviceVendorId", "State", "compile", "preload_dlls", "print_debug_info"}
@@ -32,26 +17,8 @@ _OF_PACKAGE = {
     name for name, (module, _) in opalite._LATER.items() if module.startswith((".run.api.", ".run.model."))
 } - _PYTHON_LAYER
 
-__all__ = [
-    "OrtValueVector",
-    "get_default_session_options",
-    "DeviceReset",
-    "EngineError",
-    "EPFail",
-    "Fail",
-    "InvalidArgument",
-    "InvalidGraph",
-    "InvalidProtobuf",
-    "ModelLoadCanceled",
-    "ModelLoaded",
-    "ModelRequiresCompilation",
-    "NoModel",
-    "NoSuchFile",
-    "NotFound",
-    "NotImplemented",
-    "RuntimeException",
-    *_OF_PACKAGE,
-]
+_STATUSES = [name for name, value in vars(status).items() if isinstance(value, type)]
+__all__ = ["OrtValueVector", "get_default_session_options", *_STATUSES, *_OF_PACKAGE]
 
 
 def get_default_session_options() -> SessionOptions:

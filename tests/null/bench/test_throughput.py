@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opalite.bench.compare import Plan
-from opalite.bench.engines import find_worker_pool_maker
+from opalite.bench.engines import find_maker
 from opalite.bench.median_ratios import Spread, TimeSlice
 from opalite.bench.report import throughput_json
 from opalite.bench.throughput import Mode, ModeResult, Throughput, measure_throughput, modes_of
@@ -56,7 +56,7 @@ def test_a_first_mode_that_fails_is_an_error():
     with pytest.raises(OpaliteError, match="no such mode"):
         measure_throughput(Path("toy.onnx"), FEEDS, [Mode(TOY, "refused")], QUICK)
     with pytest.raises(InputError, match="no function make_worker_pool"):
-        find_worker_pool_maker("tests.helpers.words")
+        find_maker("tests.helpers.words", "make_worker_pool")
 
 
 def test_the_best_is_opalites_and_its_code_is_told():

@@ -64,17 +64,11 @@ class WorkerPool(Protocol):
         ...
 
 
-def find_maker(name: str) -> Callable[[EngineOptions], Engine]:
-    """The function that loads a model into engine `name`. InputError if it is unknown or not installed."""
-    return _find(name, "make_engine")
+def find_maker(name: str, function: str = "make_engine") -> Callable[[EngineOptions], Any]:
+    """The function of engine `name` that loads a model, or with "make_worker_pool" loads it into several workers.
 
-
-def find_worker_pool_maker(name: str) -> Callable[[EngineOptions], WorkerPool]:
-    """The function that loads a model into several workers of engine `name`. InputError as for `find_maker`."""
-    return _find(name, "make_worker_pool")
-
-
-def _find(name: str, function: str) -> Callable[[EngineOptions], Any]:
+    InputError if the engine is unknown or not installed.
+    """
     path = f"{__name__}.{name}" if name in BUILT_IN else name
     try:
         module = importlib.import_module(path)

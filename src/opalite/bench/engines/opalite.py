@@ -38,11 +38,7 @@ class _Queue:
         settings: dict[str, Any] = dict(options.extra)
         device = settings.pop("device", None)
         self._queue = opalite.InferQueue(
-            options.model,
-            devices=device,
-            workers=options.workers,
-            processes=options.mode == "processes",
-            **settings,
+            options.model, devices=device, workers=options.workers, processes=options.mode == "processes", **settings
         )
         self.device = self._queue.devices[0].name
 

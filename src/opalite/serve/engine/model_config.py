@@ -40,8 +40,7 @@ class QueuePolicy:
     def __post_init__(self) -> None:
         if self.timeout_action not in ("REJECT", "DELAY"):
             raise OptionError(f"timeout_action is REJECT or DELAY, got {self.timeout_action!r}")
-        _check("default_timeout_microseconds", self.default_timeout_microseconds, 0)
-        _check("max_queue_size", self.max_queue_size, 0)
+        _check(self, 0, "default_timeout_microseconds", "max_queue_size")
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,8 @@ class DynamicBatching:
     priority_queue_policy: Mapping[int, QueuePolicy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for size in self.preferred_batch_size:
-            _check("preferred_batch_size", size, 1)
-        _check("max_queue_delay_microseconds", self.max_queue_delay_microseconds, 0)
-        _check("priority_levels", self.priority_levels, 0)
-        _check("default_priority_level", self.default_priority_level, 0)
+        _check(self, 1, "preferred_batch_size")
+        _check(self, 0, "max_queue_delay_microseconds", "priority_levels", "default_priority_level")
         if self.priority_levels and not 1 <= self.default_priority_level <= self.priority_levels:
             raise OptionError(
                 f"default_priority_level is from 1 to priority_levels, {self.priority_levels}, "
@@ -83,7 +79,7 @@ class VersionPolicy:
     def __post_init__(self) -> None:
         if self.kind not in ("latest", "all", "specific"):
             raise OptionError(f"a version policy is latest, all or specific, got {self.kind!r}")
-        _check("num_versions of the version policy", self.latest, 1)
+        _check_number("num_versions of the version policy", self.latest, 1)
         if self.kind == "specific" and not self.specific:
             raise OptionError("a version policy of specific versions lists some")
 
@@ -117,12 +113,9 @@ class ModelConfig:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.max_batch_size is not None:
-            _check("max_batch_size", self.max_batch_size, 0)
-        if self.instances is not None:
-            _check("count of instance_group", self.instances, 1)
-        for size in self.warm_sizes:
-            _check("warm_sizes", size, 1)
+        _check(self, 0, "max_batch_size")
+        _check_number("count of instance_group", 1 if self.instances is None else self.instances, 1)
+        _check(self, 1, "warm_sizes")
         if self.default_model_filename and Path(self.default_model_filename).name != self.default_model_filename:
             raise OptionError(f"default_model_filename is a name in the folder, got {self.default_model_filename!r}")
         batching = self.dynamic_batching
@@ -173,12 +166,18 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if self.model_control not in ("none", "explicit", "poll"):
             raise OptionError(f"model_control is none, explicit or poll, got {self.model_control!r}")
-        if self.max_batch_size is not None:
-            _check("max_batch_size", self.max_batch_size, 0)
-        for name in ("instances", "max_queue_size", "max_elements", "max_input_bytes", "max_output_bytes"):
-            _check(name, getattr(self, name), 1)
+        _check(self, 0, "max_batch_size")
+        _check(self, 1, "instances", "max_queue_size", "max_elements", "max_input_bytes", "max_output_bytes")
 
 
-def _check(name: str, value: object, least: int) -> None:
+def _check(config: object, least: int, *names: str) -> None:
+    """Check fields of numbers, of tuples of numbers, or of None."""
+    for name in names:
+        value = getattr(config, name)
+        for number in value if isinstance(value, tuple) else () if value is None else (value,):
+            _check_number(name, number, least)
+
+
+def _check_number(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise OptionError(f"{name} is a whole number from {least} on, got {value!r}")

@@ -27,17 +27,16 @@ class BatchLayout:
         end = 0
         for tensor in tickets[0].request.inputs:
             name, datatype = tensor.name, tensor.datatype
-            arrays = [_input(t, name) for t in tickets]
+            arrays = [next(i.array for i in t.request.inputs if i.name == name) for t in tickets]
             shape = list(tensor.array.shape)
             if len(tickets) > 1:
                 shape[0] = sum(t.size for t in tickets)
-            parts = (
-                [np.frombuffer(raw_from_array(datatype, a), np.uint8) for a in arrays] if _is_text(datatype) else arrays
-            )
-            offset, nbytes = align(end), sum(p.nbytes for p in parts)
+            if datatype == "BYTES":
+                arrays = [np.frombuffer(raw_from_array(datatype, a), np.uint8) for a in arrays]
+            offset, nbytes = align(end), sum(a.nbytes for a in arrays)
             end = offset + nbytes
             self.inputs.append((name, datatype, shape, offset, nbytes))
-            self._parts.append(parts)
+            self._parts.append(arrays)
         self.nbytes = end
 
     def write(self, block: Block) -> None:
@@ -72,14 +71,6 @@ def unpack(tickets: Sequence[Ticket], version: str, places: Sequence[Any], block
 def _output(datatype: str, shape: list[int], offset: int, nbytes: int, block: Block | None) -> Any:
     if block is None:
         raise Internal("a worker named outputs that it has not sent")
-    if _is_text(datatype):
+    if datatype == "BYTES":
         return array_from_raw(datatype, shape, block.bytes[offset : offset + nbytes].data, "an output")
     return block.view(offset, dtype_of(datatype), shape)
-
-
-def _input(ticket: Ticket, name: str) -> Any:
-    return next(t.array for t in ticket.request.inputs if t.name == name)
-
-
-def _is_text(datatype: str) -> bool:
-    return datatype == "BYTES"

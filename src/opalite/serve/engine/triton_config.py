@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from google.protobuf import json_format
@@ -39,7 +39,7 @@ def config_to_json(config: ModelConfig, metadata: ModelMetadata, decoupled: bool
     skip = 1 if config.max_batch_size else 0
     own = {"device": ",".join(config.devices), **{n: getattr(config, n) for n in _OWN_PARAMETERS[1:]}}
     parameters = {**config.parameters, **{name: value for name, value in own.items() if value}}
-    fields: dict[str, Any] = {
+    made: dict[str, Any] = {
         "name": metadata.name,
         "platform": config.platform or metadata.platform,
         "backend": config.backend or "opalite",
@@ -54,10 +54,10 @@ def config_to_json(config: ModelConfig, metadata: ModelMetadata, decoupled: bool
     }
     if config.dynamic_batching is not None:
         sizes = list(config.dynamic_batching.preferred_batch_size)
-        fields["dynamic_batching"] = {**asdict(config.dynamic_batching), "preferred_batch_size": sizes}
+        made["dynamic_batching"] = {**asdict(config.dynamic_batching), "preferred_batch_size": sizes}
     if decoupled:
-        fields["model_transaction_policy"] = {"decoupled": True}
-    return config_as_json(json_format.ParseDict(fields, Message()))
+        made["model_transaction_policy"] = {"decoupled": True}
+    return config_as_json(json_format.ParseDict(made, Message()))
 
 
 def _tensor_fields(tensor: TensorMetadata, skip: int) -> dict[str, Any]:
@@ -165,27 +165,28 @@ def _instances(groups: Sequence[Any], where: str) -> tuple[int | None, tuple[str
 
 
 def _batching(message: Any) -> DynamicBatching:
-    levels = message.priority_levels
-    return DynamicBatching(
+    default = message.default_queue_policy if message.HasField("default_queue_policy") else None
+    made: DynamicBatching = _from_message(
+        DynamicBatching,
+        message,
         preferred_batch_size=tuple(message.preferred_batch_size),
-        max_queue_delay_microseconds=message.max_queue_delay_microseconds,
-        preserve_ordering=message.preserve_ordering,
-        priority_levels=levels,
-        default_priority_level=message.default_priority_level or (levels + 1) // 2,
-        default_queue_policy=(
-            _queue_policy(message.default_queue_policy) if message.HasField("default_queue_policy") else QueuePolicy()
-        ),
+        default_priority_level=message.default_priority_level or (message.priority_levels + 1) // 2,
+        default_queue_policy=QueuePolicy() if default is None else _queue_policy(default),
         priority_queue_policy={level: _queue_policy(p) for level, p in message.priority_queue_policy.items()},
     )
+    return made
 
 
 def _queue_policy(message: Any) -> QueuePolicy:
-    return QueuePolicy(
-        timeout_action="DELAY" if message.timeout_action else "REJECT",
-        default_timeout_microseconds=message.default_timeout_microseconds,
-        allow_timeout_override=message.allow_timeout_override,
-        max_queue_size=message.max_queue_size,
+    made: QueuePolicy = _from_message(
+        QueuePolicy, message, timeout_action="DELAY" if message.timeout_action else "REJECT"
     )
+    return made
+
+
+def _from_message(kind: Any, message: Any, **changed: Any) -> Any:
+    """Make a dataclass of a message's fields of the same names, except those in `changed`."""
+    return kind(**{f.name: getattr(message, f.name) for f in fields(kind)} | changed)
 
 
 def _policy(message: Any) -> VersionPolicy:

@@ -104,10 +104,7 @@ class ServerChannel:
     """The server's end, on its event loop: sends without blocking and buffers the rest."""
 
     def __init__(
-        self,
-        sock: socket.socket,
-        on_message: Callable[[Message, list[int]], None],
-        on_close: Callable[[], None],
+        self, sock: socket.socket, on_message: Callable[[Message, list[int]], None], on_close: Callable[[], None]
     ) -> None:
         """on_close: called once, when the worker closes its end or sends malformed data."""
         sock.setblocking(False)

@@ -16,10 +16,7 @@ from google.protobuf import json_format, text_format
 from ..wire.serve_errors import Invalid
 from .message_classes import ModelConfig
 
-_TOKEN = re.compile(
-    r"""\s+|\#[^\n]*|(?P<token>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[\w.+-]+|\S)""",
-    re.VERBOSE,
-)
+_TOKEN = re.compile(r"""\s+|\#[^\n]*|(?P<token>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[\w.+-]+|\S)""", re.VERBOSE)
 _CLOSING = {"{": "}", "<": ">", "[": "]"}
 _QUOTES = "\"'"
 
