@@ -11,9 +11,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from ..errors import OpaliteError
-from .compare import Plan, measure_alternately
+from .compare import Plan, Probe, measure_alternately
 from .engines import Array
-from .machine_speed import Probe
 from .median_ratios import Spread, TimeSlice
 from .worker_process import EngineProcess
 

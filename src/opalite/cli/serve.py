@@ -76,8 +76,7 @@ def command(
     fronts: list[Front] = []
     if metrics:
         need("prometheus_client", "showing metrics", "serve")
-        from ..serve.telemetry.metrics_endpoint import MetricsFront, metrics_route
-        from ..serve.telemetry.prometheus_metrics import Metrics
+        from ..serve.telemetry.prometheus_metrics import Metrics, MetricsFront, metrics_route
 
         kept = Metrics()
         observers.append(kept)

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import onnxruntime
 
-from . import Array, Engine, EngineOptions, WorkerPool
-from .concurrent_callers import Callers
+from . import Array, Callers, Engine, EngineOptions, WorkerPool
 
 
 class _OnnxRuntime:

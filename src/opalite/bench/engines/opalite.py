@@ -8,8 +8,7 @@ from typing import Any
 
 import opalite
 
-from . import Array, Engine, EngineOptions, WorkerPool
-from .concurrent_callers import Callers
+from . import Array, Callers, Engine, EngineOptions, WorkerPool
 
 
 class _Opalite:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import openvino
 
-from . import Array, Engine, EngineOptions, WorkerPool
-from .concurrent_callers import Callers
+from . import Array, Callers, Engine, EngineOptions, WorkerPool
 
 
 class _OpenVino:

@@ -1,4 +1,4 @@
-"""Metrics: Prometheus metrics of the server (docs/serving.md has the list).
+"""Metrics: Prometheus metrics of the server (docs/serving.md has the list), and their HTTP endpoints.
 
 Labels are known to the server (models, versions, devices, kinds of failures), never taken from a request, so that their
 number is bounded.
@@ -9,17 +9,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from ... import __version__
+from ...errors import InputError
 from ..engine.server_observer import RequestTrace, ServerObserver, WorkerEvent
 from ..wire.infer_messages import State
 
+if TYPE_CHECKING:
+    from ..engine.inference_server import Server
+
+PATH = "/metrics"
 _SECONDS = (
     *(25e-6, 50e-6, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3),
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
@@ -226,3 +235,41 @@ def _resident(pid: int) -> int | None:
         return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):
         return None
+
+
+def metrics_route(metrics: Metrics) -> Route:
+    """The route `/metrics` of the HTTP front; requires the key as all paths do."""
+
+    async def answer(request: Request) -> Response:
+        text, content_type = metrics.text(request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": content_type})
+
+    return Route(PATH, answer, methods=["GET"])
+
+
+class MetricsFront:
+    """Serves metrics at a separate port, without a key. InputError for an unusable port."""
+
+    name = "metrics"
+    is_open = False
+
+    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+        try:
+            found, self._thread = start_http_server(port, host, metrics.registry)
+        except OSError as e:
+            raise InputError(f"port {port} of {host} cannot be used for metrics: {e.strerror or e}") from e
+        self._server: WSGIServer = found
+        self.address = f"http://{host}:{found.server_port}{PATH}"
+
+    async def start(self, server: Server) -> None:
+        """No effect: metrics are served since construction, also for a server that is not ready."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Close the port."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the port and join its thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
