@@ -169,7 +169,6 @@ class Probe:
         return min(self._once(), self._once())
 
     def close(self) -> None:
-        """Ends the threads."""
         self._pool.shutdown()
 
     def _once(self) -> float:

@@ -21,7 +21,6 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """The spread of at least one number."""
         low, median, high = np.percentile(values, (25, 50, 75))
         return cls(float(median), float(low), float(high), len(values))
 
@@ -40,7 +39,6 @@ class TimeSlice:
 
     @property
     def median(self) -> float:
-        """Median seconds of a run."""
         return float(np.median(self.times))
 
     @property

@@ -55,7 +55,6 @@ class Decoder:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The tokens read so far."""
         return self._tokens
 
     @property
@@ -65,7 +64,6 @@ class Decoder:
 
     @property
     def sessions(self) -> list[InferenceSession]:
-        """All sessions of the decoder."""
         return [s for s in (self.session, self._prefill_session) if s is not None]
 
     def rewind(self, tokens: Sequence[int], encoded: Mapping[str, Any] | None = None) -> list[int]:
@@ -144,7 +142,6 @@ class Decoder:
 
     @property
     def can_generate_greedy(self) -> bool:
-        """Whether the model supports `generate_greedy`."""
         names, tokens = (a.name for a in self.session.get_outputs()), self.inputs.roles["tokens"]
         return self._state is not None and argmax_name(self.inputs.logits) in names and tokens.type == "tensor(int64)"
 
@@ -206,7 +203,6 @@ class Decoder:
         return {n: self._encoded[n] for n in names if n in self._encoded and n not in taken}
 
     def close(self) -> None:
-        """Free the device memory."""
         for session in self.sessions:
             session.close()
 

@@ -77,7 +77,6 @@ class LogitsHead:
         return self._sessions[key]
 
     def close(self) -> None:
-        """Free the device memory."""
         for session in self._sessions.values():
             session.close()
 

@@ -52,7 +52,6 @@ class ModelFolder:
 
     @property
     def genai_model(self) -> Json:
-        """The entry "model" of genai_config.json."""
         found: Json = self.genai.get("model", {})
         return found
 

@@ -43,7 +43,6 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is selected."""
         return self.temperature == 0 or self.top_k == 1
 
     @property

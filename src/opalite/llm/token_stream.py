@@ -218,5 +218,4 @@ class GenerationMetrics:
         return self.decode_rate * (self.weight_bytes + self.cache_bytes) / bandwidth
 
     def to_raw(self) -> dict[str, Any]:
-        """Return the metrics and rates as a JSON object."""
         return {**asdict(self), "prefill_rate": self.prefill_rate, "decode_rate": self.decode_rate}

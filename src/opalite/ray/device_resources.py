@@ -121,7 +121,6 @@ class Share:
     lock: int
 
     def release(self) -> None:
-        """Release the share and remove its file."""
         with contextlib.suppress(OSError), _guarded(self.path.parent):
             self.path.unlink(missing_ok=True)
             os.close(self.lock)

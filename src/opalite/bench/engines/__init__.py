@@ -94,7 +94,6 @@ class Callers:
         self._pool = ThreadPoolExecutor(len(engines))
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """One inference of the first engine."""
         return self._engines[0].run(feeds)
 
     def work(self, feeds: Mapping[str, Array], seconds: float) -> list[float]:
@@ -111,6 +110,5 @@ class Callers:
         return [t for times in self._pool.map(call, self._engines) for t in times]
 
     def settle(self) -> None:
-        """Settles each engine that can."""
         for engine in self._engines:
             getattr(engine, "settle", lambda: None)()

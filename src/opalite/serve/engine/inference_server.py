@@ -80,7 +80,6 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether all models are loaded and ready."""
         return self.live and not self._loading and all(m.is_ready for m in self._models.values())
 
     @property
@@ -89,7 +88,6 @@ class Server:
         return tuple(d.id for d in self._devices)
 
     def metadata(self) -> ServerMetadata:
-        """Name, version and extensions of the server."""
         from ... import __version__
 
         return ServerMetadata("opalite", __version__, EXTENSIONS)
@@ -163,7 +161,6 @@ class Server:
                 yield piece
 
     def workers(self) -> dict[int, tuple[str, str]]:
-        """Model and version of each worker process."""
         return {
             pid: (v.name, v.version) for m in self._models.values() for v in m.versions.values() for pid in v.pool.pids
         }

@@ -58,7 +58,6 @@ class Model:
         raise NotReady(f"Request for model '{self.name}', which is not ready{': ' + reasons if reasons else ''}")
 
     def entries(self) -> list[IndexEntry]:
-        """Index entries of all known versions."""
         return [
             IndexEntry(self.name, n, state, reason) for n, (state, reason) in sorted(self._states.items(), key=_number)
         ]
@@ -68,7 +67,6 @@ class Model:
         return self._found is None or found.chosen != self._found.chosen or found.config != self._found.config
 
     def refuse(self, reason: str) -> None:
-        """Record why the model cannot be loaded."""
         if not self.versions:
             self._set("", "UNAVAILABLE", reason)
 

@@ -71,7 +71,6 @@ class RequestQueue:
         return level
 
     def policy_of(self, level: int) -> QueuePolicy:
-        """The queue policy of a level."""
         return self._batching.priority_queue_policy.get(level, self._batching.default_queue_policy)
 
     def check_capacity(self, level: int, coming: int = 0) -> None:
@@ -121,7 +120,6 @@ class RequestQueue:
         return waited
 
     def delay(self, ticket: Ticket) -> None:
-        """Move a ticket after all others."""
         if self.drop(ticket):
             ticket.waits = True
             self._levels[ticket.level].remove(ticket)
@@ -129,7 +127,6 @@ class RequestQueue:
             self._count(ticket, 1)
 
     def waiting(self) -> list[Ticket]:
-        """All waiting tickets, first to last."""
         return [t for line in (*self._levels.values(), self._delayed) for t in line if t.waits]
 
     def take(self, now: int) -> tuple[list[Ticket], int]:

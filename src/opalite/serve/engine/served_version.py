@@ -274,7 +274,6 @@ class ServedVersion:
         self._running += len(tickets)
 
     def _done(self, worker: WorkerProcess, device: str, job: WorkerBatch, failure: ServeError | None) -> None:
-        """Handle a finished batch."""
         tickets, times = job.tickets, job.times
         self._running -= len(tickets)
         size = sum(t.size for t in tickets)
@@ -304,7 +303,6 @@ class ServedVersion:
             self._idle.set()
 
     def _whole_text(self, job: WorkerBatch) -> InferResponse:
-        """The response with the whole text."""
         return replace(job.responses[0], outputs=(_text("".join(job.text), job.tickets[0].request),))
 
     def _succeed(self, ticket: Ticket, response: InferResponse, device: str, job: WorkerBatch, size: int) -> None:

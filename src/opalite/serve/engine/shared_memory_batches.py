@@ -40,7 +40,6 @@ class BatchLayout:
         self.nbytes = end
 
     def write(self, block: Block) -> None:
-        """Copy the inputs."""
         for (_, _, _, offset, _), parts in zip(self.inputs, self._parts, strict=True):
             at = offset
             for part in parts:

@@ -33,7 +33,6 @@ class FrameDecoder:
         self._fds: deque[int] = deque()
 
     def feed(self, data: bytes, fds: Sequence[int]) -> None:
-        """Add received bytes and descriptors."""
         self._bytes += data
         self._fds.extend(fds)
 
@@ -124,7 +123,6 @@ class ServerChannel:
             self._loop.add_writer(self._sock.fileno(), self._write)
 
     def close(self) -> None:
-        """Stop receiving and sending."""
         if self.is_closed:
             return
         self.is_closed = True

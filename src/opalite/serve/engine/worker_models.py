@@ -101,11 +101,9 @@ class TensorModel:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether the session computes on the CPU."""
         return not isinstance(self._session, InferenceSession) or self._session.device.on_host
 
     def describe(self) -> dict[str, Any]:
-        """Inputs, outputs and device, for the server."""
         device = getattr(self._session, "device", None)
         return {
             "inputs": [[name, datatype, _sizes(shape)] for name, datatype, shape in self._inputs],
@@ -130,7 +128,6 @@ class TensorModel:
         return [(name, self._datatypes[name], array) for name, array in zip(names, found, strict=True)], {}
 
     def stats(self) -> dict[str, Any]:
-        """The session's `stats()` as a dict."""
         is_own = isinstance(self._session, InferenceSession)
         return self._session.stats().to_raw() if is_own else {}
 

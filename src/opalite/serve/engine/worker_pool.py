@@ -57,12 +57,10 @@ class WorkerPool:
 
     @property
     def is_available(self) -> bool:
-        """Whether a worker is ready, or a lost one is being replaced."""
         return bool(self.ready) or self._failures < _MAX_FAILED_STARTS
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the workers."""
         return tuple(w.pid for w in self._all)
 
     def find(self) -> WorkerProcess | None:

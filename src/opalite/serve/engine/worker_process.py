@@ -122,7 +122,6 @@ class WorkerProcess:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether the worker accepts another batch."""
         return bool(self._slots) and not self._channel.is_closed
 
     def submit(self, tickets: list[Ticket], parameters: Mapping[str, Any]) -> None:
@@ -170,12 +169,10 @@ class WorkerProcess:
         await self._reap()
 
     def kill(self) -> None:
-        """Kill the process."""
         if self._process.poll() is None:
             self._process.kill()
 
     async def describe_end(self) -> str:
-        """The reason of the end, in words."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DYING_S):
                 await asyncio.shield(self._reap())

@@ -39,7 +39,6 @@ class GrpcFront(ListeningFront):
         self._settings = settings
 
     async def start(self, server: Server) -> None:
-        """Accept calls."""
         s = self._settings
         self._service = Service(server, s.limits, s.key, open_health=s.open_health)
         self._health = Health(server, None if s.open_health else s.key)

@@ -34,7 +34,6 @@ class Generate:
         self._bodies = bodies
 
     async def one(self, scope: Scope, receive: Receive) -> Answer:
-        """Return one JSON object with the whole text."""
         cancel_when_lost(scope)
         request = await self._request(scope, receive)
         return object_answer(_response_object(await self._server.infer(request)))

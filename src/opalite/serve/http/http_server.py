@@ -47,7 +47,6 @@ class HttpFront(ListeningFront):
         self._more = tuple(more)
 
     async def start(self, server: Server) -> None:
-        """Accept connections."""
         s = self._settings
         self._app = App(server, s.limits, s.key, open_health=s.open_health, more=self._more)
         config = uvicorn.Config(

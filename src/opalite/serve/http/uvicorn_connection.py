@@ -236,7 +236,6 @@ class _Reader(asyncio.BufferedProtocol):
         self._placed = False
 
     def expect(self, size: int) -> None:
-        """Announce a body of `size` bytes."""
         self._left = size
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -248,7 +247,6 @@ class _Reader(asyncio.BufferedProtocol):
         return self._scratch.memory[: self._left] if place is None else place
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See asyncio.BufferedProtocol."""
         if not self._left:
             self._parsed.data_received(self._scratch.head[:nbytes])
             return

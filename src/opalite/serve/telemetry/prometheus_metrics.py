@@ -209,7 +209,6 @@ class _WorkerMemory(Collector):
         registry.register(self)
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """The metric family without values."""
         return [_family()]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -265,11 +264,9 @@ class MetricsFront:
         """No effect: metrics are served since construction, also for a server that is not ready."""
 
     async def stop(self, grace_s: float) -> None:
-        """Close the port."""
         self.close()
 
     def close(self) -> None:
-        """Close the port and join its thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
