@@ -32,6 +32,7 @@ from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.place import FLAT, IMAGE, Layout, Place, packed, texel_dims
 from ...ir.symbols import always_equal, equal_guarded, hint_of, runs_along
+from ..kernel import Binding
 from ..launch import Arg, Weight
 from ..weight_packing import to_texel_dims
 from .constant_scalars import is_round, is_scalar, lift_literals, literal, reciprocal_divisors, scalar_arg
@@ -101,6 +102,12 @@ def operand_layouts(node: Node, kind: str, layout: Layout) -> tuple[Layout | Non
         None if v is None or v.is_const else operand_layout(v.shape, node.y.shape, kind, layout)
         for v in node.inputs[node.op.arity :]
     )
+
+
+def epilogue_binding(node: Node, kind: str, layout: Layout, x: Layout | None = None) -> Binding:
+    """The binding with the result in `layout`, input 0 in `x` (`layout` by default), and other inputs as Weight."""
+    constants = (None,) * len(node.inputs[1 : node.op.arity])
+    return Binding((x or layout, *constants, *operand_layouts(node, kind, layout)), (layout,))
 
 
 def epilogue_refusal(node: Node, kind: str, columns: int | None = None, source: DType | None = None) -> str | None:

@@ -7,8 +7,8 @@ import numpy as np
 from ...ir.place import FLAT
 from ...ir.symbols import hint_of
 from ...ops.conv import DepthwiseNhwc
-from ..codegen.epilogue import epilogue_refusal, operand_layouts, rows_epilogue
-from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..codegen.epilogue import epilogue_binding, epilogue_refusal, rows_epilogue
+from ..kernel import Bindings, Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from .pack_filters import bias_weight
 
@@ -32,8 +32,7 @@ class DepthwiseRowsTile(Kernel):
         return epilogue_refusal(p.node, "rows")
 
     def bindings(self, p: Problem) -> Bindings:
-        constants = (None,) * len(p.node.inputs[1:3])
-        return (Binding((FLAT, *constants, *operand_layouts(p.node, "rows", FLAT)), (FLAT,)),)
+        return (epilogue_binding(p.node, "rows", FLAT),)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         if p.node.x.shape[3] % params["PACK"]:

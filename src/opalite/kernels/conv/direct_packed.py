@@ -11,25 +11,21 @@ from ...ir.graph import Node
 from ...ir.place import FLAT, Layout, packed
 from ...ir.symbols import may_be_less, symbolic_min, tile_at_most
 from ...ops.operator import Cost
-from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
+from ..codegen.epilogue import epilogue_binding, keeps_zeros, packed_epilogue
 from ..filter_window import Window, find_span, window_seconds
-from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..kernel import Bindings, Params, register
 from ..launch import STORAGE, Args, Defines, Launch, Weight, ceil_div
-from .pack_filters import ConvProblem, Groups, bias_weight, filter_weight
+from .pack_filters import ConvProblem, Groups, PackedConv, bias_weight, filter_weight
 from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, FilterChunks, find_tile, tile_refusal
 
 _MOST_STAGED = 64  # most input columns of a tile that may be staged at row edges
 _MOST_UNROLLED = 8  # most unrolled filter columns
-MAX_MERGE = 64  # groups that may be merged into one; the filters grow by this factor
 
 
 @register
-class ConvPacked(Kernel):
+class ConvPacked(PackedConv):
     """NCHWc to NCHWc; a work-item owns tiles of TW columns and TB output blocks."""
 
-    problem = ConvProblem
-    half_sums = True
-    op = "Conv"
     entry: str = "conv_packed"
     space = {"TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4)}
     unroll: int = 1  # channels per iteration on a CPU, untuned
@@ -80,15 +76,10 @@ class ConvPacked(Kernel):
         return p.groups(self.in_pack(p.block), p.block)
 
     def refuse(self, p: ConvProblem) -> str | None:
-        if why := p.packed_refusal:
-            return why
-        merged = self.groups(p).merged
-        return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
+        return p.packed_refusal or p.merge_refusal(self.in_pack(p.block), p.block)
 
     def bindings(self, p: ConvProblem) -> Bindings:
-        y = packed(p.device.pack)
-        constants = (None,) * len(p.node.inputs[1:3])
-        return (Binding((self.in_layout(p.device), *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+        return (epilogue_binding(p.node, "packed", packed(p.device.pack), self.in_layout(p.device)),)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         if not p.device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:
@@ -111,7 +102,7 @@ class ConvPacked(Kernel):
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         groups = self.groups(p)
         met = groups.reach(1) / groups.in_blocks if self.banded else 1.0
-        waste = groups.merged * met * groups.out_blocks * groups.pack / groups.filters
+        waste = groups.waste * met
         padding = (groups.in_blocks * groups.in_pack / groups.channels - 1) * p.node.x.type.nbytes
         return window_seconds(cost.flops * waste, cost.bytes + padding, self.share(p.device), p.device)
 

@@ -7,27 +7,21 @@ import math
 import numpy as np
 
 from ...cost.cost_tables import SplitConv
-from ...ir.graph import Node
-from ...ir.place import packed
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
-from ..codegen.epilogue import operand_layouts, packed_epilogue
-from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..codegen.epilogue import packed_epilogue
+from ..kernel import Params, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
-from .direct_packed import MAX_MERGE
-from .pack_filters import ConvProblem, bias_weight, pack_filters
+from .pack_filters import ConvProblem, PackedConv, bias_weight, pack_filters
 
 _ACCUMULATORS = 64  # accumulators of a work-item, so that enough work-items fit a compute unit
 _MOST_ITEMS = 256  # work-items of a group; NVIDIA's driver reports this limit even if the kernel requires more
 
 
 @register
-class ConvSplitK(Kernel):
+class ConvSplitK(PackedConv):
     """NCHWc to NCHWc; SPLIT work-items split the taps and channels of TP positions of TB output blocks."""
 
-    problem = ConvProblem
-    half_sums = True
-    op = "Conv"
     space = {
         "LX": (32, 16, 64),
         "SPLIT": (1, 2, 4, 8),
@@ -42,15 +36,7 @@ class ConvSplitK(Kernel):
             return "a CPU's cores need no more work-items than there are output tiles"
         if node.as_(Convolution).group == node.x.shape[1]:
             return "one channel to a group leaves nothing to share out"
-        if why := p.packed_refusal:
-            return why
-        merged = p.groups(p.block, p.block).merged
-        return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
-
-    def bindings(self, p: ConvProblem) -> Bindings:
-        y = packed(p.device.pack)
-        constants = (None,) * len(p.node.inputs[1:3])
-        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+        return p.packed_refusal or p.merge_refusal(p.block, p.block)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         items, tile = params["LX"] * params["SPLIT"], params["TP"] * params["TB"]
@@ -81,7 +67,7 @@ class ConvSplitK(Kernel):
         """Estimated cycles: the maximum of arithmetic, cache and latency time, with work-groups distributed evenly."""
         c, groups, pack, device = SplitConv.of(p.device), p.groups(p.block, p.block), p.block, p.device
         lx, split, tp, tb = params["LX"], params["SPLIT"], params["TP"], params["TB"]
-        tiles = ceil_div(self._positions(p.node), lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
+        tiles = ceil_div(p.positions, lx * tp) * groups.count * ceil_div(groups.out_blocks, tb)
         per_unit = ceil_div(tiles, device.compute_units)
         wave = max(device.wave_size, 16)
         waves = ceil_div(lx * split, wave)
@@ -99,8 +85,7 @@ class ConvSplitK(Kernel):
         return c.begin_and_end + c.slower * self._cycles(p, self.defaults(p))
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        groups = p.groups(p.block, p.block)
-        waste = groups.merged * groups.out_blocks * groups.pack / groups.filters
+        waste = p.groups(p.block, p.block).waste
         return max(
             cost.flops * waste / (p.device.peak_flops * self.share(p.device)), cost.bytes / p.device.bandwidth
         ) + (p.device.launch_s)
@@ -108,7 +93,7 @@ class ConvSplitK(Kernel):
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node = p.node
         x, bias, y, win = node.x, node.get(2), node.y, p.window
-        storage, g, positions = y.type.storage, p.groups(p.block, p.block), self._positions(node)
+        storage, g, positions = y.type.storage, p.groups(p.block, p.block), p.positions
         lx, split, tb = params["LX"], params["SPLIT"], params["TB"]
 
         def pack(data: Array) -> Array:
@@ -124,10 +109,6 @@ class ConvSplitK(Kernel):
         defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % g.pack != 0}
         grid = (ceil_div(positions, lx * params["TP"]) * lx, g.count * ceil_div(g.out_blocks, tb) * split)
         return [Launch("conv_split", args, grid, (lx, split), defines, epilogue.prelude)]
-
-    @staticmethod
-    def _positions(node: Node) -> int:
-        return node.y.shape[0] * math.prod(node.y.shape[2:])
 
 
 def seconds_relative_to_split_k(p: ConvProblem, cost: Cost, cycles: float) -> float:

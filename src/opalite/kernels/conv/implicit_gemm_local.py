@@ -10,10 +10,9 @@ import numpy as np
 
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
-from ...ir.place import packed
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
-from ..codegen.epilogue import keeps_zeros, operand_layouts, packed_epilogue
+from ..codegen.epilogue import keeps_zeros, packed_epilogue
 from ..fma.tile_parameters import (
     SPACE,
     GemmSize,
@@ -28,23 +27,18 @@ from ..fma.tile_parameters import (
     tile_size,
     to_panels,
 )
-from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..kernel import Params, register
 from ..launch import STORAGE, Args, Array, Launch, Scratch, Weight, ceil_div
-from .direct_packed import MAX_MERGE
 from .direct_split_k import seconds_relative_to_split_k
-from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
+from .pack_filters import ConvProblem, Groups, PackedConv, bias_weight, pack_filters, taps_refusal
 
-MOST_TAPS = 63  # a bit per tap says whether it is inside the input
 PACK = 4
 
 
 @register
-class ConvGemmLocal(Kernel):
+class ConvGemmLocal(PackedConv):
     """NC4HW4 to NC4HW4 by register tiles of positions by output channels."""
 
-    problem = ConvProblem
-    half_sums = True
-    op = "Conv"
     space = SPACE
 
     def refuse(self, p: ConvProblem) -> str | None:
@@ -53,18 +47,7 @@ class ConvGemmLocal(Kernel):
             return why
         if node.as_(Convolution).group == node.x.shape[1]:
             return "one channel to a group leaves nothing to share"
-        if why := p.packed_refusal:
-            return why
-        taps = math.prod(p.window.kernel)
-        if taps > MOST_TAPS:
-            return f"filters of {taps} taps, at most {MOST_TAPS} are supported"
-        merged = p.groups(PACK, PACK).merged
-        return f"{merged} groups would have to be merged to fill channel blocks" if merged > MAX_MERGE else None
-
-    def bindings(self, p: ConvProblem) -> Bindings:
-        y = packed(p.device.pack)
-        constants = (None,) * len(p.node.inputs[1:3])
-        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+        return p.packed_refusal or taps_refusal(p.window) or p.merge_refusal(PACK, PACK)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_illegal(params, p.device)
@@ -80,9 +63,9 @@ class ConvGemmLocal(Kernel):
         node = p.node
         x, bias, y, win = node.x, node.get(2), node.y, p.window
         storage, g, taps = y.type.storage, p.groups(PACK, PACK), math.prod(p.window.kernel)
+        positions = p.positions
         (rows, columns), group = tile_size(params), group_size(params)
         turns = ceil_div(taps * g.in_blocks * PACK, slab(params))
-        positions = y.shape[0] * math.prod(y.shape[2:])
         form, pack = filter_panels(g, taps, params, storage)
         epilogue = packed_epilogue(node, p.device)
         weights = Weight(node.input(1), form, pack)
@@ -138,9 +121,9 @@ def filter_panels(g: Groups, taps: int, params: Params, storage: DType) -> tuple
 
 def _sums(p: ConvProblem) -> GemmSize:
     """The GEMM of each group: positions by output channels; terms are taps and input channels."""
-    y, g = p.node.y.shape, p.groups(PACK, PACK)
+    g = p.groups(PACK, PACK)
     terms = math.prod(p.window.kernel) * g.in_blocks * PACK
-    return GemmSize(y[0] * math.prod(y[2:]), g.out_blocks * PACK, terms, g.count, full_operands(p.node))
+    return GemmSize(p.positions, g.out_blocks * PACK, terms, g.count, full_operands(p.node))
 
 
 def _quad_table(taps: int, in_blocks: int, count: int) -> Array:

@@ -13,9 +13,7 @@ from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from ..mma.implicit_gemm_base import PACK, MmaConv, implicit_gemm
 from ..mma.mma_cost import FEWEST_POSITIONS, has_aligned_pairs
 from ..mma.staged_tile import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
-from .pack_filters import ConvProblem, bias_weight
-
-MOST_TAPS = 63  # a bit per tap says whether it is inside the input
+from .pack_filters import ConvProblem, bias_weight, taps_refusal
 
 
 @register
@@ -29,8 +27,8 @@ class ConvGemmMmaStaged(MmaConv):
         if why := super().refuse(p):
             return why
         product = implicit_gemm(p)
-        if (taps := math.prod(product.window.kernel)) > MOST_TAPS:
-            return f"filters of {taps} taps, at most {MOST_TAPS} are supported"
+        if why := taps_refusal(product.window):
+            return why
         if product.positions < FEWEST_POSITIONS:
             return f"{product.positions} positions would leave most of a stage empty"
         if next(legal_tiles(p.device), None) is None:

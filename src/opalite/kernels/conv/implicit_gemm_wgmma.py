@@ -25,8 +25,8 @@ from ..mma.wgmma_tile import (
     tile_size,
     warpgroup_refusal,
 )
-from .implicit_gemm_mma_staged import MOST_TAPS, quad_table
-from .pack_filters import ConvProblem, bias_weight
+from .implicit_gemm_mma_staged import quad_table
+from .pack_filters import ConvProblem, bias_weight, taps_refusal
 
 
 @register
@@ -43,8 +43,7 @@ class ConvGemmWgmma(MmaConv):
             return f"{channels} channels are not a multiple of {PACK * CHUNK}"
         if product.positions < FEWEST_POSITIONS:
             return f"{product.positions} positions would leave most of a tile empty"
-        taps = math.prod(product.window.kernel)
-        return f"filters of {taps} taps, at most {MOST_TAPS} are supported" if taps > MOST_TAPS else None
+        return taps_refusal(product.window)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_illegal(params)

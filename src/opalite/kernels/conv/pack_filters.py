@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,10 +12,15 @@ import numpy as np
 from ...ir.constants.lazy_array import page_contiguous, page_zeros
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
+from ...ir.place import packed
 from ...ops.conv import Convolution
-from ..codegen.epilogue import epilogue_refusal
-from ..filter_window import PACKED_TYPES, WindowProblem, empty_refusal, window_refusal
+from ..codegen.epilogue import epilogue_binding, epilogue_refusal
+from ..filter_window import PACKED_TYPES, Window, WindowProblem, empty_refusal, window_refusal
+from ..kernel import Bindings, Kernel
 from ..launch import Array, Weight, ceil_div
+
+MAX_MERGE = 64  # groups that may be merged into one; the filters grow by this factor
+MOST_TAPS = 63
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,11 @@ class Groups:
     def out_blocks(self) -> int:
         """Output blocks of one group."""
         return ceil_div(self.filters, self.pack)
+
+    @property
+    def waste(self) -> float:
+        """Multiplications, zeros of merged groups and padding included, over those needed."""
+        return self.merged * self.out_blocks * self.pack / self.filters
 
     def reach(self, tile: int) -> float:
         """Average number of input blocks that a tile of `tile` output blocks reads; all other filters are zero."""
@@ -83,11 +94,46 @@ class ConvProblem(WindowProblem):
                 return f"input {i} is not constant, so it cannot be packed ahead of time"
         return window_refusal(node) or empty_refusal(node) or epilogue_refusal(node, "packed")
 
+    @cached_property
+    def depthwise_refusal(self) -> str | None:
+        """The reason why the convolution does not have one filter for each channel (group = C = M), or None."""
+        channels, group = (self.node.x.shape[1], self.node.y.shape[1]), self.node.as_(Convolution).group
+        if channels == (group, group):
+            return None
+        return f"{channels[0]} to {channels[1]} channels in {group} groups is not depthwise"
+
+    @cached_property
+    def positions(self) -> int:
+        """Output positions of all images."""
+        return self.node.y.shape[0] * math.prod(self.node.y.shape[2:])
+
+    def merge_refusal(self, in_pack: int, pack: int, most: int = MAX_MERGE) -> str | None:
+        """The reason why the node's groups do not fill blocks, with at most `most` of them merged, or None."""
+        merged = self.groups(in_pack, pack).merged
+        return f"{merged} groups would have to be merged to fill channel blocks" if merged > most else None
+
     def groups(self, in_pack: int, pack: int) -> Groups:
         """The node's groups in blocks of `in_pack` input and `pack` output channels."""
         if (in_pack, pack) not in self._groups:
             self._groups[in_pack, pack] = Groups.of(self.node, in_pack, pack)
         return self._groups[in_pack, pack]
+
+
+class PackedConv(Kernel):
+    """Base class of Conv kernels from channel-packed to channel-packed tensors."""
+
+    problem = ConvProblem
+    half_sums = True
+    op = "Conv"
+
+    def bindings(self, p: ConvProblem) -> Bindings:
+        return (epilogue_binding(p.node, "packed", packed(p.device.pack)),)
+
+
+def taps_refusal(win: Window) -> str | None:
+    """The reason why a kernel that holds a bit per tap, inside the input or not, does not take the window, or None."""
+    taps = math.prod(win.kernel)
+    return f"filters of {taps} taps, at most {MOST_TAPS} are supported" if taps > MOST_TAPS else None
 
 
 def pack_filters(filters: Array, groups: Groups, tile: int, storage: DType) -> Array:

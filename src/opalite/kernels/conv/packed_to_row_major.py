@@ -9,11 +9,11 @@ import numpy as np
 from ...ir.place import FLAT, packed
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
-from ..codegen.epilogue import operand_layouts, packed_epilogue
+from ..codegen.epilogue import epilogue_binding, packed_epilogue
 from ..filter_window import Window, find_span, window_seconds
-from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..kernel import Bindings, Params, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
-from .pack_filters import ConvProblem, bias_weight
+from .pack_filters import ConvProblem, PackedConv, bias_weight
 from .register_tiles import tile_refusal
 
 MAX_CHANNELS = 32  # more channels fill blocks of their own
@@ -22,13 +22,10 @@ _FINISH = 16  # vector operations for reducing the lanes and storing one element
 
 
 @register
-class ConvPackedToRowMajor(Kernel):
+class ConvPackedToRowMajor(PackedConv):
     """NCHWc to NCHW; vector lanes hold input channels, so that few output channels waste no lanes."""
 
     rank = -1
-    problem = ConvProblem
-    half_sums = True
-    op = "Conv"
     entry: str = "conv_last"
     space = {"TW": (4, 8, 6, 5, 3, 2, 1), "TM": (4, 3, 2, 1)}
 
@@ -49,8 +46,7 @@ class ConvPackedToRowMajor(Kernel):
         return p.packed_refusal
 
     def bindings(self, p: ConvProblem) -> Bindings:
-        constants = (None,) * len(p.node.inputs[1:3])
-        return (Binding((packed(p.device.pack), *constants, *operand_layouts(p.node, "packed", FLAT)), (FLAT,)),)
+        return (epilogue_binding(p.node, "packed", FLAT, packed(p.device.pack)),)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         return tile_refusal(params["TM"], params["TW"], p.block, p.device)

@@ -11,9 +11,9 @@ from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
-from ..codegen.epilogue import operand_layouts, packed_epilogue
+from ..codegen.epilogue import epilogue_binding, packed_epilogue
 from ..filter_window import WindowProblem, find_span
-from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..kernel import Bindings, Kernel, Params, register
 from ..launch import STORAGE, Args, Array, Defines, Launch, Weight, ceil_div
 from .pack_filters import ConvProblem, bias_weight
 
@@ -33,9 +33,7 @@ class ChannelwisePacked(Kernel):
         raise NotImplementedError
 
     def bindings(self, p: WindowProblem) -> Bindings:
-        y = packed(p.device.pack)
-        constants = (None,) * len(p.node.inputs[1 : p.node.op.arity])
-        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+        return (epilogue_binding(p.node, "packed", packed(p.device.pack)),)
 
     def illegal(self, p: WindowProblem, params: Params) -> str | None:
         registers = 32 if p.block >= 16 else 16
@@ -97,11 +95,7 @@ class DepthwisePacked(ChannelwisePacked):
     op = "Conv"
 
     def refuse(self, p: ConvProblem) -> str | None:
-        node = p.node
-        channels = (node.x.shape[1], node.y.shape[1])
-        if channels != (node.as_(Convolution).group,) * 2:
-            return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
-        return p.packed_refusal
+        return p.depthwise_refusal or p.packed_refusal
 
     def constants(self, node: Node, pack: int) -> Args:
         storage, bias = node.x.type.storage, node.get(2)

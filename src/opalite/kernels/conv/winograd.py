@@ -12,19 +12,18 @@ from ...ir.constants.lazy_array import page_empty
 from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
-from ...ir.place import packed
 from ...ir.symbols import hint_of, may_be_less, symbolic_max, symbolic_min, tile_at_most
 from ...ops.conv import Conv
 from ...ops.operator import Cost
-from ..codegen.epilogue import operand_layouts, packed_epilogue
+from ..codegen.epilogue import packed_epilogue
 from ..filter_window import Window, block_size, find_span, window_seconds
 from ..fma.tile_parameters import GemmSize, group_size, slab, tile_cycles, tile_defines, tile_size
 from ..fma.tile_parameters import find_tile as find_shared_tile
-from ..kernel import Binding, Bindings, Kernel, Params, register
+from ..kernel import Params, register
 from ..launch import STORAGE, Arg, Args, Array, Launch, Scratch, Weight, ceil_div
 from .direct_split_k import seconds_relative_to_split_k
 from .implicit_gemm_local import filter_panels, supports_local_tiles
-from .pack_filters import ConvProblem, Groups, bias_weight, pack_filters
+from .pack_filters import ConvProblem, Groups, PackedConv, bias_weight, pack_filters
 from .register_tiles import TILE_BLOCKS, TILE_WIDTHS, find_tile, tile_refusal
 
 FILTER_TRANSFORM = {
@@ -88,15 +87,14 @@ def _product_sums(t: WinogradTiles) -> GemmSize:
 
 
 @register
-class ConvWinograd(Kernel):
+class ConvWinograd(PackedConv):
     """Transforms tiles of x, multiplies each element by transformed filters over channels, transforms back.
 
     F x F outputs per tile: 4 needs the fewest multiplications, 2 less memory for filters. Images are processed in
     strips whose transformed tiles hold at most STRIP MiB, or the filters' size if larger.
     """
 
-    problem = ConvProblem
-    op = "Conv"
+    half_sums = False
     space = {
         "F": (4, 2),
         "TW": TILE_WIDTHS,
@@ -118,13 +116,7 @@ class ConvWinograd(Kernel):
             return f"the transformed filters are fractions, the tensors {node.x.dtype}"
         if node.as_(Conv).exact:
             return "the transformed filters are fractions, and the sums must be exact"
-        merged = p.groups(p.device.pack, p.device.pack).merged
-        return None if merged == 1 else f"{merged} groups would have to be merged to fill channel blocks"
-
-    def bindings(self, p: ConvProblem) -> Bindings:
-        layout = packed(p.device.pack)
-        constants = (None,) * len(p.node.inputs[1:3])
-        return (Binding((layout, *constants, *operand_layouts(p.node, "packed", layout)), (layout,)),)
+        return p.merge_refusal(p.device.pack, p.device.pack, 1)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
         if not p.device.is_cpu and params["UNROLL"] != self.space["UNROLL"][0]:

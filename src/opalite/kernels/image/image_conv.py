@@ -53,9 +53,7 @@ class _ImageConvolution(ImageKernel):
         return {"TW": 4, "TB": 2 if blocks % 2 == 0 and items >= 2048 * p.device.compute_units else 1}
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        g = p.groups(4, 4)
-        waste = g.merged * g.out_blocks * g.pack / g.filters
-        return super().seconds(p, Cost(cost.flops * waste, cost.bytes))
+        return super().seconds(p, Cost(cost.flops * p.groups(4, 4).waste, cost.bytes))
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node = p.node
@@ -163,9 +161,7 @@ class ImageConvConstant(ImageKernel):
         return {"TW": 2 if p.groups(4, 4).out_blocks <= 2 and items >= 4096 * p.device.compute_units else 1}
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        g = p.groups(4, 4)
-        waste = g.merged * g.out_blocks * g.pack / g.filters
-        return super().seconds(p, Cost(cost.flops * waste, cost.bytes))
+        return super().seconds(p, Cost(cost.flops * p.groups(4, 4).waste, cost.bytes))
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
         node, g, win = p.node, p.groups(4, 4), image_window(p.node)

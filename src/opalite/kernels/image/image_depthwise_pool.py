@@ -6,7 +6,6 @@ import numpy as np
 
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
-from ...ops.conv import Convolution
 from ..codegen.epilogue import image_epilogue
 from ..conv.pack_filters import ConvProblem
 from ..filter_window import WindowProblem
@@ -59,14 +58,10 @@ class ImageDepthwise(_Channelwise):
     problem = ConvProblem
     op = "Conv"
 
-    def refuse(self, p: WindowProblem) -> str | None:
-        node = p.node
-        if why := super().refuse(p):
+    def refuse(self, p: ConvProblem) -> str | None:
+        if why := super().refuse(p) or p.depthwise_refusal:
             return why
-        channels = (node.x.shape[1], node.y.shape[1])
-        if channels != (node.as_(Convolution).group,) * 2:
-            return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
-        why = texture_refusal(p.device, int(np.prod(node.input(1).shape[2:])), ceil_div(channels[0], 4))
+        why = texture_refusal(p.device, int(np.prod(p.node.input(1).shape[2:])), ceil_div(p.node.x.shape[1], 4))
         return None if why is None else f"its filter {why}"
 
     def constants(self, node: Node) -> Args:

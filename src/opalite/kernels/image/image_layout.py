@@ -20,9 +20,9 @@ from ...ir.tensor_type import TensorType
 from ...ops.conv import Windowed
 from ...ops.operator import Cost
 from ...ops.pool import Pool
-from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts
+from ..codegen.epilogue import Epilogue, epilogue_binding, epilogue_refusal
 from ..filter_window import Window
-from ..kernel import Binding, Bindings, Kernel
+from ..kernel import Bindings, Kernel
 from ..kernel_sources import read_source
 from ..launch import Array
 
@@ -121,8 +121,7 @@ class ImageKernel(Kernel):
         return epilogue_refusal(node, "image") if node.op.takes_epilogue else None
 
     def bindings(self, p: Any) -> Bindings:
-        constants = (None,) * len(p.node.inputs[1 : p.node.op.arity])
-        return (Binding((IMAGE, *constants, *operand_layouts(p.node, "image", IMAGE)), (IMAGE,)),)
+        return (epilogue_binding(p.node, "image", IMAGE),)
 
     def seconds(self, p: Any, cost: Cost) -> float:
         device: DeviceInfo = p.device

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from ...ir.graph import Value
-from ...ir.place import IMAGE, texel_dims
+from ...ir.place import texel_dims
 from ...ops.normalize import TRAILING, Normalize
 from ...ops.softmax import Softmax
-from ..codegen.epilogue import epilogue_refusal, image_epilogue, operand_layouts
-from ..kernel import Binding, Bindings, Params, Problem, register
+from ..codegen.epilogue import epilogue_refusal, image_epilogue
+from ..kernel import Params, Problem, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
 from ..norm.layer_norm_rows import epsilon_arg
 from ..reduce.work_group_rows import ROW_SPACE, row_group, row_group_refusal, row_prelude
@@ -56,10 +56,6 @@ class ImageNormalizeRows(_ImageRows):
             if v is not None and not v.is_const:
                 return f"{what} is not constant, so it cannot be packed ahead of time"
         return epilogue_refusal(node, "image")
-
-    def bindings(self, p: Problem) -> Bindings:
-        constants = (None,) * len(p.node.inputs[1:3])
-        return (Binding((IMAGE, *constants, *operand_layouts(p.node, "image", IMAGE)), (IMAGE,)),)
 
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node

@@ -146,11 +146,7 @@ class DepthwiseDot4(Kernel):
     space = {"TW": (2, 1, 4, 7)}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        node = p.node
-        channels = (node.x.shape[1], node.y.shape[1])
-        if channels != (node.as_(Convolution).group,) * 2:
-            return f"{channels[0]} to {channels[1]} channels in {node.as_(Convolution).group} groups is not depthwise"
-        return integer_refusal(node) or epilogue_refusal(node, "packed")
+        return p.depthwise_refusal or integer_refusal(p.node) or epilogue_refusal(p.node, "packed")
 
     def bindings(self, p: ConvProblem) -> Bindings:
         return (integer_binding(p.node, packed(p.device.pack)),)

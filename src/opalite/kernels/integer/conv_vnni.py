@@ -14,7 +14,6 @@ from ...ir.symbols import hint_of, may_be_less, tile_at_most
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import packed_epilogue
-from ..conv.direct_packed import MAX_MERGE
 from ..conv.pack_filters import ConvProblem, Groups, pack_filters
 from ..conv.register_tiles import TILE_BLOCKS, TILE_WIDTHS
 from ..filter_window import Window, find_span
@@ -49,9 +48,9 @@ class ConvVnni(Kernel):
         op, channels = p.node.as_(Convolution), p.node.x.shape[1]
         if op.group == channels == p.node.y.shape[1] > 1:
             return "a depthwise convolution has one channel to sum"
+        if why := p.merge_refusal(p.device.pack, p.device.pack):
+            return why
         merged = p.groups(p.device.pack, p.device.pack).merged
-        if merged > MAX_MERGE:
-            return f"{merged} groups would have to be merged to fill channel blocks"
         return "merged groups share sums of x" if merged > 1 and has_filter_zeros(p.node) else None
 
     def bindings(self, p: ConvProblem) -> Bindings:
@@ -169,11 +168,8 @@ class DepthwiseVnni(Kernel):
     space = {"TG": (4, 7, 5, 3, 2, 1)}
 
     def refuse(self, p: ConvProblem) -> str | None:
-        if why := vnni_refusal(p):
+        if why := vnni_refusal(p) or p.depthwise_refusal:
             return why
-        channels, group = (p.node.x.shape[1], p.node.y.shape[1]), p.node.as_(Convolution).group
-        if channels != (group, group):
-            return f"{channels[0]} to {channels[1]} channels in {group} groups is not depthwise"
         if has_filter_zeros(p.node):
             return "filters less their zero points are beyond int8"
         if p.window.size[2] < WORD:

@@ -12,10 +12,10 @@ import numpy as np
 from ...ir.place import packed
 from ...ops.conv import Convolution, ConvTranspose
 from ...ops.operator import Cost
-from ..codegen.epilogue import operand_layouts
+from ..codegen.epilogue import epilogue_binding
 from ..conv.pack_filters import ConvProblem
 from ..filter_window import Window
-from ..kernel import Binding, Bindings, Kernel
+from ..kernel import Bindings, Kernel
 from ..launch import Arg, Array, ceil_div
 from .mma_cost import has_aligned_pairs, mma_seconds
 from .mma_tile import mma_refusal
@@ -54,8 +54,7 @@ def implicit_gemm(p: ConvProblem) -> ImplicitGemm:
 def _conv_gemm(p: ConvProblem) -> ImplicitGemm:
     node = p.node
     quads = math.prod(node.input(1).shape[2:]) * ceil_div(node.x.shape[1], PACK)
-    positions = node.y.shape[0] * math.prod(node.y.shape[2:])
-    return ImplicitGemm(p.window, positions, node.y.shape[1], quads, "filter", filter_quads)
+    return ImplicitGemm(p.window, p.positions, node.y.shape[1], quads, "filter", filter_quads)
 
 
 def _conv_transpose_gemm(p: ConvProblem) -> ImplicitGemm:
@@ -117,9 +116,7 @@ class MmaConv(Kernel):
         return mma_refusal(node, p.device) or p.packed_refusal
 
     def bindings(self, p: ConvProblem) -> Bindings:
-        y = packed(PACK)
-        constants = (None,) * len(p.node.inputs[1:3])
-        return (Binding((y, *constants, *operand_layouts(p.node, "packed", y)), (y,)),)
+        return (epilogue_binding(p.node, "packed", packed(PACK)),)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         product = implicit_gemm(p)

@@ -15,11 +15,11 @@ from ...ir.graph import Node
 from ...ir.place import packed
 from ...ops.local_response import LocalResponseNorm, neighbours
 from ...ops.operator import Cost
-from ..codegen.epilogue import epilogue_refusal, operand_layouts, packed_epilogue
+from ..codegen.epilogue import epilogue_binding, epilogue_refusal, packed_epilogue
 from ..codegen.expression_code import generate
 from ..codegen.vector_types import compute_type
 from ..filter_window import PACKED_TYPES, block_size
-from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..kernel import Bindings, Kernel, Params, Problem, register
 from ..launch import STORAGE, Args, Launch, ceil_div
 
 
@@ -122,8 +122,7 @@ class LocalResponsePacked(Kernel):
         return epilogue_refusal(node, "packed")
 
     def bindings(self, p: Problem) -> Bindings:
-        y = packed(p.device.pack)
-        return (Binding((y, *operand_layouts(p.node, "packed", y)), (y,)),)
+        return (epilogue_binding(p.node, "packed", packed(p.device.pack)),)
 
     def defaults(self, p: Problem) -> Params:
         return {"EACH": 16, "DEEP": 16} if p.device.is_cpu else {"EACH": 1, "DEEP": 1}

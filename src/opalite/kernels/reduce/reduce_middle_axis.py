@@ -8,9 +8,15 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.reduce import Reduce
-from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, packed_epilogue, rows_epilogue
+from ..codegen.epilogue import (
+    Epilogue,
+    epilogue_binding,
+    epilogue_refusal,
+    packed_epilogue,
+    rows_epilogue,
+)
 from ..filter_window import PACKED_TYPES
-from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..kernel import Bindings, Kernel, Params, Problem, register
 from ..launch import Arg, Args, Defines, Launch, ceil_div
 from .reductions import PARTS, ReduceView, partial_results, reduce_defines, reduce_refusal, reduced_count, useful_parts
 from .work_group_rows import power_of_two
@@ -59,10 +65,9 @@ class ReduceMiddleAxis(Kernel):
         node = p.node
         found = []
         if self._flat_refusal(node) is None:
-            found.append(Binding((FLAT, *operand_layouts(node, "rows", FLAT)), (FLAT,)))
+            found.append(epilogue_binding(node, "rows", FLAT))
         if self._packed_refusal(node, p.device) is None:
-            layout = packed(p.device.pack)
-            found.append(Binding((layout, *operand_layouts(node, "packed", layout)), (layout,)))
+            found.append(epilogue_binding(node, "packed", packed(p.device.pack)))
         return found
 
     def illegal(self, p: Problem, params: Params) -> str | None:

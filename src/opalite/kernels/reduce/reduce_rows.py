@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...ir.graph import Node
 from ...ir.place import FLAT
-from ..codegen.epilogue import Epilogue, epilogue_refusal, operand_layouts, rows_epilogue
-from ..kernel import Binding, Bindings, Kernel, Params, Problem, register
+from ..codegen.epilogue import Epilogue, epilogue_binding, epilogue_refusal, rows_epilogue
+from ..kernel import Bindings, Kernel, Params, Problem, register
 from ..launch import Arg, Args, Launch, ceil_div
 from .reductions import (
     PARTS,
@@ -36,7 +36,7 @@ class ReduceRows(Kernel):
         return reduce_refusal(p.node) or epilogue_refusal(p.node, "rows")
 
     def bindings(self, p: Problem) -> Bindings:
-        return (Binding((FLAT, *operand_layouts(p.node, "rows", FLAT)), (FLAT,)),)
+        return (epilogue_binding(p.node, "rows", FLAT),)
 
     def illegal(self, p: Problem, params: Params) -> str | None:
         return row_group_refusal(params, p.device) or parts_refusal(p.node, params["PARTS"])
