@@ -16,7 +16,7 @@ from ...ir.symbols import always_equal, hint_of, is_symbolic_int, may_have_remai
 from ...ops.attention import Attention, gives_nan, operand_view, output_axes
 from ...ops.strided_view import View
 from ..kernel import Params, Problem
-from ..launch import STORAGE, Arg, Args, Defines
+from ..launch import STORAGE, Arg, Args, Defines, Scratch
 
 
 @dataclass(frozen=True)
@@ -39,56 +39,133 @@ class AttentionSizes:
         return {f"{name}_{k}": v for name, of in steps.items() for k, v in zip(("at", "b", "h", "s"), of, strict=True)}
 
 
-def sizes_of(node: Node) -> AttentionSizes:
-    """The sizes of an Attention node."""
-    q, k, v = (operand_view(node.as_(Attention), node.input(i).shape, i) for i in range(3))
-    axes = output_axes(node.as_(Attention))
-    y = View.whole(node.y.shape).transpose([axes.index(i) for i in range(4)])
-    batches, heads, queries, size = q.shape
-    columns = v.shape[3] - (TAIL if node.as_(Attention).scaled else 0)
-    return AttentionSizes(batches, heads, k.shape[1], queries, k.shape[2], size, columns, (q, k, v, y))
-
-
 class AttentionProblem(Problem):
     """An Attention node with its sizes."""
 
     @cached_property
     def sizes(self) -> AttentionSizes:
         """Sizes and strides, computed once."""
-        return sizes_of(self.node)
+        node, op = self.node, self.node.as_(Attention)
+        q, k, v = (operand_view(op, node.input(i).shape, i) for i in range(3))
+        axes = output_axes(op)
+        y = View.whole(node.y.shape).transpose([axes.index(i) for i in range(4)])
+        batches, heads, queries, size = q.shape
+        columns = v.shape[3] - (TAIL if op.scaled else 0)
+        return AttentionSizes(batches, heads, k.shape[1], queries, k.shape[2], size, columns, (q, k, v, y))
 
+    @property
+    def sharing(self) -> int:
+        """Heads of q that share a head of k and v."""
+        return self.sizes.heads // self.sizes.shared
 
-def max_skinny_rows(p: AttentionProblem, floats: int) -> int:
-    """The most queries for which the few-query kernels are used: `floats`, or more for int8 grouped-query caches.
+    @property
+    def cell(self) -> int:
+        """Bytes of an accumulator."""
+        return 8 if self.node.y.type.storage is DType.FLOAT64 else 4
 
-    Other kernels dequantize_blocks int8 keys again for each token, so the few-query kernels pay up to more rows.
-    """
-    is_token = p.node.input(1).dtype is DType.INT8 and always_equal(p.sizes.queries, 1)
-    return 8 * floats if is_token else floats
+    def skinny_refusal(self, most: int) -> str | None:
+        """The reason why there are too many queries for a kernel of `most` rows, or None."""
+        most = self.max_skinny_rows(most)
+        return (
+            f"more than {most} queries share the keys of a head" if self.sizes.queries * self.sharing > most else None
+        )
 
+    def partial_results(self, parts: int) -> Scratch:
+        """Scratch memory for the results of each query in `parts` parts of the keys."""
+        s = self.sizes
+        rows = s.batches * s.heads * s.queries if parts > 1 else 1
+        return Scratch("left", rows * parts * (s.columns + 2) * self.cell)
 
-def key_loop_seconds(p: AttentionProblem, keys: int) -> float:
-    """Lower bound of the seconds that a work-group takes for the keys of a head, `keys` per iteration.
+    def join_args(self, left: Scratch, columns: str) -> Args:
+        """Arguments of the launch that combines the parts; columns: its parameter name for the head size of v."""
+        node, s = self.node, self.sizes
+        places = {k: v for k, v in s.stride_args.items() if k.startswith("y_")}
+        ends: Args = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
+        return {**ends, columns: s.columns, **places}
 
-    Costs are those of AttentionWalk. A growing cache uses its planned length, so the plan stays valid.
-    """
-    walk, count = AttentionWalk.of(p.device), p.sizes.keys
-    keys_in_all = float(hint_of(count)) * (walk.growth if is_symbolic_int(count) else 1.0)
-    return walk.turn_s * math.ceil(keys_in_all / keys)
+    def scale_args(self) -> dict[str, np.generic]:
+        """Scale and soft cap in the kernel's compute type."""
+        kind, op = np.float64 if self.cell == 8 else np.float32, self.node.as_(Attention)
+        return {"scale": kind(op.scale), "softcap": kind(op.softcap)}
 
+    def max_skinny_rows(self, floats: int) -> int:
+        """The most queries for which the few-query kernels are used: `floats`, or more for int8 grouped-query caches.
 
-def tiled_seconds(p: AttentionProblem, seconds: float, params: Params) -> float:
-    """`seconds`, or the time of work-groups of TX times KN keys per iteration if that is more."""
-    if p.device.is_cpu:  # a CPU runs work-items sequentially and its local memory is ordinary memory
-        return seconds * 20
-    walk = AttentionWalk.of(p.device).blocks * key_loop_seconds(p, params["TX"] * params["KN"])
-    return max(seconds, walk + p.device.launch_s)
+        Other kernels dequantise int8 keys again for each token, so the few-query kernels pay up to more rows.
+        """
+        is_token = self.node.input(1).dtype is DType.INT8 and always_equal(self.sizes.queries, 1)
+        return 8 * floats if is_token else floats
 
+    def key_loop_seconds(self, keys: int) -> float:
+        """Lower bound of the seconds that a work-group takes for the keys of a head, `keys` per iteration.
 
-def max_queries(p: AttentionProblem) -> int:
-    """Queries per work-group: few enough that every compute unit gets a work-group, and at most all of them."""
-    s = p.sizes
-    return max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, p.device.compute_units)))
+        Costs are those of AttentionWalk. A growing cache uses its planned length, so the plan stays valid.
+        """
+        walk, count = AttentionWalk.of(self.device), self.sizes.keys
+        keys_in_all = float(hint_of(count)) * (walk.growth if is_symbolic_int(count) else 1.0)
+        return walk.turn_s * math.ceil(keys_in_all / keys)
+
+    def tiled_seconds(self, seconds: float, params: Params) -> float:
+        """`seconds`, or the time of work-groups of TX times KN keys per iteration if that is more."""
+        if self.device.is_cpu:  # a CPU runs work-items sequentially and its local memory is ordinary memory
+            return seconds * 20
+        walk = AttentionWalk.of(self.device).blocks * self.key_loop_seconds(params["TX"] * params["KN"])
+        return max(seconds, walk + self.device.launch_s)
+
+    def max_queries(self) -> int:
+        """Queries per work-group: few enough that every compute unit gets a work-group, and at most all of them."""
+        s = self.sizes
+        return max(1, min(s.queries, s.batches * s.heads * s.queries // max(1, self.device.compute_units)))
+
+    def refusal(self, *, reads_int8: bool = False) -> str | None:
+        """The reason why no attention kernel takes the node (index overflow, strided rows), or None.
+
+        reads_int8: the kernel reads int8 keys and values.
+        """
+        if self.node.input(1).dtype is DType.INT8 and not reads_int8:
+            return "keys and values are int8, which kernels for few queries read"
+        largest = symbolic_max(v.type.count for v in (*self.node.inputs, *self.node.outputs) if v is not None)
+        if largest >= 1 << 31:
+            return f"a tensor of {largest!r} elements is beyond 32-bit indices"
+        for name, view in zip("qkvy", self.sizes.places, strict=True):
+            if view.strides[3] != 1 and view.shape[3] > 1:
+                return f"the elements of a row of {name} have stride {view.strides[3]}, not 1"
+        return None
+
+    def defines(self) -> Defines:
+        """Defines that attention kernels share."""
+        node, op, mask = self.node, self.node.as_(Attention), self.node.get(3)
+        return {
+            "STORAGE": STORAGE[node.y.type.storage],
+            "MASK": 0 if mask is None else 1 if mask_strides(node)[3] else 2,
+            **_mask_width(node),
+            **{"CAUSAL": bool(op.causal), "SOFTCAP": bool(op.softcap), "NAN_TO_ZERO": op.nan_to_zero},
+            "BLIND_NAN": gives_nan(op, self.sizes.keys),
+            **self._bytes(),
+        }
+
+    def _bytes(self) -> Defines:
+        """The BYTES and ALIGNED_KV defines of common.cl for int8 keys and values."""
+        node = self.node
+        if node.input(1).dtype is not DType.INT8:
+            return {}
+        if node.as_(Attention).scaled:
+            return {"BYTES": 2, "ALIGNED_KV": 1}
+        places = self.sizes.places[1:3]
+        aligned = not any(may_have_remainder(n, 4) for view in places for n in (view.offset, *view.strides[:3]))
+        return {"BYTES": 1, "ALIGNED_KV": int(aligned)}
+
+    def args(self, size: str = "D", columns: str = "Dv") -> Args:
+        """Arguments that attention kernels share: tensors, sizes, strides.
+
+        size, columns: the kernel's parameter names for the head size of q and k, and of v and y.
+        """
+        node, s = self.node, self.sizes
+        mask: Arg = node.get(3) or node.x
+        tensors = {"q": node.x, "k": node.input(1), "v": node.input(2), "mask": mask, "y": node.y}
+        counts = {"batches": s.batches, "heads": s.heads, "sharing": self.sharing, "S": s.queries, "T": s.keys}
+        steps = dict(zip(("mask_b", "mask_h", "mask_s"), mask_strides(node), strict=False))
+        return {**tensors, **counts, size: s.size, columns: s.columns, **s.stride_args, **steps}
 
 
 def mask_strides(node: Node) -> tuple[int, int, int, int]:
@@ -101,50 +178,6 @@ def mask_strides(node: Node) -> tuple[int, int, int, int]:
     return b, h, s, t
 
 
-def attention_refusal(p: AttentionProblem, *, reads_int8: bool = False) -> str | None:
-    """The reason why no attention kernel takes the node (index overflow, strided rows), or None.
-
-    reads_int8: the kernel reads int8 keys and values.
-    """
-    if p.node.input(1).dtype is DType.INT8 and not reads_int8:
-        return "keys and values are int8, which kernels for few queries read"
-    largest = symbolic_max(v.type.count for v in (*p.node.inputs, *p.node.outputs) if v is not None)
-    if largest >= 1 << 31:
-        return f"a tensor of {largest!r} elements is beyond 32-bit indices"
-    for name, view in zip("qkvy", p.sizes.places, strict=True):
-        if view.strides[3] != 1 and view.shape[3] > 1:
-            return f"the elements of a row of {name} have stride {view.strides[3]}, not 1"
-    return None
-
-
-def attention_defines(p: AttentionProblem) -> Defines:
-    """Defines that attention kernels share."""
-    node = p.node
-    mask = node.get(3)
-    return {
-        "STORAGE": STORAGE[node.y.type.storage],
-        "MASK": 0 if mask is None else 1 if mask_strides(node)[3] else 2,
-        **_mask_width(node),
-        "CAUSAL": bool(node.as_(Attention).causal),
-        "SOFTCAP": bool(node.as_(Attention).softcap),
-        "BLIND_NAN": gives_nan(node.as_(Attention), p.sizes.keys),
-        "NAN_TO_ZERO": node.as_(Attention).nan_to_zero,
-        **_bytes(p),
-    }
-
-
-def _bytes(p: AttentionProblem) -> Defines:
-    """The BYTES and ALIGNED_KV defines of common.cl for int8 keys and values."""
-    node = p.node
-    if node.input(1).dtype is not DType.INT8:
-        return {}
-    if node.as_(Attention).scaled:
-        return {"BYTES": 2, "ALIGNED_KV": 1}
-    places = p.sizes.places[1:3]
-    aligned = not any(may_have_remainder(n, 4) for view in places for n in (view.offset, *view.strides[:3]))
-    return {"BYTES": 1, "ALIGNED_KV": int(aligned)}
-
-
 def _mask_width(node: Node) -> Defines:
     """MASK_WIDE if the mask is float32 while all else is half."""
     mask, own = node.get(3), node.y.type.storage
@@ -152,22 +185,3 @@ def _mask_width(node: Node) -> Defines:
         return {}
     assert (mask.type.storage, own) == (DType.FLOAT32, DType.FLOAT16), (mask.type, node.y.type)
     return {"MASK_WIDE": 1}
-
-
-def attention_args(p: AttentionProblem, size: str = "D", columns: str = "Dv") -> Args:
-    """Arguments that attention kernels share: tensors, sizes, strides.
-
-    size, columns: the kernel's parameter names for the head size of q and k, and of v and y.
-    """
-    node, s = p.node, p.sizes
-    mask: Arg = node.get(3) or node.x
-    tensors = {"q": node.x, "k": node.input(1), "v": node.input(2), "mask": mask, "y": node.y}
-    counts = {"batches": s.batches, "heads": s.heads, "sharing": s.heads // s.shared, "S": s.queries, "T": s.keys}
-    steps = dict(zip(("mask_b", "mask_h", "mask_s"), mask_strides(node), strict=False))
-    return {**tensors, **counts, size: s.size, columns: s.columns, **s.stride_args, **steps}
-
-
-def scale_args(node: Node) -> dict[str, np.generic]:
-    """Scale and soft cap in the kernel's compute type."""
-    kind = np.float64 if node.y.type.storage is DType.FLOAT64 else np.float32
-    return {"scale": kind(node.as_(Attention).scale), "softcap": kind(node.as_(Attention).softcap)}

@@ -6,15 +6,9 @@ from ...ir.dtype import DType
 from ...ir.symbols import hint_of, is_symbolic_int
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, register
-from ..launch import Arg, Args, Launch, Scratch, ceil_div
+from ..launch import Launch, ceil_div
 from .attention_problem import (
     AttentionProblem,
-    attention_args,
-    attention_defines,
-    attention_refusal,
-    key_loop_seconds,
-    max_skinny_rows,
-    scale_args,
 )
 
 MOST_ROWS = 16  # queries that share keys
@@ -44,11 +38,11 @@ class AttentionSplitKv(Kernel):
             return "the size of heads is not known beforehand"
         if not all(n > 0 for n in (s.batches, s.heads, s.queries, s.keys, s.size, s.columns)):
             return "the tensors hold no elements"
-        if s.queries * (s.heads // s.shared) > max_skinny_rows(p, MOST_ROWS):
-            return f"more than {max_skinny_rows(p, MOST_ROWS)} queries share the keys of a head"
+        if why := p.skinny_refusal(MOST_ROWS):
+            return why
         if next(self.points(p), None) is None:
             return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
-        return attention_refusal(p, reads_int8=True)
+        return p.refusal(reads_int8=True)
 
     def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         s, wg = p.sizes, params["WG"]
@@ -60,13 +54,13 @@ class AttentionSplitKv(Kernel):
         if max(s.size, s.columns) // pack > wg:
             return f"a row of {max(s.size, s.columns)} elements has more than {wg} vectors of {pack}"
         cells = params["ROWS"] * params["KEYS"] * ((s.size // pack | 1) + 1) + wg // (s.columns // pack) * s.columns
-        if cells * _cell(p) > p.device.local_mem:
+        if cells * p.cell > p.device.local_mem:
             return f"a turn of keys does not fit the {p.device.local_mem} bytes of local memory"
         return None
 
     def defaults(self, p: AttentionProblem) -> Params:
         s = p.sizes
-        rows = hint_of(s.queries * (s.heads // s.shared))
+        rows = hint_of(s.queries * (p.sharing))
         legal = {t: None for params in self.points(p) if (t := (params["WG"], params["KEYS"], params["ROWS"]))}
         # Each block of queries reads the keys again.
         wg, keys, each = min(legal, key=lambda t: (-(-rows // t[2]), t[2], self.space["WG"].index(t[0]), t[1]))
@@ -79,29 +73,21 @@ class AttentionSplitKv(Kernel):
             return 20 * super().seconds(p, cost)
         # Keys and values are read once at memory bandwidth; a second launch combines the parts.
         params = self.defaults(p)
-        walk = key_loop_seconds(p, params["KEYS"] * params["PARTS"])
+        walk = p.key_loop_seconds(params["KEYS"] * params["PARTS"])
         launches = 1.0 if params["PARTS"] == 1 else 2.0
         return max(cost.bytes / p.device.bandwidth, walk) + launches * p.device.launch_s
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
-        node, s, parts = p.node, p.sizes, params["PARTS"]
-        defines = attention_defines(p) | {"PACK": _pack(p), "D": s.size, "DV": s.columns, "JOIN": JOIN, **params}
-        rows = s.batches * s.heads * s.queries if parts > 1 else 1
-        left: Arg = Scratch("left", rows * parts * (s.columns + 2) * _cell(p))
-        args: Args = {
-            **attention_args(p, "size", "columns"),
-            **scale_args(node),
-            "left": left,
-            "span": ceil_div(s.keys, parts),
-        }
-        blocks = ceil_div(s.queries * (s.heads // s.shared), params["ROWS"])
+        s, parts = p.sizes, params["PARTS"]
+        defines = p.defines() | {"PACK": _pack(p), "D": s.size, "DV": s.columns, "JOIN": JOIN, **params}
+        left = p.partial_results(parts)
+        args = {**p.args("size", "columns"), **p.scale_args(), "left": left, "span": ceil_div(s.keys, parts)}
+        blocks = ceil_div(s.queries * (p.sharing), params["ROWS"])
         wg = params["WG"]
         split = Launch("attention_split", args, (parts * wg, s.shared * blocks, s.batches), (wg, 1, 1), defines)
         if parts == 1:
             return [split]
-        places = {k: v for k, v in s.stride_args.items() if k.startswith("y_")}
-        ends: Args = {"left": left, "y": node.y, "batches": s.batches, "heads": s.heads, "S": s.queries}
-        ends |= {"columns": s.columns, **places}
+        ends = p.join_args(left, "columns")
         return [split, Launch("join_split", ends, (s.queries * JOIN, s.heads, s.batches), (JOIN, 1, 1), defines)]
 
 
@@ -109,7 +95,3 @@ def _pack(p: AttentionProblem) -> int:
     """Elements per load of a work-item."""
     most = 8 if p.node.y.type.storage is DType.FLOAT16 else 4
     return next(n for n in PACKS if n <= most and p.sizes.size % n == 0 and p.sizes.columns % n == 0)
-
-
-def _cell(p: AttentionProblem) -> int:
-    return 8 if p.node.y.type.storage is DType.FLOAT64 else 4

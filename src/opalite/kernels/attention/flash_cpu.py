@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...ir.device.device_info import DeviceInfo
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.symbols import hint_of
@@ -14,11 +13,6 @@ from ..launch import Launch, Local, ceil_div
 from ..matmul.gemm_cpu import tile_rows
 from .attention_problem import (
     AttentionProblem,
-    attention_args,
-    attention_defines,
-    attention_refusal,
-    scale_args,
-    sizes_of,
 )
 
 ITEMS_A_CORE = 4  # work-items per core, for load balance
@@ -48,67 +42,53 @@ class AttentionFlashCpu(Kernel):
     def refuse(self, p: AttentionProblem) -> str | None:
         if not p.device.is_cpu:
             return "register tiles of one work-item are for CPUs"
-        needed = _work_bytes(p.node, p.device, 8, 1)
+        needed = _work_bytes(p, 8, 1)
         if needed > p.device.local_mem:
             return f"heads of this size need {needed} bytes of local memory, the device has {p.device.local_mem}"
-        return attention_refusal(p)
+        return p.refusal()
 
     def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         if params["ROWS"] and params["ROWS"] < params["MR"]:
             return "a work-item takes at least one tile of rows"
-        rows = self._rows(p.node, params, p.device)
-        if _work_bytes(p.node, p.device, rows, params["BLOCKS"]) > p.device.local_mem:
+        rows = self._rows(p, params)
+        if _work_bytes(p, rows, params["BLOCKS"]) > p.device.local_mem:
             return f"the blocks do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
     def defaults(self, p: AttentionProblem) -> Params:
-        return {"MR": tile_rows(p.sizes.queries), "ROWS": 0, "BLOCKS": _blocks(p.node, p.device)}
+        return {"MR": tile_rows(p.sizes.queries), "ROWS": 0, "BLOCKS": _blocks(p)}
 
-    def _rows(self, node: Node, params: Params, device: DeviceInfo) -> int:
+    def _rows(self, p: AttentionProblem, params: Params) -> int:
         """Queries per work-item, a multiple of MR."""
-        p = sizes_of(node)
-        tile = int(params["MR"])
-        rows = int(params["ROWS"])
+        s, tile, rows = p.sizes, int(params["MR"]), int(params["ROWS"])
         if not rows:
-            pieces = ceil_div(ITEMS_A_CORE * device.compute_units, max(1, hint_of(p.batches * p.heads)))
-            rows = min(ceil_div(hint_of(p.queries), pieces), MOST_ROWS)
-            while rows > tile and _work_bytes(node, device, rows + tile, params["BLOCKS"]) > device.local_mem:
+            pieces = ceil_div(ITEMS_A_CORE * p.device.compute_units, max(1, hint_of(s.batches * s.heads)))
+            rows = min(ceil_div(hint_of(s.queries), pieces), MOST_ROWS)
+            while rows > tile and _work_bytes(p, rows + tile, params["BLOCKS"]) > p.device.local_mem:
                 rows -= tile
         return max(1, ceil_div(rows, tile)) * tile
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
-        node = p.node
-        point, rows = sizes_of(node), self._rows(node, params, p.device)
-        work = Local(_work_bytes(node, p.device, rows, params["BLOCKS"]))
-        return [
-            Launch(
-                "attention_stream",
-                {**attention_args(p), **scale_args(node), "rows": rows, "work": work},
-                (ceil_div(point.queries, rows), point.heads, point.batches),
-                (1, 1, 1),
-                attention_defines(p) | {"PACK": p.device.pack, "MR": params["MR"], "BLOCKS": params["BLOCKS"]},
-                cpu_functions(node, p.device.pack),
-            )
-        ]
+        s, rows = p.sizes, self._rows(p, params)
+        work = Local(_work_bytes(p, rows, params["BLOCKS"]))
+        args = {**p.args(), **p.scale_args(), "rows": rows, "work": work}
+        grid = (ceil_div(s.queries, rows), s.heads, s.batches)
+        defines = p.defines() | {"PACK": p.device.pack, "MR": params["MR"], "BLOCKS": params["BLOCKS"]}
+        return [Launch("attention_stream", args, grid, (1, 1, 1), defines, cpu_functions(p.node, p.device.pack))]
 
 
-def _blocks(node: Node, device: DeviceInfo) -> int:
+def _blocks(p: AttentionProblem) -> int:
     """Key blocks at a time: as many as fit the cache with their values."""
-    p = sizes_of(node)
-    block = _element_bytes(node) * 2 * device.pack * (p.size + _columns(node, device))
+    block = p.cell * 2 * p.device.pack * (p.sizes.size + _columns(p))
     return next((n for n in (8, 4, 2) if n * block <= STAGED), 1)
 
 
-def _work_bytes(node: Node, device: DeviceInfo, rows: int, blocks: int) -> int:
+def _work_bytes(p: AttentionProblem, rows: int, blocks: int) -> int:
     """Bytes of the kernel's scratch memory for `rows` queries and `blocks` key blocks."""
-    p, keys, columns = sizes_of(node), blocks * 2 * device.pack, _columns(node, device)
-    return (rows * (p.size + columns + device.pack + 1) + keys * (p.size + columns + rows)) * _element_bytes(node)
+    size, keys, columns = p.sizes.size, blocks * 2 * p.device.pack, _columns(p)
+    return (rows * (size + columns + p.device.pack + 1) + keys * (size + columns + rows)) * p.cell
 
 
-def _columns(node: Node, device: DeviceInfo) -> int:
+def _columns(p: AttentionProblem) -> int:
     """Columns of the values, padded to whole vectors."""
-    return ceil_div(sizes_of(node).columns, device.pack) * device.pack
-
-
-def _element_bytes(node: Node) -> int:
-    return 8 if node.y.type.storage is DType.FLOAT64 else 4
+    return ceil_div(p.sizes.columns, p.device.pack) * p.device.pack

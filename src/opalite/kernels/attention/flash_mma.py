@@ -17,10 +17,6 @@ from ..launch import Args, Launch, Scratch, ceil_div
 from ..mma.mma_tile import MOST_ITEMS, ROWS, WAVE
 from .attention_problem import (
     AttentionProblem,
-    attention_args,
-    attention_defines,
-    attention_refusal,
-    key_loop_seconds,
     mask_strides,
 )
 
@@ -58,7 +54,7 @@ class AttentionFlashMma(Kernel):
                 return f"rows of {name} begin at positions that are not multiples of 8 elements: {view}"
         if next(self.points(p), None) is None:
             return f"no turn of keys and values fits the {p.device.local_mem} bytes of local memory"
-        return attention_refusal(p)
+        return p.refusal()
 
     def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         warps, size = params["QW"] * params["KW"], p.sizes.size
@@ -90,17 +86,17 @@ class AttentionFlashMma(Kernel):
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
         arithmetic = cost.flops / (p.device.peak_flops * self.share(p.device))
         params = self.defaults(p)
-        walk = key_loop_seconds(p, params["KW"] * params["KEYS"])
+        walk = p.key_loop_seconds(params["KW"] * params["KEYS"])
         return max(arithmetic, cost.bytes / p.device.bandwidth, walk) + p.device.launch_s
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         node, s = p.node, p.sizes
         group = WAVE * params["QW"] * params["KW"]
         scale = np.float32(node.as_(Attention).scale * math.log2(math.e))
-        defines = attention_defines(p) | {"PACK": 4, "D": s.size, **params}
+        defines = p.defines() | {"PACK": 4, "D": s.size, **params}
         del defines["SOFTCAP"]
         grid = (ceil_div(s.queries, ROWS * params["QW"]) * group, s.heads, s.batches)
-        args = {**attention_args(p, "size", "columns"), "scale": scale}
+        args = {**p.args("size", "columns"), "scale": scale}
         if not params["LOOK"]:
             return [Launch("attention_mma", args, grid, (group, 1, 1), defines)]
         mask, of_b, of_h, of_s = node.input(3), *mask_strides(node)[:3]

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from ...ir.dtype import DType
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, register
 from ..launch import Launch, ceil_div
 from .attention_problem import (
     AttentionProblem,
-    attention_args,
-    attention_defines,
-    attention_refusal,
-    max_queries,
-    scale_args,
-    tiled_seconds,
 )
 
 CHUNK = 32  # elements of a head in local memory at once
@@ -30,7 +23,7 @@ class AttentionTiledGpu(Kernel):
     space = {"TX": (16, 8, 32), "TY": (16, 8, 4, 1), "RM": (2, 4, 1), "KN": (2, 4, 1)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
-        return attention_refusal(p)
+        return p.refusal()
 
     def illegal(self, p: AttentionProblem, params: Params) -> str | None:
         tx, ty = params["TX"], params["TY"]
@@ -38,7 +31,7 @@ class AttentionTiledGpu(Kernel):
             return f"the device runs at most {p.device.max_work_group_size} work-items in a group"
         queries, keys = ty * params["RM"], tx * params["KN"]
         cells = CHUNK * (queries + 1) + max(CHUNK * (keys + 1), keys * (CHUNK + 1)) + queries * (keys + 1)
-        if cells * (8 if p.node.y.type.storage is DType.FLOAT64 else 4) > p.device.local_mem:
+        if cells * p.cell > p.device.local_mem:
             return f"the blocks do not fit the {p.device.local_mem} bytes of local memory"
         return None
 
@@ -46,23 +39,18 @@ class AttentionTiledGpu(Kernel):
         legal = list(self.points(p))
         if p.device.is_cpu:  # on a CPU a work-group is a loop on one core, which barriers split
             return min(legal, key=lambda t: t["TX"] * t["TY"] * t["RM"] * t["KN"])
-        fitting = [t for t in legal if t["TY"] * t["RM"] <= max_queries(p)] or legal
+        fitting = [t for t in legal if t["TY"] * t["RM"] <= p.max_queries()] or legal
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * t["TX"] * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
-        return tiled_seconds(p, super().seconds(p, cost), self.defaults(p))
+        return p.tiled_seconds(super().seconds(p, cost), self.defaults(p))
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         s = p.sizes
         tx, ty = params["TX"], params["TY"]
         chunks = min(MOST_CHUNKS, max(1, ceil_div(s.columns, CHUNK)))
         parts = max(1, ceil_div(s.columns, chunks * CHUNK))
-        return [
-            Launch(
-                "attention_tile",
-                {**attention_args(p), **scale_args(p.node), "parts": parts},
-                (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts),
-                (tx, ty, 1),
-                attention_defines(p) | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params},
-            )
-        ]
+        args = {**p.args(), **p.scale_args(), "parts": parts}
+        grid = (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts)
+        defines = p.defines() | {"PACK": 1, "DC": CHUNK, "CHUNKS": chunks, **params}
+        return [Launch("attention_tile", args, grid, (tx, ty, 1), defines)]

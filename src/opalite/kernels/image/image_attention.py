@@ -11,12 +11,6 @@ from ...ops.operator import Cost
 from ...ops.strided_view import View
 from ..attention.attention_problem import (
     AttentionProblem,
-    attention_args,
-    attention_defines,
-    attention_refusal,
-    max_queries,
-    scale_args,
-    tiled_seconds,
 )
 from ..kernel import Binding, Bindings, Params, register
 from ..launch import Args, Launch, ceil_div
@@ -38,7 +32,7 @@ class ImageAttention(ImageKernel):
 
     def refuse(self, p: AttentionProblem) -> str | None:
         node = p.node
-        if why := attention_refusal(p) or image_refusal(p.device, *(v.type for v in _operands(node)), ranks=self.ranks):
+        if why := p.refusal() or image_refusal(p.device, *(v.type for v in _operands(node)), ranks=self.ranks):
             return why
         if not is_multiple(p.sizes.columns, 4):
             return f"a row of {p.sizes.columns} columns is not made of whole texels"
@@ -63,19 +57,19 @@ class ImageAttention(ImageKernel):
     def defaults(self, p: AttentionProblem) -> Params:
         s = p.sizes
         legal = list(self.points(p))
-        fitting = [t for t in legal if t["TY"] * t["RM"] <= max_queries(p)] or legal
+        fitting = [t for t in legal if t["TY"] * t["RM"] <= p.max_queries()] or legal
         wide = ceil_div(s.columns, 4)
         return max(fitting, key=lambda t: (t["TY"] * t["RM"] * min(t["TX"], wide) * t["KN"], t["TX"] * t["TY"]))
 
     def seconds(self, p: AttentionProblem, cost: Cost) -> float:
-        return tiled_seconds(p, super().seconds(p, cost), self.defaults(p))
+        return p.tiled_seconds(super().seconds(p, cost), self.defaults(p))
 
     def launch(self, p: AttentionProblem, params: Params) -> list[Launch]:
         node, s = p.node, p.sizes
         tx, ty, texels = params["TX"], params["TY"], ceil_div(s.columns, 4)
         own = min(MOST_TEXELS, ceil_div(texels, tx))
         parts = ceil_div(texels, tx * own)
-        shared = attention_args(p)
+        shared = p.args()
         kept = ("q", "k", "v", "y", "heads", "sharing", "S", "T", "mask_b", "mask_h", "mask_s")
         args: Args = {name: shared[name] for name in kept}
         args |= {name: shared[name] for name in ("y_at", "y_b", "y_h", "y_s")}
@@ -84,9 +78,9 @@ class ImageAttention(ImageKernel):
             place = texel_strides(view, v.shape[-1])
             assert isinstance(place, dict), place
             args |= {f"{name}_{key}": step for key, step in place.items()}
-        args |= {"texels_q": ceil_div(s.size, 4), "texels_v": texels, **scale_args(node), "parts": parts}
+        args |= {"texels_q": ceil_div(s.size, 4), "texels_v": texels, **p.scale_args(), "parts": parts}
         grid = (ceil_div(s.queries, ty * params["RM"]) * tx, s.heads * ty, s.batches * parts)
-        defines = attention_defines(p) | {"PACK": 4, "OWN": own, **params}
+        defines = p.defines() | {"PACK": 4, "OWN": own, **params}
         return [Launch("image_attention", args, grid, (tx, ty, 1), defines, image_prelude(node))]
 
 
