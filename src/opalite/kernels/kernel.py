@@ -146,18 +146,12 @@ class Kernel:
 
 def flat_binding(node: Node) -> Binding:
     """The binding with every value in a row-major buffer."""
-    return Binding(
-        tuple(None if v is None else FLAT for v in node.inputs),
-        tuple(FLAT for _ in node.outputs),
-    )
+    return Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
 
 
 def uniform_binding(node: Node, layout: Layout) -> Binding:
     """The binding with every input and output in `layout`."""
-    return Binding(
-        tuple(None if v is None else layout for v in node.inputs),
-        tuple(layout for _ in node.outputs),
-    )
+    return Binding(tuple(None if v is None else layout for v in node.inputs), tuple(layout for _ in node.outputs))
 
 
 _KERNELS: dict[str, list[Kernel]] = {}

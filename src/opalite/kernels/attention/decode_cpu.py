@@ -7,9 +7,7 @@ from ...ir.symbols import hint_of
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, register
 from ..launch import Launch, Local, ceil_div
-from .attention_problem import (
-    AttentionProblem,
-)
+from .attention_problem import AttentionProblem
 from .flash_cpu import cpu_functions
 
 MOST_ROWS = 16  # queries that share keys; their accumulators fit the L1 cache

@@ -7,9 +7,7 @@ from ...ir.symbols import hint_of, is_symbolic_int
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, register
 from ..launch import Launch, ceil_div
-from .attention_problem import (
-    AttentionProblem,
-)
+from .attention_problem import AttentionProblem
 
 MOST_ROWS = 16  # queries that share keys
 LEAST_SPAN = 32  # keys per part
@@ -25,12 +23,7 @@ class AttentionSplitKv(Kernel):
     rank = 1
     op = "Attention"
     problem = AttentionProblem
-    space = {
-        "WG": (128, 64, 256),
-        "KEYS": (128, 64, 32),
-        "ROWS": (1, 2, 4, 8),
-        "PARTS": (1, 2, 4, 8, 16, 32, 64),
-    }
+    space = {"WG": (128, 64, 256), "KEYS": (128, 64, 32), "ROWS": (1, 2, 4, 8), "PARTS": (1, 2, 4, 8, 16, 32, 64)}
 
     def refuse(self, p: AttentionProblem) -> str | None:
         s = p.sizes

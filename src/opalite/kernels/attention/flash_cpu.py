@@ -11,9 +11,7 @@ from ..codegen.vector_types import Vec
 from ..kernel import Kernel, Params, register
 from ..launch import Launch, Local, ceil_div
 from ..matmul.gemm_cpu import tile_rows
-from .attention_problem import (
-    AttentionProblem,
-)
+from .attention_problem import AttentionProblem
 
 ITEMS_A_CORE = 4  # work-items per core, for load balance
 MOST_ROWS = 128  # queries of a work-item, which share staged keys

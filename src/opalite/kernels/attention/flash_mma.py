@@ -15,10 +15,7 @@ from ...ops.operator import Cost
 from ..kernel import Kernel, Params, register
 from ..launch import Args, Launch, Scratch, ceil_div
 from ..mma.mma_tile import MOST_ITEMS, ROWS, WAVE
-from .attention_problem import (
-    AttentionProblem,
-    mask_strides,
-)
+from .attention_problem import AttentionProblem, mask_strides
 
 LARGEST_HEAD = 128  # accumulators of longer rows exceed the registers
 _MANY = 4  # work-groups per compute unit from which a partly filled last wave costs little

@@ -5,9 +5,7 @@ from __future__ import annotations
 from ...ops.operator import Cost
 from ..kernel import Kernel, Params, register
 from ..launch import Launch, ceil_div
-from .attention_problem import (
-    AttentionProblem,
-)
+from .attention_problem import AttentionProblem
 
 CHUNK = 32  # elements of a head in local memory at once
 MOST_CHUNKS = 4  # blocks of output columns that a work-group keeps in registers

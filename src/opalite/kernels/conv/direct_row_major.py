@@ -30,15 +30,7 @@ class ConvDirect(Kernel):
         groups, tm = node.as_(Convolution).group, params["TM"]
         cg, mg = x.shape[1] // groups, y.shape[1] // groups
         epilogue = packed_epilogue(node, p.device)
-        args: Args = {
-            "x": x,
-            "w": node.input(1),
-            "y": y,
-            "batch": x.shape[0],
-            "cg": cg,
-            "mg": mg,
-            "groups": groups,
-        }
+        args: Args = {"x": x, "w": node.input(1), "y": y, "batch": x.shape[0], "cg": cg, "mg": mg, "groups": groups}
         args |= ({} if bias is None else {"bias": bias}) | {**win.args(), **epilogue.args}
         defines = {**win.defines(), "TM": tm, "HAS_BIAS": bias is not None, "STORAGE": STORAGE[x.type.storage]}
         d, h, w = win.out

@@ -22,13 +22,7 @@ _MOST_ITEMS = 256  # work-items of a group; NVIDIA's driver reports this limit e
 class ConvSplitK(PackedConv):
     """NCHWc to NCHWc; SPLIT work-items split the taps and channels of TP positions of TB output blocks."""
 
-    space = {
-        "LX": (32, 16, 64),
-        "SPLIT": (1, 2, 4, 8),
-        "TP": (1, 2, 4),
-        "TB": (1, 2, 4),
-        "UNROLL": (4, 1, 2),
-    }
+    space = {"LX": (32, 16, 64), "SPLIT": (1, 2, 4, 8), "TP": (1, 2, 4), "TB": (1, 2, 4), "UNROLL": (4, 1, 2)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         node = p.node

@@ -65,10 +65,7 @@ class ConvGemmWgmma(MmaConv):
         def pack(data: Array) -> Array:
             return pack_chunks(product.filters(data), columns)
 
-        args: Args = {
-            "x": x,
-            "weights": Weight(node.input(1), f"{product.form} warpgroup by {columns}", pack),
-        }
+        args: Args = {"x": x, "weights": Weight(node.input(1), f"{product.form} warpgroup by {columns}", pack)}
         args["starts"] = np.ascontiguousarray(quad_table(win, in_blocks, (chunks + 1) * CHUNK)[::CHUNK])
         high, wide = ceil_div(positions, rows), ceil_div(channels, columns)
         args |= {"positions": positions, "chunks": chunks, "high": high, "wide": wide}

@@ -69,14 +69,7 @@ class ChannelwisePacked(Kernel):
         d, h, w = win.out
         tiles = ceil_div(w, tw) * d * h
         span = find_span(tiles, blocks * x.shape[0], p.device)
-        args: Args = {
-            "x": x,
-            **self.constants(node, pack),
-            "y": y,
-            "span": span,
-            "batch": x.shape[0],
-            "blocks": blocks,
-        }
+        args: Args = {"x": x, **self.constants(node, pack), "y": y, "span": span, "batch": x.shape[0], "blocks": blocks}
         args |= {"channels": channels, **win.args(ends=True), **epilogue.args}
         defines = {**win.defines(), **self.kind(node), "PACK": pack, "TW": tw, "RUN": run, "STEP": step}
         defines |= {"MASK": channels % pack != 0, "STORAGE": STORAGE[x.type.storage]}

@@ -95,13 +95,7 @@ class ConvWinograd(PackedConv):
     """
 
     half_sums = False
-    space = {
-        "F": (4, 2),
-        "TW": TILE_WIDTHS,
-        "TB": TILE_BLOCKS,
-        "UNROLL": (1, 2, 4),
-        "STRIP": (4, 1, 2, 8, 64),
-    }
+    space = {"F": (4, 2), "TW": TILE_WIDTHS, "TB": TILE_BLOCKS, "UNROLL": (1, 2, 4), "STRIP": (4, 1, 2, 8, 64)}
 
     def refuse(self, p: ConvProblem) -> str | None:
         node = p.node

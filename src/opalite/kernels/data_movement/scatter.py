@@ -143,13 +143,7 @@ class ScatterElementsSequential(_SequentialScatter):
         strides, steps = row_strides(x.shape), row_strides(indices.shape)
         others = [(indices.shape[a], steps[a], strides[a]) for a in range(x.type.rank) if a != axis]
         rows = others or [(1, 0, 0)]
-        args: Args = {
-            "indices": indices,
-            "updates": updates,
-            "y": y,
-            "lines": make_table(rows),
-            "items": lines,
-        }
+        args: Args = {"indices": indices, "updates": updates, "y": y, "lines": make_table(rows), "items": lines}
         args |= {"rank": len(rows), "length": length, "step": steps[axis]}
         args |= {"size": x.shape[axis], "stride": strides[axis]}
         walk = self._scatter("walk_elements", node, params, lines, args)

@@ -123,11 +123,7 @@ class TransposeLocalMemory(Kernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         square = find_square(p.node)
         assert square is not None
-        defines: Defines = {
-            "T": ELEMENT[p.node.x.type.storage.size],
-            "AXES": len(square.lines.extents),
-            "ROWS": _ROWS,
-        }
+        defines: Defines = {"T": ELEMENT[p.node.x.type.storage.size], "AXES": len(square.lines.extents), "ROWS": _ROWS}
         args: Args = {"x": p.node.x, "y": p.node.y, **square.args}
         grid = (ceil_div(square.a, _SIDE) * _SIDE, ceil_div(square.b, _SIDE) * _ROWS, square.lines.count)
         return [Launch("transpose_local", args, grid, (_SIDE, _ROWS, 1), defines)]

@@ -9,9 +9,7 @@ from ...ir.place import FLAT, IMAGE
 from ...ir.symbols import always_equal, is_multiple, is_symbolic_int
 from ...ops.operator import Cost
 from ...ops.strided_view import View
-from ..attention.attention_problem import (
-    AttentionProblem,
-)
+from ..attention.attention_problem import AttentionProblem
 from ..kernel import Binding, Bindings, Params, register
 from ..launch import Args, Launch, ceil_div
 from .image_layout import ImageKernel, image_prelude, image_refusal

@@ -36,13 +36,7 @@ class _Channelwise(ImageKernel):
         batch, channels, oh, ow = node.y.shape
         blocks = ceil_div(channels, 4)
         _, run, step = win.runs()
-        args: Args = {
-            "x": node.x,
-            **self.constants(node),
-            "y": node.y,
-            "blocks": blocks,
-            "channels": channels,
-        }
+        args: Args = {"x": node.x, **self.constants(node), "y": node.y, "blocks": blocks, "channels": channels}
         sizes = win.args()
         args |= {"rows": batch * oh, **{k: sizes[k] for k in ("ih", "iw", "oh", "ow", "ph", "pw")}}
         args |= {"rh": win.end[1], "rw": win.end[2], **epilogue.args}

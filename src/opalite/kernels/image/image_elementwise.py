@@ -30,12 +30,6 @@ class ImageElementwise(ImageKernel):
         epilogue = image_epilogue(as_epilogue(node, main), p.device)
         n, channels, height, width = texel_dims(node.y.shape)
         blocks = ceil_div(channels, 4)
-        args: Args = {
-            "x": node.input(main),
-            "y": node.y,
-            "channels": channels,
-            "blocks": blocks,
-            "height": height,
-        }
+        args: Args = {"x": node.input(main), "y": node.y, "channels": channels, "blocks": blocks, "height": height}
         args |= {"width": width, "rows": n * height, **epilogue.args}
         return [Launch("image_elementwise", args, (blocks * width, n * height), prelude=image_prelude(node, epilogue))]

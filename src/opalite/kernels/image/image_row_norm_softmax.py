@@ -119,13 +119,7 @@ class ImageChannelSoftmax(ImageKernel):
     def launch(self, p: Problem, params: Params) -> list[Launch]:
         node = p.node
         n, channels, height, width = node.x.shape
-        args: Args = {
-            "x": node.x,
-            "y": node.y,
-            "channels": channels,
-            "blocks": ceil_div(channels, 4),
-            "width": width,
-        }
+        args: Args = {"x": node.x, "y": node.y, "channels": channels, "blocks": ceil_div(channels, 4), "width": width}
         defines = {"LOG": node.as_(Softmax).log}
         return [
             Launch(

@@ -34,13 +34,7 @@ class ConvDot4(TiledDot4):
 
     problem = ConvProblem
     op = "IntegerConv"
-    space = {
-        "TP": (2, 1, 4, 8),
-        "TC": (2, 1, 4),
-        "PX": (32, 8, 16, 64),
-        "CY": (4, 1, 2, 8),
-        "SPLIT": (1, 2, 4, 8),
-    }
+    space = {"TP": (2, 1, 4, 8), "TC": (2, 1, 4), "PX": (32, 8, 16, 64), "CY": (4, 1, 2, 8), "SPLIT": (1, 2, 4, 8)}
     block_axes = ("TP", "TC")
     group_axes = ("PX", "CY")
     tiles = tuple(
@@ -73,14 +67,7 @@ class ConvDot4(TiledDot4):
         win, tc = p.window, params["TC"]
         positions, blocks, ib = self._sizes(node)
         epilogue = packed_epilogue(node, p.device)
-        args: Args = {
-            "x": x,
-            "weights": _filters(w, tc),
-            "y": y,
-            "positions": positions,
-            "ib": ib,
-            "ob": blocks,
-        }
+        args: Args = {"x": x, "weights": _filters(w, tc), "y": y, "positions": positions, "ib": ib, "ob": blocks}
         start = initial_sums_int32(node, tc * PACK)
         args |= {} if start is None else {"start": start}
         if x_zero is not None and x_zero.data is not None:

@@ -21,13 +21,7 @@ class MatmulDot4(TiledDot4):
 
     op = "IntegerMatMul"
     problem = MatmulProblem
-    space = {
-        "TM": (2, 1, 4, 8),
-        "TC": (1, 2),
-        "NX": (32, 8, 16, 64),
-        "MY": (1, 2, 4, 8),
-        "SPLIT": (1, 2, 4, 8),
-    }
+    space = {"TM": (2, 1, 4, 8), "TC": (1, 2), "NX": (32, 8, 16, 64), "MY": (1, 2, 4, 8), "SPLIT": (1, 2, 4, 8)}
     block_axes = ("TM", "TC")
     group_axes = ("NX", "MY")
     tiles = tuple(
@@ -69,12 +63,7 @@ class MatmulDot4(TiledDot4):
         args |= {name: v for name, v in (("a_zero", a_zero), ("b_zero", b_zero)) if v is not None}
         args |= {**s.args(), **epilogue.args}
         defines = dot_defines(p.device, node.x.dtype, b.dtype) | dict(params)
-        defines |= {
-            "TRANS_A": s.trans_a,
-            "TRANS_B": s.trans_b,
-            "B_PACKED": is_packed,
-            "A_ZERO": a_zero is not None,
-        }
+        defines |= {"TRANS_A": s.trans_a, "TRANS_B": s.trans_b, "B_PACKED": is_packed, "A_ZERO": a_zero is not None}
         defines["HAS_START"] = start is not None
         defines |= {"B_ZERO": 0 if b_zero is None else 1 if b_zero.type.count == 1 else 2, "PACK": PACK}
         defines |= {"ALIGNED": s.k % WORD == 0 and not s.trans_a, "STORAGE": STORAGE[y.type.storage]}

@@ -117,13 +117,7 @@ class MatmulPanelsCpu(Kernel):
         if rows == 1 and form == "rows" and s.n >= 4 * p.device.pack:
             vectors = 4
         tile = rows * vectors
-        return {
-            "FORM": form,
-            "MR": rows,
-            "NV": vectors,
-            "KS": 1 if tile >= 8 else 2 if tile >= 6 else 4,
-            "ROWS": 0,
-        }
+        return {"FORM": form, "MR": rows, "NV": vectors, "KS": 1 if tile >= 8 else 2 if tile >= 6 else 4, "ROWS": 0}
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         node, s = p.node, p.sizes

@@ -22,11 +22,7 @@ def common_refusal(node: Node, device: DeviceInfo) -> str | None:
 
 def common_defines(node: Node, problem: MatmulSizes, pack: int) -> Defines:
     """Defines that all matrix product kernels share."""
-    return {
-        "STORAGE": STORAGE[node.y.type.storage],
-        "PACK": pack,
-        "TRANS_A": problem.trans_a,
-    }
+    return {"STORAGE": STORAGE[node.y.type.storage], "PACK": pack, "TRANS_A": problem.trans_a}
 
 
 def fallback_params(device: DeviceInfo) -> Params:

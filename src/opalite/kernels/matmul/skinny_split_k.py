@@ -22,13 +22,7 @@ class MatmulSkinnySplitK(Kernel):
     half_sums = True
     op = "MatMul"
     problem = MatmulProblem
-    space = {
-        "TX": (32, 8, 4),
-        "TY": (8, 32, 64),
-        "MR": (1, 2, 4, 8),
-        "PACK": (4, 1),
-        "UNROLL": (8, 4),
-    }
+    space = {"TX": (32, 8, 4), "TY": (8, 32, 64), "MR": (1, 2, 4, 8), "PACK": (4, 1), "UNROLL": (8, 4)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
         rows = p.sizes.m

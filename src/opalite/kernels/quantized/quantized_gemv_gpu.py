@@ -26,12 +26,7 @@ _NARROW, _WIDE = 8, 16  # columns of a group; four read the minimum memory trans
 class QuantizedGemvGpu(QuantizedMatmulKernel):
     """Adjacent work-items read 16 bytes each of adjacent columns; PARTS work-items split a column."""
 
-    space = {
-        "COLS": (8, 16, 32),
-        "PARTS": (32, 16, 8),
-        "UNROLL": (2, 4, 1),
-        "MR": (1, 2, 4, 8, 16),
-    }
+    space = {"COLS": (8, 16, 32), "PARTS": (32, 16, 8), "UNROLL": (2, 4, 1), "MR": (1, 2, 4, 8, 16)}
     on_gpu = True
 
     def refuse(self, p: MatmulProblem) -> str | None:

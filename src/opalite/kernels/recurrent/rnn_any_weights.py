@@ -86,12 +86,5 @@ class RnnAnyWeights(Kernel):
         args |= dict(zip(("y", "yh", "yc"), (*node.outputs, state, state), strict=False))
         args |= {"steps": steps, "batch": batch, "hidden": hidden}
         group = params["GROUP"]
-        walk = Launch(
-            "recurrent_steps",
-            args,
-            (group, batch, count),
-            (group, 1, 1),
-            defines,
-            prelude,
-        )
+        walk = Launch("recurrent_steps", args, (group, batch, count), (group, 1, 1), defines, prelude)
         return [product, walk] if steps else [walk]

@@ -8,13 +8,7 @@ from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node
 from ...ir.place import FLAT, packed
 from ...ops.reduce import Reduce
-from ..codegen.epilogue import (
-    Epilogue,
-    epilogue_binding,
-    epilogue_refusal,
-    packed_epilogue,
-    rows_epilogue,
-)
+from ..codegen.epilogue import Epilogue, epilogue_binding, epilogue_refusal, packed_epilogue, rows_epilogue
 from ..filter_window import PACKED_TYPES
 from ..kernel import Bindings, Kernel, Params, Problem, register
 from ..launch import Arg, Args, Defines, Launch, ceil_div
