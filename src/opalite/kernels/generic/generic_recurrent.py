@@ -16,8 +16,7 @@ from ...ops.recurrent import FUNCTIONS, GATES, Recurrent, directions
 from ..codegen.expression_code import generate
 from ..kernel import Params, Problem, register
 from ..launch import Arg, Args, Launch, Scratch
-from ..recurrent.rnn_activations import EXPRESSIONS
-from ..recurrent.rnn_unit_blocks import KINDS
+from ..recurrent.rnn_problem import EXPRESSIONS, KINDS
 from .generic_kernel import Build, GenericKernel, storage_of, vector_defines
 
 _NUMBERS = {name: k for k, name in enumerate(EXPRESSIONS)}

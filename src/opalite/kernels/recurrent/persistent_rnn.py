@@ -17,14 +17,11 @@ import numpy as np
 from ...cost.cost_tables import SequentialSteps
 from ...ir.device.device_family import PTX_MMA
 from ...ir.device.device_info import DeviceInfo
-from ...ir.graph import Node
 from ...ops.operator import Cost
-from ...ops.recurrent import GATES, Recurrent, directions
-from ..kernel import Kernel, Params, Problem, register
-from ..launch import STORAGE, Args, Array, Launch, Local, Scratch, ceil_div
-from .pack_rnn_weights import bias_blocks, block_weight, in_blocks, peephole_blocks
-from .rnn_activations import activation_macros
-from .rnn_unit_blocks import KINDS, acc_bytes, input_product, pass_count, split_refusal, weights_refusal
+from ..kernel import Kernel, Params, register
+from ..launch import Args, Array, Launch, Local, Scratch, ceil_div
+from .rnn_problem import RecurrentProblem, activation_macros, bias_blocks, in_blocks, peephole_blocks
+from .rnn_unit_blocks import input_product
 
 HELD_WORDS = 128  # most registers of a work-item for weights
 REGISTERS = 60000  # share of a compute unit's local memory for a group
@@ -40,6 +37,7 @@ class RnnPersistent(Kernel):
     """
 
     op = "Recurrent"
+    problem = RecurrentProblem
     space = {
         "WALK": ("meet", "launches", "alone"),
         "BLOCK": (4, 8, 2, 16, 1, 32),
@@ -48,39 +46,38 @@ class RnnPersistent(Kernel):
         "HELD": (True, False),
     }
 
-    def refuse(self, p: Problem) -> str | None:
-        if p.node.as_(Recurrent).rounds_state:
+    def refuse(self, p: RecurrentProblem) -> str | None:
+        if p.op.rounds_state:
             return "a group does not know the range of the state"
-        return weights_refusal(p.node)
+        return p.weights_refusal()
 
-    def illegal(self, p: Problem, params: Params) -> str | None:
-        node, device = p.node, p.device
-        op = node.as_(Recurrent)
-        items = GATES[op.kind] * params["BLOCK"] * params["WAYS"]
+    def illegal(self, p: RecurrentProblem, params: Params) -> str | None:
+        device = p.device
+        items = p.gates * params["BLOCK"] * params["WAYS"]
         if items > device.max_work_group_size:
             return f"the device runs at most {device.max_work_group_size} work-items in a group"
         if params["NB"] > params["WAYS"]:
             return "a work-item would have several rows to add up"
-        if _work_bytes(node, params) > device.local_mem:
+        if _work_bytes(p, params) > device.local_mem:
             return f"the state does not fit the {device.local_mem} bytes of local memory"
         if params["WALK"] == "meet":
             if not has_grid_barrier(device):
                 return "groups of this device are not known to run at once"
             if max_resident_groups(p, params["NB"]) < 1:
                 return "there are more sequences than compute units"
-        elif params["WALK"] == "launches" and (refusal := split_refusal(node)) is not None:
+        elif params["WALK"] == "launches" and (refusal := p.split_refusal()) is not None:
             return refusal
-        if params["HELD"] and (params["WALK"] != "meet" or _group_count(p, params) < _shares(node, params)):
+        if params["HELD"] and (params["WALK"] != "meet" or _group_count(p, params) < _shares(p, params)):
             return "a group has several shares"
-        if params["HELD"] and not _holds(node, params):
+        if params["HELD"] and not _holds(p, params):
             return "the weights do not fit the registers"
         return None
 
-    def defaults(self, p: Problem) -> Params:
+    def defaults(self, p: RecurrentProblem) -> Params:
         node, device = p.node, p.device
-        op = node.as_(Recurrent)
-        gates, batch = GATES[op.kind], node.x.shape[1]
-        walk = "meet" if has_grid_barrier(device) else "launches" if split_refusal(node) is None else "alone"
+        op = p.op
+        gates, batch = p.gates, node.x.shape[1]
+        walk = "meet" if has_grid_barrier(device) else "launches" if p.split_refusal() is None else "alone"
         # Sequences share weight loads, unless weights stay in registers.
         for nb in (1, 2, 4, 8):
             if batch <= nb:
@@ -101,14 +98,14 @@ class RnnPersistent(Kernel):
                     return point
         return super().defaults(p)
 
-    def seconds(self, p: Problem, cost: Cost) -> float:
+    def seconds(self, p: RecurrentProblem, cost: Cost) -> float:
         """The product over all steps fills the device; each step then takes a grid barrier or a launch."""
-        node, op = p.node, p.node.as_(Recurrent)
+        node = p.node
         steps, batch, _ = node.x.shape
         params = self.defaults(p)
-        chunks = ceil_div(batch, params["NB"]) * directions(op)
+        chunks = ceil_div(batch, params["NB"]) * p.directions
         groups = max(1, chunks * _group_count(p, params))
-        ticks = steps * pass_count(op)
+        ticks = steps * p.passes
         walk = 2.0 * steps * batch * node.input(2).type.count / p.device.peak_flops / self.share(p.device)
         walk *= max(1.0, p.device.compute_units / groups)
         each = p.device.launch_s if params["WALK"] == "launches" else 0.0
@@ -116,70 +113,45 @@ class RnnPersistent(Kernel):
             each = SequentialSteps.named(self.name, p.device).step_s
         return walk + ticks * each + 3 * p.device.launch_s + cost.bytes / p.device.bandwidth
 
-    def launch(self, p: Problem, params: Params) -> list[Launch]:
-        node, op = p.node, p.node.as_(Recurrent)
+    def launch(self, p: RecurrentProblem, params: Params) -> list[Launch]:
+        node, op = p.node, p.op
         steps, batch, _ = node.x.shape
-        count, hidden, gates = directions(op), op.hidden, GATES[op.kind]
+        count, hidden, gates = p.directions, op.hidden, p.gates
         block, ways, nb = params["BLOCK"], params["WAYS"], params["NB"]
-        shares, chunks = _shares(node, params), ceil_div(batch, nb)
+        shares, chunks = _shares(p, params), ceil_div(batch, nb)
         meets = params["WALK"] == "meet"
         z = Scratch("gates", max(1, steps * batch * count * shares * block * gates) * node.x.type.storage.size)
-        states = Scratch("states", max(1, 4 * count * batch * hidden) * acc_bytes(node))
+        states = Scratch("states", max(1, 4 * count * batch * hidden) * p.acc_bytes)
         words = 1 + count * max(1, chunks)
         sync = Scratch("sync", 4 * words)
-        bias, lens, h0, c0, peep = (node.get(i) for i in (3, 4, 5, 6, 7))
-        recurrent = block_weight(node, node.input(2), f"resident{ways}", block, partial(persistent_rows, ways))
-        added = None if bias is None else block_weight(node, bias, "bias", block, bias_blocks)
-        holes = None if peep is None else block_weight(node, peep, "peepholes", block, peephole_blocks)
-        defines = {
-            "STORAGE": STORAGE[node.x.type.storage],
-            "PACK": 1,
-            "KIND": KINDS[op.kind],
-            "RESET_LATE": op.kind == "gru" and op.linear_before_reset,
-            "COUPLED": op.input_forget,
-            "BACKWARD": op.direction == "reverse",
-            "HAS_BIAS": bias is not None,
-            "HAS_LENS": lens is not None,
-            "HAS_H0": h0 is not None,
-            "HAS_C0": c0 is not None,
-            "HAS_PEEP": peep is not None,
-            "BLOCK": block,
-            "WAYS": ways,
-            "CHUNKS": _chunks(node, params),
-            "NB": nb,
-        }
+        lens, h0, c0 = (node.get(i) for i in (4, 5, 6))
+        recurrent = p.block_weight(2, f"resident{ways}", block, partial(persistent_rows, ways))
+        assert recurrent is not None
+        added = p.block_weight(3, "bias", block, bias_blocks)
+        holes = p.block_weight(7, "peepholes", block, peephole_blocks)
+        defines = p.defines | {"PACK": 1, "BLOCK": block, "WAYS": ways, "CHUNKS": _chunks(p, params), "NB": nb}
         # Where an input is absent its define is 0 and z, never read through it, takes its place.
         names = ("bias", "peep", "lens", "h0", "c0")
         args: Args = {"z": z, "r": recurrent, "T": steps, "B": batch, "H": hidden, "directions": count}
         args |= {k: z if v is None else v for k, v in zip(names, (added, holes, lens, h0, c0), strict=True)}
         args |= dict(zip(("y", "yh", "yc"), (*node.outputs, z, z), strict=False))
         args |= {"states": states, "sync": sync if meets else z, "shares": shares}
-        args["work"] = Local(_work_bytes(node, params))
-        prelude = activation_macros(node, 1, p.device)
-        items, ticks = gates * block * ways, steps * pass_count(op)
+        args["work"] = Local(_work_bytes(p, params))
+        prelude = activation_macros(p, 1)
+        items, ticks = gates * block * ways, steps * p.passes
 
         def walk(groups: int, first: Any, last: Any, **more: bool) -> Launch:
-            given = {"HELD": False, "MEETS": False, "REPAIRS": False, **more}
-            return Launch(
-                "recurrent_resident",
-                {**args, "first": first, "last": last},
-                (items * groups, count, chunks),
-                (items, 1, 1),
-                {**defines, **given},
-                prelude,
-            )
+            own = defines | {"HELD": False, "MEETS": False, "REPAIRS": False, **more}
+            grid, turn = (items * groups, count, chunks), {**args, "first": first, "last": last}
+            return Launch("recurrent_resident", turn, grid, (items, 1, 1), own, prelude)
 
-        launches = input_product(node, z, block, p.device)
+        launches = input_product(p, z, block)
         if meets:
             words_given: Args = {"sync": sync, "count": words, "failed": np.uint32(0)}
             begin = Launch("recurrent_begin", words_given, (words,), None, dict(defines), prelude)
             groups = _group_count(p, params)
-            return [
-                *launches,
-                begin,
-                walk(groups, 0, ticks, HELD=params["HELD"], MEETS=True),
-                walk(1, 0, ticks, REPAIRS=True),
-            ]
+            meet = walk(groups, 0, ticks, HELD=params["HELD"], MEETS=True)
+            return [*launches, begin, meet, walk(1, 0, ticks, REPAIRS=True)]
         if params["WALK"] == "alone":
             return [*launches, walk(1, 0, ticks)]
         turns = [(k, k + 1) for k in range(ticks)]
@@ -191,9 +163,9 @@ def has_grid_barrier(device: DeviceInfo) -> bool:
     return PTX_MMA in device.quirks
 
 
-def max_resident_groups(p: Problem, nb: int) -> int:
+def max_resident_groups(p: RecurrentProblem, nb: int) -> int:
     """Work-groups available to `nb` sequences of a direction if all groups are resident at once."""
-    sets = max(1, ceil_div(p.node.x.shape[1], nb) * directions(p.node.as_(Recurrent)))
+    sets = max(1, ceil_div(p.node.x.shape[1], nb) * p.directions)
     return int(p.device.compute_units // sets)
 
 
@@ -207,34 +179,33 @@ def persistent_rows(ways: int, r: Array, gates: int, block: int) -> Array:
     return np.moveaxis(wide.reshape(*rows.shape[:-1], chunks, ways, 4), -3, 2)
 
 
-def _shares(node: Node, params: Params) -> int:
-    return ceil_div(node.as_(Recurrent).hidden, params["BLOCK"])
+def _shares(p: RecurrentProblem, params: Params) -> int:
+    return ceil_div(p.op.hidden, params["BLOCK"])
 
 
-def _chunks(node: Node, params: Params) -> int:
-    return ceil_div(node.as_(Recurrent).hidden, 4 * params["WAYS"])
+def _chunks(p: RecurrentProblem, params: Params) -> int:
+    return ceil_div(p.op.hidden, 4 * params["WAYS"])
 
 
-def _group_count(p: Problem, params: Params) -> int:
+def _group_count(p: RecurrentProblem, params: Params) -> int:
     """Work-groups for NB sequences of a direction."""
     if params["WALK"] == "alone":
         return 1
-    shares = _shares(p.node, params)
+    shares = _shares(p, params)
     return min(shares, max_resident_groups(p, params["NB"])) if params["WALK"] == "meet" else shares
 
 
-def _holds(node: Node, params: Params) -> bool:
+def _holds(p: RecurrentProblem, params: Params) -> bool:
     """Whether a work-group's weights fit the registers of its work-items."""
-    words = 4 * _chunks(node, params) * acc_bytes(node) // 4
-    items = GATES[node.as_(Recurrent).kind] * params["BLOCK"] * params["WAYS"]
+    words = 4 * _chunks(p, params) * p.acc_bytes // 4
+    items = p.gates * params["BLOCK"] * params["WAYS"]
     other = OTHER_WORDS + 4 * params["NB"]
     return words <= HELD_WORDS and items * (words + other) <= REGISTERS
 
 
-def _work_bytes(node: Node, params: Params) -> int:
+def _work_bytes(p: RecurrentProblem, params: Params) -> int:
     """Bytes of local memory: the kernel's `work`."""
-    op = node.as_(Recurrent)
-    rows, ways = GATES[op.kind] * params["BLOCK"], params["WAYS"]
-    late = params["BLOCK"] if op.kind == "gru" and op.linear_before_reset else 0
-    each = _chunks(node, params) * ways * 4 + ways * (rows + 1) + 2 * rows
-    return int(params["NB"] * each + rows + late + 3 * params["BLOCK"]) * acc_bytes(node)
+    rows, ways = p.gates * params["BLOCK"], params["WAYS"]
+    late = params["BLOCK"] if p.resets_late else 0
+    each = _chunks(p, params) * ways * 4 + ways * (rows + 1) + 2 * rows
+    return int(params["NB"] * each + rows + late + 3 * params["BLOCK"]) * p.acc_bytes
