@@ -14,7 +14,6 @@ from ...ops.quantized_matmul import QuantizedGather, QuantizedMatMul
 from ..integer.matmul_vnni import PanelArgs, panels_binding, panels_refusal
 from ..kernel import Bindings, Params, Problem, register
 from ..launch import Args, Launch, Scratch, Weight, ceil_div
-from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem
 from ..quantized.dynamic_quantization_choice import activation_quantization_refusal, scale_group, sum_length
 from ..quantized.pack_low_bit import packed_args, packed_binding, packing_refusal, panel_width, panels_of, to_panels
@@ -144,7 +143,7 @@ class MatmulVnniGeneric(GenericKernel):
     def refuse(self, p: MatmulProblem) -> str | None:
         if p.node.epilogue is not None:
             return "the general kernel has no epilogue"
-        return panels_refusal(p) or common_refusal(p.node, p.device)
+        return panels_refusal(p) or p.refusal()
 
     def bindings(self, p: MatmulProblem) -> Bindings:
         return (panels_binding(p.node),)

@@ -10,7 +10,6 @@ from ...ir.place import FLAT
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Binding, Bindings, Params, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
-from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem, MatmulSizes, sizes_of
 from .dot4_common import PACK, WORD, TiledDot4, digest, dot_defines, tile_cycles, words
 
@@ -33,7 +32,7 @@ class MatmulDot4(TiledDot4):
     def refuse(self, p: MatmulProblem) -> str | None:
         if not p.node.x.type.count or not p.node.input(1).type.count:
             return "the tensors hold no elements"
-        return common_refusal(p.node, p.device)
+        return p.refusal()
 
     def bindings(self, p: MatmulProblem) -> Bindings:
         layouts = [None if v is None else FLAT for v in p.node.inputs]

@@ -12,7 +12,6 @@ from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Binding, Bindings, Kernel, Params, register
 from ..launch import STORAGE, Args, Array, Launch, Weight, ceil_div
-from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem, MatmulSizes
 from ..quantized.pack_low_bit import VECTORS, panel_width
 from ..quantized.quantized_matmul_cpu import GROUP, balanced_rows, tile_refusal, tile_rows
@@ -64,7 +63,7 @@ class MatmulVnni(Kernel):
     space = {"MR": (6, 5, 4, 3, 2, 1)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
-        return panels_refusal(p) or common_refusal(p.node, p.device)
+        return panels_refusal(p) or p.refusal()
 
     def bindings(self, p: MatmulProblem) -> Bindings:
         return (panels_binding(p.node),)

@@ -14,10 +14,9 @@ from ...ir.graph import Node
 from ...ir.symbols import hint_of, symbolic_max
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Kernel, Params, register
-from ..launch import Arg, Args, Array, Launch, Scratch, Weight, ceil_div
-from .matmul_any import common_defines, common_refusal
-from .matmul_problem import MatmulProblem, MatmulSizes
+from ..kernel import Params, register
+from ..launch import STORAGE, Arg, Args, Array, Launch, Scratch, Weight, ceil_div
+from .matmul_problem import MatmulKernel, MatmulProblem, MatmulSizes
 
 GROUP = (1, 1, 1)
 PACK_STEPS = 64  # rows copied by a work-item of matmul/pack_panels.cl
@@ -66,16 +65,13 @@ def to_panels(width: int, transposed: bool, dtype: np.dtype[Any]) -> Callable[[A
 
 
 @register
-class MatmulPanelsCpu(Kernel):
+class MatmulPanelsCpu(MatmulKernel):
     """MR x NV vectors of accumulators in registers.
 
     FORM: "panels" (constant b packed ahead of time, other b packed by a launch) or "rows" (b as it is). MR, NV, KS: see
     gemm_cpu.cl. ROWS: rows per work-item, 0 for a load-balanced number.
     """
 
-    half_sums = True
-    op = "MatMul"
-    problem = MatmulProblem
     space = {
         "FORM": ("panels", "rows"),
         "MR": (8, 7, 6, 5, 4, 3, 2, 1),
@@ -87,7 +83,7 @@ class MatmulPanelsCpu(Kernel):
     def refuse(self, p: MatmulProblem) -> str | None:
         if not p.device.is_cpu:
             return "register tiles of one work-item are for CPUs"
-        return common_refusal(p.node, p.device)
+        return p.refusal()
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         s = p.sizes
@@ -145,17 +141,10 @@ class MatmulPanelsCpu(Kernel):
         args: Args = {"a": node.x, "b": b, "y": node.y, **s.args(panel_size(s, width) if in_panels else None)}
         defines = {"MR": params["MR"], "NV": params["NV"], "KS": params["KS"], "PANELS": in_panels}
         defines |= {"FETCH": params["NV"] if hint_of(s.m) <= params["MR"] else 1}
-        launches.append(
-            Launch(
-                "matmul_panel",
-                {**args, "rows": rows, **epilogue.args},
-                (panels, ceil_div(s.m, rows), s.batches),
-                GROUP,
-                common_defines(node, s, p.device.pack) | defines,
-                epilogue.prelude,
-            )
-        )
-        return launches
+        args |= {"rows": rows, **epilogue.args}
+        grid = (panels, ceil_div(s.m, rows), s.batches)
+        defines |= p.defines(p.device.pack)
+        return [*launches, Launch("matmul_panel", args, grid, GROUP, defines, epilogue.prelude)]
 
 
 def _balanced_rows(p: MatmulSizes, panels: int, tile: int, device: DeviceInfo) -> int:
@@ -180,8 +169,7 @@ def _panels(node: Node, p: MatmulSizes, vectors: int, device: DeviceInfo) -> tup
         {"b": b, "out": scratch, "matrices": p.b_count, "N": p.n, "K": p.k},
         (ceil_div(p.n, width), ceil_div(p.k, PACK_STEPS), p.b_count),
         GROUP,
-        {"STORAGE": common_defines(node, p, device.pack)["STORAGE"], "PACK": device.pack}
-        | {"NV": vectors, "TRANS_B": p.trans_b},
+        {"STORAGE": STORAGE[node.y.type.storage], "PACK": device.pack} | {"NV": vectors, "TRANS_B": p.trans_b},
         source="matmul/pack_panels.cl",
     )
     return scratch, [launch]

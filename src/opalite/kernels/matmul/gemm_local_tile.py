@@ -18,29 +18,25 @@ from ..fma.tile_parameters import (
     tile_illegal,
     tile_size,
 )
-from ..kernel import Kernel, Params, register
-from ..launch import Arg, Args, Launch, Scratch, ceil_div
+from ..kernel import Params, register
+from ..launch import Args, Launch, Scratch, ceil_div
 from ..weight_packing import columns_weight
-from .matmul_any import common_defines, common_refusal
-from .matmul_problem import MatmulProblem
+from .matmul_problem import MatmulKernel, MatmulProblem
 
 VECTOR = 4
 
 
 @register
-class MatmulLocalTile(Kernel):
+class MatmulLocalTile(MatmulKernel):
     """Register tiles of any element type; a constant b is in panels, from which tiles are loaded directly."""
 
     rank = 3
-    half_sums = True
-    op = "MatMul"
-    problem = MatmulProblem
     space = SPACE
 
     def refuse(self, p: MatmulProblem) -> str | None:
         if next(legal_tiles(p.device, _element(p)), None) is None:
             return "the device's work-groups are smaller than 64 work-items, or have no local memory for tiles"
-        return common_refusal(p.node, p.device)
+        return p.refusal()
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         if params["PARTS"] > 1 and may_have_remainder(p.sizes.n, VECTOR):
@@ -61,15 +57,13 @@ class MatmulLocalTile(Kernel):
 
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, s, b = p.node, p.sizes, p.node.input(1)
-        panels = b.is_const and s.b_count == 1
+        panels = p.has_panels
         inner = (s.m if s.trans_a else s.k, s.n, *(() if panels else (s.k if s.trans_b else s.n,)))
         aligned = not any(may_have_remainder(size, VECTOR) for size in inner)
         epilogue = rows_epilogue(node, p.device, aligned=aligned)
-        right: Arg = b
-        if panels:
-            right = columns_weight(b, s.trans_b, tile_size(params)[1], slab(params))
+        right = columns_weight(b, s.trans_b, tile_size(params)[1], slab(params)) if panels else b
         (rows, columns), group = tile_size(params), group_size(params)
-        defines = common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, **tile_defines(params)}
+        defines = p.defines(VECTOR) | {"TRANS_B": s.trans_b, **tile_defines(params)}
         defines |= {"PANELS": panels, "ALIGNED": aligned}
         parts = params["PARTS"]
         grid = (ceil_div(s.n, columns) * group, ceil_div(s.m, rows), s.batches * parts)

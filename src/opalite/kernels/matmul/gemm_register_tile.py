@@ -5,28 +5,21 @@ from __future__ import annotations
 from ...cost.cost_tables import LocalMemory
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Kernel, Params, register
-from ..launch import Arg, Args, Launch, ceil_div
+from ..kernel import Params, register
+from ..launch import Args, Launch, ceil_div
 from ..weight_packing import columns_weight
-from .matmul_any import common_defines, common_refusal
-from .matmul_problem import MatmulProblem
+from .matmul_problem import MatmulKernel, MatmulProblem
 
 VECTOR = 4
 _FEW = 2048  # work-items per compute unit from which each takes more columns
 
 
 @register
-class MatmulRegisterTile(Kernel):
+class MatmulRegisterTile(MatmulKernel):
     """TM rows by TN vectors of columns per work-item, any element type; a constant b is in panels."""
 
     rank = 1
-    half_sums = True
-    op = "MatMul"
-    problem = MatmulProblem
     space = {"TM": (4, 2, 1, 8), "TN": (1, 2, 4)}
-
-    def refuse(self, p: MatmulProblem) -> str | None:
-        return common_refusal(p.node, p.device)
 
     def defaults(self, p: MatmulProblem) -> Params:
         rows = self._rows(p)
@@ -53,12 +46,10 @@ class MatmulRegisterTile(Kernel):
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, s, b = p.node, p.sizes, p.node.input(1)
         columns = params["TN"] * VECTOR
-        panels = b.is_const and s.b_count == 1
+        panels = p.has_panels
         epilogue = rows_epilogue(node, p.device)
-        right: Arg = b
-        if panels:
-            right = columns_weight(b, s.trans_b, columns, VECTOR)
-        defines = common_defines(node, s, VECTOR) | {"TRANS_B": s.trans_b, "PANELS": panels, **params}
+        right = columns_weight(b, s.trans_b, columns, VECTOR) if panels else b
+        defines = p.defines(VECTOR) | {"TRANS_B": s.trans_b, "PANELS": panels, **params}
         grid = (ceil_div(s.n, columns), ceil_div(s.m, params["TM"]), s.batches)
         args: Args = {"a": node.x, "b": right, "y": node.y, **s.args(), **epilogue.args}
         return [Launch("matmul_register", args, grid, defines=defines, prelude=epilogue.prelude)]

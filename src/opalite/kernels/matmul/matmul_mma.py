@@ -7,7 +7,6 @@ from ..kernel import Params, register
 from ..launch import Args, Launch, Weight, ceil_div
 from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
 from ..mma.mma_tile import COLUMNS, QUADS, SPACE, WAVE, find_tile, pack_weights, tile_defines, tile_grid, tile_illegal
-from .matmul_any import common_defines
 from .matmul_problem import MatmulProblem
 
 
@@ -43,5 +42,5 @@ class MatmulMma(MmaProduct):
         grid, group = tile_grid(params, s.m, s.n)
         args: Args = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n}
         args |= {"tiles": ceil_div(s.n, 16), "steps": ceil_div(s.k, 4 * QUADS), "quads": s.k // 4, **epilogue.args}
-        defines = common_defines(node, s, 4) | tile_defines(params)
+        defines = p.defines(4) | tile_defines(params)
         return [Launch("matmul_mma", args, grid, group, defines, epilogue.prelude)]

@@ -10,7 +10,6 @@ from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
 from ..mma.mma_cost import FEWEST_POSITIONS
 from ..mma.mma_tile import COLUMNS, QUADS, WAVE
 from ..mma.staged_tile import SLAB, SPACE, find_tile, legal_tiles, pack_stages, tile_defines, tile_grid, tile_illegal
-from .matmul_any import common_defines
 from .matmul_problem import MatmulProblem
 
 
@@ -58,5 +57,5 @@ class MatmulMmaStaged(MmaProduct):
         args: Args = {"a": node.x, "weights": weights, "y": node.y, "rows": s.m, "columns": s.n, "k": s.k}
         args |= {"tiles": ceil_div(s.n, 16), "steps": turns * 2 * slabs, "turns": turns}
         args |= {**self.extra_args(node), **epilogue.args}
-        defines = common_defines(node, s, 4) | tile_defines(params) | dict(self.further_defines)
+        defines = p.defines(4) | tile_defines(params) | dict(self.further_defines)
         return [Launch("matmul_staged", args, grid, group, defines, epilogue.prelude)]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...ir.graph import Node
-from ...ir.symbols import hint_of
+from ...ir.symbols import hint_of, symbolic_max
 from ...ir.tensor_type import Shape
 from ...ops.matmul import MatrixProduct, matrix_dims
-from ..kernel import Problem
-from ..launch import Args, Table, make_table
+from ..codegen.epilogue import epilogue_refusal
+from ..kernel import Kernel, Problem
+from ..launch import STORAGE, Args, Defines, Table, make_table
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,34 @@ class MatmulProblem(Problem):
     def sizes(self) -> MatmulSizes:
         """Sizes, strides and merged batch dimensions, computed once."""
         return sizes_of(self.node)
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether b is one constant matrix, which kernels pack in panels."""
+        return self.node.input(1).is_const and self.sizes.b_count == 1
+
+    def refusal(self) -> str | None:
+        """The reason why no matrix product kernel takes the node (epilogue, index overflow), or None."""
+        node = self.node
+        largest = symbolic_max(t.count for t in (node.x.type, node.input(1).type, node.y.type))
+        if largest >= 1 << 31:
+            return f"a tensor of {largest!r} elements is beyond 32-bit indices"
+        return epilogue_refusal(node, "rows")
+
+    def defines(self, pack: int) -> Defines:
+        """Defines that all matrix product kernels share."""
+        return {"STORAGE": STORAGE[self.node.y.type.storage], "PACK": pack, "TRANS_A": self.sizes.trans_a}
+
+
+class MatmulKernel(Kernel):
+    """Base class of MatMul kernels."""
+
+    op = "MatMul"
+    problem = MatmulProblem
+    half_sums = True
+
+    def refuse(self, p: MatmulProblem) -> str | None:
+        return p.refusal()
 
 
 def sizes_of(node: Node) -> MatmulSizes:

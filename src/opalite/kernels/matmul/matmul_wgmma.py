@@ -22,7 +22,6 @@ from ..mma.wgmma_tile import (
     tile_size,
     warpgroup_refusal,
 )
-from .matmul_any import common_defines
 from .matmul_problem import MatmulProblem
 
 
@@ -77,9 +76,7 @@ class MatmulWgmma(MmaProduct):
         args: Args = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}
         args |= {"chunks": chunks, "high": high, "wide": wide, **self.extra_args(node)}
         finish: Args = {"y": node.y, **epilogue.args}
-        defines = common_defines(node, s, 4) | tile_defines(
-            params, node, finds_statistics=self.work(p).finds_statistics
-        )
+        defines = p.defines(4) | tile_defines(params, node, finds_statistics=self.work(p).finds_statistics)
         defines |= self.further_defines
         if (parts := params["PARTS"]) == 1:
             return [Launch("matmul_warpgroup", args | finish, grid, group, defines, epilogue.prelude)]

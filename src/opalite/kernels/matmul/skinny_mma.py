@@ -23,7 +23,6 @@ from ..codegen.epilogue import rows_epilogue
 from ..kernel import Kernel, Params, register
 from ..launch import Args, Array, Defines, Launch, Weight, ceil_div
 from ..mma.matmul_base import MmaProduct
-from .matmul_any import common_defines, common_refusal
 from .matmul_mma import MatmulMma, packed_weights
 from .matmul_mma_staged import MatmulMmaStaged
 from .matmul_problem import MatmulProblem, skinny_rows
@@ -108,7 +107,7 @@ class MatmulSkinnyMma(Kernel):
             return f"{s.k} terms are no multiple of 4"
         if p.device.max_work_group_size < min(self.space["PARTS"]) * _WAVE:
             return f"the device's work-groups are smaller than {min(self.space['PARTS']) * _WAVE} work-items"
-        return common_refusal(p.node, p.device)
+        return p.refusal()
 
     def illegal(self, p: SkinnyProblem, params: Params) -> str | None:
         items, rows = params["PARTS"] * _WAVE, params["MR"]
@@ -148,7 +147,7 @@ class MatmulSkinnyMma(Kernel):
         grid = (ceil_div(sixteens, blocks) * group, strips)
         args: Args = {"a": node.x, "weights": packed.weight, "y": node.y, "M": s.m, "N": s.n, "K": s.k}
         args |= {"steps": packed.steps, "blocks": blocks, **epilogue.args}
-        defines = common_defines(node, s, 4) | {"FORM": packed.form, "TILE": packed.columns, **params}
+        defines = p.defines(4) | {"FORM": packed.form, "TILE": packed.columns, **params}
         defines["ROUNDS"] = max(1, min(_MOST_ROUNDS, _ROW_BYTES // (2 * params["MR"] * chunk_terms(params))))
         return [Launch("matmul_few", args, grid, (group, 1), defines, epilogue.prelude)]
 

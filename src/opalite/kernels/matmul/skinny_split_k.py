@@ -5,23 +5,19 @@ from __future__ import annotations
 from ...ir.symbols import hint_of, may_have_remainder
 from ...ops.operator import Cost
 from ..codegen.epilogue import rows_epilogue
-from ..kernel import Kernel, Params, register
+from ..kernel import Params, register
 from ..launch import Launch, ceil_div
-from .matmul_any import common_defines, common_refusal
-from .matmul_problem import MatmulProblem, skinny_rows
+from .matmul_problem import MatmulKernel, MatmulProblem, skinny_rows
 
 MOST_ROWS = 32
 _SMALLEST, _LARGEST = 64, 256  # work-items per group
 
 
 @register
-class MatmulSkinnySplitK(Kernel):
+class MatmulSkinnySplitK(MatmulKernel):
     """MR rows by TX vectors of columns (row-major b) or TY columns (transposed b) per work-group."""
 
     rank = 2
-    half_sums = True
-    op = "MatMul"
-    problem = MatmulProblem
     space = {"TX": (32, 8, 4), "TY": (8, 32, 64), "MR": (1, 2, 4, 8), "PACK": (4, 1), "UNROLL": (8, 4)}
 
     def refuse(self, p: MatmulProblem) -> str | None:
@@ -30,7 +26,7 @@ class MatmulSkinnySplitK(Kernel):
             return f"a has {rows} rows; this kernel is for at most {MOST_ROWS}"
         if min(p.device.max_work_group_size, *p.device.max_work_item_sizes[:2]) < 64:
             return "the device's work-groups are smaller than 64 work-items"
-        return common_refusal(p.node, p.device)
+        return p.refusal()
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
         tx, ty, s = params["TX"], params["TY"], p.sizes
@@ -66,17 +62,11 @@ class MatmulSkinnySplitK(Kernel):
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, s, tx, ty = p.node, p.sizes, params["TX"], params["TY"]
         epilogue = rows_epilogue(node, p.device)
+        args = {"a": node.x, "b": node.input(1), "y": node.y, **s.args(), **epilogue.args}
         groups = ceil_div(s.n, _group(p, params)[0])
-        return [
-            Launch(
-                "matmul_skinny",
-                {"a": node.x, "b": node.input(1), "y": node.y, **s.args(), **epilogue.args},
-                (groups * tx, ty, ceil_div(s.m, params["MR"]) * s.batches),
-                (tx, ty, 1),
-                common_defines(node, s, params["PACK"]) | {"TRANS_B": s.trans_b, **params},
-                epilogue.prelude,
-            )
-        ]
+        grid = (groups * tx, ty, ceil_div(s.m, params["MR"]) * s.batches)
+        defines = p.defines(params["PACK"]) | {"TRANS_B": s.trans_b, **params}
+        return [Launch("matmul_skinny", args, grid, (tx, ty, 1), defines, epilogue.prelude)]
 
 
 def _group(p: MatmulProblem, params: Params) -> tuple[int, int]:

@@ -12,7 +12,6 @@ from ...ir.graph import Value
 from ...ops.operator import Cost
 from ..kernel import Kernel
 from ..launch import Array, Weight, ceil_div
-from ..matmul.matmul_any import common_refusal
 from ..matmul.matmul_problem import MatmulProblem, MatmulSizes
 from ..weight_packing import one_matrix
 from .mma_cost import mma_seconds
@@ -41,7 +40,7 @@ class MmaProduct(Kernel):
         s = p.sizes
         if s.trans_a or s.batches != 1:
             return "the left side must be one matrix, stored by rows"
-        return mma_refusal(p.node, p.device) or common_refusal(p.node, p.device)
+        return mma_refusal(p.node, p.device) or p.refusal()
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         s = p.sizes
