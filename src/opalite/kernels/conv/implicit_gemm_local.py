@@ -13,20 +13,8 @@ from ...ir.dtype import DType
 from ...ops.conv import Convolution
 from ...ops.operator import Cost
 from ..codegen.epilogue import keeps_zeros, packed_epilogue
-from ..fma.tile_parameters import (
-    SPACE,
-    GemmSize,
-    find_tile,
-    full_operands,
-    group_size,
-    legal_tiles,
-    slab,
-    tile_cycles,
-    tile_defines,
-    tile_illegal,
-    tile_size,
-    to_panels,
-)
+from ..fma import tile_parameters as fma
+from ..fma.tile_parameters import GemmSize, full_operands
 from ..kernel import Params, register
 from ..launch import STORAGE, Args, Array, Launch, Scratch, Weight, ceil_div
 from .direct_split_k import seconds_relative_to_split_k
@@ -39,7 +27,7 @@ PACK = 4
 class ConvGemmLocal(PackedConv):
     """NC4HW4 to NC4HW4 by register tiles of positions by output channels."""
 
-    space = SPACE
+    space = fma.SPACE
 
     def refuse(self, p: ConvProblem) -> str | None:
         node = p.node
@@ -50,13 +38,13 @@ class ConvGemmLocal(PackedConv):
         return p.packed_refusal or taps_refusal(p.window) or p.merge_refusal(PACK, PACK)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
-        return tile_illegal(params, p.device)
+        return fma.tile_illegal(params, p.device)
 
     def defaults(self, p: ConvProblem) -> Params:
-        return find_tile(_sums(p), p.device)
+        return fma.find_tile(_sums(p), p.device)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
-        cycles = tile_cycles(self.defaults(p), _sums(p), p.device)
+        cycles = fma.tile_cycles(self.defaults(p), _sums(p), p.device)
         return seconds_relative_to_split_k(p, cost, cycles)
 
     def launch(self, p: ConvProblem, params: Params) -> list[Launch]:
@@ -64,8 +52,8 @@ class ConvGemmLocal(PackedConv):
         x, bias, y, win = node.x, node.get(2), node.y, p.window
         storage, g, taps = y.type.storage, p.groups(PACK, PACK), math.prod(p.window.kernel)
         positions = p.positions
-        (rows, columns), group = tile_size(params), group_size(params)
-        turns = ceil_div(taps * g.in_blocks * PACK, slab(params))
+        (rows, columns), group = fma.tile_size(params), fma.group_size(params)
+        turns = ceil_div(taps * g.in_blocks * PACK, fma.slab(params))
         form, pack = filter_panels(g, taps, params, storage)
         epilogue = packed_epilogue(node, p.device)
         weights = Weight(node.input(1), form, pack)
@@ -73,10 +61,10 @@ class ConvGemmLocal(PackedConv):
         args: Args = {"x": x, "weights": weights, "positions": positions, **win.args()}
         args |= {"groups": g.count, "turns": turns, "ib": g.in_blocks, "ob": g.out_blocks, "m": y.shape[1]}
         if not win.is_pointwise:
-            args["quads"] = _quad_table(taps, g.in_blocks, turns * slab(params) // PACK)
+            args["quads"] = _quad_table(taps, g.in_blocks, turns * fma.slab(params) // PACK)
         finish: Args = {"y": y, **epilogue.args}
         finish |= {} if bias is None else {"bias": bias_weight(bias, PACK, storage)}
-        defines = win.defines() | tile_defines(params) | {"PACK": PACK, "STORAGE": STORAGE[storage]}
+        defines = win.defines() | fma.tile_defines(params) | {"PACK": PACK, "STORAGE": STORAGE[storage]}
         defines |= {"HAS_BIAS": bias is not None, "MASK": y.shape[1] % PACK != 0 and not keeps_zeros(node)}
         defines |= {"POINTWISE": win.is_pointwise, "WIDE": taps > 31}
         grid = (ceil_div(positions, rows) * group, g.count * ceil_div(g.out_blocks * PACK, columns), parts)
@@ -97,7 +85,7 @@ def local_refusal(device: DeviceInfo) -> str | None:
         return "a CPU has no local memory apart: tiles of it would leave the registers"
     if not device.local_mem_dedicated:
         return "the device's local memory is part of global memory"
-    if next(legal_tiles(device), None) is None:
+    if next(fma.legal_tiles(device), None) is None:
         return f"no tile fits work-groups of {device.max_work_group_size} with {device.local_mem} bytes"
     return None
 
@@ -109,7 +97,7 @@ def supports_local_tiles(device: DeviceInfo) -> bool:
 
 def filter_panels(g: Groups, taps: int, params: Params, storage: DType) -> tuple[str, Callable[[Array], Array]]:
     """(form, function) that packs filters of `taps` as [groups, panels, turns * SLAB, BN]."""
-    form, panels = to_panels(params, storage)
+    form, panels = fma.to_panels(params, storage)
 
     def pack(data: Array) -> Array:
         # [groups, taps, in_blocks, PACK, out_blocks, PACK]

@@ -11,21 +11,10 @@ from ..codegen.epilogue import packed_epilogue
 from ..fma.tile_parameters import full_operands
 from ..kernel import Params, register
 from ..launch import STORAGE, Args, Array, Launch, Scratch, Weight, ceil_div
-from ..mma.implicit_gemm_base import PACK, MmaConv, implicit_gemm
+from ..mma import wgmma_tile
 from ..mma.mma_cost import FEWEST_POSITIONS, has_aligned_pairs, warpgroup_seconds
-from ..mma.wgmma_tile import (
-    CHUNK,
-    SPACE,
-    WgmmaProblem,
-    find_tile,
-    pack_chunks,
-    tile_defines,
-    tile_grid,
-    tile_illegal,
-    tile_size,
-    warpgroup_refusal,
-)
-from .implicit_gemm_mma_staged import quad_table
+from ..mma.wgmma_tile import WgmmaProblem
+from .implicit_gemm_mma import PACK, MmaConv, implicit_gemm, quad_table
 from .pack_filters import ConvProblem, bias_weight, taps_refusal
 
 
@@ -33,23 +22,24 @@ from .pack_filters import ConvProblem, bias_weight, taps_refusal
 class ConvGemmWgmma(MmaConv):
     """Input pixels go to registers, filters through local memory."""
 
-    space = SPACE
+    source = "conv/implicit_gemm_wgmma.cl"
+    space = wgmma_tile.SPACE
 
     def refuse(self, p: ConvProblem) -> str | None:
-        if why := warpgroup_refusal(p.device) or super().refuse(p):
+        if why := wgmma_tile.warpgroup_refusal(p.device) or super().refuse(p):
             return why
         product, channels = implicit_gemm(p), p.node.x.shape[1]
-        if channels % (PACK * CHUNK):
-            return f"{channels} channels are not a multiple of {PACK * CHUNK}"
+        if channels % (PACK * wgmma_tile.CHUNK):
+            return f"{channels} channels are not a multiple of {PACK * wgmma_tile.CHUNK}"
         if product.positions < FEWEST_POSITIONS:
             return f"{product.positions} positions would leave most of a tile empty"
         return taps_refusal(product.window)
 
     def illegal(self, p: ConvProblem, params: Params) -> str | None:
-        return tile_illegal(params)
+        return wgmma_tile.tile_illegal(params)
 
     def defaults(self, p: ConvProblem) -> Params:
-        return find_tile(_work(p), p.device)
+        return wgmma_tile.find_tile(_work(p), p.device)
 
     def seconds(self, p: ConvProblem, cost: Cost) -> float:
         return warpgroup_seconds(_work(p), p.device, cost, paired=has_aligned_pairs(p.window))
@@ -58,24 +48,32 @@ class ConvGemmWgmma(MmaConv):
         node, product = p.node, implicit_gemm(p)
         x, bias, y, win = node.x, node.get(2), node.y, product.window
         positions, channels, quads = product.sizes
-        blocks, in_blocks, chunks = ceil_div(channels, PACK), ceil_div(x.shape[1], PACK), ceil_div(quads, CHUNK)
-        (rows, columns), parts = tile_size(params), params["PARTS"]
+        blocks, in_blocks, chunks = (
+            ceil_div(channels, PACK),
+            ceil_div(x.shape[1], PACK),
+            ceil_div(quads, wgmma_tile.CHUNK),
+        )
+        (rows, columns), parts = wgmma_tile.tile_size(params), params["PARTS"]
         epilogue = packed_epilogue(node, p.device)
 
         def pack(data: Array) -> Array:
-            return pack_chunks(product.filters(data), columns)
+            return wgmma_tile.pack_chunks(product.filters(data), columns)
 
         args: Args = {"x": x, "weights": Weight(node.input(1), f"{product.form} warpgroup by {columns}", pack)}
-        args["starts"] = np.ascontiguousarray(quad_table(win, in_blocks, (chunks + 1) * CHUNK)[::CHUNK])
+        args["starts"] = np.ascontiguousarray(
+            quad_table(win, in_blocks, (chunks + 1) * wgmma_tile.CHUNK)[:: wgmma_tile.CHUNK]
+        )
         high, wide = ceil_div(positions, rows), ceil_div(channels, columns)
         args |= {"positions": positions, "chunks": chunks, "high": high, "wide": wide}
         args |= {"ib": in_blocks, "ob": blocks, "m": channels, **win.args()}
         finish: Args = {"y": y, **epilogue.args}
         finish |= {} if bias is None else {"bias": bias_weight(bias, PACK, y.type.storage)}
-        defines = win.defines() | tile_defines(params, node) | {"PACK": PACK, "STORAGE": STORAGE[y.type.storage]}
+        defines = (
+            win.defines() | wgmma_tile.tile_defines(params, node) | {"PACK": PACK, "STORAGE": STORAGE[y.type.storage]}
+        )
         defines |= {"HAS_BIAS": bias is not None, "MASK": channels % PACK != 0, "WIDE": math.prod(win.kernel) > 31}
         defines["SKIP"] = max(win.dilations) > 1
-        grid, group = tile_grid(params, high, wide)
+        grid, group = wgmma_tile.tile_grid(params, high, wide)
         if parts == 1:
             return [Launch("conv_warpgroup", args | finish, grid, group, defines, epilogue.prelude)]
         sums = {"parts": Scratch("parts", parts * blocks * positions * PACK * 4)}

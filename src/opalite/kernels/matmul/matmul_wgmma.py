@@ -8,20 +8,10 @@ from ..codegen.epilogue import rows_epilogue
 from ..fma.tile_parameters import full_operands
 from ..kernel import Params, register
 from ..launch import Args, Array, Defines, Launch, Scratch, ceil_div
-from ..mma.matmul_base import MmaProduct, WeightOrder, packed_weight
+from ..mma import wgmma_tile
 from ..mma.mma_cost import FEWEST_POSITIONS, warpgroup_seconds
-from ..mma.wgmma_tile import (
-    CHUNK,
-    SPACE,
-    WgmmaProblem,
-    find_tile,
-    pack_chunks,
-    tile_defines,
-    tile_grid,
-    tile_illegal,
-    tile_size,
-    warpgroup_refusal,
-)
+from ..mma.wgmma_tile import WgmmaProblem
+from .matmul_mma import MmaProduct, WeightOrder, packed_weight
 from .matmul_problem import MatmulProblem
 
 
@@ -29,7 +19,8 @@ from .matmul_problem import MatmulProblem
 class MatmulWgmma(MmaProduct):
     """Rows go to registers, weights through local memory."""
 
-    space = SPACE
+    source = "matmul/matmul_wgmma.cl"
+    space = wgmma_tile.SPACE
     further_defines: Defines = {}
 
     def extra_args(self, node: Node) -> Args:
@@ -43,7 +34,7 @@ class MatmulWgmma(MmaProduct):
 
     def refuse(self, p: MatmulProblem) -> str | None:
         s = p.sizes
-        if why := warpgroup_refusal(p.device):
+        if why := wgmma_tile.warpgroup_refusal(p.device):
             return why
         if s.k % 8 or s.n % 4:
             return f"{s.k} terms are not a multiple of 8 or {s.n} columns not one of 4"
@@ -52,10 +43,10 @@ class MatmulWgmma(MmaProduct):
         return super().refuse(p)
 
     def illegal(self, p: MatmulProblem, params: Params) -> str | None:
-        return tile_illegal(params)
+        return wgmma_tile.tile_illegal(params)
 
     def defaults(self, p: MatmulProblem) -> Params:
-        return find_tile(self.work(p), p.device)
+        return wgmma_tile.find_tile(self.work(p), p.device)
 
     def seconds(self, p: MatmulProblem, cost: Cost) -> float:
         return warpgroup_seconds(self.work(p), p.device, cost, paired=True)
@@ -63,20 +54,20 @@ class MatmulWgmma(MmaProduct):
     def launch(self, p: MatmulProblem, params: Params) -> list[Launch]:
         node, s = p.node, p.sizes
         epilogue = rows_epilogue(node, p.device, aligned=True)
-        rows, columns = tile_size(params)
-        chunks = ceil_div(s.k, 4 * CHUNK)
+        rows, columns = wgmma_tile.tile_size(params)
+        chunks = ceil_div(s.k, 4 * wgmma_tile.CHUNK)
 
         def pack(quads: Array) -> Array:
-            return pack_chunks(quads, columns, paired=True)  # a work-item has two adjacent quads
+            return wgmma_tile.pack_chunks(quads, columns, paired=True)  # a work-item has two adjacent quads
 
-        form = WeightOrder("warpgroup", columns, 4 * CHUNK, 1, (2, columns // 8, 2, 8, 8))
+        form = WeightOrder("warpgroup", columns, 4 * wgmma_tile.CHUNK, 1, (2, columns // 8, 2, 8, 8))
         weights = packed_weight(node.input(1), s, form, pack)
         high, wide = ceil_div(s.m, rows), ceil_div(s.n, columns)
-        grid, group = tile_grid(params, high, wide)
+        grid, group = wgmma_tile.tile_grid(params, high, wide)
         args: Args = {"a": node.x, "weights": weights, "rows": s.m, "columns": s.n, "k": s.k}
         args |= {"chunks": chunks, "high": high, "wide": wide, **self.extra_args(node)}
         finish: Args = {"y": node.y, **epilogue.args}
-        defines = p.defines(4) | tile_defines(params, node, finds_statistics=self.work(p).finds_statistics)
+        defines = p.defines(4) | wgmma_tile.tile_defines(params, node, finds_statistics=self.work(p).finds_statistics)
         defines |= self.further_defines
         if (parts := params["PARTS"]) == 1:
             return [Launch("matmul_warpgroup", args | finish, grid, group, defines, epilogue.prelude)]

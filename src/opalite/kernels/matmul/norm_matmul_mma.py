@@ -16,7 +16,7 @@ from ..launch import Args, Array, Defines, Weight, ceil_div
 from ..mma.mma_cost import warpgroup_share
 from ..mma.staged_tile import find_tile, legal_tiles, stage_bytes, tile_cycles, tile_size
 from ..mma.wgmma_tile import WgmmaProblem
-from .matmul_mma_staged import MatmulMmaStaged
+from .matmul_mma import MatmulMmaStaged
 from .matmul_problem import MatmulProblem, sizes_of
 from .matmul_wgmma import MatmulWgmma
 

@@ -22,9 +22,7 @@ from ...ops.row_norm_matmul import RowNormMatMul
 from ..codegen.epilogue import rows_epilogue
 from ..kernel import Kernel, Params, register
 from ..launch import Args, Array, Defines, Launch, Weight, ceil_div
-from ..mma.matmul_base import MmaProduct
-from .matmul_mma import MatmulMma, packed_weights
-from .matmul_mma_staged import MatmulMmaStaged
+from .matmul_mma import MatmulMma, MatmulMmaStaged, MmaProduct, packed_weights
 from .matmul_problem import MatmulProblem, skinny_rows
 from .matmul_wgmma import MatmulWgmma
 

@@ -16,10 +16,8 @@ from ...ops.operator import Cost
 from ...ops.quantized_matmul import QuantizedMatMul
 from ..kernel import Kernel, Params, register
 from ..launch import STORAGE, Arg, Launch, Scratch, Weight, ceil_div
-from ..matmul.gemm_local_tile import MatmulLocalTile
-from ..matmul.gemm_register_tile import MatmulRegisterTile
-from ..matmul.matmul_mma import MatmulMma
-from ..matmul.matmul_mma_staged import MatmulMmaStaged
+from ..matmul.gemm_gpu import MatmulLocalTile, MatmulRegisterTile
+from ..matmul.matmul_mma import MatmulMma, MatmulMmaStaged
 from ..matmul.matmul_problem import MatmulProblem
 from ..matmul.matmul_wgmma import MatmulWgmma
 from .pack_low_bit import codebook_defines, packed_args, panels_of
