@@ -208,7 +208,7 @@ MENDS = (
         "instance_norm_matmul",
         Focus(("norm_then_product",)),
         ("InstanceNormalization", "GroupNormalization"),
-        ("passes.fusion.fuse_norm_matmul", ' or node.op.kind != "layer" or', " or"),
+        ("passes.fusion.fuse_norm_matmul", " or node.op.kind not in kinds or", " or"),
         ("passes.fusion.fuse_norm_matmul", "return node.op.axis ==", "return node.op.axis % len(node.x.shape) =="),
     ),
     _mend(
@@ -226,7 +226,7 @@ MENDS = (
         Focus(("scaled_conv",), "special"),
         _CONVS,
         (
-            "passes.fusion.fold_affine",
+            "passes.fusion.fold_into_conv",
             "if not peeled or not np.all(np.isfinite(scale)) or not np.all(np.isfinite(shift)):",
             "if not peeled:",
         ),
@@ -237,7 +237,7 @@ MENDS = (
         "padding_under_ceil_mode",
         Focus(("padded_conv",)),
         _POOLS,
-        ("passes.fusion.fold_pad", "if isinstance(op, Pool) and op.ceil_mode:", "if False:"),
+        ("passes.fusion.fold_into_conv", "if isinstance(op, Pool) and op.ceil_mode:", "if False:"),
     ),
     _mend(
         "packed_views_of_doubles",

@@ -97,8 +97,13 @@ def pick_kernels(
 
     def ask(node: Node) -> None:
         """Find the options of a node, or of its parts if the epilogue must be split off."""
-        options, refused = _options(node, device, memory, measured, tier, builds, answers)
-        consider(node, options, refused)
+        if isinstance(node.op, Reshape) and node.x.dtype.on_device:
+            views = view_options(node, device, memory)
+            # Generic kernels read and write row-major tensors: a packed view would need casts.
+            consider(node, views[:1] if tier == "generic" else views, {})
+        else:
+            found = find_options(node, device, memory, measured, tier=tier, builds=builds, answers=answers)
+            consider(node, *found)
 
     def consider(node: Node, options: list[Option], refused: dict[str, str]) -> None:
         if not options and node.epilogue is not None:
@@ -112,7 +117,11 @@ def pick_kernels(
         ask(node)
     problem.find_uses()
     chosen = _cheapest(problem)
-    while graph.trace is not None and (unfit := _unfit(graph, device, chosen)):
+    while graph.trace is not None:
+        # Nodes whose options do not serve other sizes; guards are recorded for the others.
+        unfit = {node: why for node in graph.nodes if (why := confirm(node, device, chosen[node])) is not None}
+        if not unfit:
+            break
         for node, why in unfit.items():
             gone = chosen[node]
             assert gone.kernel is not None
@@ -134,22 +143,6 @@ def pick_kernels(
         v.type = v.type.with_place(HOST)
 
 
-def _options(
-    node: Node,
-    device: DeviceInfo,
-    memory: Memory | None,
-    measured: Measured | None,
-    tier: Tier,
-    builds: bool,
-    answers: Answers,
-) -> tuple[list[Option], dict[str, str]]:
-    if isinstance(node.op, Reshape) and node.x.dtype.on_device:
-        views = view_options(node, device, memory)
-        # Generic kernels read and write row-major tensors: a packed view would need casts.
-        return views[:1] if tier == "generic" else views, {}
-    return find_options(node, device, memory, measured, tier=tier, builds=builds, answers=answers)
-
-
 def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], builds: bool) -> list[Option]:
     """The single option of a node without a kernel: the host."""
     flat = Binding(tuple(None if v is None else FLAT for v in node.inputs), tuple(FLAT for _ in node.outputs))
@@ -160,11 +153,6 @@ def _on_host(node: Node, hosted: dict[Node, str], refused: Mapping[str, str], bu
     else:
         hosted[node] = "; ".join(f"{k}: {why}" for k, why in refused.items()) or _NO_KERNEL[builds]
     return [Option(None, flat, HOST_SECONDS)]
-
-
-def _unfit(graph: Graph, device: DeviceInfo, chosen: Mapping[Node, Option]) -> dict[Node, str]:
-    """Nodes whose options do not serve other sizes, with the reason; guards are recorded for the others."""
-    return {node: why for node in graph.nodes if (why := confirm(node, device, chosen[node])) is not None}
 
 
 def _cheapest(problem: _Problem) -> dict[Node, Option]:
@@ -180,11 +168,8 @@ def _cheapest(problem: _Problem) -> dict[Node, Option]:
 
 
 def _start(options: list[Option], prefer_packed: bool) -> Option:
-    if prefer_packed:
-        packed = [o for o in options if o.binding.outputs and not o.binding.outputs[0].is_row_major]
-        return min(packed or options, key=lambda o: o.seconds)
-    flat = [o for o in options if o.binding.outputs and o.binding.outputs[0].is_row_major]
-    return min(flat or options, key=lambda o: o.seconds)
+    preferred = [o for o in options if o.binding.outputs and o.binding.outputs[0].is_row_major != prefer_packed]
+    return min(preferred or options, key=lambda o: o.seconds)
 
 
 def _improve(problem: _Problem, chosen: dict[Node, Option]) -> float:
@@ -237,21 +222,16 @@ def _layout_of(problem: _Problem, chosen: dict[Node, Option], v: Value) -> Layou
 def _input_casts(problem: _Problem, chosen: dict[Node, Option], node: Node, option: Option) -> float:
     total = 0.0
     for v, want in zip(node.inputs, option.binding.inputs, strict=True):
-        if v is None or v.is_const or want is None:
-            continue
-        total += problem.cast_seconds(v.type, _layout_of(problem, chosen, v), want)
+        if v is not None and not v.is_const and want is not None:
+            total += problem.cast_seconds(v.type, _layout_of(problem, chosen, v), want)
     return total
 
 
 def _local_seconds(problem: _Problem, chosen: dict[Node, Option], node: Node, option: Option) -> float:
     total = option.seconds + _input_casts(problem, chosen, node, option)
     for out, layout in zip(node.outputs, option.binding.outputs, strict=True):
-        wanted: set[Layout] = set()
-        for user, i in problem.uses.get(out, ()):
-            want = chosen[user].binding.inputs[i]
-            if want is not None:
-                wanted.add(want)
+        wanted = {chosen[user].binding.inputs[i] for user, i in problem.uses.get(out, ())}
         if out in problem.exposed:
             wanted.add(FLAT)
-        total += sum(problem.cast_seconds(out.type, layout, want) for want in wanted)
+        total += sum(problem.cast_seconds(out.type, layout, want) for want in wanted if want is not None)
     return total

@@ -7,7 +7,7 @@ change on the device in one cast (as in MNN: host to buffer to image, never host
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,40 +24,30 @@ from ..ops.elementwise import place_cast
 from .kernel_candidates import Answers, Choice, Measured, Option, confirm, find_options
 
 
+@dataclass
 class _Caster:
-    def __init__(
-        self, graph: Graph, device: DeviceInfo, measured: Measured | None, tier: Tier, answers: Answers
-    ) -> None:
-        self.answers = answers
-        self.graph = graph
-        self.tier = tier
-        self.measured = measured
-        self.device = device
-        self.nodes: list[Node] = []
-        self.made: dict[tuple[Value, Place], Value] = {}
+    graph: Graph
+    device: DeviceInfo
+    measured: Measured | None
+    tier: Tier
+    answers: Answers
+    nodes: list[Node] = field(default_factory=list)
+    made: dict[tuple[Value, Place], Value] = field(default_factory=dict)
 
     def to(self, v: Value, place: Place) -> Value:
         """`v` in `place`, by a cast if needed."""
         if v.type.place == place:
             return v
-        if v.is_const:
-            return self.constant(v, place)
         found = self.made.get((v, place))
         if found is None:
-            found = self._cast(v, place)
-            self.made[v, place] = found
-        return found
-
-    def constant(self, v: Value, place: Place) -> Value:
-        """A constant in `place`, cast ahead of time, once."""
-        found = self.made.get((v, place))
-        if found is None:
-            found = self.graph.adopt(new_value(v.name, v.type.with_place(place)))
-            found.share(v)
-            self.made[v, place] = found
+            found = self.made[v, place] = self._cast(v, place)
         return found
 
     def _cast(self, v: Value, place: Place) -> Value:
+        if v.is_const:  # cast ahead of time
+            found = self.graph.adopt(new_value(v.name, v.type.with_place(place)))
+            found.share(v)
+            return found
         if v.type.place.target is Target.HOST:
             near = self.to_node(v, OPENCL)
             return self.to(near, place)

@@ -119,9 +119,27 @@ def find_options(
     since generic kernels use these; without `builds` it runs on the host instead.
     """
     assert answers is None or answers.device is device
-    options, refusals = _find_options(node, device, memory, measured, timed, only, tier, answers)
+    near = hinted(node)
+
+    def ask(memory: Memory | None, measured: Measured | None, tier: Tier) -> tuple[list[Option], dict[str, str]]:
+        options, refusals = _ask_kernels(near, device, memory, timed, only, tier, answers)
+        images = [o for o in options if o.has_images]
+        if memory is Memory.BUFFER and images:
+            options = [o for o in options if not o.has_images]
+            refusals.update((o.kernel.name, _IN_BUFFERS) for o in images if o.kernel is not None)
+        elif memory is Memory.IMAGE2D and images:
+            options = images
+        if measured is not None:
+            options = _with_times(near, options, measured)
+        if memory is None and not device.prefers_images and not isinstance(near.op, PlaceCast):
+            options = [_left(o) if o.has_images else o for o in options]
+        elif memory is None and isinstance(near.op, Conv) and images:
+            options = [o if o.has_images else _left(o) for o in options]
+        return sorted(options, key=lambda o: o.seconds), refusals
+
+    options, refusals = ask(memory, measured, tier)
     if tier == "generic" and not options and builds:
-        options, more = _find_options(node, device, Memory.BUFFER, None, timed, only, "optimized", answers)
+        options, more = ask(Memory.BUFFER, None, "optimized")
         flat = [o for o in options if all(b is None or b.is_row_major for b in (*o.binding.inputs, *o.binding.outputs))]
         return flat or options, refusals | more
     return options, refusals
@@ -131,34 +149,6 @@ def least_seconds(node: Node, device: DeviceInfo, memory: Memory | None) -> floa
     """Estimated time of the fastest kernel for `node`; infinite if there is none."""
     options, _ = find_options(node, device, memory)
     return options[0].seconds if options else math.inf
-
-
-def _find_options(
-    node: Node,
-    device: DeviceInfo,
-    memory: Memory | None,
-    measured: Measured | None,
-    timed: bool,
-    only: str | None,
-    tier: Tier,
-    answers: Answers | None,
-) -> tuple[list[Option], dict[str, str]]:
-    node = hinted(node)
-    options, refusals = _ask_kernels(node, device, memory, timed, only, tier, answers)
-    images = [o for o in options if o.has_images]
-    if memory is Memory.BUFFER and images:
-        options = [o for o in options if not o.has_images]
-        refusals.update((o.kernel.name, _IN_BUFFERS) for o in images if o.kernel is not None)
-    elif memory is Memory.IMAGE2D and images:
-        options = images
-    if measured is not None:
-        options = _with_times(node, options, measured)
-    if memory is None and not device.prefers_images and not isinstance(node.op, PlaceCast):
-        options = [_left(o) if o.has_images else o for o in options]
-    elif memory is None and isinstance(node.op, Conv) and images:
-        options = [o if o.has_images else _left(o) for o in options]
-    options.sort(key=lambda o: o.seconds)
-    return options, refusals
 
 
 def _ask_kernels(

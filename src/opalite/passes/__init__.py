@@ -1,1 +1,1 @@
-"""Graph rewrites, one a file, in a folder for each purpose; `pipeline.py` holds their order."""
+"""Graph rewrites by subject, in a folder for each purpose; `pipeline.py` holds their order."""

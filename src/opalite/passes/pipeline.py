@@ -12,13 +12,11 @@ from ..layout.assign_layouts import pick_kernels
 from ..layout.insert_casts import insert_casts
 from ..layout.kernel_candidates import Answers, Measured
 from .attention.attention_absorb_transpose import absorb_input_transpose, absorb_output_transpose
+from .attention.attention_heads import share_kv_heads, split_batch_heads
 from .attention.attention_strided_views import order_attention_output, view_attention_inputs
-from .attention.fuse_rotary_append import fuse_rotary_append
-from .attention.grouped_query import share_kv_heads
 from .attention.int8_kv_attention import read_int8_cache
 from .attention.recognize_norm_attention import recognize_attention, recognize_layer_norm, recognize_rms_norm
-from .attention.recognize_rotary import recognize_rotary
-from .attention.split_batch_heads import split_batch_heads
+from .attention.rotary import fuse_rotary_append, recognize_rotary
 from .cleanup.cse import merge_equal_nodes
 from .cleanup.fold_constants import fold_constants, fold_empty
 from .cleanup.hoist_slice import hoist_slice
@@ -26,74 +24,38 @@ from .cleanup.remove_no_ops import drop_empty_inputs, merge_movements, remove_no
 from .cleanup.share_concat_prefix import share_concat_prefix
 from .data_movement.channels_last import keep_channels_last
 from .data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
-from .data_movement.fuse_transposes import fuse_transposes
 from .data_movement.patch_embedding import patches_to_matmul
 from .data_movement.sink_row_permutations import align_row_permutations, hoist_row_permutation, sink_row_permutation
-from .data_movement.sink_transpose import sink_transpose
-from .fusion.fold_affine import fold_affine
-from .fusion.fold_pad import fold_pad
+from .data_movement.transposes import fuse_transposes, sink_transpose
+from .fusion.fold_into_conv import fold_affine, fold_pad
 from .fusion.fuse_elementwise import fuse_elementwise, fuse_elementwise_within, inline_scalars
 from .fusion.fuse_epilogue import fuse_epilogues
-from .fusion.fuse_norm_matmul import fuse_norm_matmul
-from .fusion.fuse_norm_skinny_matmul import fuse_norm_skinny_matmul
-from .quantization.dynamic_activation_quantization import quantize_activations
+from .fusion.fuse_norm_matmul import fuse_norm_matmul, fuse_norm_skinny_matmul
 from .quantization.fuse_requantize import fuse_requantize
 from .quantization.integer_products import to_integer_product, widen_integer_product
-from .quantization.keep_quantized_weights import keep_quantized
-from .quantization.weight_only_quantization import quantize_weights
+from .quantization.low_bit_weights import keep_quantized, quantize_activations, quantize_weights
 from .rewrite_driver import Context, Rule, run_rule
 
-PORTABLE: tuple[tuple[str, Rule], ...] = (
-    ("fold_constants", fold_constants),
-    ("inline_scalars", inline_scalars),
-    ("remove_noop", remove_noop),
-    ("drop_empty_inputs", drop_empty_inputs),
-    ("merge_movements", merge_movements),
-    ("remove_noop", remove_noop),
-    ("recognize_layer_norm", recognize_layer_norm),
-    ("recognize_rms_norm", recognize_rms_norm),
-    ("recognize_rotary", recognize_rotary),
-    ("recognize_attention", recognize_attention),
-    ("split_batch_heads", split_batch_heads),
-    ("merge_movements", merge_movements),
-    ("remove_noop", remove_noop),
-    ("hoist_slice", hoist_slice),
-    ("share_kv_heads", share_kv_heads),
-    ("view_attention_inputs", view_attention_inputs),
-    ("order_attention_output", order_attention_output),
-    ("merge_movements", merge_movements),
-    ("remove_noop", remove_noop),
-    ("absorb_input_transpose", absorb_input_transpose),
-    ("absorb_output_transpose", absorb_output_transpose),
-    ("merge_movements", merge_movements),
-    ("remove_noop", remove_noop),
-    ("sink_transpose", sink_transpose),
-    ("fold_pad", fold_pad),
-    ("fold_affine", fold_affine),
-    ("sink_reshape", sink_reshape),
-    ("merge_movements", merge_movements),
-    ("remove_noop", remove_noop),
-    ("fuse_elementwise", fuse_elementwise),
-    ("sink_reshape", sink_reshape),
-    ("merge_movements", merge_movements),
-    ("fold_affine", fold_affine),
-    ("fold_constants", fold_constants),
+_TIDY = (merge_movements, remove_noop)
+
+PORTABLE: tuple[tuple[str, Rule], ...] = tuple(
+    (rule.__name__, rule)
+    for rule in (
+        *(fold_constants, inline_scalars, remove_noop, drop_empty_inputs, *_TIDY),
+        *(recognize_layer_norm, recognize_rms_norm, recognize_rotary, recognize_attention, split_batch_heads, *_TIDY),
+        *(hoist_slice, share_kv_heads, view_attention_inputs, order_attention_output, *_TIDY),
+        *(absorb_input_transpose, absorb_output_transpose, *_TIDY),
+        *(sink_transpose, fold_pad, fold_affine, sink_reshape, *_TIDY),
+        *(fuse_elementwise, sink_reshape, merge_movements, fold_affine, fold_constants),
+    )
 )
 """Device-independent rewrites, in order."""
 
-_SPECIAL = {
-    "recognize_layer_norm",
-    "recognize_rms_norm",
-    "recognize_rotary",
-    "recognize_attention",
-    "split_batch_heads",
-    "share_kv_heads",
-    "view_attention_inputs",
-    "order_attention_output",
-    "absorb_input_transpose",
-    "absorb_output_transpose",
-    "sink_transpose",
-}
+_SPECIAL: tuple[Rule, ...] = (
+    *(recognize_layer_norm, recognize_rms_norm, recognize_rotary, recognize_attention, split_batch_heads),
+    *(share_kv_heads, view_attention_inputs, order_attention_output),
+    *(absorb_input_transpose, absorb_output_transpose, sink_transpose),
+)
 """Of those, what general kernels have no use for: they compute the parts."""
 
 
@@ -118,10 +80,8 @@ def optimise(
     run_rule(graph, "fold_empty", fold_empty, ctx)
     run_rule(graph, "merge_equal_nodes", merge_equal_nodes(), ctx)
     run_rule(graph, "fuse_requantize", fuse_requantize, ctx)
-    general_floats = (
-        tier == "generic" and device is not None and not device.is_cpu
-    )  # GPUs' general kernels have no more
-    multiplier = None if general_floats else device
+    # GPUs' general kernels multiply floats only.
+    multiplier = None if tier == "generic" and device is not None and not device.is_cpu else device
     run_rule(graph, "to_integer_product", to_integer_product(multiplier, policy, tier), ctx)
     run_rule(graph, "widen_integer_product", widen_integer_product(multiplier, tier), ctx)
     run_rule(graph, "keep_quantized", keep_quantized(), ctx)
@@ -130,7 +90,7 @@ def optimise(
     if policy is not None and policy.rounds:
         run_rule(graph, "quantize_activations", quantize_activations(policy), ctx)
     for name, rule in PORTABLE:
-        if tier == "generic" and name in _SPECIAL:
+        if tier == "generic" and rule in _SPECIAL:
             continue
         if tier == "optimized" and rule is fold_pad:
             _move_rows(graph, ctx, device)

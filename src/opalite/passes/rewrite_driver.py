@@ -89,9 +89,8 @@ def origins_between(inputs: Sequence[Value | None], node: Node) -> tuple[Origin,
         each = stack.pop()
         if each not in found:
             found[each] = None
-            stack.extend(
-                v.producer for v in each.inputs if v is not None and v not in inputs and v.producer is not None
-            )
+            before = [v for v in each.inputs if v is not None and v not in inputs]
+            stack.extend(v.producer for v in before if v.producer is not None)
     return joined_origin(*reversed(found))
 
 

@@ -22,7 +22,7 @@ from opalite.ops.data_movement import Reshape, Transpose
 from opalite.ops.integer_conv_matmul import IntegerConv
 from opalite.ops.normalize import Normalize
 from opalite.ops.operator import Op, all_ops, make_op, register_op
-from opalite.passes.fusion.fold_affine import fold_affine
+from opalite.passes.fusion.fold_into_conv import fold_affine
 from opalite.passes.fusion.fuse_elementwise import fuse_elementwise
 from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.tune.database_files import SHIPPED

@@ -15,9 +15,8 @@ from opalite.layout.kernel_candidates import find_options
 from opalite.passes.attention.recognize_norm_attention import recognize_attention, recognize_layer_norm
 from opalite.passes.cleanup.fold_constants import fold_constants
 from opalite.passes.cleanup.remove_no_ops import merge_movements, remove_noop
-from opalite.passes.data_movement.sink_transpose import sink_transpose
-from opalite.passes.fusion.fold_affine import fold_affine
-from opalite.passes.fusion.fold_pad import fold_pad
+from opalite.passes.data_movement.transposes import sink_transpose
+from opalite.passes.fusion.fold_into_conv import fold_affine, fold_pad
 from opalite.passes.fusion.fuse_elementwise import fuse_elementwise, inline_scalars
 from opalite.passes.fusion.fuse_epilogue import fuse_epilogues
 from opalite.passes.pipeline import optimise, place

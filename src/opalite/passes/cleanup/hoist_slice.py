@@ -27,7 +27,7 @@ from ...ops.operator import Op
 from ...ops.quantized_matmul import QuantizedMatMul
 from ...ops.reduce import Reduce
 from ...ops.softmax import Softmax
-from ..rewrite_driver import Sweep
+from ..rewrite_driver import Added, Sweep, value_like
 
 _SHRINKS = 2  # least factor by which the slice is smaller
 _WORK = (MatMul, QuantizedMatMul, IntegerMatMul, Attention, Normalize, Softmax)
@@ -84,16 +84,15 @@ def hoist_slice(node: Node, sweep: Sweep) -> Patch | str | None:
         return f"{maker.label} needs more than a slice of its inputs"
     if not _spares_work(x, cut, sweep):
         return "too little work would be saved"
-    added: list[Node] = []
-    inputs: list[Value | None] = []
-    for v, axis in zip(maker.inputs, axes, strict=True):
+    added = Added()
+
+    def part_of(v: Value | None, axis: int | None) -> Value | None:
         if v is None or axis is None:
-            inputs.append(v)
-            continue
+            return v
         own = replace(cut, axis=axis)
-        taken = new_value(v.name, TensorType(v.dtype, own.shape(v.shape)))
-        added.append(node.with_(op=own.op(v.shape), inputs=[v], outputs=[taken]))
-        inputs.append(taken)
+        return added.put(node.with_(op=own.op(v.shape), inputs=[v], outputs=[value_like(v, own.shape(v.shape))]))
+
+    inputs = list(map(part_of, maker.inputs, axes))
     out = new_value(node.y.name, TensorType(x.dtype, cut.shape(x.shape)))
     added.append(maker.with_(op=_smaller(maker.op, cut), inputs=inputs, outputs=[out]))
     replaced: dict[Value, Value] = {}
@@ -101,8 +100,7 @@ def hoist_slice(node: Node, sweep: Sweep) -> Patch | str | None:
         if isinstance(reader.op, Slice):
             replaced[reader.y] = out
         else:
-            added.append(reader.with_(op=Reshape(reader.y.shape), inputs=[out]))
-            replaced[reader.y] = added[-1].y
+            replaced[reader.y] = added.put(reader.with_(op=Reshape(reader.y.shape), inputs=[out]))
     return Patch([maker, *readers], added, replaced)
 
 

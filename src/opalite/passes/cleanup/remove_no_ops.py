@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.graph import Node, Value, new_value
+from ...ir.graph import Node, Value
 from ...ir.patch import Patch
 from ...ir.symbols import always_equal
-from ...ir.tensor_type import Shape, TensorType
+from ...ir.tensor_type import Shape
 from ...ops.conv import DepthwiseNhwc
 from ...ops.data_movement import Concat, Pad, Reshape, Slice, Transpose
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.operator import Op
-from ..rewrite_driver import Sweep
+from ..rewrite_driver import Added, Sweep, value_like
 
 
 def remove_noop(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -36,9 +36,8 @@ def _does_nothing(node: Node, x: Value) -> bool:
         case Transpose(perm=perm):
             return perm == tuple(range(len(x.shape)))
         case Slice(steps=steps):
-            return always_equal(x.shape, node.y.shape) and all(
-                s == 1 for s, n in zip(steps, x.shape, strict=True) if n > 1
-            )
+            same = always_equal(x.shape, node.y.shape)
+            return same and all(s == 1 for s, n in zip(steps, x.shape, strict=True) if n > 1)
         case Pad(pads=pads):
             return all(always_equal(p, 0) for p in pads)
         case Concat():
@@ -91,32 +90,28 @@ def sink_reshape(node: Node, sweep: Sweep) -> Patch | str | None:
             continue
         if sweep.only_use(view.x) is not view:
             continue
-        shape, added = view.x.shape, list[Node]()
+        shape, added = view.x.shape, Added()
         operands = [view.x if k == i else _reshaped(node, other, shape, added) for k, other in enumerate(node.inputs)]
         if any(o is None for o in operands):
             continue
-        inner = new_value(node.y.name, TensorType(node.y.dtype, shape))
-        added.append(node.with_(op=replace(op, shape=shape), inputs=operands, outputs=[inner]))
-        added.append(node.make_helper(Reshape(node.y.shape), [inner]))
-        return Patch.replacing(node, *added)
+        made = node.with_(op=replace(op, shape=shape), inputs=operands, outputs=[value_like(node.y, shape)])
+        return Patch.replacing(node, *added, made, node.make_helper(Reshape(node.y.shape), [made.y]))
     return None
 
 
 _SINKS = (MatMul, Elementwise, DepthwiseNhwc)  # producers whose layouts any reshape keeps
 
 
-def _reshaped(node: Node, v: Value | None, after: Shape, added: list[Node]) -> Value | None:
+def _reshaped(node: Node, v: Value | None, after: Shape, added: Added) -> Value | None:
     """Operand `v` of `node`, an expression, reshaped for the output shape `after`; None if it needs a copy."""
     if v is None:
         return None
     before = node.y.shape
     if v.shape == before:
-        added.append(node.make_helper(Reshape(after), [v]))
-        return added[-1].y
+        return added.put(node.make_helper(Reshape(after), [v]))
     alike = not v.shape or (len(v.shape) == 1 and before[-1:] == after[-1:])
     return v if alike and len(v.shape) <= len(after) else None
 
 
 def _replaced(node: Node, op: Op, inputs: Sequence[Value]) -> Patch:
-    made = node.with_(op=op, inputs=inputs)
-    return Patch.replacing(node, made)
+    return Patch.replacing(node, node.with_(op=op, inputs=inputs))

@@ -18,7 +18,7 @@ from ...ops.data_movement import Reshape, Transpose
 from ...ops.elementwise import Elementwise
 from ...ops.matmul import MatMul
 from ...ops.reduce import Reduce
-from ..fusion.fold_affine import constant_like
+from ..fusion.fold_into_conv import constant_like
 from ..rewrite_driver import Added, Rule, Sweep, value_like
 
 _WIDEST = 16  # widest depthwise filter, in columns
@@ -191,21 +191,17 @@ def _is_by_channel(node: Node, inside: dict[Value, Node]) -> bool:
             shape = node.y.shape
             if expr.uses_coords or len(shape) < 3:
                 return False
-            rows = [v for v in node.inputs if v in inside]
-            others = [v for v in node.inputs if v is not None and v not in inside]
-            return all(v is not None and v.shape == shape for v in rows) and all(
-                _is_of_channels(v, len(shape)) for v in others
-            )
+            values = [v for v in node.inputs if v is not None]
+            return all(v.shape == shape if v in inside else _is_of_channels(v, len(shape)) for v in values)
     return False
 
 
 def _is_of_channels(v: Value, rank: int) -> bool:
     """Whether `v` has one element, or one for each channel of tensors of `rank` axes."""
-    return always_equal(math.prod(v.shape), 1) or (
-        len(v.shape) >= rank - 1
-        and len(v.shape) <= rank
-        and all(always_equal(n, 1) for i, n in enumerate(v.shape) if i != len(v.shape) - rank + 1)
-    )
+    if always_equal(math.prod(v.shape), 1):
+        return True
+    others = (n for i, n in enumerate(v.shape) if i != len(v.shape) - rank + 1)
+    return rank - 1 <= len(v.shape) <= rank and all(always_equal(n, 1) for n in others)
 
 
 def _is_depthwise(node: Node) -> bool:

@@ -11,7 +11,7 @@ from ...ir.patch import Patch
 from ...ir.symbols import hint_of
 from ...ops.conv import Conv
 from ...ops.data_movement import Reshape, Transpose
-from ..fusion.fold_affine import constant_like
+from ..fusion.fold_into_conv import constant_like
 from ..rewrite_driver import Added, Rule, Sweep, joined_origin
 from .channels_last import is_patches, product_with_bias
 

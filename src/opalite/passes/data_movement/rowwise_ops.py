@@ -71,11 +71,9 @@ def is_by_row(node: Node, inside: Mapping[Value, Node]) -> bool:
         case Elementwise(expr=expr):
             if expr.uses_coords or len(node.y.shape) == 0:
                 return False
-            rows = [v for v in node.inputs if v in inside]
-            others = [v for v in node.inputs if v is not None and v not in inside]
-            return all(always_equal(v.shape, node.y.shape) for v in rows if v is not None) and all(
-                always_equal(math.prod(v.shape[:-1]), 1) for v in others
-            )
+            shape, values = node.y.shape, [v for v in node.inputs if v is not None]
+            rows = all(always_equal(v.shape, shape) for v in values if v in inside)
+            return rows and all(always_equal(math.prod(v.shape[:-1]), 1) for v in values if v not in inside)
     return False
 
 

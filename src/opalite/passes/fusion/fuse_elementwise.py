@@ -12,7 +12,7 @@ from ...ir.symbols import equal_guarded
 from ...layout.kernel_candidates import find_options
 from ...ops.elementwise import Elementwise
 from ..rewrite_driver import Rule, Sweep
-from .fold_affine import with_expression
+from .fold_into_conv import with_expression
 
 MAX_OPERANDS = 12
 MAX_INSTRUCTIONS = 96

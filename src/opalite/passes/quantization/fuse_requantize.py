@@ -11,7 +11,7 @@ from ...ir.tensor_type import TensorType
 from ...ops.affine_quantization import dequantize_expr, quantize_expr
 from ...ops.data_movement import Concat, Reshape, Slice, Transpose
 from ...ops.elementwise import Elementwise
-from ..rewrite_driver import Sweep
+from ..rewrite_driver import Added, Sweep
 
 _MOVES = (Reshape, Transpose, Slice, Concat)
 _HELD = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)  # exact in a round trip through float32
@@ -31,14 +31,14 @@ def fuse_requantize(node: Node, sweep: Sweep) -> Patch | str | None:
     scale, zero = node.input(1), node.get(2)
     if not _is_plain(scale) or (zero is not None and (not zero.is_const or zero.type.count != 1)):
         return None
-    added: list[Node] = []
+    added = Added()
     moved = _integers(node.x, node, sweep, added)
     if moved is None:
         return None
     return Patch([node], added, {node.y: moved})
 
 
-def _integers(v: Value, like: Node, sweep: Sweep, added: list[Node]) -> Value | None:
+def _integers(v: Value, like: Node, sweep: Sweep, added: Added) -> Value | None:
     """The integers that dequantize to `v` with scale and zero point of `like`; movements of them are in `added`."""
     source = v.producer
     if source is None:
@@ -54,8 +54,7 @@ def _integers(v: Value, like: Node, sweep: Sweep, added: list[Node]) -> Value | 
             return None
         operands.append(found)
     out = new_value(v.name, TensorType(like.y.dtype, v.shape))
-    added.append(source.with_(inputs=operands, outputs=[out]))
-    return out
+    return added.put(source.with_(inputs=operands, outputs=[out]))
 
 
 def _reverses(source: Node, op: Elementwise, like: Node) -> bool:

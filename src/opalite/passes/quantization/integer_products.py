@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from ...expr.trace_function import Sym, trace
+from ...ir.constants.lazy_array import Array
 from ...ir.constants.quantized_constant import QuantizedConstant
 from ...ir.device.device_family import PTX_MMA
 from ...ir.device.device_info import DeviceInfo
@@ -18,7 +18,7 @@ from ...ir.place import Memory
 from ...ir.precision import Precision, PrecisionPolicy
 from ...ir.tensor_type import TensorType
 from ...kernels.kernel import Tier
-from ...layout.kernel_candidates import find_options
+from ...layout.kernel_candidates import least_seconds
 from ...ops.affine_quantization import centred, dequantize_expr
 from ...ops.conv import Conv, Convolution
 from ...ops.data_movement import Reshape
@@ -27,9 +27,7 @@ from ...ops.integer_conv_matmul import BYTES, IntegerConv, IntegerMatMul
 from ...ops.matmul import MatMul, MatrixProduct, matrix_dims
 from ...ops.operator import Op
 from ...ops.pool import Pool
-from ..rewrite_driver import Rule, Sweep, joined_origin
-
-Array = np.ndarray[Any, Any]
+from ..rewrite_driver import Added, Rule, Sweep, joined_origin
 
 _LARGEST = 2**31 - 1
 _EXACT = 2.0**24  # float32 holds every integer below
@@ -56,11 +54,8 @@ def _sums_fours(device: DeviceInfo | None, tier: Tier) -> bool:
 def _pays(device: DeviceInfo | None, made: Node, floats: Node | None) -> bool:
     """Whether a kernel computes the int8 convolution `made`, faster than any kernel computes the float one."""
     assert device is not None
-    best: list[float] = []
-    for node in (made, floats):
-        options = [] if node is None else find_options(node, device, Memory.BUFFER)[0]
-        best.append(options[0].seconds if options else math.inf)
-    return best[0] < best[1]
+    apart = math.inf if floats is None else least_seconds(floats, device, Memory.BUFFER)
+    return least_seconds(made, device, Memory.BUFFER) < apart
 
 
 def _of_floats(node: Node, op: IntegerConv) -> Node:
@@ -87,11 +82,8 @@ def to_integer_product(
     def rule(node: Node, sweep: Sweep) -> Patch | str | None:
         if not isinstance(node.op, Conv | MatMul) or node.y.dtype is not DType.FLOAT32:
             return None
-        if (
-            not pays
-            and not (isinstance(node.op, Conv) and _sums_fours(device, tier))
-            and not _multiplies_rows(device, node, None)
-        ):
+        sums = isinstance(node.op, Conv) and _sums_fours(device, tier)
+        if not pays and not sums and not _multiplies_rows(device, node, None):
             return None
         source, w = node.x.producer, node.input(1)
         if source is None or w.quantized is None or w.quantized.codes.dtype not in (np.int8, np.uint8):
@@ -186,7 +178,7 @@ def _as_integers(
     made = node.with_(op=integer, inputs=inputs, outputs=[acc], origin=joined_origin(source, node))
     spread = (-1, *(1,) * (len(node.y.shape) - 2)) if isinstance(op, Conv) else (-1,)
     operands = [acc, _constant(w, factor.reshape(spread) if factor.ndim else factor)]
-    added: list[Node] = []
+    added = Added()
     if bias is not None and whole is None:
         operands.append(_reshaped(bias, (bias.type.count, *spread[1:]), node, added))
 
@@ -245,13 +237,12 @@ def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized") -
             if patch is not None or _pays(device, node, _of_floats(node, op) if exact else None):
                 return patch
         dtype = DType.FLOAT32 if exact else DType.INT32
-        added: list[Node] = []
+        added = Added()
         wide: list[Value | None] = []
         for v, zero in ((node.x, x_zero), (node.input(1), w_zero)):
             operands = [v] if zero is None else [v, _along_channels(zero, node, added)]
             expr = trace(lambda q, *z: centred(q, z[0] if z else None).cast(dtype), *(o.dtype for o in operands))
-            added.append(node.make_helper(Elementwise(expr), operands))
-            wide.append(added[-1].y)
+            wide.append(added.put(node.make_helper(Elementwise(expr), operands)))
         for bias in node.inputs[2:first]:
             if exact and bias is not None and bias.is_const:
                 bias = _constant(bias, bias.array.astype(np.float32))
@@ -262,8 +253,7 @@ def widen_integer_product(device: DeviceInfo | None, tier: Tier = "optimized") -
         else:
             widened = MatMul(op.trans_a, op.trans_b, exact)
         if not exact:
-            made = node.with_(op=widened, inputs=wide)
-            return Patch.replacing(node, *added, made)
+            return Patch.replacing(node, *added, node.with_(op=widened, inputs=wide))
         sums = new_value(node.y.name, TensorType(DType.FLOAT32, node.y.shape))
         added.append(node.with_(op=widened, inputs=wide, outputs=[sums]))
         added.append(node.make_helper(Elementwise(trace(lambda v: v.cast(DType.INT32), DType.FLOAT32)), [sums]))
@@ -308,7 +298,7 @@ def _largest_product(node: Node, first: int) -> float:
     return largest
 
 
-def _along_channels(zero: Value, node: Node, added: list[Node]) -> Value:
+def _along_channels(zero: Value, node: Node, added: Added) -> Value:
     """A zero point reshaped to broadcast against its operand; a vector is along output channels."""
     if zero.type.count == 1:
         return zero
@@ -317,11 +307,8 @@ def _along_channels(zero: Value, node: Node, added: list[Node]) -> Value:
     return _reshaped(zero, shape, node, added)
 
 
-def _reshaped(v: Value, shape: tuple[int, ...], node: Node, added: list[Node]) -> Value:
-    if v.shape == shape:
-        return v
-    added.append(node.make_helper(Reshape(shape), [v]))
-    return added[-1].y
+def _reshaped(v: Value, shape: tuple[int, ...], node: Node, added: Added) -> Value:
+    return v if v.shape == shape else added.put(node.make_helper(Reshape(shape), [v]))
 
 
 def _without_zero(node: Node, at: int) -> Patch | None:
@@ -339,5 +326,4 @@ def _without_zero(node: Node, at: int) -> Patch | None:
         return None
     inputs = list(node.inputs)
     inputs[1], inputs[at] = _constant(w, less.astype(held)), None
-    made = node.with_(inputs=inputs)
-    return Patch.replacing(node, made)
+    return Patch.replacing(node, node.with_(inputs=inputs))

@@ -1,4 +1,4 @@
-"""passes/attention/fuse_rotary_append.py: rotated keys are written where they are appended."""
+"""passes/attention/rotary.py: rotated keys are written where they are appended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opalite.ir.growable_tensor import GrowableTensor
 from opalite.ir.precision import Precision, PrecisionPolicy
 from opalite.ir.symbols import Trace
 from opalite.layout.assign_precision import set_precision
-from opalite.passes.attention.fuse_rotary_append import fuse_rotary_append
+from opalite.passes.attention.rotary import fuse_rotary_append
 from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.plan.planner import Knowledge, PlanOptions, plan
 from opalite.plan.program import LaunchStep, SlotArg

@@ -1,10 +1,10 @@
-"""passes/attention/grouped_query.py: attention reads what exporters repeat for each head once."""
+"""passes/attention/attention_heads.py: attention reads what exporters repeat for each head once."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.grouped_query import share_kv_heads
+from opalite.passes.attention.attention_heads import share_kv_heads
 
 from ..texts import Case, check
 

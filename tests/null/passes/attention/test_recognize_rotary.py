@@ -1,10 +1,10 @@
-"""passes/attention/recognize_rotary.py: rotary embeddings that exporters wrote out."""
+"""passes/attention/rotary.py: rotary embeddings that exporters wrote out."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.recognize_rotary import recognize_rotary
+from opalite.passes.attention.rotary import recognize_rotary
 
 from ..texts import Case, check
 

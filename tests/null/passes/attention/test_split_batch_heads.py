@@ -1,10 +1,10 @@
-"""passes/attention/split_batch_heads.py: one axis of the heads of all batches becomes two."""
+"""passes/attention/attention_heads.py: one axis of the heads of all batches becomes two."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.attention.split_batch_heads import split_batch_heads
+from opalite.passes.attention.attention_heads import split_batch_heads
 
 from ..texts import Case, check
 

@@ -6,7 +6,7 @@ import pytest
 
 from opalite.passes.data_movement import sink_row_permutations as sinking
 from opalite.passes.data_movement.fuse_row_permutations import fuse_row_permutations, unfuse_row_permutation
-from opalite.passes.data_movement.fuse_transposes import fuse_transposes
+from opalite.passes.data_movement.transposes import fuse_transposes
 
 from ..texts import CPU, GPU, Case, check
 

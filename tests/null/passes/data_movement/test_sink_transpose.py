@@ -1,10 +1,10 @@
-"""passes/data_movement/sink_transpose.py: the small result is transposed in place of the large input."""
+"""passes/data_movement/transposes.py: the small result is transposed in place of the large input."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.data_movement.sink_transpose import sink_transpose
+from opalite.passes.data_movement.transposes import sink_transpose
 
 from ..texts import Case, check
 

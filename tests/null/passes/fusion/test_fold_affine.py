@@ -1,10 +1,10 @@
-"""passes/fusion/fold_affine.py: scales and shifts of channels become part of the weights."""
+"""passes/fusion/fold_into_conv.py: scales and shifts of channels become part of the weights."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.fusion.fold_affine import fold_affine
+from opalite.passes.fusion.fold_into_conv import fold_affine
 
 from ..texts import Case, check
 

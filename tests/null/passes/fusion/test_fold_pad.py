@@ -1,10 +1,10 @@
-"""passes/fusion/fold_pad.py: zeros around the input of a window become its own padding."""
+"""passes/fusion/fold_into_conv.py: zeros around the input of a window become its own padding."""
 
 from __future__ import annotations
 
 import pytest
 
-from opalite.passes.fusion.fold_pad import fold_pad
+from opalite.passes.fusion.fold_into_conv import fold_pad
 
 from ..texts import Case, check
 

@@ -1,4 +1,4 @@
-"""passes/fusion/fuse_norm_skinny_matmul.py: quantized matmuls normalize the few rows they read."""
+"""passes/fusion/fuse_norm_matmul.py: quantized matmuls normalize the few rows they read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from opalite.kernels.kernel import kernels_for
 from opalite.kernels.launch import Weight
 from opalite.layout.assign_precision import set_precision
 from opalite.ops.operator import make_op
-from opalite.passes.fusion.fuse_norm_skinny_matmul import fuse_norm_skinny_matmul
+from opalite.passes.fusion.fuse_norm_matmul import fuse_norm_skinny_matmul
 from opalite.passes.rewrite_driver import Context, run_rule
 from opalite.plan.program import LaunchStep
 from opalite.run.model.imported_model import ImportedModel

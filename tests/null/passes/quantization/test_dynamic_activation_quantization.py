@@ -1,4 +1,4 @@
-"""passes/quantization/dynamic_activation_quantization.py: rows of activations are quantized on request."""
+"""passes/quantization/low_bit_weights.py: rows of activations are quantized on request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from opalite.ir import Value
 from opalite.ir.precision import Precision, PrecisionPolicy
-from opalite.passes.quantization.dynamic_activation_quantization import quantize_activations
+from opalite.passes.quantization.low_bit_weights import quantize_activations
 
 from ..texts import Case, check
 

@@ -1,4 +1,4 @@
-"""passes/quantization/keep_quantized_weights.py: which constants stay integers of a few bits."""
+"""passes/quantization/low_bit_weights.py: which constants stay integers of a few bits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from opalite.ir import Value
 from opalite.ir.constants.quantized_constant import QuantizedConstant
-from opalite.passes.quantization.keep_quantized_weights import keep_quantized
+from opalite.passes.quantization.low_bit_weights import keep_quantized
 
 from ..texts import Case, check
 

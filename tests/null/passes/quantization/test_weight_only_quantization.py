@@ -1,4 +1,4 @@
-"""passes/quantization/weight_only_quantization.py: float weights in 8 bits."""
+"""passes/quantization/low_bit_weights.py: float weights in 8 bits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from opalite.ir import Value
 from opalite.ir.dtype import DType
 from opalite.ir.tensor_type import TensorType
-from opalite.passes.quantization.weight_only_quantization import BLOCK, narrowed, quantize_weights
+from opalite.passes.quantization.low_bit_weights import BLOCK, narrowed, quantize_weights
 
 from ..texts import Case, check
 

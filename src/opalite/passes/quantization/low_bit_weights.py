@@ -1,17 +1,22 @@
-"""Keep quantized weights: products with, and gathers from, dequantized constants read the low-bit integers."""
+"""Low-bit weights: products with, and gathers from, constants read integers.
+
+Dequantized constants keep their integers; on request of a session, float weights are kept in 8 bits (weight-only
+quantization), and activations of products with low-bit weights are quantized too (dynamic quantization).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 import numpy as np
 
-from ...ir.constants.lazy_array import Array, LazyArray, converted
+from ...ir.constants.lazy_array import Array, LazyArray, converted, read_part, read_slices
 from ...ir.constants.quantized_constant import SMALLEST, QuantizedConstant
 from ...ir.dtype import DType
 from ...ir.graph import Node, Value
 from ...ir.patch import Patch
+from ...ir.precision import PrecisionPolicy
 from ...ir.tensor_type import TensorType
 from ...ops.gather import Gather
 from ...ops.matmul import MatMul
@@ -19,10 +24,16 @@ from ...ops.operator import Op
 from ...ops.quantized_matmul import BITS, FLOATS, QuantizedGather, QuantizedMatMul
 from ..rewrite_driver import Rule, Sweep
 
-Made = dict[Hashable, Value]
-
 WORD = 32
 """Bits that kernels read at a time; blocks begin at words."""
+
+SMALLEST_FLOATS = 1 << 16
+"""Least elements of a float constant that is kept in 8 bits."""
+
+BLOCK = 32
+"""Adjacent weights of one sum that share a scale."""
+
+_MOST = 127
 
 
 def keep_quantized(smallest: int = SMALLEST) -> Rule:
@@ -33,23 +44,66 @@ def keep_quantized(smallest: int = SMALLEST) -> Rule:
     not depend on sizes.
     """
 
-    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
-        op = node.op
-        if not isinstance(op, MatMul | Gather) or node.y.dtype not in FLOATS:
-            return None
-        held = node.input(1 if isinstance(op, MatMul) else 0)
+    def integers_of(node: Node, held: Value) -> QuantizedConstant | None:
         levels = held.quantized
         if levels is None or len(levels.codes.shape) != 2:
             return None
-        if held.type.count < smallest and not (levels.rounds and isinstance(op, MatMul)):
-            return None
-        return keep(node, held, levels, made)
+        is_small = held.type.count < smallest and not (levels.rounds and isinstance(node.op, MatMul))
+        return None if is_small else levels
 
-    made: Made = {}
+    return _keep_constants(integers_of)
+
+
+def quantize_weights(smallest: int = SMALLEST_FLOATS) -> Rule:
+    """Rule: MatMul with a constant float matrix, and Gather of its rows, read 8-bit integers.
+
+    Blocks of 32 weights along the sum share a scale, their largest magnitude / 127, without zero point. smallest: least
+    elements of a constant.
+    """
+
+    def integers_of(node: Node, held: Value) -> QuantizedConstant | str | None:
+        op = node.op
+        if not held.is_const or held.quantized is not None or len(held.shape) != 2 or held.type.count < smallest:
+            return None
+        if isinstance(op, MatMul) and op.exact:
+            return "its sums are integers, exact in floats"
+        return narrowed(held, 0 if isinstance(op, MatMul) and not op.trans_b else 1) or "a weight is not finite"
+
+    return _keep_constants(integers_of)
+
+
+def quantize_activations(policy: PrecisionPolicy) -> Rule:
+    """Rule: QuantizedMatMul may quantize its activations as `policy` says, like `accuracy_level` 4 in a model.
+
+    Nodes that the policy keeps in fp32, and nodes with table weights, stay exact.
+    """
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        op = node.op
+        if not isinstance(op, QuantizedMatMul) or op.rounds or op.table:
+            return None
+        if node.name in policy.fp32:
+            return policy.fp32[node.name] or "the policy keeps it in fp32"
+        return Patch.replacing(node, node.with_(op=replace(op, rounds=True)))
+
     return rule
 
 
-def keep(node: Node, held: Value, levels: QuantizedConstant, known: Made) -> Patch | str:
+def _keep_constants(integers_of: Callable[[Node, Value], QuantizedConstant | str | None]) -> Rule:
+    """Rule: MatMul and Gather of a constant are computed from `integers_of(node, constant)`, if there are any."""
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        if not isinstance(node.op, MatMul | Gather) or node.y.dtype not in FLOATS:
+            return None
+        held = node.input(1 if isinstance(node.op, MatMul) else 0)
+        found = integers_of(node, held)
+        return _keep(node, held, found, made) if isinstance(found, QuantizedConstant) else found
+
+    made: dict[Hashable, Value] = {}
+    return rule
+
+
+def _keep(node: Node, held: Value, levels: QuantizedConstant, known: dict[Hashable, Value]) -> Patch | str:
     """A MatMul or Gather of the constant `held` computed from its integers, or the reason why not.
 
     known: constants made so far, by contents: a product and an embedding may share one.
@@ -114,6 +168,35 @@ def _spread(part: Array, along: int, shape: tuple[int, int]) -> Array | None:
     return np.ascontiguousarray(np.broadcast_to(part.reshape(-1) if part.size == 1 else part, shape))
 
 
-def _constant(like: Value, data: Array | LazyArray, known: Made) -> Value:
+def _constant(like: Value, data: Array | LazyArray, known: dict[Hashable, Value]) -> Value:
     made = Value(like.name.split("~")[0], TensorType(DType.of(data.dtype), tuple(data.shape)), data, needs_number=True)
     return known.setdefault(data.key, made) if isinstance(data, LazyArray) else made
+
+
+def narrowed(value: Value, along: int) -> QuantizedConstant | None:
+    """A constant matrix in 8 bits, by blocks along an axis; None if an element is not finite. Read by parts."""
+    held = value.lazy_data
+    assert held is not None
+    found = [_largest(part, along) for _, part in read_slices(held, 1 if along else BLOCK)]
+    most = np.concatenate(found) if found else np.zeros((0, 0), np.float32)
+    if not np.isfinite(most).all():
+        return None
+    scale = np.where(most > 0, most / np.float32(_MOST), np.float32(1))
+
+    def rows(first: int, last: int) -> Array:
+        part = read_part(held, first, last).astype(np.float32)
+        at = np.arange(first, last) // BLOCK if along == 0 else np.arange(part.shape[1]) // BLOCK
+        part /= scale[at] if along == 0 else scale[first:last][:, at]
+        return np.rint(part).astype(np.int8)
+
+    key = (held.key, along, BLOCK) if isinstance(held, LazyArray) else None
+    codes = LazyArray(np.dtype(np.int8), tuple(held.shape), lambda: rows(0, held.shape[0]), load_rows=rows, key=key)
+    return QuantizedConstant(codes, scale, None, 8, along, BLOCK)
+
+
+def _largest(part: Array, along: int) -> Array:
+    """The largest magnitude of each block, in float32."""
+    count = part.shape[along]
+    starts = np.arange(0, count, BLOCK)
+    most: Array = np.maximum.reduceat(np.abs(part.astype(np.float32)), starts, along)
+    return most

@@ -1,17 +1,21 @@
-"""Recognize exported rotary embeddings: slices, products, sums and a Concat become one RotaryEmbedding."""
+"""Recognize exported rotary embeddings, and fuse them into the append to a KV cache."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 from ...expr.expression import In, Tmp
+from ...ir.device.device_info import DeviceInfo
 from ...ir.graph import Node, Value
 from ...ir.patch import Patch
+from ...ir.place import Memory
 from ...ir.symbols import always_equal
+from ...layout.kernel_candidates import find_options
+from ...ops.append import Append
 from ...ops.data_movement import Concat, Slice, Transpose
 from ...ops.elementwise import Elementwise
-from ...ops.rotary_embedding import RotaryEmbedding
-from ..rewrite_driver import Sweep, origins_between
+from ...ops.rotary_embedding import RotaryAppend, RotaryEmbedding
+from ..rewrite_driver import Rule, Sweep, joined_origin, origins_between
 from .recognize_norm_attention import single_call
 
 Terms: TypeAlias = "list[tuple[int, tuple[Value, ...]]]"
@@ -154,3 +158,35 @@ def _combined(fn: str, parts: list[Terms]) -> Terms:
         return [(s * t, (*a, *b)) for s, a in parts[0] for t, b in parts[1]]
     negated = [(-s, a) for s, a in parts[-1]]
     return negated if fn == "neg" else parts[0] + (negated if fn == "sub" else parts[1])
+
+
+def fuse_rotary_append(device: DeviceInfo, memory: Memory | None = Memory.BUFFER) -> Rule:
+    """The rule for `device`; `memory` as in `find_options`.
+
+    It matches an Append at one position, of rotated rows without other readers. The fusion saves a launch, and on GPUs
+    a wait.
+    """
+
+    def rule(node: Node, sweep: Sweep) -> Patch | str | None:
+        new = node.input(1) if isinstance(node.op, Append) else None
+        rotation = None if new is None else new.producer
+        if new is None or rotation is None or not isinstance(rotation.op, RotaryEmbedding):
+            return None
+        op = node.as_(Append)
+        if sweep.only_use(new) is not node:
+            return "the rotated rows have other readers"
+        if node.get(2) is not None or op.axis == 3 or node.y.dtype is not new.dtype:
+            return "rows have separate positions, are themselves a growing cache, or become int8"
+        if rotation.precision is not node.precision:
+            return f"rows are rotated in {rotation.precision.value}, appended in {node.precision.value}"
+        made = node.with_(
+            op=RotaryAppend(op.axis, op.at, rotation.op.perm),
+            inputs=[node.x, *rotation.inputs],
+            origin=joined_origin(rotation, node),
+        )
+        options, refusals = find_options(made, device, memory)
+        if not options:
+            return next(iter(refusals.values()), "no kernel fuses rotation and append")
+        return Patch.replacing(node, made, also=[rotation])
+
+    return rule

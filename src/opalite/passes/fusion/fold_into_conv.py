@@ -1,24 +1,25 @@
-"""Fold per-channel scales and shifts, such as batch normalization, into the weights of the preceding convolution."""
+"""Fold padding, and per-channel scales and shifts such as batch normalization, into convolutions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ...expr.expression import Expr, In, Instr, Lit, Ref, Tmp
 from ...expr.trace_function import Builder
+from ...ir.constants.lazy_array import Array
+from ...ir.dtype import DType
 from ...ir.graph import Node, Origin, Value, new_value
 from ...ir.patch import Patch
 from ...ir.tensor_type import TensorType
-from ...ops.conv import Conv, ConvTranspose
+from ...ops.conv import Conv, ConvTranspose, neutral_zeros
+from ...ops.data_movement import Pad
 from ...ops.elementwise import Elementwise
+from ...ops.pool import Pool
 from ..rewrite_driver import Sweep, joined_origin
-
-Array = np.ndarray[Any, Any]
 
 
 def fold_affine(node: Node, sweep: Sweep) -> Patch | str | None:
@@ -67,7 +68,7 @@ def _peel(node: Node, op: Elementwise, operand: int, conv: Node) -> Patch | None
     if not peeled or not np.all(np.isfinite(scale)) or not np.all(np.isfinite(shift)):
         return None
     new_conv = _scaled_conv(conv, scale, shift, joined_origin(conv, node))
-    rest = _without_prefix(expr, operand, current)
+    rest = _rewritten(expr, expr.dtypes, {current: In(operand)})
     if isinstance(expr.result, Tmp) and isinstance(current, Tmp) and expr.result.k == current.k:
         return Patch.replacing(node, new_conv, also=[conv])
     inputs = list(node.inputs)
@@ -134,18 +135,14 @@ def constant_like(value: Value, data: Array) -> Value:
     return made
 
 
-def _without_prefix(expr: Expr, operand: int, start: Ref) -> Expr:
-    """`expr` with `start` (the end of the folded prefix) replaced by the operand itself."""
-    b = Builder(expr.dtypes)
-    done: dict[int, Ref] = {}
+def _rewritten(expr: Expr, dtypes: Sequence[DType], given: Mapping[Ref, Ref]) -> Expr:
+    """`expr` of operands of `dtypes`, with the operands and results of instructions in `given` replaced."""
+    b = Builder(dtypes)
+    done = dict(given)
     for k, ins in enumerate(expr.instrs):
-        if isinstance(start, Tmp) and k == start.k:
-            done[k] = In(operand)
-            continue
-        args = [done[a.k] if isinstance(a, Tmp) else a for a in ins.args]
-        done[k] = b.emit(ins.fn, args, ins.dtype)
-    result = expr.result
-    return b.finish(done[result.k] if isinstance(result, Tmp) else result)
+        if Tmp(k) not in given:
+            done[Tmp(k)] = b.emit(ins.fn, [done.get(a, a) for a in ins.args], ins.dtype)
+    return b.finish(done.get(expr.result, expr.result))
 
 
 def with_expression(node: Node, op: Elementwise, inputs: Sequence[Value | None], before: Node | None = None) -> Node:
@@ -160,13 +157,34 @@ def with_expression(node: Node, op: Elementwise, inputs: Sequence[Value | None],
     if len(used) == len(inputs):
         return node.with_(op=op, inputs=inputs, name=name, origin=origin)
     order = sorted(used)
-    index = {old: new for new, old in enumerate(order)}
-    b = Builder([expr.dtypes[i] for i in order])
-    done: list[Ref] = []
-    for ins in expr.instrs:
-        args: list[Ref] = []
-        for a in ins.args:
-            args.append(In(index[a.i]) if isinstance(a, In) else done[a.k] if isinstance(a, Tmp) else a)
-        done.append(b.emit(ins.fn, args, ins.dtype))
-    op = Elementwise(b.finish(done[-1] if done else In(index[0])), node.y.shape)
+    kept = _rewritten(expr, [expr.dtypes[i] for i in order], {In(old): In(new) for new, old in enumerate(order)})
+    op = Elementwise(kept, node.y.shape)
     return node.with_(op=op, inputs=[inputs[i] for i in order], name=name, origin=origin)
+
+
+def fold_pad(node: Node, sweep: Sweep) -> Patch | str | None:
+    """Spatial zero padding becomes part of the reader's own padding."""
+    op = node.op
+    if not isinstance(op, Conv | Pool):
+        return None
+    pad = node.x.producer
+    if pad is None or not isinstance(pad.op, Pad):
+        return None
+    if sweep.only_use(node.x) is not node:
+        return "the padded tensor has other readers"
+    if pad.op.mode != "constant" or pad.op.value != 0:
+        return "padding is not zeros"
+    rank = len(node.x.shape)
+    pads = pad.op.pads
+    if any(pads[:2]) or any(pads[rank : rank + 2]):
+        return "padding touches batch or channels"
+    if isinstance(op, Conv) and (w := node.inputs[1]) is not None and not neutral_zeros(w):
+        return "zeros are not neutral for weights that may be infinite"
+    if isinstance(op, Pool) and not (op.kind == "average" and (op.count_include_pad or not any(op.pads))):
+        return "zeros are not neutral for this pooling"
+    if isinstance(op, Pool) and op.ceil_mode:
+        return "ceil_mode depends on where padding ends"
+    joined = tuple(o + p for o, p in zip(op.pads, (*pads[2:rank], *pads[rank + 2 :]), strict=True))
+    wide = replace(op, pads=joined, count_include_pad=True) if isinstance(op, Pool) else replace(op, pads=joined)
+    made = node.with_(op=wide, inputs=[pad.x, *node.inputs[1:]], origin=joined_origin(pad, node))
+    return Patch.replacing(node, made, also=[pad])
