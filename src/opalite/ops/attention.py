@@ -33,11 +33,6 @@ def operand_view(op: Attention, shape: Shape, i: int) -> View:
     return View.whole(shape) if found is None else found
 
 
-def output_axes(op: Attention) -> tuple[int, int, int, int]:
-    """The permutation of B, H, S, Dv that the output's axes are."""
-    return op.out_axes
-
-
 def gives_nan(op: Attention, keys: int) -> bool:
     """Whether a query that sees none of `keys` gives NaN."""
     return op.blind_nan and keys > 0
@@ -87,23 +82,19 @@ class Attention(Op):
         need(k.shape[:3] == v.shape[:3], f"k and v must agree in batch, heads and length, got {k} and {v}")
         need(q.shape[0] == k.shape[0], f"q and k must have one batch size, got {q} and {k}")
         need(q.shape[3] == k.shape[3], f"q and k must have one head size, got {q} and {k}")
-        need(
-            k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0,
-            f"q's {q.shape[1]} heads cannot share k's {k.shape[1]} heads evenly",
-        )
+        even = k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0
+        need(even, f"q's {q.shape[1]} heads cannot share k's {k.shape[1]} heads evenly")
         mask = ins[3] if len(ins) > 3 else None
         if mask is not None:
             scores = (*q.shape[:3], k.shape[2])
             need(mask.dtype is q.dtype, f"the mask must be {q.dtype} as q is, got {mask}")
-            need(
-                mask.rank <= 4 and broadcast_shape([mask.shape, scores]) == scores,
-                f"the mask {mask} does not broadcast to the scores {scores}",
-            )
+            fits = mask.rank <= 4 and broadcast_shape([mask.shape, scores]) == scores
+            need(fits, f"the mask {mask} does not broadcast to the scores {scores}")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         q, _, v = _operands(self, ins)
         shape = (*q.shape[:3], v.shape[3])
-        return [make_type(q.dtype, [shape[axis] for axis in output_axes(self)])]
+        return [make_type(q.dtype, [shape[axis] for axis in self.out_axes])]
 
     def reference(self, arrays: Arrays) -> list[Array]:
         q, k, v = (operand_view(self, a.shape, i).read(a) for i, a in enumerate(arrays[:3]) if a is not None)
@@ -129,7 +120,7 @@ class Attention(Op):
             y = weights @ v / np.where((total == 0) & (not gives_nan(self, k.shape[2])), 1, total)
             if self.nan_to_zero:
                 y = np.where(np.isnan(total), y.dtype.type(0), y)
-        return [np.ascontiguousarray(y.astype(dtype).transpose(output_axes(self)))]
+        return [np.ascontiguousarray(y.astype(dtype).transpose(self.out_axes))]
 
     def cost(self, ins: Types, outs: Outs) -> Cost:
         q, k, v = _operands(self, ins)

@@ -28,14 +28,10 @@ class Windowed(Op):
 
     def check_window(self, rank: int) -> None:
         """ShapeError unless strides, dilations and pads fit `rank` spatial axes."""
-        for key, got, count in (
-            ("strides", self.strides, rank),
-            ("dilations", self.dilations, rank),
-            ("pads", self.pads, 2 * rank),
-        ):
+        for key, got in (("strides", self.strides), ("dilations", self.dilations), ("pads", self.pads)):
+            count = 2 * rank if key == "pads" else rank
             need(len(got) == count, f"{key} must hold {count} numbers for {rank} spatial axes, got {got}")
-        for key, got in (("strides", self.strides), ("dilations", self.dilations)):
-            need(all(v >= 1 for v in got), f"{key} must be positive, got {got}")
+            need(key == "pads" or all(v >= 1 for v in got), f"{key} must be positive, got {got}")
 
 
 def window_dims(sizes: Sequence[int], kernel: Sequence[int], op: Windowed) -> list[int]:
@@ -140,15 +136,14 @@ class ForwardConv(Convolution):
     def reference(self, arrays: Arrays) -> list[Array]:
         x, w = present(arrays, 2)
         acc = compute_dtype(x.dtype)
-        g, strides, dilations = self.group, self.strides, self.dilations
-        n, c, kernel = x.shape[0], x.shape[1], w.shape[2:]
-        m = w.shape[0]
+        g, m, kernel = self.group, w.shape[0], w.shape[2:]
+        n, c = x.shape[:2]
         out = self._spatial(x.shape, w.shape)
         padded = pad_or_crop(x.astype(acc), self.pads, 0)
         filters = w.astype(acc).reshape(g, m // g, c // g, math.prod(kernel))
         y = np.zeros((n, g, m // g, math.prod(out)), acc)
         for i, k in enumerate(taps(kernel)):
-            window = padded[(slice(None), slice(None), *tap_slices(k, out, strides, dilations))]
+            window = padded[(slice(None), slice(None), *tap_slices(k, out, self))]
             y += filters[..., i] @ window.reshape(n, g, c // g, math.prod(out))
         return [_add_bias(y.reshape(n, m, *out), arrays[2] if len(arrays) > 2 else None, x.dtype)]
 
@@ -181,12 +176,8 @@ class ConvTranspose(Convolution):
 
     def _spatial(self, x: Shape, w: Shape) -> list[int]:
         """Output sizes before the pads crop them."""
-        return [
-            s * (size - 1) + extra + d * (k - 1) + 1
-            for size, k, s, d, extra in zip(
-                x[2:], w[2:], self.strides, self.dilations, self.output_padding, strict=True
-            )
-        ]
+        each = zip(x[2:], w[2:], self.strides, self.dilations, self.output_padding, strict=True)
+        return [s * (size - 1) + extra + d * (k - 1) + 1 for size, k, s, d, extra in each]
 
     def _cropped(self, x: Shape, w: Shape) -> list[int]:
         pads, rank = self.pads, len(x) - 2
@@ -209,9 +200,8 @@ class ConvTranspose(Convolution):
     def reference(self, arrays: Arrays) -> list[Array]:
         x, w = present(arrays, 2)
         acc = compute_dtype(x.dtype)
-        g, strides, dilations, pads = self.group, self.strides, self.dilations, self.pads
+        g, mg, kernel = self.group, w.shape[1], w.shape[2:]
         n, c, *spatial = x.shape
-        mg, kernel = w.shape[1], w.shape[2:]
         if not x.size:
             y = np.zeros((n, g * mg, *self._cropped(x.shape, w.shape)), acc)
             return [_add_bias(y, arrays[2] if len(arrays) > 2 else None, x.dtype)]
@@ -220,8 +210,8 @@ class ConvTranspose(Convolution):
         y = np.zeros((n, g * mg, *self._spatial(x.shape, w.shape)), acc)
         for i, k in enumerate(taps(kernel)):
             part = (filters[..., i] @ columns).reshape(n, g * mg, *spatial)
-            y[(slice(None), slice(None), *tap_slices(k, spatial, strides, dilations))] += part
-        y = pad_or_crop(y, [-p for p in pads], 0)
+            y[(slice(None), slice(None), *tap_slices(k, spatial, self))] += part
+        y = pad_or_crop(y, [-p for p in self.pads], 0)
         return [_add_bias(y, arrays[2] if len(arrays) > 2 else None, x.dtype)]
 
     def cost(self, ins: Types, outs: Outs) -> Cost:
@@ -263,7 +253,7 @@ class DepthwiseNhwc(Windowed):
         padded = np.moveaxis(pad_or_crop(np.moveaxis(x.astype(acc), 3, 1), self.pads, 0), 1, 3)
         y = np.zeros((x.shape[0], *out, x.shape[3]), acc)
         for i, j in taps(k.shape[2:]):
-            window = padded[(slice(None), *tap_slices((i, j), out, self.strides, self.dilations))]
+            window = padded[(slice(None), *tap_slices((i, j), out, self))]
             y += window * k[:, 0, i, j].astype(acc)
         if len(arrays) > 2 and arrays[2] is not None:
             y += arrays[2].astype(acc)
@@ -284,9 +274,7 @@ def pad_or_crop(x: Array, pads: Sequence[int], value: float) -> Array:
     return x[(slice(None), slice(None), *crop)]
 
 
-def tap_slices(
-    tap: Sequence[int], out: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[slice, ...]:
+def tap_slices(tap: Sequence[int], out: Sequence[int], op: Windowed) -> tuple[slice, ...]:
     """Slices along each spatial axis of the elements that filter position `tap` reads."""
-    reach = [max(s * (o - 1) + 1, 0) for o, s in zip(out, strides, strict=True)]
-    return tuple(slice(k * d, k * d + r, s) for k, r, s, d in zip(tap, reach, strides, dilations, strict=True))
+    reach = [max(s * (o - 1) + 1, 0) for o, s in zip(out, op.strides, strict=True)]
+    return tuple(slice(k * d, k * d + r, s) for k, r, s, d in zip(tap, reach, op.strides, op.dilations, strict=True))

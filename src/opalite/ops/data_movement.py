@@ -28,10 +28,8 @@ class Reshape(_Movement):
 
     def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        need(
-            math.prod(self.shape) == x.count,
-            f"cannot reshape {x} with {x.count!r} elements to {self.shape} with {math.prod(self.shape)!r}",
-        )
+        count = math.prod(self.shape)
+        need(count == x.count, f"cannot reshape {x} with {x.count!r} elements to {self.shape} with {count!r}")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, self.shape)]
@@ -73,15 +71,12 @@ class Slice(_Movement):
         x = tensor(ins, 0, "x")
         for what, got in (("starts", self.starts), ("steps", self.steps), ("sizes", self.sizes)):
             need(len(got) == x.rank, f"{what} {got} needs one entry for each axis of {x}")
-        for axis, (start, step, size, extent) in enumerate(
-            zip(self.starts, self.steps, self.sizes, x.shape, strict=True)
-        ):
+        each = zip(self.starts, self.steps, self.sizes, x.shape, strict=True)
+        for axis, (start, step, size, extent) in enumerate(each):
             if size:
                 last = start + step * (size - 1)
-                need(
-                    size > 0 and 0 <= start < extent and 0 <= last < extent,
-                    f"slice of axis {axis} reads {start!r} to {last!r} of {extent!r} elements",
-                )
+                fits = size > 0 and 0 <= start < extent and 0 <= last < extent
+                need(fits, f"slice of axis {axis} reads {start!r} to {last!r} of {extent!r} elements")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, self.sizes)]
@@ -104,9 +99,8 @@ class Concat(_Movement):
         need(0 <= axis < first.rank, f"axis {axis} is not an axis of {first}")
         for i in range(1, len(ins)):
             t = tensor(ins, i, "input to join")
-            same = t.rank == first.rank and all(
-                a == b for k, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if k != axis
-            )
+            pairs = enumerate(zip(t.shape, first.shape, strict=False))
+            same = t.rank == first.rank and all(a == b for k, (a, b) in pairs if k != axis)
             need(same and t.dtype is first.dtype, f"input {i} {t} does not fit {first} off axis {axis}")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:

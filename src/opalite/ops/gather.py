@@ -50,10 +50,8 @@ def check_places(indices: Array, size: int) -> None:
 
 def _check_axis_picks(axis: int, x: TensorType, indices: TensorType) -> None:
     check_axis(axis, x)
-    need(
-        x.shape[axis] > 0 or indices.count == 0,
-        f"indices {indices} pick from axis {axis} of x {x}, which is empty",
-    )
+    fits = x.shape[axis] > 0 or indices.count == 0
+    need(fits, f"indices {indices} pick from axis {axis} of x {x}, which is empty")
 
 
 class _Pick(Op):
@@ -142,10 +140,8 @@ class GatherND(_Pick):
     def check_shape(self, ins: Types) -> None:
         x, indices, batch = tensor(ins, 0, "x"), check_indices(ins), self.batch_dims
         need(indices.rank >= 1, f"indices must have at least one axis, got {indices}")
-        need(
-            0 <= batch < min(x.rank + 1, indices.rank),
-            f"batch_dims {batch} does not fit x {x} and indices {indices}",
-        )
+        fits = 0 <= batch < min(x.rank + 1, indices.rank)
+        need(fits, f"batch_dims {batch} does not fit x {x} and indices {indices}")
         need(
             x.shape[:batch] == indices.shape[:batch],
             f"the first {batch} sizes of x {x} and indices {indices} must agree (batch_dims)",
@@ -155,11 +151,8 @@ class GatherND(_Pick):
             batch + depth <= x.rank,
             f"indices {indices} hold {depth} coordinates, but x {x} has {x.rank - batch} axes after batch_dims {batch}",
         )
-        picked = x.shape[batch : batch + depth]
-        need(
-            all(picked) or math.prod(indices.shape[:-1]) == 0,
-            f"indices {indices} pick from axes of x {x} that are empty",
-        )
+        fits = all(x.shape[batch : batch + depth]) or math.prod(indices.shape[:-1]) == 0
+        need(fits, f"indices {indices} pick from axes of x {x} that are empty")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         x, indices = tensor(ins, 0, "x"), tensor(ins, 1, "indices")

@@ -33,10 +33,8 @@ class LinearAttention(Op):
         need(few > 0 and many % few == 0, f"queries and heads divide one another, got {self.queries} and {self.heads}")
         need(k.rank == 3 and k.shape[2] % self.heads == 0, f"k must be [B,T,{self.heads}*dk], got {k}")
         batch, steps, keys = k.shape[0], k.shape[1], k.shape[2] // self.heads
-        need(
-            q.shape == (batch, steps, self.queries * keys),
-            f"q must be [{batch},{steps},{self.queries}*{keys}], got {q}",
-        )
+        fits = q.shape == (batch, steps, self.queries * keys)
+        need(fits, f"q must be [{batch},{steps},{self.queries}*{keys}], got {q}")
         wide = v.rank == 3 and v.shape[:2] == (batch, steps) and v.shape[2] % self.heads == 0
         need(wide, f"v must be [{batch},{steps},{self.heads}*dv], got {v}")
         shape = (batch, self.heads, keys, v.shape[2] // self.heads)

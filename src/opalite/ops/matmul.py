@@ -24,17 +24,9 @@ from .operator import (
     tensor,
 )
 
-HELD = frozenset(
-    {
-        DType.FLOAT32,
-        DType.FLOAT16,
-        DType.FLOAT64,
-        DType.BFLOAT16,
-        DType.INT32,
-        DType.INT64,
-        DType.UINT32,
-        DType.UINT64,
-    }
+HELD = (
+    *(DType.FLOAT32, DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16),
+    *(DType.INT32, DType.INT64, DType.UINT32, DType.UINT64),
 )
 """Element types of products; integers wrap around."""
 
@@ -60,10 +52,8 @@ class MatrixProduct(Op):
         need(a.dtype is b.dtype, f"a and b must be of one element type, got {a} and {b}")
         need(a.dtype in HELD, f"a matrix product is of floats or of 32- or 64-bit integers, got {a}")
         (_, k), (rows, _) = matrix_dims(a.shape, self.trans_a), matrix_dims(b.shape, self.trans_b)
-        need(
-            k == rows,
-            f"a has {k!r} columns{_stored(self.trans_a)} but b has {rows!r} rows{_stored(self.trans_b)}: {a}, {b}",
-        )
+        of_a, of_b = (" (stored transposed)" if t else "" for t in (self.trans_a, self.trans_b))
+        need(k == rows, f"a has {k!r} columns{of_a} but b has {rows!r} rows{of_b}: {a}, {b}")
         broadcast_shape([a.shape[:-2], b.shape[:-2]])
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
@@ -95,7 +85,3 @@ class MatMul(MatrixProduct):
     """
 
     exact: bool = False
-
-
-def _stored(transposed: bool) -> str:
-    return " (stored transposed)" if transposed else ""

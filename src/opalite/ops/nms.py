@@ -34,14 +34,10 @@ class NonMaxSuppression(Op):
         boxes, scores = tensor(ins, 0, "boxes"), tensor(ins, 1, "scores")
         need(boxes.rank == 3 and boxes.shape[-1] == 4, f"boxes must be [B,S,4], got {boxes}")
         need(scores.rank == 3, f"scores must be [B,C,S], got {scores}")
-        need(
-            (scores.shape[0], scores.shape[2]) == boxes.shape[:2],
-            f"scores must be [{boxes.shape[0]},C,{boxes.shape[1]}] for boxes {boxes}, got {scores}",
-        )
-        need(
-            boxes.dtype.is_float and scores.dtype is boxes.dtype,
-            f"boxes and scores must be floats of one type, got {boxes} and {scores}",
-        )
+        fits = (scores.shape[0], scores.shape[2]) == boxes.shape[:2]
+        need(fits, f"scores must be [{boxes.shape[0]},C,{boxes.shape[1]}] for boxes {boxes}, got {scores}")
+        typed = boxes.dtype.is_float and scores.dtype is boxes.dtype
+        need(typed, f"boxes and scores must be floats of one type, got {boxes} and {scores}")
         need(self.max_output >= 0, f"max_output must not be negative, got {self.max_output}")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:

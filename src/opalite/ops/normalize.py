@@ -50,10 +50,8 @@ class Normalize(Op):
             need(x.rank >= 2, f"x must be [N,C,...], got {x}")
         if kind == "group":
             groups = self.num_groups
-            need(
-                groups >= 1 and x.shape[1] % groups == 0,
-                f"the {x.shape[1]} channels of x {x} do not divide into {groups} groups",
-            )
+            fits = groups >= 1 and x.shape[1] % groups == 0
+            need(fits, f"the {x.shape[1]} channels of x {x} do not divide into {groups} groups")
         for i, what in ((1, "scale"), (2, "bias")):
             t = ins[i] if i < len(ins) else None
             if t is not None:
@@ -86,10 +84,8 @@ def _check_parameter(op: Normalize, x: TensorType, t: TensorType, what: str) -> 
     axis = op.axis
     wanted = (1,) * axis + x.shape[axis:]
     dims = (1,) * (x.rank - t.rank) + t.shape
-    need(
-        t.rank <= x.rank and all(d in (1, w) for d, w in zip(dims, wanted, strict=True)),
-        f"{what} must broadcast to the axes from {axis} on of x {x}, got {t}",
-    )
+    fits = t.rank <= x.rank and all(d in (1, w) for d, w in zip(dims, wanted, strict=True))
+    need(fits, f"{what} must broadcast to the axes from {axis} on of x {x}, got {t}")
 
 
 def _spread(kind: str, parameter: Array, y: Array) -> Array:

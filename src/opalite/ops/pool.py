@@ -92,8 +92,7 @@ class Pool(Windowed):
 
 def _windows(op: Pool, out: Sequence[int]) -> list[tuple[slice, ...]]:
     """Slices of the padded input for each window position."""
-    strides, dilations = op.strides, op.dilations
-    return [(slice(None), slice(None), *tap_slices(k, out, strides, dilations)) for k in taps(op.kernel)]
+    return [(slice(None), slice(None), *tap_slices(k, out, op)) for k in taps(op.kernel)]
 
 
 def _pad_for_windows(x: Array, op: Pool, out: Sequence[int], value: float | int) -> Array:

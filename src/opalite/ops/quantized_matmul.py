@@ -24,9 +24,8 @@ def check_block_scales(ins: Types, first: int, rows: int, columns: int, bits: in
     need(bits in BITS, f"integers have 2, 4 or 8 bits, got {bits}")
     need(block > 0, f"a block has at least one element, got {block}")
     shape = (rows, -(-columns // block))
-    need(
-        scale.shape == shape, f"scales for {rows} rows of {columns} in blocks of {block} are {list(shape)}, got {scale}"
-    )
+    of = f"{rows} rows of {columns} in blocks of {block}"
+    need(scale.shape == shape, f"scales for {of} are {list(shape)}, got {scale}")
     need(scale.dtype in FLOATS, f"scales are float32 or float16, got {scale}")
     if zero is not None:
         need(zero.count == 1 or zero.shape == shape, f"there is one zero point or {list(shape)} of them, got {zero}")

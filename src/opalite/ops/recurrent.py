@@ -106,9 +106,8 @@ class Recurrent(Op):
                     seen = _rounded(state[k], lengths >= i) if self.rounds_state else state[k].copy()
                     for n in going:
                         t = int(lengths[n]) - 1 - i if backward else i
-                        state[k, n], cell[k, n] = step(
-                            self, k, x[t, n], seen[n], cell[k, n], w[k], r[k], bias[k], peep[k]
-                        )
+                        now = x[t, n], seen[n], cell[k, n]
+                        state[k, n], cell[k, n] = step(self, k, *now, w[k], r[k], bias[k], peep[k])
                         y[t, k, n] = state[k, n]
                 state[k, lengths == 0] = cell[k, lengths == 0] = 0
         outs = [y, state, cell] if self.kind == "lstm" else [y, state]

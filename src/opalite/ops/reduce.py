@@ -25,7 +25,7 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     if x.dtype.kind == "f" and x.size:
         return np.asarray(np.mean(x, axis=axes, keepdims=True))
     count = math.prod(x.shape[a] for a in axes)
-    total = _sum(x, axes)
+    total = _total(x, axes)
     mean: Array = np.where(count == 0, 0, np.trunc(total / max(count, 1))).astype(x.dtype)
     return mean
 
@@ -49,40 +49,26 @@ def _logsumexp(x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift)
 
 
-def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    total = np.asarray(np.sum(x, axis=axes, keepdims=True, dtype=x.dtype))
-    return _saturated(total, lambda: np.sum(x, axis=axes, keepdims=True, dtype=np.float64))
-
-
-def _sum_of(x: Array, fn: Callable[[Array], Array], axes: tuple[int, ...]) -> Array:
-    total = np.asarray(np.sum(fn(x), axis=axes, keepdims=True, dtype=x.dtype))
-    return _saturated(total, lambda: np.sum(fn(x.astype(np.float64)), axis=axes, keepdims=True))
-
-
-def _prod(x: Array, axes: tuple[int, ...]) -> Array:
-    total = np.asarray(np.prod(x, axis=axes, keepdims=True, dtype=x.dtype))
-    return _saturated(total, lambda: np.prod(x, axis=axes, keepdims=True, dtype=np.float64))
-
-
-def _saturated(wrapped: Array, estimate: Callable[[], Any]) -> Array:
-    """64-bit integers, saturated if the result overflowed."""
-    if wrapped.dtype.kind not in "iu" or wrapped.dtype.itemsize < 8:
+def _total(x: Array, axes: tuple[int, ...], each: Callable[[Array], Array] = np.asarray, by: Any = np.sum) -> Array:
+    """The sum of `each` element, or the product by np.prod; 64-bit integers saturate."""
+    wrapped = np.asarray(by(each(x), axis=axes, keepdims=True, dtype=x.dtype))
+    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8:
         return wrapped
-    info, real = np.iinfo(wrapped.dtype), np.asarray(estimate())
+    info, real = np.iinfo(x.dtype), by(each(x.astype(np.float64)), axis=axes, keepdims=True)
     found = np.where(real >= float(info.max), info.max, np.where(real < float(info.min), info.min, wrapped))
-    return np.asarray(found, wrapped.dtype)
+    return np.asarray(found, x.dtype)
 
 
 KINDS: dict[str, Reducer] = {
-    "sum": _sum,
+    "sum": _total,
     "mean": _mean,
     "max": lambda x, axes: _extreme(x, axes, largest=True),
     "min": lambda x, axes: _extreme(x, axes, largest=False),
-    "prod": _prod,
-    "l1": lambda x, axes: _sum_of(x, np.abs, axes),
-    "l2": lambda x, axes: np.sqrt(_sum(x * x, axes)),
-    "sumsq": lambda x, axes: _sum_of(x, np.square, axes),
-    "logsum": lambda x, axes: np.log(_sum(x, axes)),
+    "prod": lambda x, axes: _total(x, axes, by=np.prod),
+    "l1": lambda x, axes: _total(x, axes, np.abs),
+    "l2": lambda x, axes: np.sqrt(_total(x * x, axes)),
+    "sumsq": lambda x, axes: _total(x, axes, np.square),
+    "logsum": lambda x, axes: np.log(_total(x, axes)),
     "logsumexp": _logsumexp,
 }
 """NumPy function of each kind, with reduced axes kept as 1."""

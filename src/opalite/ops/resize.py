@@ -45,35 +45,25 @@ class Resize(Op):
 
     def check_shape(self, ins: Types) -> None:
         x = tensor(ins, 0, "x")
-        nearest_modes = (*NEAREST_MODES, NEAREST_UNSPECIFIED)
-        for key, name, known in (
-            ("mode", self.mode, MODES),
-            ("coordinate", self.coordinate, COORDINATES),
-            ("nearest_mode", self.nearest_mode, nearest_modes),
-        ):
+        known_modes = {"mode": MODES, "coordinate": COORDINATES, "nearest_mode": (*NEAREST_MODES, NEAREST_UNSPECIFIED)}
+        for key, known in known_modes.items():
+            name = getattr(self, key)
             need(name in known, f"{key} must be one of {', '.join(known)}, got '{name}'")
         for key, numbers in (("sizes", self.sizes), ("scales", self.scales)):
             need(len(numbers) == x.rank, f"{key} must hold {x.rank} numbers for x {x}, got {numbers}")
         need(all(0 < s < math.inf for s in self.scales), f"scales must be positive, got {self.scales}")
         plain = [v for v in (self.cubic_a, *(self.roi or ())) if not is_symbolic_float(v)]
         need(all(map(math.isfinite, plain)), f"cubic_a and roi must be finite, got {plain}")
-        need(
-            self.mode == "nearest" or x.dtype.is_float,
-            f"mode '{self.mode}' interpolates floats; cast x {x} first",
-        )
+        serves = self.mode == "nearest" or x.dtype.is_float
+        need(serves, f"mode '{self.mode}' interpolates floats; cast x {x} first")
         need(not self.antialias or self.mode != "nearest", "antialias needs mode linear or cubic, got nearest")
         if self.coordinate == "tf_crop_and_resize":
-            roi = self.roi
-            need(
-                roi is not None and len(roi) == 2 * x.rank,
-                f"tf_crop_and_resize needs {2 * x.rank} numbers in roi for x {x}, got {roi}",
-            )
+            fits = self.roi is not None and len(self.roi) == 2 * x.rank
+            need(fits, f"tf_crop_and_resize needs {2 * x.rank} numbers in roi for x {x}, got {self.roi}")
         for axis, (d, o) in enumerate(zip(x.shape, self.sizes, strict=True)):
             need(d > 0 or o == 0, f"axis {axis} of x {x} is empty and cannot be resized to {o}")
-            need(
-                o == d or not is_untouched(self, axis),
-                f"axis {axis} of x {x} has scale 1 but size {o} in the output",
-            )
+            fits = o == d or not is_untouched(self, axis)
+            need(fits, f"axis {axis} of x {x} has scale 1 but size {o} in the output")
 
     def infer_shape(self, ins: Types) -> list[TensorType]:
         return [make_type(tensor(ins, 0, "x").dtype, self.sizes)]

@@ -75,9 +75,8 @@ class RoiAlign(_Regions):
     def check_shape(self, ins: Types) -> None:
         regions, images = self.check_regions(ins, 4), tensor(ins, 2, "images")
         need(images.dtype in (DType.INT32, DType.INT64), f"images must be i32 or i64, got {images}")
-        need(
-            images.shape == regions.shape[:1], f"images must hold a number for each of regions {regions}, got {images}"
-        )
+        fits = images.shape == regions.shape[:1]
+        need(fits, f"images must hold a number for each of regions {regions}, got {images}")
         need(self.ratio >= 0, f"ratio must not be negative, got {self.ratio}")
 
     def reference(self, arrays: Arrays) -> list[Array]:

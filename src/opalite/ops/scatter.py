@@ -7,7 +7,7 @@ Updates of one position are applied in row-major order, so that with reduction "
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,12 +20,7 @@ from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, need, pre
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
-_UPDATE: dict[str, Callable[..., None]] = {
-    "add": np.add.at,
-    "mul": np.multiply.at,
-    "max": np.maximum.at,
-    "min": np.minimum.at,
-}
+_UPDATE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,7 @@ def _apply(x: Array, places: Sequence[Array], updates: Array, reduction: str) ->
     acc = compute_dtype(x.dtype)
     y = x.astype(acc)
     with np.errstate(all="ignore"):
-        _UPDATE[reduction](y, where, updates[inside].astype(acc))
+        _UPDATE[reduction].at(y, where, updates[inside].astype(acc))
     return y.astype(x.dtype)
 
 

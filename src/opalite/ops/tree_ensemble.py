@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..errors import ShapeError
@@ -12,14 +10,7 @@ from ..ir.tensor_type import TensorType
 from .conv import compute_dtype
 from .operator import Array, Arrays, Cost, Op, Outs, Types, frozen_op, make_type, moved_bytes, need, tensor
 
-COMPARISONS: tuple[Callable[[Array, Array], Array], ...] = (
-    np.less_equal,
-    np.less,
-    np.greater_equal,
-    np.greater,
-    np.equal,
-    np.not_equal,
-)
+COMPARISONS = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
 """Comparison of a feature (left) with a node's threshold (right), by number in the node's flags."""
 
 MISSING_IS_YES = 8
@@ -51,10 +42,8 @@ class TreeEnsemble(Op):
         roots, leaves = tensor(ins, 3, "roots"), tensor(ins, 4, "leaves")
         columns, weights = tensor(ins, 5, "columns"), tensor(ins, 6, "weights")
         need(x.rank == 2 and x.dtype.is_float, f"x must be floats of [N,F], got {x}")
-        need(
-            limits.dtype is x.dtype and weights.dtype is x.dtype,
-            f"limits {limits} and weights {weights} differ from x {x}",
-        )
+        same = limits.dtype is x.dtype and weights.dtype is x.dtype
+        need(same, f"limits {limits} and weights {weights} differ from x {x}")
         need(nodes.shape == (*limits.shape, 4), f"nodes must be [{limits.count},4] for limits {limits}, got {nodes}")
         need(leaves.shape == (*limits.shape, 2), f"leaves must be [{limits.count},2] for limits {limits}, got {leaves}")
         need(roots.rank == 1 and columns.shape == weights.shape, f"roots {roots}, columns {columns}, weights {weights}")

@@ -13,7 +13,7 @@ from ...ir.constants.int8_rows import TAIL
 from ...ir.dtype import DType
 from ...ir.graph import Node
 from ...ir.symbols import always_equal, hint_of, is_symbolic_int, may_have_remainder, symbolic_max
-from ...ops.attention import Attention, gives_nan, operand_view, output_axes
+from ...ops.attention import Attention, gives_nan, operand_view
 from ...ops.strided_view import View
 from ..kernel import Params, Problem
 from ..launch import STORAGE, Arg, Args, Defines, Scratch
@@ -47,7 +47,7 @@ class AttentionProblem(Problem):
         """Sizes and strides, computed once."""
         node, op = self.node, self.node.as_(Attention)
         q, k, v = (operand_view(op, node.input(i).shape, i) for i in range(3))
-        axes = output_axes(op)
+        axes = op.out_axes
         y = View.whole(node.y.shape).transpose([axes.index(i) for i in range(4)])
         batches, heads, queries, size = q.shape
         columns = v.shape[3] - (TAIL if op.scaled else 0)
